@@ -1,0 +1,1 @@
+"""Agents built on the public API alone."""

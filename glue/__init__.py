@@ -1,0 +1,77 @@
+"""A small, Go-style agent toolkit: one loop, typed tools, providers by name.
+
+Names are loaded at first use, so that `import glue` costs next to nothing.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from glue.codec import message_from_json as message_from_json
+    from glue.codec import message_to_json as message_to_json
+    from glue.codec import messages_from_json as messages_from_json
+    from glue.codec import messages_to_json as messages_to_json
+    from glue.context import Cancel as Cancel
+    from glue.context import Context as Context
+    from glue.context import Host as Host
+    from glue.context import ToolResult as ToolResult
+    from glue.context import error_result as error_result
+    from glue.context import text_result as text_result
+    from glue.errors import GlueError as GlueError
+    from glue.errors import ProviderError as ProviderError
+    from glue.errors import ToolError as ToolError
+    from glue.events import Event as Event
+    from glue.limits import Limits as Limits
+    from glue.limits import Outcome as Outcome
+    from glue.limits import StopReason as StopReason
+    from glue.result import RunResult as RunResult
+    from glue.types import AssistantMessage as AssistantMessage
+    from glue.types import Attempt as Attempt
+    from glue.types import Done as Done
+    from glue.types import File as File
+    from glue.types import Image as Image
+    from glue.types import Message as Message
+    from glue.types import Opaque as Opaque
+    from glue.types import Part as Part
+    from glue.types import Provider as Provider
+    from glue.types import ProviderEvent as ProviderEvent
+    from glue.types import Request as Request
+    from glue.types import Text as Text
+    from glue.types import TextDelta as TextDelta
+    from glue.types import Thinking as Thinking
+    from glue.types import ThinkingDelta as ThinkingDelta
+    from glue.types import ToolCall as ToolCall
+    from glue.types import ToolCallDelta as ToolCallDelta
+    from glue.types import ToolMessage as ToolMessage
+    from glue.types import ToolSpec as ToolSpec
+    from glue.types import Usage as Usage
+    from glue.types import UserMessage as UserMessage
+    from glue.types import user as user
+
+__version__ = "0.1.0"
+
+# Where each public name lives; a test compares this with the imports above and with __all__.
+_HOMES = {
+    "codec": "message_from_json message_to_json messages_from_json messages_to_json",
+    "context": "Cancel Context Host ToolResult error_result text_result",
+    "errors": "GlueError ProviderError ToolError",
+    "events": "Event",
+    "limits": "Limits Outcome StopReason",
+    "result": "RunResult",
+    "types": "AssistantMessage Attempt Done File Image Message Opaque Part Provider ProviderEvent Request Text"
+    " TextDelta Thinking ThinkingDelta ToolCall ToolCallDelta ToolMessage ToolSpec Usage UserMessage user",
+}
+_NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted(_NAMES)
+
+
+def __getattr__(name: str) -> object:
+    home = _NAMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'glue' has no attribute {name!r}")
+    value = getattr(__import__(f"glue.{home}", fromlist=[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_NAMES])

@@ -1,0 +1,128 @@
+"""Limits of a run, how a run ends, and why a model stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+
+class StopReason(StrEnum):
+    """Why the model stopped one reply; the last two are written by the loop alone."""
+
+    END_TURN = "end_turn"
+    TOOL_USE = "tool_use"
+    MAX_TOKENS = "max_tokens"
+    CONTEXT_WINDOW = "context_window"
+    REFUSAL = "refusal"
+    PAUSE_TURN = "pause_turn"
+    MALFORMED_CALL = "malformed_call"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+    UNKNOWN = "unknown"
+    MAX_TURNS = "max_turns"
+    TOKEN_BUDGET = "token_budget"
+
+
+class Outcome(StrEnum):
+    """How a run ended."""
+
+    DONE = "done"
+    WRAPPED_UP = "wrapped_up"
+    MAX_TURNS = "max_turns"
+    BUDGET = "budget"
+    HALTED = "halted"
+    STALLED = "stalled"
+    CONTEXT_WINDOW = "context_window"
+    TRUNCATED = "truncated"
+    REFUSED = "refused"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def complete(self) -> bool:
+        return self in (Outcome.DONE, Outcome.WRAPPED_UP)
+
+    @property
+    def exit_code(self) -> int:
+        return _EXIT_CODES[self]
+
+
+_EXIT_CODES = {
+    Outcome.DONE: 0,
+    Outcome.WRAPPED_UP: 0,
+    Outcome.MAX_TURNS: 3,
+    Outcome.BUDGET: 3,
+    Outcome.HALTED: 3,
+    Outcome.STALLED: 3,
+    Outcome.CONTEXT_WINDOW: 3,
+    Outcome.TRUNCATED: 4,
+    Outcome.REFUSED: 5,
+    Outcome.CANCELLED: 130,
+    Outcome.FAILED: 1,
+}
+
+
+def estimate_tokens(text: str) -> int:
+    """Guess the tokens of a text: four characters each, rounded up."""
+    return (len(text) + 3) // 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Every setting that bounds a run; None means no limit."""
+
+    max_turns: int | None = 32
+    max_requests: int | None = 50
+    grace: int = 0
+    token_budget: int | None = None
+    usd_budget: float | None = None
+    seconds: float | None = None
+    continuation_max_attempts: int = 3
+    continuation_max_output_chars: int = 120_000
+    continuation_max_total_completion_tokens: int | None = None  # None: four times the first cap
+    continuation_tool_repair_attempts: int = 1
+    truncated_batch: str = "run"
+    tool_choice: str = "auto"
+    parallel_tools: int = 8
+    estimator: Callable[[str], int] = estimate_tokens
+    repeat_nudge: int | None = 3
+    repeat_halt: int | None = 5
+    error_nudge: int | None = 3
+    error_halt: int | None = 6
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check(field.name, getattr(self, field.name))
+
+
+_GUARDS = ("repeat_nudge", "repeat_halt", "error_nudge", "error_halt")
+_BUDGETS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
+_OPTIONAL = frozenset((*_BUDGETS, *_GUARDS, "continuation_max_total_completion_tokens"))
+_POSITIVE = frozenset((*_GUARDS, "parallel_tools"))
+
+
+def _check(name: str, value: object) -> None:
+    if name == "truncated_batch":
+        if value not in ("run", "void"):
+            raise ValueError(f"truncated_batch must be 'run' or 'void', not {value!r}")
+    elif name == "tool_choice":
+        if not isinstance(value, str) or not value:
+            raise TypeError(f"tool_choice must be 'auto', 'required', 'none' or a tool's name, not {value!r}")
+    elif name == "estimator":
+        if not callable(value):
+            raise TypeError(f"estimator must be a callable from text to a number of tokens, not {value!r}")
+    elif value is not None or name not in _OPTIONAL:
+        _check_number(name, value)
+
+
+def _check_number(name: str, value: object) -> None:
+    real = name in ("usd_budget", "seconds")
+    allowed = "a number" if real else "a whole number"
+    allowed += " of 1 or more" if name in _POSITIVE else " of 0 or more"
+    if name in _OPTIONAL:
+        allowed += ", or None for no limit"
+    if isinstance(value, bool) or not isinstance(value, (int, float) if real else int):
+        raise TypeError(f"{name} must be {allowed}, not {value!r}")
+    if not value >= (1 if name in _POSITIVE else 0):
+        raise ValueError(f"{name} must be {allowed}, not {value!r}")

@@ -1,0 +1,1 @@
+"""File tools that hold against a hostile model."""

@@ -1,0 +1,1 @@
+"""Git tools that read objects and run nothing of the repository."""
