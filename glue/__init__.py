@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from glue.limits import Limits as Limits
     from glue.limits import Outcome as Outcome
     from glue.limits import StopReason as StopReason
+    from glue.loop import run as run
+    from glue.loop import run_continue as run_continue
+    from glue.policies.base import Policy as Policy
+    from glue.policies.base import Say as Say
+    from glue.policies.base import Stop as Stop
     from glue.result import RunResult as RunResult
+    from glue.truncation import collapse_continuations as collapse_continuations
     from glue.types import AssistantMessage as AssistantMessage
     from glue.types import Attempt as Attempt
     from glue.types import Done as Done
@@ -58,6 +64,9 @@ _HOMES = {
     "result": "RunResult",
     "types": "AssistantMessage Attempt Done File Image Message Opaque Part Provider ProviderEvent Request Text"
     " TextDelta Thinking ThinkingDelta ToolCall ToolCallDelta ToolMessage ToolSpec Usage UserMessage user",
+    "loop": "run run_continue",
+    "policies.base": "Policy Say Stop",
+    "truncation": "collapse_continuations",
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
 

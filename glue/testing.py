@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -16,6 +16,7 @@ from glue.types import (
     AssistantMessage,
     Attempt,
     Done,
+    Message,
     Messages,
     Part,
     ProviderEvent,
@@ -27,6 +28,7 @@ from glue.types import (
     ToolCall,
     ToolCallDelta,
     Usage,
+    UserMessage,
 )
 
 
@@ -160,6 +162,17 @@ class Script:
             provider=self.name,
             model=request.model or self.model,
         )
+
+
+def shape(messages: Iterable[Message]) -> str:
+    """Draw a transcript: u user, a assistant, t tool result; u+ is a message of the loop's own."""
+    return " ".join(_letter(message) for message in messages)
+
+
+def _letter(message: Message) -> str:
+    if isinstance(message, UserMessage):
+        return "u" if message.origin in ("user", "steering", "follow_up") else "u+"
+    return "a" if isinstance(message, AssistantMessage) else "t"
 
 
 def _frozen(messages: Sequence[Any]) -> Sequence[Any]:

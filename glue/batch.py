@@ -1,0 +1,145 @@
+"""Running the calls of one reply: several at once, results in the order they were asked for."""
+
+from __future__ import annotations
+
+import difflib
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+
+from glue.context import AnyTool, Context, ToolResult, error_result
+from glue.errors import ToolError
+from glue.events import ToolEnd, ToolStart, ToolUpdate
+from glue.state import State, seconds_left
+from glue.types import ToolCall, ToolMessage
+
+
+@dataclass(slots=True)
+class Batch:
+    """The calls of one reply and what came of them."""
+
+    calls: Sequence[ToolCall]
+    results: list[ToolResult | None]
+    messages: list[ToolMessage]
+
+    def vote(self, state: State, dropped: int) -> bool:
+        """Tell whether the run ends here: every result that counts says so, and none is missing."""
+        counted = [
+            result
+            for call, result in zip(self.calls, self.results, strict=True)
+            if not ((tool := state.tools.get(call.name)) and tool.advisory)
+        ]
+        return bool(counted) and not dropped and all(r and r.terminate and not r.is_error for r in counted)
+
+
+async def run_batch(state: State, calls: Sequence[ToolCall]) -> Batch:
+    """Run every call; those that a cancellation cut short get an error result that says so."""
+    batch = Batch(calls, [None] * len(calls), [])
+    messages: list[ToolMessage | None] = [None] * len(calls)
+    with anyio.CancelScope() as scope:
+        left = seconds_left(state)
+        if left is not None:
+            scope.deadline = anyio.current_time() + max(left, 0)
+        state.cancel.attach(scope.cancel)
+        try:
+            await _run_groups(state, batch, messages)
+        finally:
+            state.cancel.detach(scope.cancel)
+            # Also when the enclosing scope is cancelled: the caller stores what there is.
+            for index, call in enumerate(calls):
+                if messages[index] is None:
+                    messages[index] = _message(call, error_result("cancelled"))
+            batch.messages = [message for message in messages if message is not None]
+            state.pending = batch.messages
+    return batch
+
+
+async def _run_groups(state: State, batch: Batch, messages: list[ToolMessage | None]) -> None:
+    limit = state.limits.parallel_tools
+    for group in _groups(state, batch.calls):
+        if len(group) == 1 or limit == 1:
+            for index in group:
+                await _run_one(state, batch, messages, index)
+            continue
+        slots = anyio.Semaphore(limit)
+
+        async def one(index: int, slots: anyio.Semaphore = slots) -> None:
+            async with slots:
+                await _run_one(state, batch, messages, index)
+
+        async with anyio.create_task_group() as tasks:
+            for index in group:
+                tasks.start_soon(one, index)
+
+
+def _groups(state: State, calls: Sequence[ToolCall]) -> list[list[int]]:
+    """Cut a batch where a tool must run alone."""
+    groups: list[list[int]] = [[]]
+    for index, call in enumerate(calls):
+        tool = state.tools.get(call.name)
+        if tool is not None and tool.alone:
+            groups += [[index], []]
+        else:
+            groups[-1].append(index)
+    return [group for group in groups if group]
+
+
+async def _run_one(state: State, batch: Batch, messages: list[ToolMessage | None], index: int) -> None:
+    call = batch.calls[index]
+    state.emit(ToolStart(call=call))
+    started = time.monotonic()
+    result = await _invoke(state, call)
+    message = _message(call, result)
+    batch.results[index] = result
+    messages[index] = message
+    seconds = time.monotonic() - started
+    state.emit(ToolEnd(call=call, message=message, seconds=seconds, traceback=result.traceback))
+
+
+async def _invoke(state: State, call: ToolCall) -> ToolResult:
+    tool = state.tools.get(call.name)
+    if tool is None or call.name not in state.offered:
+        return error_result(_unavailable(state, call.name, tool))
+    try:
+        return await tool.invoke(call, _context(state, call))
+    except ToolError as error:
+        return error_result(str(error))
+    except Exception as error:
+        result = error_result(error)
+        return ToolResult(content=result.content, is_error=True, traceback=traceback.format_exc())
+
+
+def _unavailable(state: State, name: str, tool: AnyTool | None) -> str:
+    offered = sorted(state.offered)
+    there = ", ".join(offered) or "none"
+    if tool is not None:
+        return f"tool {name!r} is not available now; there are: {there}"
+    close = difflib.get_close_matches(name, offered, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    return f"unknown tool {name!r}{hint}; there are: {there}"
+
+
+def _context(state: State, call: ToolCall) -> Context[Any]:
+    def report(text: str, data: Any, event: Any) -> None:
+        state.emit(ToolUpdate(call_id=call.id, name=call.name, text=text, data=data, event=event))
+
+    most = state.limits.max_turns
+    return Context(
+        call=call,
+        host=state.host,
+        cancel=state.cancel,
+        purse=state.purse,
+        report=report,
+        limits=state.limits,
+        turns_left=None if most is None else max(most - state.turns, 0),
+    )
+
+
+def _message(call: ToolCall, result: ToolResult) -> ToolMessage:
+    return ToolMessage(
+        call_id=call.id, name=call.name, content=result.content, is_error=result.is_error, meta=result.meta
+    )

@@ -1,0 +1,46 @@
+"""Tokens, money and time: what a run may spend, its own and that of the runs above it."""
+
+from __future__ import annotations
+
+import time
+
+from glue.context import Purse
+from glue.errors import BudgetExceeded
+from glue.events import LimitReached
+from glue.limits import Limits, Outcome
+from glue.policies.base import Hook, Policy, Stop
+from glue.state import State
+from glue.types import Request
+
+
+class Budgets(Policy):
+    """Stop before a request when something is spent."""
+
+    order = 0
+    in_chain = True
+
+    def before_request(self, state: State, request: Request) -> Hook:
+        for purse, limits in state.purses():
+            for kind, used, most in _spent(purse, limits):
+                if most is not None and used >= most:
+                    state.emit(LimitReached(kind=kind, used=used, max=most))
+                    meta = {"used": used, "limit": most, "input": purse.tokens_in, "output": purse.tokens_out}
+                    return Stop(Outcome.BUDGET, BudgetExceeded(kind, most, used), meta)
+        return None
+
+
+def _spent(purse: Purse, limits: Limits) -> tuple[tuple[str, float, float | None], ...]:
+    return (
+        ("tokens", purse.tokens_in + purse.tokens_out, limits.token_budget),
+        ("usd", purse.usd, limits.usd_budget),
+        ("seconds", time.monotonic() - purse.started, limits.seconds),
+    )
+
+
+def budget_error(state: State, kind: str) -> BudgetExceeded:
+    """Make the error for a budget that ran out while something was under way."""
+    for name, used, most in _spent(state.purse, state.limits):
+        if name == kind and most is not None:
+            state.emit(LimitReached(kind=kind, used=used, max=most))
+            return BudgetExceeded(kind, most, used)
+    raise ValueError(f"no budget of {kind} is set")

@@ -1,0 +1,75 @@
+"""Agents that hand over their result through one tool, and models that answer in prose instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from glue.errors import Stalled
+from glue.events import Nudge
+from glue.limits import Outcome
+from glue.policies.base import Deliver, Hook, Policy, Stop, nudge
+from glue.state import State
+from glue.types import AssistantMessage
+
+_THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_QUESTION = re.compile(r"\?\s*$|\b(would you like|shall i|should i|do you want)\b", re.IGNORECASE)
+
+
+def strip_thinking(text: str) -> str:
+    """Take reasoning that a model wrote as tags out of its answer."""
+    return _THINKING.sub("", text).strip()
+
+
+class Delivery(Policy):
+    """Take a plain answer as the delivery tool's result where nothing else can be meant.
+
+    That is so when only that tool (and those in `terminal`) was offered, or when `eager`. Before an
+    eager delivery the model is asked up to `nudges` times to call the tool; its first answer that
+    is not a question is kept.
+    """
+
+    order = 60
+
+    def __init__(
+        self, tool: str, *, eager: bool = False, nudges: int = 2, terminal: Collection[str] = (), text: str = ""
+    ) -> None:
+        self.tool, self.eager, self.nudges, self.terminal = tool, eager, nudges, frozenset(terminal)
+        self.text = text or f"Deliver your result by calling {tool}; a plain answer is not seen."
+        self._kept = ""
+        self._nudged = 0
+
+    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
+        text = strip_thinking(reply.text)
+        narrowed = bool(state.offered) and state.offered - self.terminal <= {self.tool}
+        if narrowed:
+            return Deliver(self.tool, text) if text else None
+        if not self._kept and text and not _QUESTION.search(text):
+            self._kept = text
+        if self._nudged < self.nudges:
+            self._nudged += 1
+            state.emit(Nudge(policy="delivery", text=self.text))
+            return nudge(self.text)
+        return Deliver(self.tool, self._kept or text) if self.eager and text else None
+
+
+class StallBudget(Policy):
+    """End a run whose model keeps settling without a call, where more was asked of it."""
+
+    order = 40
+
+    def __init__(self, budget: int) -> None:
+        if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
+            raise ValueError(f"budget must be a whole number of 0 or more, not {budget!r}")
+        self.budget = budget
+        self._batches = 0
+        self._settled = 0
+
+    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
+        if state.batches != self._batches:
+            self._batches, self._settled = state.batches, 0
+        self._settled += 1
+        if self._settled <= self.budget:
+            return None
+        error = Stalled(self.budget, self._settled)
+        return Stop(Outcome.STALLED, error, {"budget": self.budget, "observed": self._settled})

@@ -1,0 +1,75 @@
+"""Which tools a request offers: allow lists from several places, joined by one rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from glue.events import GateApplied, GateConflict
+from glue.policies.base import Change, Hook, Policy
+from glue.state import State
+from glue.types import Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """An allow list. `allow` may be a function of the state; None means that it has no opinion now."""
+
+    name: str
+    allow: Collection[str] | Callable[[State], Collection[str] | None]
+    priority: int = 0
+    required: bool = False  # drops advisory gates of lower priority while it suppresses something
+
+    def allowed(self, state: State) -> frozenset[str] | None:
+        names = self.allow(state) if callable(self.allow) else self.allow
+        return None if names is None else frozenset(names)
+
+
+class Gates(Policy):
+    """Narrow the tools of each request. A permission is never a gate."""
+
+    order = 10
+    in_chain = True  # a gate holds for the rest of a reply too
+
+    def __init__(self, *gates: Gate) -> None:
+        self.gates = gates
+
+    def before_request(self, state: State, request: Request) -> Hook:
+        active = [(gate, allow) for gate in self.gates if (allow := gate.allowed(state)) is not None]
+        if not active:
+            return None
+        active = _without_advisory(active, frozenset(spec.name for spec in request.tools))
+        allowed, winner = join(active)
+        names = tuple(gate.name for gate, _ in active)
+        if winner:
+            state.emit(GateConflict(winner=winner, gates=names))
+        tools = tuple(spec for spec in request.tools if spec.name in allowed)
+        state.emit(GateApplied(gates=names, allowed=tuple(spec.name for spec in tools)))
+        return Change(replace(request, tools=tools, tool_choice=_choice(request.tool_choice, allowed, bool(tools))))
+
+
+def _without_advisory(
+    active: list[tuple[Gate, frozenset[str]]], tools: frozenset[str]
+) -> list[tuple[Gate, frozenset[str]]]:
+    suppressing = [gate.priority for gate, allow in active if gate.required and tools - allow]
+    if not suppressing:
+        return active
+    return [(gate, allow) for gate, allow in active if gate.required or gate.priority >= max(suppressing)]
+
+
+def join(active: Sequence[tuple[Gate, frozenset[str]]]) -> tuple[frozenset[str], str]:
+    """Intersect; where nothing is left, one gate wins: by priority, then the smaller set, then by name.
+
+    Returns the names and the winner, empty where there was no conflict.
+    """
+    allowed = frozenset.intersection(*(allow for _, allow in active))
+    if allowed or not any(allow for _, allow in active):
+        return allowed, ""
+    winner, allow = min(active, key=lambda item: (-item[0].priority, len(item[1]), item[0].name))
+    return allow, winner.name
+
+
+def _choice(choice: str, allowed: frozenset[str], any_left: bool) -> str:
+    if choice in ("auto", "none") or not any_left:
+        return "auto" if choice != "none" else choice
+    return choice if choice == "required" or choice in allowed else "auto"
