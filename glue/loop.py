@@ -7,51 +7,39 @@ order of use. Policies answer hooks, wrappers wrap a provider, listeners listen:
 from __future__ import annotations
 
 import inspect
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Unpack, cast
 
 import anyio
 
 from glue.batch import run_batch
 from glue.context import AnyTool, Cancel, Host
-from glue.errors import Cancelled, ContextOverflow, EmptyReply, FailoverError, MaxTurnsExceeded, ProviderError
+from glue.ending import close_turn, end, store_results
+from glue.errors import Cancelled, ContextOverflow, EmptyReply, FailoverError, ProviderError
 from glue.events import (
     Compacted,
-    LimitReached,
     Listener,
-    MessageStart,
-    OutputCapEscalated,
-    RequestStart,
-    RunEnd,
     RunStart,
     StopReasonObserved,
-    TurnEnd,
-    TurnStart,
 )
 from glue.limits import Limits, Outcome, StopReason
 from glue.policies.base import Answer, Change, Deliver, Hook, Policy, Rewrite, Say, Stop
 from glue.policies.budgets import budget_error
+from glue.request import Reply, exhausted, send
 from glue.result import RunResult
 from glue.start import Options, start
 from glue.state import Journal, State, seconds_left
-from glue.transcript import OURS, History, estimate, has_content, unanswered
-from glue.truncation import NOTICE, Verdict, end_chain, end_repair, is_whole, judge_cut, merge, visible_text, was_cut
+from glue.transcript import History, estimate, has_content
+from glue.truncation import Verdict, end_chain, end_repair, is_whole, judge_cut, visible_text, was_cut
 from glue.types import (
     AssistantMessage,
-    Attempt,
-    Done,
     Message,
     Provider,
-    ProviderEvent,
     Request,
     Text,
-    TextDelta,
     ToolCall,
     ToolMessage,
-    UserMessage,
-    new_id,
 )
 
 
@@ -91,15 +79,19 @@ async def run_continue(provider: Provider, messages: Sequence[Message], **option
 
 
 async def _drive(state: State) -> RunResult[None]:
+    """Take the turns and end, so that a valid transcript is left whatever happens."""
     state.emit(RunStart(run_id=state.host.run_id, identity=state.host.identity))
-    stop: Stop | None = None
     try:
         stop = await _turns(state)
-    finally:
-        if stop is None:  # the enclosing scope was cancelled, or a bug: leave a valid transcript behind
-            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + 5):
-                await _end(state, Stop(Outcome.CANCELLED, Cancelled()))
-    return await _end(state, stop)
+    except anyio.get_cancelled_exc_class():
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + 5):
+            await end(state, Stop(Outcome.CANCELLED, Cancelled()))
+        raise
+    except Exception:  # a bug, of a provider or a policy: not ours to hide
+        await end(state, Stop(Outcome.FAILED))
+        raise
+    with anyio.CancelScope(shield=True):
+        return await end(state, stop)
 
 
 async def _turns(state: State) -> Stop:
@@ -107,7 +99,7 @@ async def _turns(state: State) -> Stop:
         ready = await _ready(state)
         if isinstance(ready, Stop):
             return ready
-        reply = await _request(state, ready)
+        reply = await send(state, ready)
         verdict = await _judge(state, reply)
         stop = await _apply(state, verdict)
         if stop is None and verdict.store is not None and verdict.then == "tools":
@@ -127,9 +119,9 @@ async def _ready(state: State) -> Request | Stop:
     if state.cancel.cancelled:
         return Stop(Outcome.CANCELLED, Cancelled())
     if not state.in_chain and not state.may_turn():
-        return _exhausted(state, "turns", state.limits.max_turns, state.turns)
+        return exhausted(state, "turns", state.limits.max_turns, state.turns)
     if not state.may_ask():
-        return _exhausted(state, "requests", state.limits.max_requests, state.requests)
+        return exhausted(state, "requests", state.limits.max_requests, state.requests)
     request = _build(state)
     for policy in state.policies:
         if state.in_chain and not policy.in_chain:
@@ -146,12 +138,6 @@ async def _ready(state: State) -> Request | Stop:
                 await state.store(message)
             break
     return replace(request, messages=state.history.view(state.messages))
-
-
-def _exhausted(state: State, kind: str, most: int | None, used: int) -> Stop:
-    state.emit(LimitReached(kind=kind, used=used, max=most or 0))
-    meta = {"turns": state.turns, "requests": state.requests, f"max_{kind}": most}
-    return Stop(Outcome.MAX_TURNS, MaxTurnsExceeded(most or 0, used, kind), meta)
 
 
 def _build(state: State) -> Request:
@@ -190,101 +176,10 @@ async def _rewrite(state: State, messages: Sequence[Message]) -> None:
             await state.journal.append(message)
 
 
-# REQUEST ------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Reply:
-    """A whole message, or why there is none."""
-
-    message: AssistantMessage | None = None
-    error: ProviderError | None = None
-    stop: Stop | None = None
-
-
-async def _request(state: State, request: Request) -> _Reply:
-    """Send one request and stream its reply, watching for cancellation."""
-    if not state.in_chain:
-        state.turn_open = True
-        state.emit(TurnStart(turn=state.turns + 1))
-    state.requests += 1
-    state.purse.spend(requests=1)
-    state.offered = frozenset(spec.name for spec in request.tools)
-    state.partial = []
-    if state.on_event is not None:
-        state.emit(RequestStart(number=state.requests, request=request))
-    reply = _Reply()
-    with anyio.CancelScope() as scope:
-        left = seconds_left(state)
-        if left is not None:
-            scope.deadline = anyio.current_time() + max(left, 0)
-        state.cancel.attach(scope.cancel)
-        stream = state.provider.stream(request)
-        try:
-            reply = await _stream(state, stream)
-        except ProviderError as error:
-            reply = _Reply(error=error)
-        finally:
-            state.cancel.detach(scope.cancel)
-            if (close := getattr(stream, "aclose", None)) is not None:
-                await close()
-    if state.cancel.cancelled:
-        reply.stop = Stop(Outcome.CANCELLED, Cancelled())
-    elif scope.cancelled_caught:
-        reply.stop = Stop(Outcome.BUDGET, budget_error(state, "seconds"))
-    return reply
-
-
-async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> _Reply:
-    partial, drain, listening = state.partial, state.drain, state.on_event is not None
-    state.reply_id = ""
-    async for event in stream:
-        if isinstance(event, TextDelta):
-            partial.append(event.text)
-        elif isinstance(event, Done):
-            return _Reply(message=replace(event.message, id=state.reply_id) if state.reply_id else event.message)
-        elif isinstance(event, Attempt):
-            if (stop := _attempted(state, event)) is not None:
-                return _Reply(stop=stop)
-            continue
-        if not state.reply_id:
-            state.reply_id = new_id()
-            state.emit(MessageStart(id=state.reply_id, role="assistant"))
-        if listening:
-            state.tell(event)
-        if drain is not None:
-            await drain()
-    name = state.provider.name
-    if state.reply_id:
-        return _Reply(error=ProviderError("the stream ended early", kind="protocol", provider=name, emitted=True))
-    return _Reply(error=EmptyReply(provider=name))
-
-
-def _attempted(state: State, attempt: Attempt) -> Stop | None:
-    """Count a further try of a wrapper; there may be no request left for it."""
-    state.attempts.append(attempt)
-    state.partial.clear()
-    if attempt.usage is not None:
-        state.charge_reply(attempt.usage, str)
-    if attempt.next_cap is not None:
-        escalations = sum(1 for earlier in state.attempts if earlier.next_cap is not None)
-        previous, discarded = attempt.previous_cap or 0, state.reply_id or attempt.discarded
-        state.emit(
-            OutputCapEscalated(attempt=escalations, previous=previous, new=attempt.next_cap, discarded=discarded)
-        )
-    state.emit(attempt)
-    state.reply_id = ""
-    if not state.may_ask():
-        return _exhausted(state, "requests", state.limits.max_requests, state.requests)
-    state.requests += 1
-    state.purse.spend(requests=1)
-    return None
-
-
 # JUDGE --------------------------------------------------------------------------------------------
 
 
-async def _judge(state: State, reply: _Reply) -> Verdict:
+async def _judge(state: State, reply: Reply) -> Verdict:
     """Decide what becomes of a reply; the first rule that matches wins."""
     message = reply.message
     if message is not None:
@@ -400,8 +295,8 @@ async def _tools(state: State, calls: Sequence[ToolCall], dropped: int) -> Stop 
     state.turns += 1
     state.batches += 1
     batch = await run_batch(state, calls)
-    await _store_results(state)
-    _close_turn(state)
+    await store_results(state)
+    close_turn(state)
     if state.cancel.cancelled:
         return Stop(Outcome.CANCELLED, Cancelled())
     if (left := seconds_left(state)) is not None and left <= 0:
@@ -418,21 +313,10 @@ async def _tools(state: State, calls: Sequence[ToolCall], dropped: int) -> Stop 
     return None
 
 
-async def _store_results(state: State) -> None:
-    while state.pending:
-        await state.store(state.pending.pop(0))
-
-
 async def _say(state: State, answer: Say) -> None:
     state.turns += 1
     for message in answer.messages:
         await state.store(message)
-
-
-def _close_turn(state: State) -> None:
-    if state.turn_open:
-        state.turn_open = False
-        state.emit(TurnEnd(turn=state.turns))
 
 
 # SETTLE -------------------------------------------------------------------------------------------
@@ -440,7 +324,7 @@ def _close_turn(state: State) -> None:
 
 async def _settle(state: State, reply: AssistantMessage) -> Stop | None:
     """The model named no tool: a policy may keep the run going, while a turn and a request are left."""
-    _close_turn(state)
+    close_turn(state)
     state.refresh()
     done = Stop(Outcome.WRAPPED_UP if state.wrapped_up else Outcome.DONE)
     # What a policy says counts a turn of its own, and the answer to it needs another.
@@ -465,126 +349,3 @@ async def _deliver(state: State, answer: Deliver) -> None:
     state.answer = [answer.text]
     content = (Text(text=answer.text),)
     await state.store(ToolMessage(call_id="delivered", name=answer.tool, content=content, excluded=True))
-
-
-# END ----------------------------------------------------------------------------------------------
-
-_TAGS = {
-    Outcome.MAX_TURNS: StopReason.MAX_TURNS,
-    Outcome.BUDGET: StopReason.TOKEN_BUDGET,
-    Outcome.CONTEXT_WINDOW: StopReason.CONTEXT_WINDOW,
-    Outcome.TRUNCATED: StopReason.MAX_TOKENS,
-    Outcome.REFUSED: StopReason.REFUSAL,
-    Outcome.CANCELLED: StopReason.CANCELLED,
-    Outcome.FAILED: StopReason.ERROR,
-}
-_CHAIN_ENDS = {
-    Outcome.CANCELLED: "cancelled",
-    Outcome.REFUSED: "safety_blocked",
-    Outcome.MAX_TURNS: "budget_exhausted",
-    Outcome.BUDGET: "budget_exhausted",
-}
-
-
-async def _end(state: State, stop: Stop) -> RunResult[None]:
-    """Leave a valid transcript, tag the last reply, tell the listeners, return everything."""
-    if state.cancel.cancelled and stop.outcome is not Outcome.CANCELLED:
-        stop = Stop(Outcome.CANCELLED, Cancelled())
-    await _keep_partial(state)
-    await _store_results(state)
-    await _drop_prompts(state)
-    for message in unanswered(state.new):
-        await state.store(message)
-    tag = await _tag(state, stop.outcome)
-    if stop.outcome is Outcome.REFUSED:
-        await _exclude(state)
-    if stop.outcome is Outcome.TRUNCATED:
-        state.notice = NOTICE
-    empty = isinstance(stop.error, EmptyReply)
-    end_chain(state, "empty" if empty else _CHAIN_ENDS.get(stop.outcome, "provider_error"))
-    _close_turn(state)
-    seconds = time.monotonic() - state.started
-    state.emit(
-        RunEnd(
-            run_id=state.host.run_id,
-            outcome=stop.outcome,
-            usage=state.usage,
-            turns=state.turns,
-            requests=state.requests,
-            seconds=seconds,
-        )
-    )
-    return RunResult(
-        messages=tuple(state.messages),
-        new_messages=tuple(state.new),
-        text=merge(state.answer),
-        outcome=stop.outcome,
-        stop_reason=tag,
-        usage=state.usage,
-        attempts=tuple(state.attempts),
-        notice=state.notice,
-        error=stop.error,
-        turns=state.turns,
-        requests=state.requests,
-        continuations=state.continuations,
-        repairs=state.repairs,
-        seconds=seconds,
-        run_id=state.host.run_id,
-        delivered=state.delivered,
-        meta={**state.meta, **(stop.meta or {})},
-    )
-
-
-async def _keep_partial(state: State) -> None:
-    """Keep the text of a reply that a cancellation or the clock cut off."""
-    text, state.partial = "".join(state.partial), []
-    if text.strip():
-        state.answer = [*state.answer, text] if state.in_chain else [text]
-        message = AssistantMessage(
-            content=(Text(text=text),), stop_reason=StopReason.CANCELLED, provider=state.provider.name
-        )
-        await state.store(message)
-
-
-async def _drop_prompts(state: State) -> None:
-    """Take back what we said and nobody answered."""
-    dropped: list[str] = []
-    for messages in (state.messages, state.new):
-        index = len(messages)
-        while index and isinstance(message := messages[index - 1], UserMessage):
-            index -= 1
-            if message.origin in OURS:
-                dropped.append(message.id)
-                del messages[index]
-    if dropped and state.journal is not None:
-        await state.journal.drop(tuple(dict.fromkeys(dropped)))
-
-
-async def _tag(state: State, outcome: Outcome) -> StopReason | None:
-    """Say on the last reply of this run why the run ended; nothing else changes."""
-    tag = _TAGS.get(outcome)
-    last = next((message for message in reversed(state.new) if isinstance(message, AssistantMessage)), None)
-    if last is None:
-        return tag
-    if tag is None or last.stop_reason is tag:
-        return last.stop_reason
-    _swap(state, last, replace(last, stop_reason=tag))
-    if state.journal is not None:
-        await state.journal.amend(last.id, {"stop_reason": str(tag)})
-    return tag
-
-
-async def _exclude(state: State) -> None:
-    """Keep a refused run in the log and out of every later request."""
-    for message in tuple(state.new):
-        _swap(state, message, replace(message, excluded=True))
-    if state.journal is not None:
-        await state.journal.exclude(tuple(message.id for message in state.new))
-
-
-def _swap(state: State, old: Message, new: Message) -> None:
-    for messages in (state.messages, state.new):
-        for index in range(len(messages) - 1, -1, -1):
-            if messages[index] is old:
-                messages[index] = new
-                break

@@ -1,0 +1,110 @@
+"""Sending one request and streaming its reply."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import anyio
+
+from glue.errors import Cancelled, EmptyReply, MaxTurnsExceeded, ProviderError
+from glue.events import LimitReached, MessageStart, OutputCapEscalated, RequestStart, TurnStart
+from glue.limits import Outcome
+from glue.policies.base import Stop
+from glue.policies.budgets import budget_error
+from glue.state import State, seconds_left
+from glue.types import AssistantMessage, Attempt, Done, ProviderEvent, Request, TextDelta, new_id
+
+
+@dataclass(slots=True)
+class Reply:
+    """A whole message, or why there is none."""
+
+    message: AssistantMessage | None = None
+    error: ProviderError | None = None
+    stop: Stop | None = None
+
+
+async def send(state: State, request: Request) -> Reply:
+    """Send one request and stream its reply, watching for cancellation."""
+    if not state.in_chain:
+        state.turn_open = True
+        state.emit(TurnStart(turn=state.turns + 1))
+    state.requests += 1
+    state.purse.spend(requests=1)
+    state.offered = frozenset(spec.name for spec in request.tools)
+    state.partial = []
+    if state.on_event is not None:
+        state.emit(RequestStart(number=state.requests, request=request))
+    reply = Reply()
+    with anyio.CancelScope() as scope:
+        left = seconds_left(state)
+        if left is not None:
+            scope.deadline = anyio.current_time() + max(left, 0)
+        state.cancel.attach(scope.cancel)
+        stream = state.provider.stream(request)
+        try:
+            reply = await _stream(state, stream)
+        except ProviderError as error:
+            reply = Reply(error=error)
+        finally:
+            state.cancel.detach(scope.cancel)
+            if (close := getattr(stream, "aclose", None)) is not None:
+                await close()
+    if state.cancel.cancelled:
+        reply.stop = Stop(Outcome.CANCELLED, Cancelled())
+    elif scope.cancelled_caught:
+        reply.stop = Stop(Outcome.BUDGET, budget_error(state, "seconds"))
+    return reply
+
+
+async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Reply:
+    partial, drain, listening = state.partial, state.drain, state.on_event is not None
+    state.reply_id = ""
+    async for event in stream:
+        if isinstance(event, TextDelta):
+            partial.append(event.text)
+        elif isinstance(event, Done):
+            return Reply(message=replace(event.message, id=state.reply_id) if state.reply_id else event.message)
+        elif isinstance(event, Attempt):
+            if (stop := _attempted(state, event)) is not None:
+                return Reply(stop=stop)
+            continue
+        if not state.reply_id:
+            state.reply_id = new_id()
+            state.emit(MessageStart(id=state.reply_id, role="assistant"))
+        if listening:
+            state.tell(event)
+        if drain is not None:
+            await drain()
+    name = state.provider.name
+    if state.reply_id:
+        return Reply(error=ProviderError("the stream ended early", kind="protocol", provider=name, emitted=True))
+    return Reply(error=EmptyReply(provider=name))
+
+
+def _attempted(state: State, attempt: Attempt) -> Stop | None:
+    """Count a further try of a wrapper; there may be no request left for it."""
+    state.attempts.append(attempt)
+    state.partial.clear()
+    if attempt.usage is not None:
+        state.charge_reply(attempt.usage, str)
+    if attempt.next_cap is not None:
+        escalations = sum(1 for earlier in state.attempts if earlier.next_cap is not None)
+        previous, discarded = attempt.previous_cap or 0, state.reply_id or attempt.discarded
+        state.emit(
+            OutputCapEscalated(attempt=escalations, previous=previous, new=attempt.next_cap, discarded=discarded)
+        )
+    state.emit(attempt)
+    state.reply_id = ""
+    if not state.may_ask():
+        return exhausted(state, "requests", state.limits.max_requests, state.requests)
+    state.requests += 1
+    state.purse.spend(requests=1)
+    return None
+
+
+def exhausted(state: State, kind: str, most: int | None, used: int) -> Stop:
+    state.emit(LimitReached(kind=kind, used=used, max=most or 0))
+    meta = {"turns": state.turns, "requests": state.requests, f"max_{kind}": most}
+    return Stop(Outcome.MAX_TURNS, MaxTurnsExceeded(most or 0, used, kind), meta)
