@@ -19,15 +19,32 @@ if TYPE_CHECKING:
     from glue.errors import ProviderError as ProviderError
     from glue.errors import ToolError as ToolError
     from glue.events import Event as Event
+    from glue.hooks import Abort as Abort
+    from glue.hooks import Replace as Replace
+    from glue.hooks import Skip as Skip
+    from glue.hooks import Step as Step
+    from glue.hooks import ToolHook as ToolHook
     from glue.limits import Limits as Limits
     from glue.limits import Outcome as Outcome
     from glue.limits import StopReason as StopReason
     from glue.loop import run as run
     from glue.loop import run_continue as run_continue
+    from glue.permission import AllowAll as AllowAll
+    from glue.permission import Ask as Ask
+    from glue.permission import Decision as Decision
+    from glue.permission import DenyAll as DenyAll
+    from glue.permission import Permission as Permission
+    from glue.permission import PermissionRequest as PermissionRequest
+    from glue.permission import Rules as Rules
+    from glue.permission import allow as allow
+    from glue.permission import deny as deny
     from glue.policies.base import Policy as Policy
     from glue.policies.base import Say as Say
     from glue.policies.base import Stop as Stop
     from glue.result import RunResult as RunResult
+    from glue.schema import Field as Field
+    from glue.tool import Tool as Tool
+    from glue.tool import tool as tool
     from glue.truncation import collapse_continuations as collapse_continuations
     from glue.types import AssistantMessage as AssistantMessage
     from glue.types import Attempt as Attempt
@@ -60,8 +77,12 @@ _HOMES = {
     "context": "Cancel Context Host ToolResult error_result text_result",
     "errors": "GlueError ProviderError ToolError",
     "events": "Event",
+    "hooks": "Abort Replace Skip Step ToolHook",
     "limits": "Limits Outcome StopReason",
+    "permission": "AllowAll Ask Decision DenyAll Permission PermissionRequest Rules allow deny",
     "result": "RunResult",
+    "schema": "Field",
+    "tool": "Tool tool",
     "types": "AssistantMessage Attempt Done File Image Message Opaque Part Provider ProviderEvent Request Text"
     " TextDelta Thinking ThinkingDelta ToolCall ToolCallDelta ToolMessage ToolSpec Usage UserMessage user",
     "loop": "run run_continue",

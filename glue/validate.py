@@ -1,0 +1,269 @@
+"""Whether a JSON value fits a schema: a quick yes of our own, and jsonschema for everything else.
+
+A check made here only ever says yes to what jsonschema would accept too (a test compares them). It
+says no when in doubt, and then jsonschema decides; so that library, which is slow to import, is
+loaded only for values or schemas that need it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from glue.faults import Faults
+from glue.types import Json
+
+Check: TypeAlias = Callable[[Any], bool]
+Schema: TypeAlias = Mapping[str, Json]
+
+# Words that describe and do not judge; jsonschema does not assert `format` either.
+_NOTES = frozenset(
+    {"title", "description", "default", "examples", "format", "contentEncoding", "contentMediaType", "$defs"}
+    | {"deprecated", "readOnly", "writeOnly", "$schema", "$comment"}
+)
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "array": (list,),
+    "object": (dict,),
+}
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class Validator:
+    """A schema, ready to judge values; made once, and each part of it compiled once."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self._made: dict[int, tuple[object, Check | None]] = {}
+        self._judge: Any = None
+        self._plain = schema.get("$schema", _DIALECT).rstrip("#") == _DIALECT
+
+    def accepts(self, schema: Any, value: Json) -> bool:
+        """Whether a value fits one part of the schema."""
+        check = self.check(schema)
+        if check is not None and check(value):
+            return True
+        if check is not None and _exact(schema):
+            return False
+        return bool(self.judge().evolve(schema=schema).is_valid(value))
+
+    def check(self, schema: Any) -> Check | None:
+        """A quick test that says yes only where jsonschema would; None where there is none."""
+        if not self._plain:
+            return None
+        made = self._made.get(id(schema))
+        if made is None:
+            made = (schema, self._compile(schema))  # the schema is kept, so that its id stays its own
+            self._made[id(schema)] = made
+        return made[1]
+
+    def judge(self) -> Any:
+        """The jsonschema validator, built at the first call and then kept."""
+        if self._judge is None:
+            import jsonschema
+            import referencing
+
+            kind = jsonschema.validators.validator_for(self.schema, default=jsonschema.Draft202012Validator)
+            # An empty registry: a $ref to an address must not become a request.
+            self._judge = kind(self.schema, registry=referencing.Registry())
+        return self._judge
+
+    def faults(self, value: Json) -> Faults | None:
+        """Everything that is wrong with a value, or None."""
+        check = self.check(self.schema)
+        if check is not None and check(value):
+            return None
+        from glue.explain import explain
+
+        return explain(self.judge(), value, self.resolve)
+
+    def resolve(self, schema: Any) -> Any:
+        """Follow a reference into $defs, as far as it goes."""
+        seen = 0
+        while isinstance(schema, Mapping) and "$ref" in schema and seen < 32:
+            target = self._target(schema["$ref"])
+            if target is None:
+                break
+            schema, seen = target, seen + 1
+        return schema
+
+    def _target(self, ref: Any) -> Any:
+        if not isinstance(ref, str) or not ref.startswith("#"):
+            return None
+        found: Any = self.schema
+        for step in ref[1:].split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~")
+            found = found.get(step) if isinstance(found, Mapping) else None
+        return found
+
+    def _compile(self, schema: Any) -> Check | None:
+        if isinstance(schema, bool):
+            return lambda value: schema
+        if not isinstance(schema, Mapping):
+            return None
+        tests: list[Check] = []
+        words = {word: schema[word] for word in schema if word not in _NOTES}
+        for maker in (_type, _values, _bounds, self._items, self._members, self._refs):
+            made = maker(words)
+            if made is None:
+                return None
+            tests += made
+        if words:
+            return None  # a word we do not know: jsonschema decides
+        if len(tests) == 1:
+            return tests[0]
+        return lambda value: all(test(value) for test in tests)
+
+    def _refs(self, words: dict[str, Any]) -> list[Check] | None:
+        tests: list[Check] = []
+        if "$ref" in words:
+            target = self._target(words.pop("$ref"))
+            if target is None:
+                return None
+            tests.append(lambda value: self._sure(target, value))  # looked up late: a schema may hold itself
+        if "anyOf" in words:
+            options = words.pop("anyOf")
+            tests.append(lambda value: any(self._sure(option, value) for option in options))
+        if "allOf" in words:
+            parts = words.pop("allOf")
+            tests.append(lambda value: all(self._sure(part, value) for part in parts))
+        return tests
+
+    def _sure(self, schema: Any, value: Json) -> bool:
+        check = self.check(schema)
+        return check is not None and check(value)
+
+    def _items(self, words: dict[str, Any]) -> list[Check] | None:
+        if not words.keys() & {"items", "prefixItems", "minItems", "maxItems", "uniqueItems"}:
+            return []
+        first = words.pop("prefixItems", [])
+        rest = words.pop("items", True)
+        least, most = words.pop("minItems", 0), words.pop("maxItems", None)
+        unique = words.pop("uniqueItems", False)
+        if isinstance(rest, list):  # an older dialect
+            return None
+
+        def test(value: Json) -> bool:
+            if type(value) is not list:
+                return False
+            if len(value) < least or (most is not None and len(value) > most):
+                return False
+            if unique and not _all_different(value):
+                return False
+            for index, part in enumerate(first[: len(value)]):
+                if not self._sure(part, value[index]):
+                    return False
+            check = self.check(rest)
+            return check is not None and all(check(item) for item in value[len(first) :])
+
+        return [test]
+
+    def _members(self, words: dict[str, Any]) -> list[Check] | None:
+        known = {"properties", "required", "additionalProperties", "propertyNames", "minProperties", "maxProperties"}
+        if not words.keys() & known:
+            return []
+        properties = words.pop("properties", {})
+        required = frozenset(words.pop("required", ()))
+        other = words.pop("additionalProperties", True)
+        names = words.pop("propertyNames", True)
+        least, most = words.pop("minProperties", 0), words.pop("maxProperties", None)
+        # The exact Python type is all there is to say of most parameters.
+        exact = {name: kind for name, part in properties.items() if (kind := _only_type(part)) is not None}
+
+        def slow(name: str, value: Json) -> bool:
+            return self._sure(names, name) and self._sure(properties.get(name, other), value)
+
+        def test(value: Json) -> bool:
+            if type(value) is not dict:
+                return False
+            if len(value) < least or (most is not None and len(value) > most):
+                return False
+            for name, item in value.items():
+                if type(item) is not exact.get(name) and not slow(name, item):
+                    return False
+            return value.keys() >= required
+
+        if names is not True:
+            exact = {}
+        return [test]
+
+
+def _exact(schema: Any) -> bool:
+    """Whether a quick no is as sure as a quick yes: a bare type, and no number that might be 3.0."""
+    return isinstance(schema, Mapping) and _only_type(schema) is not None and schema["type"] != "integer"
+
+
+def _only_type(schema: Any) -> type | None:
+    if not isinstance(schema, Mapping) or any(word != "type" and word not in _NOTES for word in schema):
+        return None
+    kinds = _TYPES.get(schema.get("type", "")) if isinstance(schema.get("type"), str) else None
+    return kinds[0] if kinds is not None and len(kinds) == 1 else None
+
+
+def _type(words: dict[str, Any]) -> list[Check] | None:
+    if "type" not in words:
+        return []
+    names = words.pop("type")
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not all(isinstance(name, str) and name in _TYPES for name in names):
+        return None
+    kinds = tuple(kind for name in names for kind in _TYPES[name])
+    if len(kinds) == 1:
+        only = kinds[0]
+        return [lambda value: type(value) is only]
+    return [lambda value: type(value) in kinds]
+
+
+def _values(words: dict[str, Any]) -> list[Check] | None:
+    if "enum" not in words and "const" not in words:
+        return []
+    values = [words.pop("const")] if "const" in words else []
+    if "enum" in words:
+        if values or not isinstance(words["enum"], list):
+            return None
+        values = words.pop("enum")
+    if not all(value is None or type(value) in (str, int, bool) for value in values):
+        return None
+    allowed = frozenset((type(value), value) for value in values)
+    return [
+        lambda value: value is None or type(value) in (str, int, bool),
+        lambda value: (type(value), value) in allowed,
+    ]
+
+
+_COMPARE: dict[str, tuple[tuple[type, ...], Callable[[Any, Any], bool]]] = {
+    "minimum": ((int, float), lambda value, bound: value >= bound),
+    "exclusiveMinimum": ((int, float), lambda value, bound: value > bound),
+    "maximum": ((int, float), lambda value, bound: value <= bound),
+    "exclusiveMaximum": ((int, float), lambda value, bound: value < bound),
+    "multipleOf": ((int,), lambda value, bound: type(bound) is int and value % bound == 0),
+    "minLength": ((str,), lambda value, bound: len(value) >= bound),
+    "maxLength": ((str,), lambda value, bound: len(value) <= bound),
+    "pattern": ((str,), lambda value, bound: bound.search(value) is not None),
+}
+
+
+def _bounds(words: dict[str, Any]) -> list[Check] | None:
+    tests: list[Check] = []
+    for word in [word for word in words if word in _COMPARE]:
+        kinds, holds = _COMPARE[word]
+        bound = words.pop(word)
+        if word == "pattern":
+            try:
+                bound = re.compile(bound)
+            except (re.error, TypeError):
+                return None
+        elif type(bound) not in (int, float):
+            return None
+        tests.append(lambda value, kinds=kinds, holds=holds, bound=bound: type(value) in kinds and holds(value, bound))  # type: ignore[misc]
+    return tests
+
+
+def _all_different(values: list[Any]) -> bool:
+    # Only texts: jsonschema's notion of equality among numbers, lists and objects is its own.
+    return all(type(value) is str for value in values) and len(set(values)) == len(values)
