@@ -54,7 +54,7 @@ async def run_batch(state: State, calls: Sequence[ToolCall]) -> Batch:
                 if messages[index] is None:
                     messages[index] = _message(call, error_result("cancelled"))
             batch.messages = [message for message in messages if message is not None]
-            state.pending = batch.messages
+            state.pending = list(batch.messages)
     return batch
 
 

@@ -91,7 +91,8 @@ async def _drive(state: State) -> RunResult[None]:
         await end(state, Stop(Outcome.FAILED))
         raise
     with anyio.CancelScope(shield=True):
-        return await end(state, stop)
+        result = await end(state, stop)
+    return result
 
 
 async def _turns(state: State) -> Stop:

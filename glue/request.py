@@ -59,7 +59,7 @@ async def send(state: State, request: Request) -> Reply:
 
 
 async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Reply:
-    partial, drain, listening = state.partial, state.drain, state.on_event is not None
+    partial, drain, cancel, listening = state.partial, state.drain, state.cancel, state.on_event is not None
     state.reply_id = ""
     async for event in stream:
         if isinstance(event, TextDelta):
@@ -75,6 +75,8 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Reply:
             state.emit(MessageStart(id=state.reply_id, role="assistant"))
         if listening:
             state.tell(event)
+        if cancel.cancelled:  # a block may hold many deltas and no checkpoint
+            return Reply()
         if drain is not None:
             await drain()
     name = state.provider.name
