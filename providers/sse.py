@@ -8,6 +8,7 @@ EVENT_LIMIT = 16 * 1024 * 1024
 TOTAL_LIMIT = 32 * 1024 * 1024
 
 _LEAD = b" \t\r\n\xef\xbb\xbf"  # white space and the bytes of a byte order mark
+_OTHER_FIELDS = (b"", b"event", b"id", b"retry")  # the empty name is that of a comment
 
 
 class Parser:
@@ -27,6 +28,7 @@ class Parser:
         self._carriage = False  # the last byte was a CR, which a LF may still complete
         self._fresh = True  # nothing but white space and a byte order mark was seen
         self._is_body = False
+        self.stray = b""  # the first line that belongs to no event stream
 
     def feed(self, block: bytes) -> list[bytes]:
         """Take the next bytes and return the data of the events that they complete."""
@@ -61,14 +63,14 @@ class Parser:
             if piece.startswith(b"data: ") and b"\n" not in piece:
                 events.append(piece[6:])
             elif piece:
-                _fields(piece, events)
+                self._fields(piece, events)
         return events
 
     def end(self) -> list[bytes]:
         """Return the event that the end of the stream left without its blank line, if any."""
         events: list[bytes] = []
         if self._parts and not self._is_body:
-            _fields(b"".join(self._parts), events)
+            self._fields(b"".join(self._parts), events)
             self._parts.clear()
         return events
 
@@ -103,13 +105,13 @@ class Parser:
     def _too_long(self, what: str, limit: int) -> ProviderError:
         return ProviderError(f"{what} of more than {limit:,} bytes", kind="protocol", provider=self._provider)
 
-
-def _fields(piece: bytes, events: list[bytes]) -> None:
-    data: list[bytes] = []
-    for line in piece.split(b"\n"):
-        if line.startswith(b"data:"):
-            data.append(line[6:] if line.startswith(b"data: ") else line[5:])
-        elif line == b"data":
-            data.append(b"")
-    if data:
-        events.append(data[0] if len(data) == 1 else b"\n".join(data))
+    def _fields(self, piece: bytes, events: list[bytes]) -> None:
+        data: list[bytes] = []
+        for line in piece.split(b"\n"):
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                data.append(value[1:] if value.startswith(b" ") else value)
+            elif name not in _OTHER_FIELDS and not self.stray:
+                self.stray = line[:200]
+        if data:
+            events.append(data[0] if len(data) == 1 else b"\n".join(data))

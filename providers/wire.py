@@ -21,9 +21,12 @@ from glue.types import (
     Message,
     Opaque,
     Part,
+    Request,
     Text,
     ToolCall,
     ToolMessage,
+    UserMessage,
+    new_id,
 )
 
 # JSON ---------------------------------------------------------------------------------------------
@@ -48,8 +51,15 @@ def quote(text: str) -> bytes:
 
 
 def loads(data: bytes) -> Json:
-    """Decode JSON that starts at the first byte; raises one of BAD_SHAPE."""
-    return _scan(data.decode("utf-8", "replace"), 0)[0]
+    """Decode JSON, without the detours of json.loads; raises one of BAD_SHAPE."""
+    text = data.decode("utf-8", "replace")
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration:  # it does not start at the first character
+        return _decoder.decode(text)
+    if end != len(text) and not text[end:].isspace():
+        raise ValueError("more than one JSON value")
+    return value
 
 
 def array(pieces: Iterable[bytes]) -> bytes:
@@ -201,6 +211,55 @@ def _renamed(message: AssistantMessage | ToolMessage, names: Mapping[str, str]) 
     return kept
 
 
+def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
+    """Join neighbouring user messages, for servers whose templates want the roles to alternate."""
+    result: list[Message] = []
+    for message in messages:
+        last = result[-1] if result else None
+        if message.excluded:
+            continue
+        if isinstance(message, UserMessage) and isinstance(last, UserMessage):
+            joined = message.memo.get(("joined", last.id))
+            if joined is None:
+                joined = message.memo["joined", last.id] = _joined(last, message)
+            result[-1] = joined
+        else:
+            result.append(message)
+    return result
+
+
+def _joined(one: UserMessage, other: UserMessage) -> UserMessage:
+    parts: tuple[Part, ...] = (*one.content, *other.content)
+    if all(isinstance(part, Text) for part in parts):
+        parts = (Text(text=f"{one.text}\n\n{other.text}"),)
+    return replace(one, content=parts, id=new_id())
+
+
+def cache_key(request: Request) -> str:
+    """Name the stable prefix of a request, for servers that group their caches by such a key."""
+    return short_id("\n".join((request.system, *(tool.name for tool in request.tools))), 24)
+
+
+# Schemas ------------------------------------------------------------------------------------------
+
+
+def schema_name(schema: Mapping[str, Json]) -> str:
+    title = schema.get("title")
+    return title if isinstance(title, str) and title == safe_id(title) else "output"
+
+
+def is_strict(schema: Json) -> bool:
+    """Say whether every object in a schema is closed and requires all it names, as strict mode wants."""
+    if isinstance(schema, Mapping):
+        names = schema.get("properties")
+        if isinstance(names, Mapping) or schema.get("type") == "object":
+            required = set(schema.get("required") or ())
+            if schema.get("additionalProperties") is not False or required != set(names or ()):
+                return False
+        return all(is_strict(value) for name, value in schema.items() if name not in ("enum", "const", "default"))
+    return all(map(is_strict, schema)) if isinstance(schema, (list, tuple)) else True
+
+
 # Parts --------------------------------------------------------------------------------------------
 
 
@@ -234,6 +293,11 @@ def result_text(message: ToolMessage) -> str:
 def number(value: Json) -> int | None:
     """Return a token count, or None for what is none."""
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
+
+
+def first_number(*values: Json) -> int | None:
+    """Return the first of several places that holds a count."""
+    return next((count for value in values if (count := number(value)) is not None), None)
 
 
 def text_of(value: Json) -> str:
