@@ -23,6 +23,7 @@ class Quirks:
     output: Literal["json_schema", "json_object", ""] = "json_schema"  # what structured output it knows
     strict: bool = True  # whether it knows `strict` beside a schema
     encrypted: bool = False  # Responses: ask for encrypted reasoning, and store nothing
+    plain_models: tuple[str, ...] = ("gpt-3", "gpt-4", "chatgpt")  # how those start that refuse to seal reasoning
     images: bool = True
     tools: bool = True
     merge: bool = False  # refuses two user messages in a row

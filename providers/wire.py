@@ -159,6 +159,9 @@ def safe_id(text: str, limit: int = 64) -> str:
     return "call_" + short_id(text, 20)
 
 
+_LONG_ID = 16  # ids of this length are random: only shorter ones can repeat
+
+
 def repeated_calls(messages: Iterable[Message]) -> frozenset[str]:
     """Return the call ids that more than one reply uses; some servers count from call_0 in each reply."""
     seen: set[str] = set()
@@ -167,7 +170,7 @@ def repeated_calls(messages: Iterable[Message]) -> frozenset[str]:
         if isinstance(message, AssistantMessage):
             ids = message.memo.get("call_ids")
             if ids is None:
-                ids = message.memo["call_ids"] = frozenset(call.id for call in message.calls)
+                ids = message.memo["call_ids"] = frozenset(call.id for call in message.calls if len(call.id) < _LONG_ID)
             if ids:
                 if not seen.isdisjoint(ids):
                     twice |= seen & ids
