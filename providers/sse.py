@@ -1,0 +1,117 @@
+"""Server-sent events out of blocks of bytes."""
+
+from __future__ import annotations
+
+from glue.errors import ProviderError
+
+EVENT_LIMIT = 16 * 1024 * 1024
+TOTAL_LIMIT = 32 * 1024 * 1024
+
+_LEAD = b" \t\r\n\xef\xbb\xbf"  # white space and the bytes of a byte order mark
+_OTHER_FIELDS = (b"", b"event", b"id", b"retry")  # the empty name is that of a comment
+
+
+class Parser:
+    """Take blocks cut anywhere, give the data of each whole event as bytes.
+
+    The name of an event is dropped: every wire repeats it inside the data. A body that starts like
+    JSON is no event stream (servers do answer a streaming request so); it is kept for `body`.
+    """
+
+    def __init__(self, provider: str = "", *, event_limit: int = EVENT_LIMIT, total_limit: int = TOTAL_LIMIT) -> None:
+        self._provider = provider
+        self._event_limit = event_limit
+        self._total_limit = total_limit
+        self._total = 0
+        self._parts: list[bytes] = []  # of the event that has not ended yet
+        self._size = 0
+        self._carriage = False  # the last byte was a CR, which a LF may still complete
+        self._fresh = True  # nothing but white space and a byte order mark was seen
+        self._is_body = False
+        self.stray = b""  # the first line that belongs to no event stream
+
+    def feed(self, block: bytes) -> list[bytes]:
+        """Take the next bytes and return the data of the events that they complete."""
+        self._total += len(block)
+        if self._total > self._total_limit:
+            raise self._too_long("a stream", self._total_limit)
+        if self._fresh:
+            block = self._begin(block)
+        if self._is_body:
+            self._parts.append(block)
+            return []
+        if self._carriage or b"\r" in block:
+            block = self._newlines(block)
+
+        parts = self._parts
+        if parts:
+            if b"\n\n" not in block and not (block.startswith(b"\n") and parts[-1].endswith(b"\n")):
+                return self._keep(block)
+            parts.append(block)
+            block = b"".join(parts)
+            parts.clear()
+            self._size = 0
+        pieces = block.split(b"\n\n")
+        if len(block) > self._event_limit and max(map(len, pieces)) > self._event_limit:
+            raise self._too_long("one event", self._event_limit)
+        rest = pieces.pop()
+        if rest:
+            self._keep(rest)
+
+        events: list[bytes] = []
+        for piece in pieces:
+            if piece.startswith(b"data: ") and b"\n" not in piece:
+                events.append(piece[6:])
+            elif piece:
+                self._fields(piece, events)
+        return events
+
+    def end(self) -> list[bytes]:
+        """Return the event that the end of the stream left without its blank line, if any."""
+        events: list[bytes] = []
+        if self._parts and not self._is_body:
+            self._fields(b"".join(self._parts), events)
+            self._parts.clear()
+        return events
+
+    @property
+    def body(self) -> bytes | None:
+        """The whole body, where it is JSON instead of events."""
+        return b"".join(self._parts) if self._is_body else None
+
+    def _begin(self, block: bytes) -> bytes:
+        block = block.lstrip(_LEAD)
+        if block:
+            self._fresh = False
+            self._is_body = block[0] in b"{["
+        return block
+
+    def _newlines(self, block: bytes) -> bytes:
+        if self._carriage and block.startswith(b"\n"):
+            block = block[1:]
+            self._carriage = False
+        if block:
+            self._carriage = block.endswith(b"\r")
+        return block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _keep(self, rest: bytes) -> list[bytes]:
+        if rest:
+            self._parts.append(rest)
+            self._size += len(rest)
+            if self._size > self._event_limit:
+                raise self._too_long("one event", self._event_limit)
+        return []
+
+    def _too_long(self, what: str, limit: int) -> ProviderError:
+        return ProviderError(f"{what} of more than {limit:,} bytes", kind="protocol", provider=self._provider)
+
+    def _fields(self, piece: bytes, events: list[bytes]) -> None:
+        data: list[bytes] = []
+        for line in piece.split(b"\n"):
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                data.append(value[1:] if value.startswith(b" ") else value)
+            elif name not in _OTHER_FIELDS and not self.stray:
+                self.stray = line[:200]
+        if data:
+            events.append(data[0] if len(data) == 1 else b"\n".join(data))

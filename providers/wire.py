@@ -1,0 +1,333 @@
+"""What the encoders and decoders of all wires share."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from importlib import import_module
+from json.encoder import encode_basestring
+
+from glue.errors import ErrorKind, ProviderError
+from glue.providers.row import Row
+from glue.types import (
+    AssistantMessage,
+    Done,
+    File,
+    Image,
+    Json,
+    Message,
+    Opaque,
+    Part,
+    Request,
+    Text,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    new_id,
+)
+
+# JSON ---------------------------------------------------------------------------------------------
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_decoder = json.JSONDecoder()
+_scan = _decoder.scan_once  # type: ignore[attr-defined]
+
+# What a value of an unexpected shape raises; a decoder turns it into a protocol error.
+BAD_SHAPE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, StopIteration, OverflowError)
+
+
+def dumps(value: Json) -> bytes:
+    """Encode compactly; a lone surrogate, which UTF-8 cannot carry, becomes a question mark."""
+    return _encode(value).encode("utf-8", "replace")
+
+
+def quote(text: str) -> bytes:
+    """Encode one string."""
+    quoted: str = encode_basestring(text)
+    return quoted.encode("utf-8", "replace")
+
+
+def loads(data: bytes) -> Json:
+    """Decode JSON, without the detours of json.loads; raises one of BAD_SHAPE."""
+    text = data.decode("utf-8", "replace")
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration:  # it does not start at the first character
+        return _decoder.decode(text)
+    if end != len(text) and not text[end:].isspace():
+        raise ValueError("more than one JSON value")
+    return value
+
+
+def array(pieces: Iterable[bytes]) -> bytes:
+    return b"[" + b",".join(pieces) + b"]"
+
+
+def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = None) -> bytes:
+    """Join a body; bytes among the fields are JSON already.
+
+    Options win over fields of the same name, except that objects are merged and `tools` are appended.
+    """
+    body = dict(fields)
+    for name, value in (options or {}).items():
+        ours = body.get(name)
+        if isinstance(ours, Mapping) and isinstance(value, Mapping):
+            value = merged(ours, value)
+        elif name == "tools" and isinstance(ours, bytes) and isinstance(value, Sequence):
+            more = (dumps(tool) for tool in value)
+            value = b"[" + b",".join((ours[1:-1], *more) if len(ours) > 2 else more) + b"]"
+        body[name] = value
+    pieces = (
+        quote(name) + b":" + (value if isinstance(value, bytes) else dumps(value)) for name, value in body.items()
+    )
+    return b"{" + b",".join(pieces) + b"}"
+
+
+def merged(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> dict[str, Json]:
+    """Merge two objects, and the objects inside them; theirs wins."""
+    result = dict(ours)
+    for name, value in theirs.items():
+        inner = result.get(name)
+        result[name] = merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def arguments(call: ToolCall) -> dict[str, Json]:
+    """Return a call's arguments as an object, for wires that want no text; what is no object is wrapped."""
+    if not call.arguments.strip():
+        return {}
+    try:
+        value = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return {"arguments": call.arguments}
+    return value if isinstance(value, dict) else {"arguments": value}
+
+
+# Messages -----------------------------------------------------------------------------------------
+
+
+def memo_key(wire: str, row: Row, model: str) -> str:
+    """Name the bytes that a message has on one wire, for one server and model.
+
+    A string, because its hash is computed once and it is looked up once per message.
+    """
+    return f"{wire} {row.name} {model} {hash(row.quirks)}"
+
+
+def is_own(message: AssistantMessage, row: Row, model: str | None = None) -> bool:
+    """Say whether a reply came from this provider (and model), so that its opaque parts may go back."""
+    return message.provider == row.name and (model is None or message.model == model)
+
+
+def opaque_of(part: Part, wire: str) -> Json:
+    """Return what a part carries for this wire, or None."""
+    opaque = part if isinstance(part, Opaque) else getattr(part, "opaque", None)
+    return opaque.data if isinstance(opaque, Opaque) and opaque.wire == wire else None
+
+
+def merge_roles(pieces: Iterable[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """Join the comma-separated blocks of neighbours with the same role; drop empty ones."""
+    groups: list[tuple[str, list[bytes]]] = []
+    for role, blocks in pieces:
+        if not blocks:
+            continue
+        if groups and groups[-1][0] == role:
+            groups[-1][1].append(blocks)
+        else:
+            groups.append((role, [blocks]))
+    return [(role, blocks[0] if len(blocks) == 1 else b",".join(blocks)) for role, blocks in groups]
+
+
+def short_id(text: str, length: int = 9) -> str:
+    """Make an id of letters and digits that depends on the text alone, so that calls and results agree."""
+    digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    number = int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=32).digest(), "big")
+    letters = []
+    for _ in range(length):
+        number, digit = divmod(number, 62)
+        letters.append(digits[digit])
+    return "".join(letters)
+
+
+def safe_id(text: str, limit: int = 64) -> str:
+    """Return an id of letters, digits, '_' and '-' no longer than the limit: itself where it is one."""
+    if 0 < len(text) <= limit and text.replace("_", "a").replace("-", "a").isalnum() and text.isascii():
+        return text
+    return "call_" + short_id(text, 20)
+
+
+_LONG_ID = 16  # ids of this length are random: only shorter ones can repeat
+
+
+def repeated_calls(messages: Iterable[Message]) -> frozenset[str]:
+    """Return the call ids that more than one reply uses; some servers count from call_0 in each reply."""
+    seen: set[str] = set()
+    twice: set[str] = set()
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            ids = message.memo.get("call_ids")
+            if ids is None:
+                ids = message.memo["call_ids"] = frozenset(call.id for call in message.calls if len(call.id) < _LONG_ID)
+            if ids:
+                if not seen.isdisjoint(ids):
+                    twice |= seen & ids
+                seen |= ids
+    return frozenset(twice)
+
+
+def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
+    """Rename calls whose id an earlier reply used already, and their results; almost always a no-op."""
+    twice = repeated_calls(messages)
+    if not twice:
+        return messages
+    uses: dict[str, int] = {}
+    names: dict[str, str] = {}
+    result: list[Message] = []
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            clash = message.memo["call_ids"] & twice
+            for call_id in clash:
+                count = uses[call_id] = uses.get(call_id, 0) + 1
+                names[call_id] = call_id if count == 1 else f"{call_id}_{count}"
+            message = _renamed(message, {call_id: names[call_id] for call_id in clash if names[call_id] != call_id})
+        elif isinstance(message, ToolMessage) and names.get(message.call_id, message.call_id) != message.call_id:
+            message = _renamed(message, {message.call_id: names[message.call_id]})
+        result.append(message)
+    return result
+
+
+def _renamed(message: AssistantMessage | ToolMessage, names: Mapping[str, str]) -> Message:
+    if not names:
+        return message
+    key = ("renamed", *sorted(names.items()))
+    kept: Message | None = message.memo.get(key)
+    if kept is None:
+        if isinstance(message, ToolMessage):
+            kept = replace(message, call_id=names[message.call_id])
+        else:
+            parts = (replace(p, id=names.get(p.id, p.id)) if isinstance(p, ToolCall) else p for p in message.content)
+            kept = replace(message, content=tuple(parts))
+        message.memo[key] = kept
+    return kept
+
+
+def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
+    """Join neighbouring user messages, for servers whose templates want the roles to alternate."""
+    result: list[Message] = []
+    for message in messages:
+        last = result[-1] if result else None
+        if message.excluded:
+            continue
+        if isinstance(message, UserMessage) and isinstance(last, UserMessage):
+            joined = message.memo.get(("joined", last.id))
+            if joined is None:
+                joined = message.memo["joined", last.id] = _joined(last, message)
+            result[-1] = joined
+        else:
+            result.append(message)
+    return result
+
+
+def _joined(one: UserMessage, other: UserMessage) -> UserMessage:
+    parts: tuple[Part, ...] = (*one.content, *other.content)
+    if all(isinstance(part, Text) for part in parts):
+        parts = (Text(text=f"{one.text}\n\n{other.text}"),)
+    return replace(one, content=parts, id=new_id())
+
+
+def cache_key(request: Request) -> str:
+    """Name the stable prefix of a request, for servers that group their caches by such a key."""
+    return short_id("\n".join((request.system, *(tool.name for tool in request.tools))), 24)
+
+
+# Schemas ------------------------------------------------------------------------------------------
+
+
+def schema_name(schema: Mapping[str, Json]) -> str:
+    title = schema.get("title")
+    return title if isinstance(title, str) and title == safe_id(title) else "output"
+
+
+def is_strict(schema: Json) -> bool:
+    """Say whether every object in a schema is closed and requires all it names, as strict mode wants."""
+    if isinstance(schema, Mapping):
+        names = schema.get("properties")
+        if isinstance(names, Mapping) or schema.get("type") == "object":
+            required = set(schema.get("required") or ())
+            if schema.get("additionalProperties") is not False or required != set(names or ()):
+                return False
+        return all(is_strict(value) for name, value in schema.items() if name not in ("enum", "const", "default"))
+    return all(map(is_strict, schema)) if isinstance(schema, (list, tuple)) else True
+
+
+# Parts --------------------------------------------------------------------------------------------
+
+
+def base64_text(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def data_url(part: Image | File) -> str:
+    """Return the address of an image or file: its own, or one that holds its bytes."""
+    if isinstance(part, Image) and part.url is not None:
+        return part.url
+    return f"data:{part.media_type};base64,{base64_text(part.data or b'')}"
+
+
+def result_text(message: ToolMessage) -> str:
+    """Return a tool result as text, for wires with no place for more; an image is named."""
+    texts = []
+    for part in message.content:
+        if isinstance(part, Text):
+            texts.append(part.text)
+        elif isinstance(part, Image):
+            texts.append("(an image)")
+        elif isinstance(part, File):
+            texts.append(f"(a file: {part.name or part.media_type})")
+    return "\n".join(text for text in texts if text)
+
+
+# Replies ------------------------------------------------------------------------------------------
+
+
+def number(value: Json) -> int | None:
+    """Return a token count, or None for what is none."""
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
+
+
+def first_number(*values: Json) -> int | None:
+    """Return the first of several places that holds a count."""
+    return next((count for value in values if (count := number(value)) is not None), None)
+
+
+def text_of(value: Json) -> str:
+    """Return a string, or "" for anything else that a server may put in its place."""
+    return value if isinstance(value, str) else ""
+
+
+def object_of(value: Json) -> dict[str, Json]:
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def protocol_error(
+    what: str, provider: str, model: str, *, kind: ErrorKind = "protocol", body: str = ""
+) -> ProviderError:
+    return ProviderError(what, kind=kind, provider=provider, model=model, body=body[:2000])
+
+
+def priced(done: Done, provider: str, model: str) -> Done:
+    """Put the cost on a reply, unless the provider said it."""
+    usage = done.message.usage
+    if usage is None or usage.cost is not None:
+        return done
+    price = import_module("glue.providers.prices").cost(provider, model, usage)
+    if price is None:
+        return done
+    return Done(message=replace(done.message, usage=replace(usage, cost=price)))
