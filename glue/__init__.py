@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from glue.policies.base import Stop as Stop
     from glue.result import RunResult as RunResult
     from glue.truncation import collapse_continuations as collapse_continuations
+    from glue.stores.file import FileStore as FileStore
+    from glue.stores.memory import MemoryStore as MemoryStore
+    from glue.stores.protocol import Store as Store
+    from glue.stores.sqlite import SQLiteStore as SQLiteStore
     from glue.types import AssistantMessage as AssistantMessage
     from glue.types import Attempt as Attempt
     from glue.types import Done as Done
@@ -62,6 +66,10 @@ _HOMES = {
     "events": "Event",
     "limits": "Limits Outcome StopReason",
     "result": "RunResult",
+    "stores.file": "FileStore",
+    "stores.memory": "MemoryStore",
+    "stores.protocol": "Store",
+    "stores.sqlite": "SQLiteStore",
     "types": "AssistantMessage Attempt Done File Image Message Opaque Part Provider ProviderEvent Request Text"
     " TextDelta Thinking ThinkingDelta ToolCall ToolCallDelta ToolMessage ToolSpec Usage UserMessage user",
     "loop": "run run_continue",
