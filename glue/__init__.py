@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from glue.policies.base import Say as Say
     from glue.policies.base import Stop as Stop
     from glue.result import RunResult as RunResult
-    from glue.truncation import collapse_continuations as collapse_continuations
     from glue.stores.file import FileStore as FileStore
     from glue.stores.memory import MemoryStore as MemoryStore
     from glue.stores.protocol import Store as Store
     from glue.stores.sqlite import SQLiteStore as SQLiteStore
+    from glue.truncation import collapse_continuations as collapse_continuations
     from glue.types import AssistantMessage as AssistantMessage
     from glue.types import Attempt as Attempt
     from glue.types import Done as Done

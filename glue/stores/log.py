@@ -136,9 +136,9 @@ class Log:
         messages = tuple(messages)
         await self._write([_message_record(message) for message in messages], messages)
 
-    async def insert(self, message: Message, before_id: str) -> None:
-        self._fold.index(before_id)
-        await self._write([_message_record(message) | {"before": before_id}], (message,))
+    async def insert(self, message: Message, before: str) -> None:
+        self._fold.index(before)
+        await self._write([_message_record(message) | {"before": before}], (message,))
 
     async def amend(self, id: str, fields: Mapping[str, Any]) -> None:
         """Change some fields of a message, given as JSON values."""
