@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from glue.policies.base import Stop as Stop
     from glue.result import RunResult as RunResult
     from glue.schema import Field as Field
+    from glue.stores.file import FileStore as FileStore
+    from glue.stores.memory import MemoryStore as MemoryStore
+    from glue.stores.protocol import Store as Store
+    from glue.stores.sqlite import SQLiteStore as SQLiteStore
     from glue.tool import Tool as Tool
     from glue.tool import tool as tool
     from glue.truncation import collapse_continuations as collapse_continuations
@@ -83,6 +87,10 @@ _HOMES = {
     "result": "RunResult",
     "schema": "Field",
     "tool": "Tool tool",
+    "stores.file": "FileStore",
+    "stores.memory": "MemoryStore",
+    "stores.protocol": "Store",
+    "stores.sqlite": "SQLiteStore",
     "types": "AssistantMessage Attempt Done File Image Message Opaque Part Provider ProviderEvent Request Text"
     " TextDelta Thinking ThinkingDelta ToolCall ToolCallDelta ToolMessage ToolSpec Usage UserMessage user",
     "loop": "run run_continue",

@@ -1,0 +1,312 @@
+"""One append-only JSON-lines file a conversation. Acknowledged means on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import anyio.to_thread
+
+from glue.errors import ConfigError, SessionBusy, StoreError
+from glue.stores.log import Fold, Log, Record, header, newer
+from glue.stores.protocol import Hit, SessionInfo, check_id, describe, missing
+from glue.stores.search import find, newest, patterns
+from glue.types import Json, Message
+
+_log = logging.getLogger("glue.stores")
+_PLAIN = re.compile(rb"[^A-Za-z0-9_.@+=,-]|^\.")
+_SUFFIX = ".jsonl"
+
+
+class FileStore:
+    """Keep each conversation in a file of its own below a folder.
+
+    `sync=False` leaves it to the system when records reach the disk: quicker, and still safe from a
+    killed process, but not from a power cut.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, sync: bool = True) -> None:
+        if sys.platform == "win32":
+            raise ConfigError("FileStore needs POSIX file locks; use SQLiteStore or MemoryStore on Windows")
+        self.root = Path(root)
+        self.sync = sync
+
+    def log(
+        self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
+    ) -> Log:
+        return Log(id, _Writer(self.path(id), id, header(id, parent, forked_at, meta), self.sync))
+
+    def path(self, id: str) -> Path:
+        """Say where a session is kept; characters that are unsafe in file names are written as %XX."""
+        name = _PLAIN.sub(lambda match: b"%%%02X" % match.group()[0], check_id(id).encode("utf-8", "surrogatepass"))
+        if len(name) > 240:
+            raise ValueError(f"the session id {id!r} is too long for a file name")
+        return self.root / (name.decode() + _SUFFIX)
+
+    async def list(self) -> tuple[SessionInfo, ...]:
+        return await anyio.to_thread.run_sync(self._list)
+
+    async def load(self, id: str) -> tuple[Message, ...]:
+        return await anyio.to_thread.run_sync(self._load, id)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        session: str | None = None,
+        role: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> tuple[Hit, ...]:
+        wanted = patterns(query)
+
+        def scan() -> tuple[Hit, ...]:
+            hits: list[Hit] = []
+            for path in self._paths() if session is None else [self._there(session)]:
+                fold, times = _read(path)
+                dated = [(message, times.get(message.id, 0.0)) for message in fold.messages]
+                hits += find(fold.header["session"], dated, wanted, role=role, since=since, until=until)
+            return newest(hits, limit)
+
+        return await anyio.to_thread.run_sync(scan)
+
+    async def delete(self, id: str) -> None:
+        await anyio.to_thread.run_sync(self._delete, id)
+
+    def _paths(self) -> tuple[Path, ...]:
+        return tuple(sorted(self.root.glob(f"*{_SUFFIX}")))
+
+    def _list(self) -> tuple[SessionInfo, ...]:
+        infos = []
+        for path in self._paths():
+            with contextlib.suppress(StoreError, OSError):  # one unreadable file must not hide the others
+                infos.append(_info(path))
+        return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
+
+    def _there(self, id: str) -> Path:
+        path = self.path(id)
+        if not path.exists():
+            raise missing(id, [info.id for info in self._list()])
+        return path
+
+    def _load(self, id: str) -> tuple[Message, ...]:
+        return tuple(_read(self._there(id))[0].messages)
+
+    def _delete(self, id: str) -> None:
+        path = self._there(id)
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            _lock(fd, id)
+            path.unlink()
+            path.with_suffix(".torn").unlink(missing_ok=True)
+            _sync_folder(path.parent)
+        finally:
+            os.close(fd)
+
+
+class _Writer:
+    def __init__(self, path: Path, id: str, first: Record, sync: bool) -> None:
+        self.path, self.id, self.first, self.sync = path, id, first, sync
+        self.blocks = sync  # without a wait for the disk a write is quicker than a thread
+        self.fd = -1
+        self.file: tuple[int, int] | None = None  # device and inode that the fold was read from
+        self.end = 0  # where the last whole record ends
+
+    def open(self, fold: Fold) -> None:
+        self.fd = _open_locked(self.path, self.id, self.sync)
+        status = os.fstat(self.fd)
+        if self.file != (status.st_dev, status.st_ino) or status.st_size < self.end:
+            fold.clear()
+            self.file, self.end = (status.st_dev, status.st_ino), 0
+        tail = _pread(self.fd, self.end, status.st_size)
+        if not self.end:
+            _check_first(tail, self.path)
+        good = 0
+        for record, stop in _records(tail):
+            if not _applied(fold, record):
+                break
+            good = stop
+        self.end += good
+        if fold.header and fold.header["session"] != self.id:
+            raise StoreError(f"{self.path} holds the session {fold.header['session']!r}, not {self.id!r}")
+        if fold.read_only:
+            _log.warning("%s", fold.read_only)
+            return
+        if good < len(tail):
+            self._cut(tail[good:])
+        if not fold.header:
+            self.write((self.first,))
+            fold.apply(self.first)
+
+    def write(self, records: Sequence[Record]) -> None:
+        if self.fd < 0:
+            raise StoreError(f"session {self.id!r}: an earlier write failed; open the session again")
+        block = b"".join(map(_line, records))
+        try:
+            view = memoryview(block)
+            while view:
+                view = view[os.write(self.fd, view) :]
+            if self.sync:
+                _sync(self.fd)
+        except OSError as error:
+            # Half a record must not stay where the next one would be joined to it.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self.fd, self.end)
+            self.close()
+            raise StoreError(f"session {self.id!r} could not be written to {self.path}: {error.strerror}") from error
+        self.end += len(block)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)  # gives up the lock too
+            self.fd = -1
+
+    def _cut(self, tail: bytes) -> None:
+        side = self.path.with_suffix(".torn")
+        fd = os.open(side, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(fd, tail + b"\n")
+            _sync(fd)
+        finally:
+            os.close(fd)
+        _log.warning("session %r: %d torn bytes at the end were moved to %s", self.id, len(tail), side)
+        os.ftruncate(self.fd, self.end)
+        _sync(self.fd)
+
+
+def _open_locked(path: Path, id: str, sync: bool) -> int:
+    """Open for appending, alone; make the file where there is none."""
+    while True:
+        new = not path.exists()
+        if new:
+            _make_folder(path.parent)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise StoreError(f"session {id!r} cannot be opened: {error}") from error
+        try:
+            _lock(fd, id)
+            if new and sync:
+                _sync_folder(path.parent)
+            if os.path.exists(path) and os.path.samestat(os.fstat(fd), os.stat(path)):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # deleted between the opening and the locking: once more
+
+
+def _lock(fd: int, id: str) -> None:
+    import fcntl
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise SessionBusy(f"session {id!r} is in use, here or by another process; one writer at a time") from error
+
+
+def _sync(fd: int) -> None:
+    if sys.platform == "darwin":
+        import fcntl
+
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync there stops at the drive's own cache
+    else:
+        os.fdatasync(fd)
+
+
+def _make_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _line(record: Record) -> bytes:
+    try:
+        return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    except UnicodeEncodeError:  # half a surrogate pair, as a model may send: only escapes can keep it
+        return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+def _pread(fd: int, start: int, stop: int) -> bytes:
+    blocks = []
+    while start < stop and (block := os.pread(fd, stop - start, start)):
+        blocks.append(block)
+        start += len(block)
+    return b"".join(blocks)
+
+
+def _records(data: bytes) -> Iterator[tuple[Record, int]]:
+    """Give each record and where it ends, up to the first that is not whole."""
+    start = 0
+    while (stop := data.find(b"\n", start)) >= 0:
+        try:
+            record = json.loads(data[start:stop].decode())
+        except ValueError:
+            return
+        if not isinstance(record, dict) or not isinstance(record.get("type"), str):
+            return
+        start = stop + 1
+        yield record, start
+
+
+def _applied(fold: Fold, record: Record) -> bool:
+    try:
+        fold.apply(record)
+    except (StoreError, KeyError, TypeError, ValueError):
+        return bool(newer(fold.header))  # a newer version may know what this one cannot read
+    return True
+
+
+def _check_first(data: bytes, path: Path) -> None:
+    """Refuse what was never a transcript, rather than cut it away as damage."""
+    first = data.find(b"\n")
+    if first < 0:
+        return  # empty, or killed while the header was written
+    for record, _ in _records(data[: first + 1]):
+        if record["type"] == "header" and isinstance(record.get("session"), str):
+            return
+    raise StoreError(f"{path} does not begin with a session header; it is left as it is")
+
+
+def _read(path: Path) -> tuple[Fold, dict[str, float]]:
+    """Read a file that someone else may be writing: no lock, nothing is cut."""
+    fold, times = Fold(), dict[str, float]()
+    data = path.read_bytes()
+    _check_first(data, path)
+    for record, _ in _records(data):
+        if not _applied(fold, record):
+            break
+        if record["type"] == "message":
+            times[record["message"].get("id", "")] = record.get("at", 0.0)
+    if not fold.header:
+        raise StoreError(f"{path} has no session header")
+    return fold, times
+
+
+def _info(path: Path) -> SessionInfo:
+    """Sum up from the first records; a long session is not read to its end."""
+    fold = Fold()
+    with path.open("rb") as file:
+        data = file.read(65_536)
+    _check_first(data, path)
+    for record, _ in _records(data):
+        if not _applied(fold, record) or fold.messages:
+            break
+    if not fold.header:
+        raise StoreError(f"{path} has no session header")
+    return describe(fold.header, fold.messages, path.stat().st_mtime)

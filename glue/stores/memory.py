@@ -1,0 +1,95 @@
+"""Conversations that end with the process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from glue.errors import SessionBusy
+from glue.stores.log import Fold, Log, Record, header
+from glue.stores.protocol import Hit, SessionInfo, check_id, describe, missing
+from glue.stores.search import find, newest, patterns
+from glue.types import Json, Message
+
+
+class MemoryStore:
+    """Keep conversations in memory: for tests, and for what nobody wants to keep."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, object] = {}
+        self._folds: dict[str, Fold] = {}
+        self._times: dict[str, dict[str, float]] = {}  # when each message of a session was stored
+
+    def log(
+        self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
+    ) -> Log:
+        return Log(check_id(id), _Writer(self, id, header(id, parent, forked_at, meta)))
+
+    async def list(self) -> tuple[SessionInfo, ...]:
+        infos = [self._info(key, fold) for key, fold in self._folds.items()]
+        return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
+
+    async def load(self, id: str) -> tuple[Message, ...]:
+        return tuple(self._fold(id).messages)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        session: str | None = None,
+        role: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> tuple[Hit, ...]:
+        wanted = patterns(query)
+        found = (
+            find(key, self._dated(key), wanted, role=role, since=since, until=until)
+            for key in self._folds
+            if session in (None, key)
+        )
+        return newest((hit for hits in found for hit in hits), limit)
+
+    async def delete(self, id: str) -> None:
+        self._fold(id)
+        if id in self._holders:
+            raise SessionBusy(f"session {id!r} is in use")
+        del self._folds[id], self._times[id]
+
+    def _fold(self, id: str) -> Fold:
+        if id not in self._folds:
+            raise missing(id, sorted(self._folds))
+        return self._folds[id]
+
+    def _info(self, id: str, fold: Fold) -> SessionInfo:
+        return describe(fold.header, fold.messages, max(self._times[id].values(), default=fold.header["created"]))
+
+    def _dated(self, id: str) -> Sequence[tuple[Message, float]]:
+        return [(message, self._times[id].get(message.id, 0.0)) for message in self._folds[id].messages]
+
+
+class _Writer:
+    blocks = False
+
+    def __init__(self, store: MemoryStore, id: str, first: Record) -> None:
+        self.store, self.id, self.first = store, id, first
+
+    def open(self, fold: Fold) -> None:
+        if self.store._holders.setdefault(self.id, self) is not self:
+            raise SessionBusy(f"session {self.id!r} is in use by another prompt")
+        kept = self.store._folds.get(self.id)
+        if kept is None:
+            fold.clear()
+            fold.apply(self.first)
+        elif kept is not fold:
+            fold.header, fold.messages, fold.read_only = kept.header, kept.messages, kept.read_only
+        self.store._folds[self.id] = fold
+        self.store._times.setdefault(self.id, {})
+
+    def write(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if record["type"] == "message":
+                self.store._times[self.id][record["message"]["id"]] = record["at"]
+
+    def close(self) -> None:
+        if self.store._holders.get(self.id) is self:
+            del self.store._holders[self.id]
