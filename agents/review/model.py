@@ -12,9 +12,10 @@ Severity: TypeAlias = Literal["critical", "high", "medium", "low", "info"]
 Confidence: TypeAlias = Literal["high", "medium", "low"]
 Category: TypeAlias = Literal["bug", "security", "performance", "tests", "types", "docs", "style", "process", "attack"]
 Side: TypeAlias = Literal["RIGHT", "LEFT"]
-# exact: the quote occurs once; nearest: several times, the claimed line chose; relocated: only in the head file, so
-# it stands on no commentable line; deleted: only among deleted lines; claimed: no quote asked for; "": not tried.
-Anchor: TypeAlias = Literal["", "exact", "nearest", "relocated", "deleted", "file", "claimed"]
+# exact: the quote has one place in the file's hunks; nearest: several, the claimed line chose; relocated: it stands in
+# another file of the diff, and `path` was mended; deleted: among deleted lines only, side LEFT and summary only;
+# file: in the head file but outside every hunk, so `line` is None and it is listed, not posted inline; "": not tried.
+Anchor: TypeAlias = Literal["", "exact", "nearest", "relocated", "deleted", "file"]
 Status: TypeAlias = Literal["added", "deleted", "modified", "renamed", "copied", "mode", "type"]
 Mode: TypeAlias = Literal["pull_request", "branch", "staged", "dirty", "range", "diff"]
 CoverageState: TypeAlias = Literal["full", "partial", "skipped"]
@@ -261,6 +262,7 @@ class ReviewRun:
     raw: str = ""  # the final free text of the model, for the artifact alone
     canary: str = ""  # the token planted in the system prompt
     tripwire: bool = False  # the diff talks to the reviewer: comment only, never "clean"
+    notices: tuple[str, ...] = ()  # what the host has to say in the summary, in its own words
     prompt: str = ""  # name and version of the prompt
     turns: int = 0
     tokens_in: int = 0
