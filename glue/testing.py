@@ -183,7 +183,7 @@ def _deltas(reply: Reply) -> list[ProviderEvent]:
     events: list[ProviderEvent] = []
     for index, part in enumerate(reply.content):
         if isinstance(part, Text):
-            size = reply.chunk or len(part.text)
+            size = reply.chunk or len(part.text) or 1
             events += [TextDelta(text=part.text[i : i + size]) for i in range(0, len(part.text), size)]
         elif isinstance(part, Thinking) and part.text:
             events.append(ThinkingDelta(text=part.text))
