@@ -1,6 +1,14 @@
-"""Every async test runs under asyncio and under trio."""
+"""Every async test runs under asyncio and under trio; servers run on the loopback."""
 
 from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -9,3 +17,111 @@ import pytest
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     backend: str = request.param
     return backend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A request as a loopback server got it."""
+
+    line: str
+    headers: dict[str, str]
+    body: bytes
+    connection: int
+
+
+class Loopback:
+    """A real server on the loopback that plays raw answers, one for each request; the last one repeats.
+
+    An answer is bytes, or a function of the connection that sends what it likes; a function that
+    returns False closes the connection.
+    """
+
+    def __init__(
+        self, *answers: bytes | Callable[[socket.socket], object], context: ssl.SSLContext | None = None
+    ) -> None:
+        self.seen: list[Seen] = []
+        self.connections = 0
+        self._answers = list(answers)
+        self._context = context
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    @property
+    def port(self) -> int:
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._context else 'http'}://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            for connection in self._open:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(10)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                self.connections += 1
+                number = self.connections
+                self._threads.append(threading.Thread(target=self._serve, args=(connection, number), daemon=True))
+            self._threads[-1].start()
+
+    def _serve(self, connection: socket.socket, number: int) -> None:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            stack.enter_context(connection)
+            if self._context is not None:
+                connection = stack.enter_context(self._context.wrap_socket(connection, server_side=True))
+            with self._lock:
+                self._open.add(connection)
+            stack.callback(self._open.discard, connection)
+            stream = stack.enter_context(connection.makefile("rb"))
+            while (request := _read(stream, number)) is not None:
+                with self._lock:
+                    self.seen.append(request)
+                    answer = self._answers[0] if len(self._answers) == 1 else self._answers.pop(0)
+                if callable(answer):
+                    if answer(connection) is False:
+                        return
+                else:
+                    connection.sendall(answer)
+
+
+def _read(stream: Any, number: int) -> Seen | None:
+    line = stream.readline().decode("latin-1").strip()
+    if not line:
+        return None
+    headers = {}
+    while pair := stream.readline().decode("latin-1").strip():
+        name, _, value = pair.partition(":")
+        headers[name.lower()] = value.strip()
+    body = stream.read(int(headers.get("content-length", 0)))
+    return Seen(line=line, headers=headers, body=body, connection=number)
+
+
+@pytest.fixture
+def loopback() -> Iterator[Callable[..., Loopback]]:
+    """Start servers on the loopback; they are closed after the test."""
+    servers: list[Loopback] = []
+
+    def start(*answers: Any, **options: Any) -> Loopback:
+        servers.append(Loopback(*answers, **options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
