@@ -148,7 +148,7 @@ def _assistant(message: AssistantMessage, row: Row, model: str) -> Iterator[Json
         if open_text is not None:
             yield open_text
             open_text = None
-        if sealed is not None and _may_go_back(sealed, kept, row.quirks):
+        if sealed is not None and _may_go_back(sealed, body, row.quirks):
             yield sealed[0]
         sealed = None
         if body.get("type") == "message" and body.get("id"):
@@ -159,17 +159,17 @@ def _assistant(message: AssistantMessage, row: Row, model: str) -> Iterator[Json
         yield open_text
 
 
-def _may_go_back(sealed: tuple[Json, Json], follower: dict[str, Json], quirks: Quirks) -> bool:
+def _may_go_back(sealed: tuple[Json, Json], follower: Json, quirks: Quirks) -> bool:
     # A reasoning item is refused without the very item that followed it, and, where nothing is
     # stored, without its sealed content.
     item, wanted = sealed
-    if wanted is None or wanted != follower.get("id", object_id(follower.get("item"))):
+    if wanted is None or wanted != _identity(follower):
         return False
     return bool(item.get("encrypted_content")) or not quirks.encrypted
 
 
-def object_id(item: Json) -> Json:
-    return item.get("id") if isinstance(item, dict) else None
+def _identity(item: Json) -> Json:
+    return (item.get("call_id") or item.get("id") or item.get("type")) if isinstance(item, dict) else None
 
 
 def _own_words(part: Part, kept: dict[str, Json], quirks: Quirks) -> dict[str, Json]:
@@ -180,7 +180,7 @@ def _own_words(part: Part, kept: dict[str, Json], quirks: Quirks) -> dict[str, J
     if not isinstance(part, Text) or not part.text:
         return {}
     if not kept.get("id"):
-        return {"role": "assistant", "content": part.text}
+        return {"type": "message", "role": "assistant", "content": part.text}
     content = {"type": "output_text", "text": part.text}
     if kept.get("refusal"):
         content = {"type": "refusal", "refusal": part.text}
@@ -360,7 +360,7 @@ class Decoder:
             if index not in self._closed:
                 item = self._unfinished(index, item)
             complete = index in self._closed and self._is_complete(item, is_last=following is None)
-            content.extend(_parts(item, object_id(following), complete=complete))
+            content.extend(_parts(item, _identity(following), complete=complete))
         names = {name: self._response[name] for name in ("id", "model") if isinstance(self._response.get(name), str)}
         return AssistantMessage(
             content=tuple(content),
