@@ -282,6 +282,10 @@ def image(url: str) -> Image:
     return Image(media_type=head.removeprefix("data:"), data=base64.b64decode(data))
 
 
+def listed(content: Any, kind: str = "text") -> Any:
+    return [{"type": kind, "text": content}] if isinstance(content, str) else content
+
+
 def texts_of(content: Any, key: str = "text") -> str:
     if isinstance(content, str):
         return content
@@ -296,7 +300,7 @@ def read_chat(body: Any) -> Iterator[tuple[str, Any]]:
     for message in body["messages"]:
         content = message.get("content")
         if message["role"] == "user":
-            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            blocks = listed(content)
             yield "user", [image(b["image_url"]["url"]) if "image_url" in b else Text(text=b["text"]) for b in blocks]
         elif message["role"] == "assistant":
             yield "assistant", {"id": "x", "choices": [{"message": message, "finish_reason": "stop"}]}
@@ -330,7 +334,7 @@ def read_responses(body: Any) -> Iterator[tuple[str, Any]]:
         role = item.get("role")
         if role == "assistant":
             content = item["content"]
-            blocks = [{"type": "output_text", "text": content}] if isinstance(content, str) else content
+            blocks = listed(content, "output_text")
             items.append({**item, "type": "message", "content": blocks})
             continue
         if role is None and item["type"] != "function_call_output":
@@ -341,7 +345,7 @@ def read_responses(body: Any) -> Iterator[tuple[str, Any]]:
             items = []
         if role == "user":
             content = item["content"]
-            blocks = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+            blocks = listed(content, "input_text")
             yield "user", [image(b["image_url"]) if "image_url" in b else Text(text=b["text"]) for b in blocks]
         elif role is None:
             yield "tool", (item["call_id"], "", [Text(text=texts_of(item["output"]))])
@@ -369,7 +373,7 @@ def responses_facts(body: Any) -> Iterator[tuple[Any, ...]]:
 def read_anthropic(body: Any) -> Iterator[tuple[str, Any]]:
     for message in body["messages"]:
         content = message["content"]
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        blocks = listed(content)
         if message["role"] == "assistant":
             reply = {"type": "message", "role": "assistant", "content": blocks, "stop_reason": "end_turn"}
             yield "assistant", {"id": "x", "usage": {"input_tokens": 1, "output_tokens": 1}, **reply}
@@ -392,7 +396,7 @@ def anthropic_facts(body: Any) -> Iterator[tuple[Any, ...]]:
     for message in body["messages"]:
         yield "role", message["role"]
         content = message["content"]
-        for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+        for block in listed(content):
             if block["type"] == "tool_result":
                 yield "result", block["tool_use_id"], texts_of(block.get("content"))
             elif block["type"] == "tool_use":
