@@ -113,5 +113,5 @@ class Parser:
                 data.append(value[1:] if value.startswith(b" ") else value)
             elif name not in _OTHER_FIELDS and not self.stray:
                 self.stray = line[:200]
-        if data:
+        if any(data):
             events.append(data[0] if len(data) == 1 else b"\n".join(data))

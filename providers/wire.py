@@ -106,6 +106,12 @@ def arguments(call: ToolCall) -> dict[str, Json]:
     return value if isinstance(value, dict) else {"arguments": value}
 
 
+def argument_text(call: ToolCall) -> str:
+    """Return a call's arguments as the text of an object: servers choke on what their own model wrote."""
+    value = arguments(call)
+    return call.arguments if call.arguments.strip() and "arguments" not in value else dumps(value).decode()
+
+
 # Messages -----------------------------------------------------------------------------------------
 
 
