@@ -9,6 +9,7 @@ from glue.errors import ProviderError
 from glue.limits import StopReason
 from glue.providers import claude, wire
 from glue.providers.calls import is_object
+from glue.providers.media import inline, is_remote
 from glue.providers.row import Quirks, Row
 from glue.providers.sse import Parser
 from glue.types import (
@@ -272,12 +273,10 @@ def _part(part: Part) -> bytes | None:
 
 
 def _image(part: Image) -> dict[str, Json]:
-    if part.url is not None and not part.url.startswith("data:"):
+    if is_remote(part):
         return {"type": "url", "url": part.url}
-    if part.url is not None:
-        head, _, data = part.url.partition(",")
-        return {"type": "base64", "media_type": head[5:].partition(";")[0] or part.media_type, "data": data}
-    return {"type": "base64", "media_type": part.media_type, "data": wire.base64_text(part.data or b"")}
+    kind, data = inline(part)
+    return {"type": "base64", "media_type": kind, "data": data}
 
 
 def _document(part: File) -> dict[str, Json]:
@@ -462,7 +461,7 @@ class Decoder:
         blocks = [self._blocks[at] for at in sorted(self._blocks)]
         parts = [_read(block, cut=cut, last=block is blocks[-1]) for block in blocks]
         content = tuple(part for part in parts if part is not None)
-        if stop in (StopReason.END_TURN, StopReason.UNKNOWN) and any(isinstance(part, ToolCall) for part in content):
+        if stop is StopReason.END_TURN and any(isinstance(part, ToolCall) for part in content):
             stop = StopReason.TOOL_USE
         return AssistantMessage(
             content=content,
