@@ -8,6 +8,7 @@ from typing import Any
 from glue.errors import ProviderError
 from glue.limits import StopReason
 from glue.providers import claude, wire
+from glue.providers.caching import stable
 from glue.providers.calls import is_object
 from glue.providers.media import inline, is_remote
 from glue.providers.row import Quirks, Row
@@ -161,27 +162,13 @@ def _messages(messages: Sequence[Message], cache: bool, row: Row, model: str) ->
             blocks = message.memo[key] = b",".join(_blocks(message, row, model))
         pieces.append(("assistant" if isinstance(message, AssistantMessage) else "user", blocks))
     if cache:
-        for index in _stable(messages, pieces):
+        for index in stable(messages, pieces):
             written = list(_blocks(messages[index], row, model))
             written[-1] = _marked(written[-1])
             pieces[index] = (pieces[index][0], b",".join(written))
     return wire.array(
         b'{"role":"%s","content":[%s]}' % (role.encode(), blocks) for role, blocks in wire.merge_roles(pieces)
     )
-
-
-def _stable(messages: Sequence[Message], pieces: Sequence[tuple[str, bytes]]) -> Iterator[int]:
-    """Name the last message of this request, and that of the one before, whose prefix is cached already."""
-    wanted, found = True, 0
-    for index in range(len(messages) - 1, -1, -1):
-        if isinstance(messages[index], AssistantMessage):
-            wanted = True
-        elif wanted and pieces[index][1]:
-            wanted = False
-            found += 1
-            yield index
-        if found == 2:
-            return
 
 
 def _marked(block: bytes) -> bytes:
