@@ -166,9 +166,10 @@ def _messages(messages: Sequence[Message], cache: bool, row: Row, model: str) ->
             written = list(_blocks(messages[index], row, model))
             written[-1] = _marked(written[-1])
             pieces[index] = (pieces[index][0], b",".join(written))
-    return wire.array(
-        b'{"role":"%s","content":[%s]}' % (role.encode(), blocks) for role, blocks in wire.merge_roles(pieces)
-    )
+    merged = wire.merge_roles(pieces)
+    if merged and merged[0][0] != "user":  # a conversation must begin so, and not with a blank
+        merged.insert(0, ("user", b'{"type":"text","text":"(continued)"}'))
+    return wire.array(b'{"role":"%s","content":[%s]}' % (role.encode(), blocks) for role, blocks in merged)
 
 
 def _marked(block: bytes) -> bytes:

@@ -224,6 +224,8 @@ def _messages(messages: Sequence[Message], cache: bool, row: Row, model: str) ->
         for index in stable(messages, pieces):
             pieces[index] = (pieces[index][0], pieces[index][1] + b"," + _POINT)
     merged = wire.merge_roles(pieces)
+    if merged and merged[0][0] != "user":  # a conversation must begin so, and not with a blank
+        merged.insert(0, ("user", b'{"text":"(continued)"}'))
     return wire.array(b'{"role":"%s","content":[%s]}' % (role.encode(), blocks) for role, blocks in merged)
 
 

@@ -191,6 +191,8 @@ def _contents(messages: Sequence[Message], row: Row, model: str) -> bytes:
     if pictures:
         pieces.append(("user", b",".join(pictures)))
     merged = wire.merge_roles(pieces)
+    if not merged or merged[0][0] != "user":  # a conversation must begin so; an empty text will do
+        merged.insert(0, ("user", b'{"text":""}'))
     return wire.array(b'{"role":"%s","parts":[%s]}' % (role.encode(), parts) for role, parts in merged)
 
 
