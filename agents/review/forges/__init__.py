@@ -1,0 +1,1 @@
+"""The forges a review can be posted to."""

@@ -1,0 +1,210 @@
+"""Tell noise from prose: loops, shuffled words, wrong scripts, cut-off text, leaked prompts. No model is asked.
+
+Thresholds are set on recorded reviews and damaged copies of them; `bench/review.py` prints the confusion matrix.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+import zlib
+from collections import Counter
+from collections.abc import Iterable
+
+
+def _each(words: str) -> list[str]:
+    return words.split()
+
+
+_FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_SPANS = re.compile(r"`[^`\n]*`")
+_TOKENS = re.compile(r"\S+")
+_WORDS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+_LEAKED = re.compile(
+    r"<\|[\w ▁|-]{2,40}\|>|<｜[^｜\n]{1,40}｜>|</?(?:tool_calls?|function_calls?|invoke|think|thinking|antml[\w:]*"
+    r"|tool_response|parameter|scratchpad)\b|\[/?(?:INST|TOOL_CALLS|AVAILABLE_TOOLS)\]|<<SYS>>|^(?:Human|Assistant):",
+    re.MULTILINE,
+)
+_CALL = re.compile(
+    r"""["']?(?:name|tool|function|tool_name)["']?\s*:\s*["'][\w.-]+["']\s*,\s*["'](?:arguments|parameters|input|args)["']\s*:"""
+)
+_JSON = re.compile(r"^\s*(?:```\w*\s*)?[\[{][\s\S]{2,}[\]}]\s*(?:```)?\s*$")
+_PLACEHOLDER = re.compile(
+    r"\btest (?:body|title)\b|\blorem ipsum\b|\bTODO: (?:write|fill)\b|\bfoo bar baz\b|\{\{[^{}\n]{1,60}\}\}"
+    r"|^\s*\.\.\.\s*$"
+    r"|<(?:one[- ]line|short|your|insert|brief|path|title|description|summary)\b[^<>\n]{0,60}>"
+    r"|\[(?:insert|your|placeholder|one-line)\b[^\]\n]{0,60}\]",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NARRATION = re.compile(
+    r"\b(?:let me|let's|i(?:'ll| will| need to| should| am going to)(?: now| first| also)?|now i(?:'ll)?"
+    r"|next,? i(?:'ll| will)) (?:check|look|read|examine|verify|see|start|open|inspect|review|analy[sz]e|search|grep|take|confirm|understand"
+    r"|think|fetch|find)\b|\bas an? (?:ai|large language|language model)\b"
+    r"|\bi(?:'m| am) (?:sorry|unable|an ai|just an ai)\b"
+    r"|\bi can(?:'t|not) (?:assist|help|comply|review)\b|\b(?:certainly|sure|of course|absolutely)[!,.] (?:here|i)\b"
+    r"|\bhere(?:'s| is) (?:the|my|your) (?:review|analysis|json)\b",
+    re.IGNORECASE,
+)
+_DIFF = re.compile(
+    r"^(?:diff --git |@@ -\d|index [0-9a-f]{7,}\.\.|--- (?:a/|/dev/null)|\+\+\+ (?:b/|/dev/null))", re.MULTILINE
+)
+_MOJIBAKE = re.compile(r"Ã[\u0080-\u00bf\u0152-\u2122ƒ‚]|â€|â‚¬|Â[\u00a0-\u00bf]|ï»¿|ï¿½|Ð[\u0080-\u00bf]")
+_SENTENCE_END = re.compile(r"""[.!?:;…。！？](?:["'”’»)\]*_`]*)\s*$|[)\]`"'”’*]\s*$""")
+_FULL_STOP = re.compile(r"""[.!?:…。！？](?:["'”’»)\]*_`]*)\s*$""")
+_NOT_AFTER = frozenset(
+    _each(
+        "the a an of to in on at by from with for and or but is are was were be been has have had it its this"
+        " that these those which who if as so than then does do did will would can could should may might not"
+    )
+)
+_COMMON = frozenset(
+    _each(
+        "the a an of to in on at by from with for and or but is are was were be been has have had it its this"
+        " that these those which who if as so than then does do did will would can could should may might not no"
+        " when where there into before after without while only also because since any all each same other more"
+        " must instead one you your we they he she i"
+    )
+)
+_SCRIPTS = {"zh": ("CJK",), "ja": ("CJK", "HIRAGANA", "KATAKANA"), "ko": ("HANGUL", "CJK"), "ru": ("CYRILLIC",),
+            "uk": ("CYRILLIC",), "bg": ("CYRILLIC",), "el": ("GREEK",), "ar": ("ARABIC",), "fa": ("ARABIC",),
+            "he": ("HEBREW",), "hi": ("DEVANAGARI",), "th": ("THAI",)}  # fmt: skip
+
+
+def text_codes(text: str, *, language: str = "en", examples: Iterable[str] = (), whole: bool = True) -> tuple[str, ...]:
+    """Name every reason not to post a text. `whole`: it should be complete sentences, not a title."""
+    return tuple(dict.fromkeys([*_transport(text, whole), *_degenerate(text, language), *_echo(text, examples)]))
+
+
+def _transport(text: str, whole: bool) -> Iterable[str]:
+    shown = "".join(char for char in text if unicodedata.category(char)[0] != "C")
+    bare = re.sub(r"^\s*#{1,6}[^\n]*$|```\w*|~~~\w*|[-*_=\s]", "", text, flags=re.MULTILINE)
+    if not shown.strip() or not "".join(char for char in bare if char.isalnum()):
+        yield "transport.empty"
+        return
+    if _open_fence(text):
+        yield "transport.fence"
+    prose = _prose(text)
+    if _LEAKED.search(prose):
+        yield "transport.token"
+    if _CALL.search(text):
+        yield "transport.call"
+    if _JSON.match(text) and text.count('"') >= 2:
+        yield "transport.json"
+    if whole and _cut(text):
+        yield "transport.cut"
+
+
+def _degenerate(text: str, language: str) -> Iterable[str]:
+    raw = text.encode("utf-8", "replace")
+    if len(text) > 400 and len(zlib.compress(raw, 9)) / len(raw) < 0.25:
+        yield "degenerate.ratio"
+    tokens = _TOKENS.findall(text)
+    if tokens:
+        if _run(tokens) >= 6:
+            yield "degenerate.run"
+        if len(tokens) >= 40 and len(set(tokens)) / len(tokens) < 0.25:
+            yield "degenerate.distinct"
+        if len(tokens) >= 24 and _coverage(tokens) > 0.30:
+            yield "degenerate.repeat"
+        if len(text) >= 60 and sum(map(len, tokens)) / len(tokens) > 25:
+            yield "degenerate.length"
+    odd = sum(
+        char == "\ufffd" or (unicodedata.category(char) in ("Cc", "Co", "Cn", "Cs") and char not in "\n\r\t")
+        for char in text
+    )
+    if odd > max(2, len(text) // 100):
+        yield "degenerate.characters"
+    prose = _SPANS.sub(" ", _prose(text))
+    if len(_MOJIBAKE.findall(prose)) >= 2:
+        yield "degenerate.mojibake"
+    if _foreign(prose, language) > 0.20:
+        yield "degenerate.script"
+    if language == "en":
+        yield from _english(prose)
+
+
+def _english(prose: str) -> Iterable[str]:
+    words = [word.lower() for word in _WORDS.findall(prose)]
+    if len(words) >= 25 and sum(word in _COMMON for word in words) / len(words) < 0.08:
+        yield "degenerate.words"
+    pairs = re.findall(r"\b(the|a|an)[ \n]+([a-z']+)", prose.lower())
+    wrong = sum(follower in _NOT_AFTER for _, follower in pairs)
+    if wrong >= 3 and wrong / len(pairs) > 0.15:
+        yield "degenerate.order"
+
+
+def _echo(text: str, examples: Iterable[str]) -> Iterable[str]:
+    prose = _SPANS.sub(" ", _prose(text))
+    if _PLACEHOLDER.search(prose):
+        yield "echo.placeholder"
+    if _NARRATION.search(prose):
+        yield "echo.narration"
+    if len(_DIFF.findall(prose)) >= 3:
+        yield "echo.diff"
+    mine = _shingles(text)
+    if mine and any(len(mine & _shingles(example)) / len(mine) > 0.2 for example in examples):
+        yield "echo.example"
+
+
+def _prose(text: str) -> str:
+    return _FENCED.sub("\n", text)
+
+
+def _open_fence(text: str) -> bool:
+    """Whether a fence is left open; one with a language opens, also inside another, as models nest them."""
+    depth = 0
+    for row in text.split("\n"):
+        match = re.match(r"[ \t]*(?:`{3,}|~{3,})([^`]*)$", row)
+        if match is not None:
+            depth += 1 if match.group(1).strip() or depth == 0 else -1
+    return depth > 0
+
+
+def _cut(text: str) -> bool:
+    """Whether a text that otherwise ends its sentences stops in the middle of one."""
+    rows = [row.strip() for row in _prose(text).strip().split("\n")]
+    rows = [row for row in rows if row and not row.startswith("#") and re.search(r"\w", row)]
+    last = text.rstrip().rsplit("\n", 1)[-1].strip()
+    if not rows or not re.search(r"\w", last) or last.startswith("#") or last != rows[-1]:
+        return False
+    if _SENTENCE_END.search(last):
+        return last.count("`") % 2 == 1
+    ended = sum(bool(_FULL_STOP.search(row)) for row in rows[:-1])
+    if len(rows) > 1:
+        return ended * 2 >= len(rows) - 1
+    return re.search(r"[.!?][)\"'`*]* +[A-Z`]", last) is not None
+
+
+def _run(tokens: list[str]) -> int:
+    best = now = 1
+    for before, after in itertools.pairwise(tokens):
+        now = now + 1 if before == after else 1
+        best = max(best, now)
+    return best
+
+
+def _coverage(tokens: list[str]) -> float:
+    """How much of a text its most repeated run of two to four tokens covers."""
+    best = 0.0
+    for size in (2, 3, 4):
+        grams = Counter(tuple(tokens[at : at + size]) for at in range(len(tokens) - size + 1))
+        gram, count = grams.most_common(1)[0]
+        if count >= 4 and any(re.search(r"\w", token) for token in gram):
+            best = max(best, count * size / len(tokens))
+    return best
+
+
+def _foreign(prose: str, language: str) -> float:
+    """The share of letters of a script that the configured language is not written in."""
+    allowed = ("LATIN", *_SCRIPTS.get(language, ()))
+    letters = [char for char in prose if char.isalpha()]
+    if len(letters) < 12:
+        return 0.0
+    foreign = sum(not char.isascii() and not unicodedata.name(char, "").startswith(allowed) for char in letters)
+    return foreign / len(letters)
+
+
+def _shingles(text: str, size: int = 8) -> set[tuple[str, ...]]:
+    words = [word.lower() for word in _WORDS.findall(text)]
+    return {tuple(words[at : at + size]) for at in range(len(words) - size + 1)}
