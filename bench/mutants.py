@@ -1,0 +1,261 @@
+"""Break the core on purpose, one small fault at a time, and see whether a test notices.
+
+    python bench/mutants.py                    a seeded sample of every module
+    python bench/mutants.py --all              every mutant (long)
+    python bench/mutants.py -m glue.batch -n 40 --seed 7
+
+A mutant is killed when a test fails, or when the tests do not end in time. Survivors are printed;
+those in EQUIVALENT change nothing that a caller could see, each with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import copy
+import importlib.abc
+import importlib.machinery
+import os
+import random
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = {
+    "glue.loop": "glue/loop.py",
+    "glue.request": "glue/request.py",
+    "glue.ending": "glue/ending.py",
+    "glue.truncation": "glue/truncation.py",
+    "glue.batch": "glue/batch.py",
+    "glue.transcript": "glue/transcript.py",
+    "glue.policies.gates": "glue/policies/gates.py",
+}
+TESTS = ("test_loop_*.py", "test_batch.py", "test_transcript.py", "test_limits.py")
+SECONDS = 60
+
+# (module, what was changed) -> why no test can tell. The text is what the report prints.
+EQUIVALENT: dict[tuple[str, str], str] = {}
+
+
+class Mutant:
+    """One fault: a node of a tree, what takes its place, and how to say so."""
+
+    def __init__(self, module: str, line: int, what: str, tree: ast.Module) -> None:
+        self.module, self.line, self.what, self.tree = module, line, what, tree
+
+    def __str__(self) -> str:
+        return f"{MODULES[self.module]}:{self.line}: {self.what}"
+
+
+SWAPS: dict[type[ast.AST], list[type[ast.AST]]] = {
+    ast.Lt: [ast.LtE],
+    ast.LtE: [ast.Lt],
+    ast.Gt: [ast.GtE],
+    ast.GtE: [ast.Gt],
+    ast.Eq: [ast.NotEq],
+    ast.NotEq: [ast.Eq],
+    ast.Is: [ast.IsNot],
+    ast.IsNot: [ast.Is],
+    ast.In: [ast.NotIn],
+    ast.NotIn: [ast.In],
+    ast.And: [ast.Or],
+    ast.Or: [ast.And],
+    ast.Add: [ast.Sub],
+    ast.Sub: [ast.Add],
+    ast.Mult: [ast.Add],
+}
+
+
+def changes(node: ast.AST) -> Iterator[ast.AST | None]:
+    """Yield what may take the place of a node; None removes a statement."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        for swap in SWAPS.get(type(node.ops[0]), ()):
+            other = copy.deepcopy(node)
+            other.ops = [swap()]  # type: ignore[list-item]
+            yield other
+    elif isinstance(node, (ast.BoolOp, ast.BinOp, ast.AugAssign)):
+        for swap in SWAPS.get(type(node.op), ()):
+            twin = copy.deepcopy(node)
+            twin.op = swap()  # type: ignore[assignment]
+            yield twin
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield copy.deepcopy(node.operand)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield ast.Constant(not node.value)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int):
+        yield ast.Constant(node.value + 1)
+    elif isinstance(node, ast.IfExp):
+        yield copy.deepcopy(node.body)
+        yield copy.deepcopy(node.orelse)
+    elif isinstance(node, ast.If):
+        negated = copy.deepcopy(node)
+        negated.test = ast.UnaryOp(ast.Not(), negated.test)
+        yield negated
+    elif isinstance(node, (ast.Continue, ast.Break)):
+        yield ast.Pass()
+    if _is_effect(node):
+        yield None
+
+
+def _is_effect(node: ast.AST) -> bool:
+    if isinstance(node, ast.Expr):
+        return not isinstance(node.value, ast.Constant)
+    if isinstance(node, ast.Assign):
+        return isinstance(node.targets[0], ast.Attribute)
+    return isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute)
+
+
+def mutants(module: str) -> list[Mutant]:
+    """Make every mutant of a module."""
+    source = (ROOT / MODULES[module]).read_text()
+    tree = ast.parse(source)
+    found = []
+    for index, node in enumerate(ast.walk(tree)):
+        if _is_typing(tree, node):
+            continue
+        for replacement in changes(node):
+            broken = copy.deepcopy(tree)
+            target = list(ast.walk(broken))[index]
+            _replace(broken, target, replacement)
+            after = "(removed)" if replacement is None else _short(replacement)
+            what = f"{_short(node)}  ->  {after}"
+            found.append(Mutant(module, getattr(node, "lineno", 0), what, ast.fix_missing_locations(broken)))
+    return found
+
+
+def _short(node: ast.AST) -> str:
+    text = ast.unparse(node).split("\n")[0]
+    return text if len(text) < 90 else text[:87] + "..."
+
+
+def _is_typing(tree: ast.Module, node: ast.AST) -> bool:
+    """Leave annotations and dataclass decorators alone: no behaviour hangs on them here."""
+    for parent in ast.walk(tree):
+        if isinstance(parent, ast.ClassDef):
+            for decorator in parent.decorator_list:
+                if node in ast.walk(decorator):
+                    return True
+        for name in ("annotation", "returns"):
+            note = getattr(parent, name, None)
+            if note is not None and node in ast.walk(note):
+                return True
+    return False
+
+
+def _replace(tree: ast.Module, target: ast.AST, replacement: ast.AST | None) -> None:
+    for parent in ast.walk(tree):
+        for name, value in ast.iter_fields(parent):
+            if value is target:
+                setattr(parent, name, replacement)
+                return
+            if isinstance(value, list) and target in value:
+                place = value.index(target)
+                value[place] = replacement if replacement is not None else ast.Pass()
+                return
+
+
+class Broken(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Imports one module from a tree instead of its file."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self.mutant = mutant
+
+    def find_spec(self, name: str, path: object, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        if name != self.mutant.module:
+            return None
+        return importlib.machinery.ModuleSpec(name, self)
+
+    def get_source(self, fullname: str) -> None:
+        return None
+
+    def get_code(self, fullname: str) -> object:  # type: ignore[override]
+        return compile(self.mutant.tree, MODULES[fullname], "exec")
+
+
+def survives(mutant: Mutant | None) -> bool:
+    """Run the tests in a child that sees the broken module."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(status) == 0
+    code = 1
+    try:
+        signal.alarm(SECONDS)  # ends the child, which counts as killed
+        if mutant is not None:
+            sys.meta_path.insert(0, Broken(mutant))
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+            code = _tests()
+    finally:
+        os._exit(code)
+
+
+def _tests() -> int:
+    import pytest
+
+    files = [str(path) for pattern in TESTS for path in sorted((ROOT / "tests").glob(pattern))]
+    options = [
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+        "--hypothesis-seed=1",
+        "-k",
+        "not trio",
+    ]
+    return int(pytest.main([*options, *files]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", "--module", action="append", choices=sorted(MODULES), help="only this module")
+    parser.add_argument("-n", "--number", type=int, default=40, help="mutants a module (default 40)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--all", action="store_true", help="every mutant")
+    parser.add_argument("--goal", type=float, default=90.0, help="fail below this score, in percent")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    for heavy in ("anyio", "hypothesis", "pytest", "trio"):
+        __import__(heavy)
+    if not survives(None):
+        print("the tests fail as they are: mend them first")
+        return 1
+    total = killed = equal = 0
+    left: list[Mutant] = []
+    for module in args.module or MODULES:
+        every = mutants(module)
+        chosen = every if args.all else random.Random(args.seed).sample(every, min(args.number, len(every)))
+        started, before = time.monotonic(), len(left)
+        excused = 0
+        for done, mutant in enumerate(chosen, 1):
+            if sys.stderr.isatty():
+                print(f"\r{module} {done}/{len(chosen)}", end="", file=sys.stderr, flush=True)
+            if (module, mutant.what) in EQUIVALENT:
+                excused += 1
+            elif survives(mutant):
+                left.append(mutant)
+        counted = len(chosen) - excused
+        dead = counted - (len(left) - before)
+        total, killed, equal = total + counted, killed + dead, equal + excused
+        seconds = time.monotonic() - started
+        sys.stdout.flush()
+        print(
+            f"{module:22} {dead:4} of {counted:4} killed; {len(every)} there are, {excused} equivalent; {seconds:.0f} s"
+        )
+    for mutant in left:
+        print(f"survived: {mutant}")
+    score = 100 * killed / max(total, 1)
+    print(f"score {score:.1f} % ({killed} of {total}; {equal} equivalent ones left out)")
+    return 0 if score >= args.goal else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
