@@ -210,7 +210,9 @@ class Decoder:
         if not call.get("willContinue"):
             text = wire.dumps(arguments.value).decode()
             piece.texts, piece.partial, self._open = [text], None, None
-        events.append(ToolCallDelta(index=piece.position, id=piece.data["id"], name=piece.data["name"], arguments=text))
+        if text or call.get("name"):
+            identity = {"id": piece.data["id"], "name": piece.data["name"]}
+            events.append(ToolCallDelta(index=piece.position, arguments=text, **identity))
 
     def _new_call(self, call: dict[str, Json]) -> _Piece:
         seed = wire.text_of(self._facts.get("id"))
