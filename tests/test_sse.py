@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,7 +111,7 @@ def test_many_small_pieces_of_one_event_are_joined_once() -> None:
 def test_any_bytes_give_the_same_events_however_they_are_cut(stream: bytes, places: list[int]) -> None:
     cuts = [0, *sorted(place for place in places if place < len(stream)), len(stream)]
 
-    pieces = [stream[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
+    pieces = [stream[start:end] for start, end in itertools.pairwise(cuts)]
 
     assert parse(*pieces) == parse(stream)
 
