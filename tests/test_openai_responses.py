@@ -250,7 +250,7 @@ def test_items_of_another_model_or_server_become_plain_words() -> None:
 
 
 def test_phase_refusal_and_several_texts_of_one_message_go_back() -> None:
-    texts = [{"type": "output_text", "text": text, "annotations": []} for text in ("a", "b")]
+    texts: list[Any] = [{"type": "output_text", "text": text, "annotations": []} for text in ("a", "b")]
     item = message(content=[*texts, {"type": "refusal", "refusal": "no"}], phase="final_answer")
 
     assert sent(whole(item)) == [item]
