@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from glue.providers import wire
-from glue.providers.openai_chat_reply import WIRE, Decoder
+from glue.providers.openai_chat_reply import WIRE as WIRE
+from glue.providers.openai_chat_reply import Decoder as Decoder
 from glue.providers.openai_chat_reply import decode_json as decode_json
 from glue.providers.row import Quirks, Row
 from glue.types import (

@@ -142,7 +142,12 @@ class Decoder:
         choice = choices[0]
         delta = choice.get("delta")
         if delta:
-            self._delta(delta, events)
+            content = delta.get("content")
+            if content and len(delta) == 1 and self._kind == "text" and type(content) is str and self._tags is None:
+                self._pieces.append(content)  # nearly every chunk
+                events.append(TextDelta(text=content))
+            else:
+                self._delta(delta, events)
         reason = choice.get("finish_reason")
         if reason is not None:
             self._stop(choice, reason)

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from glue.providers import wire
-from glue.providers.openai_responses_reply import WIRE, Decoder, identity
+from glue.providers.openai_responses_reply import WIRE as WIRE
+from glue.providers.openai_responses_reply import Decoder as Decoder
 from glue.providers.openai_responses_reply import decode_json as decode_json
+from glue.providers.openai_responses_reply import identity
 from glue.providers.row import Quirks, Row
 from glue.types import (
     AssistantMessage,
@@ -170,10 +172,10 @@ def _own_words(part: Part, kept: dict[str, Json], quirks: Quirks) -> dict[str, J
         return {}
     if not kept.get("id"):
         return {"type": "message", "role": "assistant", "content": part.text}
-    content = {"type": "output_text", "text": part.text}
+    content: dict[str, Json] = {"type": "output_text", "text": part.text, "annotations": []}
     if kept.get("refusal"):
         content = {"type": "refusal", "refusal": part.text}
-    body = {"type": "message", "role": "assistant", "id": kept["id"], "content": [content]}
+    body = {"type": "message", "role": "assistant", "id": kept["id"], "status": "completed", "content": [content]}
     return {**body, "phase": kept["phase"]} if kept.get("phase") else body
 
 

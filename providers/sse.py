@@ -60,7 +60,7 @@ class Parser:
 
         events: list[bytes] = []
         for piece in pieces:
-            if piece.startswith(b"data: ") and b"\n" not in piece:
+            if piece.startswith(b"data: ") and b"\n" not in piece and len(piece) > 6:
                 events.append(piece[6:])
             elif piece:
                 self._fields(piece, events)
