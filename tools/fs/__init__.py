@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import io
 import os
+from typing import TYPE_CHECKING, Any
 
 from glue.tools.fs.blocklist import Blocklist as Blocklist
 from glue.tools.fs.cut import truncate as truncate
 from glue.tools.fs.root import Root as Root
+
+if TYPE_CHECKING:
+    from glue.tool import Tool
+
+
+def tools(
+    root: Root | str | os.PathLike[str], write: bool = False, *, blocklist: Blocklist | None = None
+) -> list[Tool[..., Any]]:
+    """Make the file tools of a directory: reading ones, and with `write` those that ask for permission and write.
+
+    The root is opened once. Every file in it may be read, dotfiles included, unless a block list is given.
+    """
+    from glue.tools.fs.ready import tools as make  # not needed by those who only open files
+
+    return make(root, write, blocklist=blocklist)
 
 
 def safe_open(
@@ -28,3 +44,6 @@ def safe_join(root: Root | str | os.PathLike[str], path: str) -> str:
             return place.path
     with Root(root) as opened, opened.place(path) as place:
         return place.path
+
+
+__all__ = ["Blocklist", "Root", "safe_join", "safe_open", "tools", "truncate"]

@@ -8,23 +8,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
-from typing import Any
+from typing import Any, cast
 
 from glue.errors import ToolError
+from glue.spool import is_spooled, shared
+from glue.tool import Tool, tool
 from glue.tools.fs import tree
 from glue.tools.fs.blocklist import Blocklist
-from glue.tools.fs.edit import edit
 from glue.tools.fs.glob import Glob, alternatives
-from glue.tools.fs.grep import grep as search
 from glue.tools.fs.page import LINES, page, show
 from glue.tools.fs.root import Root, kind, open_entry, shorten
 from glue.tools.fs.write import MAX_WRITE, Mark
 from glue.tools.fs.write import write as put
-from glue.tools.process import in_thread
 
 LISTED = 1000
 RESULT = 200 * 1024
-SECONDS = 3.0
+SECONDS = 3.0  # for a walk
+SECONDS_TOLD = 10.0  # when the model is told that a tool timed out; each ends by itself long before
 
 Function = Callable[..., Any]
 
@@ -44,7 +44,7 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
             start: bytes of the first line to leave out; only for a line longer than a page
             numbers: put the number before each line
         """
-        with _told(path), root.open(path, guard=watch) as file:
+        with _told(path), _spooled(path) or root.open(path, guard=watch) as file:
             return page(file, offset, limit, start, numbers)
 
     def list_dir(path: str = ".", offset: int = 1) -> str:
@@ -128,6 +128,9 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
             "limit": max(1, min(limit, 1000)),
             "blocked": None if blocklist is None else blocklist.patterns,
         }
+        from glue.tools.fs.grep import grep as search
+        from glue.tools.process import in_thread
+
         with _told(path):
             return await in_thread(lambda stop: search(root, query, stop))
 
@@ -152,6 +155,8 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
             new: what goes in its place
             replace_all: replace every place that fits instead of refusing when there are several
         """
+        from glue.tools.fs.edit import edit
+
         with _told(path):
             with root.place(path, guard=watch) as place, open_entry(place, path) as file:
                 mark = Mark.of(os.fstat(file.fileno()))
@@ -163,6 +168,37 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
 
     made: tuple[Function, ...] = (read_file, list_dir, find_files, grep, write_file, edit_file)
     return {function.__name__: function for function in made}
+
+
+def tools(
+    root: Root | str | os.PathLike[str], write: bool = False, *, blocklist: Blocklist | None = None
+) -> list[Tool[..., Any]]:
+    """Make the tools of glue.tools.fs."""
+    opened = root if isinstance(root, Root) else Root(root)
+    made = functions(opened, blocklist)
+    reading = [_tool(made[name], SECONDS_TOLD) for name in ("read_file", "list_dir", "find_files", "grep")]
+    if not write:
+        return reading
+    writing = [_tool(made[name], None, alone=True) for name in ("write_file", "edit_file")]
+    return [*reading, *writing]
+
+
+def _tool(function: Function, timeout: float | None, alone: bool = False) -> Tool[..., Any]:
+    # The functions bound what they say by themselves, and say how to go on.
+    return tool(timeout=timeout, alone=alone, needs_permission=alone, target="path" if alone else "", max_output=None)(
+        function
+    )
+
+
+def _spooled(path: str) -> BufferedReader | None:
+    """Open the whole of what another tool said, which it may have been told to read here."""
+    if not is_spooled(path):
+        return None
+    try:
+        file = shared.open(path)
+    except FileNotFoundError:
+        return None  # then it is a file that happens to be called so
+    return cast(BufferedReader, file)
 
 
 @contextmanager
