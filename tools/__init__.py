@@ -1,1 +1,33 @@
-"""Ready-made tools: files, git, shell."""
+"""Ready-made tools: files, git, shell.
+
+`fs`, `git`, `shell` and `coding` are modules of their own; their plain functions can be had from here too.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from glue.tools.fs import Blocklist as Blocklist
+    from glue.tools.fs import Root as Root
+    from glue.tools.fs import safe_join as safe_join
+    from glue.tools.fs import safe_open as safe_open
+    from glue.tools.fs import truncate as truncate
+    from glue.tools.git import Repo as Repo
+    from glue.tools.git import build_pathspec as build_pathspec
+    from glue.tools.git import run_git as run_git
+
+_HOMES = {"fs": "Blocklist Root safe_join safe_open truncate", "git": "Repo build_pathspec run_git"}
+_NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted(_NAMES)
+
+
+def __getattr__(name: str) -> object:
+    home = _NAMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'glue.tools' has no attribute {name!r}")
+    value = getattr(__import__(f"glue.tools.{home}", fromlist=[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_NAMES])

@@ -1,1 +1,49 @@
-"""File tools that hold against a hostile model."""
+"""File tools that hold against a hostile model: no path leads out of the root."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING, Any
+
+from glue.tools.fs.blocklist import Blocklist as Blocklist
+from glue.tools.fs.cut import truncate as truncate
+from glue.tools.fs.root import Root as Root
+
+if TYPE_CHECKING:
+    from glue.tool import Tool
+
+
+def tools(
+    root: Root | str | os.PathLike[str], write: bool = False, *, blocklist: Blocklist | None = None
+) -> list[Tool[..., Any]]:
+    """Make the file tools of a directory: reading ones, and with `write` those that ask for permission and write.
+
+    The root is opened once. Every file in it may be read, dotfiles included, unless a block list is given.
+    """
+    from glue.tools.fs.ready import tools as make  # not needed by those who only open files
+
+    return make(root, write, blocklist=blocklist)
+
+
+def safe_open(
+    root: Root | str | os.PathLike[str], path: str, *, blocklist: Blocklist | None = None
+) -> io.BufferedReader:
+    """Open a regular file below a root for reading; `UnsafePath` is raised for whatever leads elsewhere."""
+    guard = None if blocklist is None else blocklist.guard
+    if isinstance(root, Root):
+        return root.open(path, guard=guard)
+    with Root(root) as opened:
+        return opened.open(path, guard=guard)
+
+
+def safe_join(root: Root | str | os.PathLike[str], path: str) -> str:
+    """Give the plain relative name that a path leads to, for messages; open files with `safe_open`, not by it."""
+    if isinstance(root, Root):
+        with root.place(path) as place:
+            return place.path
+    with Root(root) as opened, opened.place(path) as place:
+        return place.path
+
+
+__all__ = ["Blocklist", "Root", "safe_join", "safe_open", "tools", "truncate"]

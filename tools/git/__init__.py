@@ -1,1 +1,34 @@
-"""Git tools that read objects and run nothing of the repository."""
+"""Git tools that run nothing the repository names, write nothing, and show the true change."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from glue.tools.git.command import run_git as run_git
+from glue.tools.git.parse import Change as Change
+from glue.tools.git.parse import Commit as Commit
+from glue.tools.git.parse import Hit as Hit
+from glue.tools.git.parse import TreeEntry as TreeEntry
+from glue.tools.git.pathspec import build_pathspec as build_pathspec
+from glue.tools.git.repo import Repo as Repo
+
+if TYPE_CHECKING:
+    from glue.tool import Tool
+    from glue.tools.fs.blocklist import Blocklist
+
+
+def tools(
+    root: str | os.PathLike[str], base: str | None = None, trust: bool = False, *, blocklist: Blocklist | None = None
+) -> list[Tool[..., Any]]:
+    """Make the git tools of a checkout; `base` is the branch that others start from, guessed if left out.
+
+    They read objects only, and hold against a hostile repository. `trust` adds status and diff of the work
+    tree, for which git reads the repository's own configuration: for the user's own checkout alone.
+    """
+    from glue.tools.git.ready import tools as make
+
+    return make(root, base, trust, blocklist=blocklist)
+
+
+__all__ = ["Change", "Commit", "Hit", "Repo", "TreeEntry", "build_pathspec", "run_git", "tools"]

@@ -1,0 +1,129 @@
+"""Read a page of a file of any size without ever holding the file."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+
+from glue.errors import ToolError
+
+LINES = 2000
+BYTES = 80 * 1024
+BLOCK = 1024 * 1024
+SECONDS = 4.0
+SNIFF = 8192
+
+
+def page(file: io.BufferedReader, offset: int = 1, limit: int = LINES, start: int = 0, numbers: bool = False) -> str:
+    """Give the lines from `offset` on, as many as fit, and say how to go on.
+
+    `start` leaves out that many bytes of the first line, for a line that is longer than a page.
+    """
+    if offset < 1 or limit < 1 or start < 0:
+        raise ToolError(f"offset and limit count from 1, start from 0; got {offset}, {limit} and {start}")
+    if (note := _binary(file)) is not None:
+        return note
+    _skip(file, offset, start)
+    lines, number, hint = _take(file, offset, min(limit, LINES), start)
+    if not lines:
+        return "[the file is empty]" if offset == 1 and start == 0 else f"[no more text: line {offset} ends here]"
+    text = b"".join(lines).decode("utf-8", "replace")
+    if numbers:
+        text = "".join(f"{at:6}| {line}" for at, line in enumerate(text.splitlines(keepends=True), offset))
+    if not hint:
+        return text
+    separator = "" if text.endswith("\n") else "\n"
+    return f"{text}{separator}[lines {offset}-{number}; {hint}]"
+
+
+def show(name: str) -> str:
+    """Write a file name on one line; odd ones as JSON text, which may be sent back as it stands."""
+    if name.isprintable() and name == name.strip() and not name.startswith(('"', "[")) and name.isascii():
+        return name
+    plain = all(char.isprintable() for char in name) and name == name.strip() and not name.startswith(('"', "["))
+    return name if plain else json.dumps(name)
+
+
+def _binary(file: io.BufferedReader) -> str | None:
+    head = file.peek(SNIFF)[:SNIFF]
+    if b"\0" not in head:
+        return None
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return f"[UTF-16 text of {size} bytes; not shown: only text in UTF-8 or a kin of ASCII can be paged]"
+    return f"[binary file of {size} bytes; not shown]"
+
+
+def _skip(file: io.BufferedReader, offset: int, start: int) -> None:
+    """Go to the first byte of the page, counting line ends block by block."""
+    deadline = time.monotonic() + SECONDS
+    left, position = offset - 1, 0
+    ended = True  # whether what was read ends a line
+    while left:
+        block = file.read(BLOCK)
+        if not block:
+            lines = offset - 1 - left + (not ended)
+            raise ToolError(f"offset {offset} is past the end: the file has {lines} lines")
+        count = block.count(b"\n")
+        if count >= left:
+            cut = -1
+            for _ in range(left):
+                cut = block.index(b"\n", cut + 1)
+            position += cut + 1
+            break
+        left -= count
+        position += len(block)
+        ended = block.endswith(b"\n")
+        if time.monotonic() > deadline:
+            raise ToolError(f"line {offset} is too far into the file: gave up after {position} bytes; use grep")
+    file.seek(position)
+    if offset > 1 and not file.peek(1):
+        raise ToolError(f"offset {offset} is past the end: the file has {offset - 1} lines")
+    if start:
+        _within(file, position, start, offset)
+
+
+def _within(file: io.BufferedReader, position: int, start: int, offset: int) -> None:
+    deadline = time.monotonic() + SECONDS
+    left = start
+    while left:
+        block = file.read(min(left, BLOCK))
+        if not block or b"\n" in block:
+            raise ToolError(f"line {offset} has no byte {start}; start is for a line that goes on")
+        left -= len(block)
+        if time.monotonic() > deadline:
+            raise ToolError(f"byte {start} is too far into line {offset}; use grep")
+
+
+def _take(file: io.BufferedReader, offset: int, limit: int, start: int) -> tuple[list[bytes], int, str]:
+    lines: list[bytes] = []
+    size, number = 0, offset - 1
+    while len(lines) < limit:
+        line = file.readline(BYTES + 1)
+        if not line:
+            return lines, number, ""
+        if size + len(line) > BYTES:
+            if lines:
+                return lines, number, f"continue with offset {number + 1}"
+            line = _whole(line[:BYTES])
+            done = start + len(line)
+            return [line], offset, f"line {offset} is longer: continue with offset {offset} and start {done}"
+        lines.append(line)
+        size += len(line)
+        number += 1
+        start = 0
+    return lines, number, f"continue with offset {number + 1}" if file.peek(1) else ""
+
+
+def _whole(line: bytes) -> bytes:
+    """Drop a character that was cut in two at the end."""
+    for back in range(1, min(4, len(line)) + 1):
+        byte = line[-back]
+        if byte < 0x80:
+            return line
+        if byte >= 0xC0:
+            width = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return line[:-back] if width > back else line
+    return line

@@ -1,0 +1,315 @@
+"""A directory that no path leads out of, whatever is swapped underneath.
+
+Every component is opened by itself, relative to its parent's descriptor and never through a link; links
+are read and expanded by hand; `..` goes back to a descriptor that is already held. No absolute path is built.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from glue.errors import UnsafePath
+from glue.tools.fs import openat2
+
+if os.name != "posix":
+    raise ImportError("the file tools need a POSIX system (Linux, macOS, WSL): they rest on openat()")
+
+MAX_PATH = 16 * 1024
+MAX_LINKS = 40
+MAX_DEPTH = 256  # one descriptor is held for each directory on the way
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# NONBLOCK: a FIFO must not hang the call; NOCTTY: a terminal must not become ours.
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+Guard = Callable[[tuple[str, ...]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a path leads: `fd` is the directory itself, or the parent of `name`."""
+
+    fd: int
+    names: tuple[str, ...]  # plain names from the root, no link and no `..` among them
+    name: str | None  # None: the path is a directory
+    missing: tuple[str, ...] = ()  # what would have to be made between `fd` and `name`
+
+    @property
+    def path(self) -> str:
+        return "/".join(self.names) or "."
+
+
+class Root:
+    """An opened directory. Close it, use it in `with`, or let it be collected."""
+
+    def __init__(self, path: str | os.PathLike[str], *, fast: bool | None = None) -> None:
+        given = os.fspath(path)
+        self.fd = -1
+        try:
+            self.fd = os.open(given, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ValueError(f"root {given!r} is not a directory that can be opened: {error.strerror}") from error
+        self.fast = openat2.available() if fast is None else fast
+        self.spellings = _spellings(given, self.fd)
+
+    @classmethod
+    def adopt(cls, fd: int, spellings: tuple[str, ...]) -> Root:
+        """Take over a root that another process opened."""
+        root = cls.__new__(cls)
+        root.fd, root.fast, root.spellings = fd, False, spellings
+        return root
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __enter__(self) -> Root:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def open(self, path: str, *, guard: Guard | None = None) -> io.BufferedReader:
+        """Open a regular file for reading; refuse whatever leads outside or is anything else."""
+        check(path)
+        if self.fast and guard is None:
+            fd = openat2.beneath(self.fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            if fd is not None:  # whatever it refuses is judged, and worded, by the walk
+                return _reader(fd, path)
+        with self.place(path, guard=guard) as place:
+            return open_entry(place, path)
+
+    @contextmanager
+    def directory(self, path: str, *, guard: Guard | None = None) -> Iterator[Place]:
+        """Hold a directory open; its descriptor is closed at the end."""
+        with self.place(path, guard=guard) as place:
+            if place.name is not None or place.missing:
+                kind = errno.ENOENT if place.missing or not _exists(place) else errno.ENOTDIR
+                raise OSError(kind, os.strerror(kind), path)
+            yield place
+
+    @contextmanager
+    def place(
+        self, path: str, *, links: bool = True, final: bool = True, guard: Guard | None = None
+    ) -> Iterator[Place]:
+        """Walk to a path and hold what it leads to; `guard` sees the plain names and may refuse.
+
+        Without `links` no link is followed; without `final` a link at the very end is not.
+        """
+        check(path)
+        walk = _Walk(self.fd, self.spellings, path, links, final)
+        try:
+            place = walk.run()
+            if guard is not None:
+                guard(place.names)
+            yield place
+        finally:
+            walk.close()
+
+
+def check(path: str) -> None:
+    """Refuse what is no relative path at all; nothing is stripped, unquoted, expanded or normalised."""
+    if not isinstance(path, str) or not path:
+        raise UnsafePath("the path is empty; give one relative to the root, such as 'src/main.py', or '.'")
+    if "\0" in path:
+        raise UnsafePath("the path holds a NUL character")
+    if path.startswith("/"):
+        raise UnsafePath(f"{shorten(path)} is absolute; give a path relative to the root")
+    try:
+        size = len(os.fsencode(path))
+    except UnicodeEncodeError:
+        raise UnsafePath("the path holds characters that no file name can hold") from None
+    if size > MAX_PATH:
+        raise UnsafePath(f"the path is {size} bytes long; at most {MAX_PATH} are allowed")
+
+
+def shorten(path: str) -> str:
+    """Quote a path for a message, on one line and not for ever."""
+    return ascii(path) if len(path) <= 200 else ascii(path[:200]) + "..."
+
+
+def open_entry(place: Place, path: str) -> io.BufferedReader:
+    """Open the regular file at a place."""
+    if place.missing:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if place.name is None:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    return open_at(place.fd, place.name, path)
+
+
+def open_at(parent: int, name: str, path: str) -> io.BufferedReader:
+    """Open a regular file in a directory that is held, not through a link."""
+    try:
+        # Looked at first, so that opening wakes no writer of a FIFO and rewinds no tape.
+        _regular(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
+        return _reader(os.open(name, FILE, dir_fd=parent), path)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UnsafePath(f"{shorten(path)} became a link while it was opened") from None
+        raise OSError(error.errno, error.strerror, path) from None
+
+
+def _reader(fd: int, path: str) -> io.BufferedReader:
+    try:
+        _regular(os.fstat(fd), path)
+        return io.BufferedReader(io.FileIO(fd, "rb", closefd=True), 64 * 1024)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _regular(found: os.stat_result, path: str) -> None:
+    if stat.S_ISREG(found.st_mode):
+        if found.st_dev == _proc_device():  # environ, mem and the like call themselves regular files
+            raise UnsafePath(f"{shorten(path)} is a window into a process, not a file")
+        return
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise UnsafePath(f"{shorten(path)} is a {kind(found.st_mode)}, not a regular file")
+
+
+def kind(mode: int) -> str:
+    """Name the type of a file."""
+    names = {
+        stat.S_IFLNK: "link",
+        stat.S_IFIFO: "FIFO",
+        stat.S_IFSOCK: "socket",
+        stat.S_IFBLK: "block device",
+        stat.S_IFCHR: "character device",
+        stat.S_IFDIR: "directory",
+        stat.S_IFREG: "file",
+    }
+    return names.get(stat.S_IFMT(mode), "special file")
+
+
+def _proc_device() -> int:
+    try:
+        found = os.stat("/proc/self/stat")
+    except OSError:
+        return -1
+    return found.st_dev
+
+
+def _exists(place: Place) -> bool:
+    try:
+        os.stat(place.name or ".", dir_fd=place.fd, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
+def _spellings(given: str, fd: int) -> tuple[str, ...]:
+    """List the absolute names of the root, for links that are absolute and yet stay inside."""
+    found = os.fstat(fd)
+    names = []
+    for name in (os.path.realpath(given), os.path.abspath(given)):
+        try:
+            other = os.stat(name)
+        except OSError:
+            continue
+        if (other.st_dev, other.st_ino) == (found.st_dev, found.st_ino) and name not in names:
+            names.append(name)
+    return tuple(names)
+
+
+class _Walk:
+    """One walk: the descriptors held on the way, the names behind it and the parts before it."""
+
+    def __init__(self, root: int, spellings: tuple[str, ...], path: str, links: bool, final: bool) -> None:
+        self.root, self.spellings, self.path = root, spellings, path
+        self.links_left, self.final = MAX_LINKS if links else 0, final
+        self.fds: list[int] = []
+        self.names: list[str] = []
+        self.todo = path.split("/")[::-1]
+
+    def close(self) -> None:
+        while self.fds:
+            os.close(self.fds.pop())
+
+    @property
+    def here(self) -> int:
+        return self.fds[-1] if self.fds else self.root
+
+    def run(self) -> Place:
+        while self.todo:
+            part = self.todo.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                self.back()
+            elif (place := self.enter(part)) is not None:
+                return place
+        return Place(self.here, tuple(self.names), None)
+
+    def back(self) -> None:
+        if not self.fds:
+            raise UnsafePath(f"{shorten(self.path)} leads outside the root")
+        os.close(self.fds.pop())
+        self.names.pop()
+
+    def enter(self, part: str) -> Place | None:
+        if len(self.fds) >= MAX_DEPTH:
+            raise UnsafePath(f"{shorten(self.path)} is nested deeper than {MAX_DEPTH} directories")
+        try:
+            fd = os.open(part, DIRECTORY, dir_fd=self.here)
+        except OSError as error:
+            return self.other(part, error)
+        self.fds.append(fd)
+        self.names.append(part)
+        return None
+
+    def other(self, part: str, error: OSError) -> Place | None:
+        """Go on where a part is no directory: a link, a file, or nothing yet."""
+        if error.errno == errno.ENOENT:
+            return self.absent(part)
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
+            raise OSError(error.errno, error.strerror, self.path) from None
+        try:
+            target = os.readlink(part, dir_fd=self.here)
+        except OSError:
+            if self.todo:
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.path) from None
+            return Place(self.here, (*self.names, part), part)
+        if not self.todo and not self.final:
+            return Place(self.here, (*self.names, part), part)
+        self.expand(target)
+        return None
+
+    def expand(self, target: str) -> None:
+        if self.links_left <= 0:
+            raise UnsafePath(f"{shorten(self.path)} goes through a link, or through too many")
+        self.links_left -= 1
+        if target.startswith("/"):
+            target = self.inside(target)
+            self.close()
+            self.names.clear()
+        self.todo.extend(target.split("/")[::-1])
+
+    def inside(self, target: str) -> str:
+        for spelling in self.spellings:
+            base = spelling.rstrip("/") + "/"
+            if target == spelling or target.startswith(base):
+                return target[len(base) :] or "."
+        raise UnsafePath(f"{shorten(self.path)} is a link that leads outside the root")
+
+    def absent(self, part: str) -> Place:
+        """Say what is missing, name by name; nothing can be a link any more from here on."""
+        rest = [part]
+        while self.todo:
+            part = self.todo.pop()
+            if part == "..":
+                # Not lexical: what does not exist has no parent to go back to.
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+            if part not in ("", "."):
+                rest.append(part)
+        return Place(self.here, (*self.names, *rest), rest[-1], tuple(rest[:-1]))

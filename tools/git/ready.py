@@ -1,0 +1,216 @@
+"""The git tools, as functions over one checkout."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from glue.errors import GitError, ToolError
+from glue.tool import Tool, tool
+from glue.tools.fs.blocklist import Blocklist
+from glue.tools.fs.page import show
+from glue.tools.git.pages import Pager, file_page
+from glue.tools.git.parse import Change, Commit
+from glue.tools.git.pathspec import literal_pathspec
+from glue.tools.git.repo import EMPTY_TREE, SECONDS, Repo
+from glue.tools.process import Stop, in_thread
+
+PAGE = 200 * 1024
+LISTED = 300  # files in the summary of a diff
+ResultT = TypeVar("ResultT")
+
+
+def tools(
+    root: str | os.PathLike[str], base: str | None = None, trust: bool = False, *, blocklist: Blocklist | None = None
+) -> list[Tool[..., Any]]:
+    """Make the tools of glue.tools.git."""
+    where = os.fspath(root)
+
+    async def within(job: Callable[[Repo], str]) -> str:
+        """One private git directory and one deadline for each call."""
+
+        def work(stop: Stop) -> str:
+            with Repo(where, alternates=trust, stop=stop) as repo:
+                repo.until = time.monotonic() + SECONDS
+                return clean(job(repo))
+
+        return await in_thread(work)
+
+    @tool(max_output=None)
+    async def git_diff_branch(path: str = "", offset: int = 1) -> str:
+        """Show what the current branch changed since it left its base branch: a summary by file, then the patch.
+
+        Only commits count; changes that are not committed are not shown.
+
+        Args:
+            path: only this file or folder, from the top of the repository; all if left out
+            offset: first line of the patch, counted from 1; a page says where to continue
+        """
+
+        def job(repo: Repo) -> str:
+            head = repo.resolve("HEAD")
+            start = repo.merge_base(base or repo.base_branch(), head)
+            return diff(repo, start, head, path, offset, blocklist)
+
+        return await within(job)
+
+    @tool(max_output=None)
+    async def git_log_branch(limit: int = 50) -> str:
+        """List the commits of the current branch that its base branch does not have, newest first.
+
+        Args:
+            limit: most commits to give, up to 500
+        """
+
+        def job(repo: Repo) -> str:
+            count = max(1, min(limit, 500))
+            found = repo.log(base or repo.base_branch(), "HEAD", limit=count + 1)
+            lines = [describe(commit) for commit in found[:count]] or ["no commits: the branch is at its base"]
+            if len(found) > count:
+                lines.append(f"[the newest {count}; raise the limit for more]")
+            if repo.shallow:
+                lines.append("[the clone is shallow: older history is not here]")
+            return bounded("\n".join(lines))
+
+        return await within(job)
+
+    @tool(max_output=None)
+    async def git_show(revision: str, path: str = "", offset: int = 1) -> str:
+        """Show a file as it was at a revision, or, without a path, a commit with its message and its changes.
+
+        Args:
+            revision: a commit hash, branch, tag or HEAD, also with ~N or ^
+            path: a file, from the top of the repository; empty for the commit itself
+            offset: first line, counted from 1; a page says where to continue
+        """
+
+        def job(repo: Repo) -> str:
+            if not path:
+                return commit_page(repo, revision, offset, blocklist)
+            refuse(blocklist, path)
+            return file_page(repo, revision, path, offset)
+
+        return await within(job)
+
+    @tool(max_output=None)
+    async def git_blame(path: str, first: int = 1, last: int = 0, revision: str = "HEAD") -> str:
+        """Show for each line of a file which commit wrote it, who and when.
+
+        Args:
+            path: a file, from the top of the repository
+            first: first line, counted from 1
+            last: last line; at most 1000 lines are shown
+            revision: at which commit, HEAD if left out
+        """
+
+        def job(repo: Repo) -> str:
+            refuse(blocklist, path)
+            end = min(last if last >= first else first + 999, first + 999)
+            return bounded(repo.blame(revision, path, first, end)) or "no lines"
+
+        return await within(job)
+
+    made: list[Tool[..., Any]] = [git_diff_branch, git_log_branch, git_show, git_blame]
+    if trust:
+        from glue.tools.git.worktree import tools as worktree
+
+        made.extend(worktree(where, blocklist))
+    return made
+
+
+def diff(
+    repo: Repo, start: str, end: str, path: str, offset: int, blocklist: Blocklist | None, head: Sequence[str] = ()
+) -> str:
+    """Write a page of the patch between two commits; the first page begins with a summary."""
+    changes = repo.changes(start, end)
+    if path:
+        changes = [change for change in changes if _below(change, path)]
+    blocked = [change for change in changes if blocklist is not None and _blocked(change, blocklist)]
+    shown = [change for change in changes if change not in blocked]
+    lines = [*head, *_summary(shown, len(blocked))] if offset <= 1 else []
+    if not shown:
+        return "\n".join(lines or ["no changes"])
+    pager = Pager(offset, PAGE - sum(len(line.encode("utf-8", "replace")) + 1 for line in lines))
+    repo.diff_tree(start, end, pathspec=_pathspec(shown if path else [], blocked), sink=pager.feed)
+    return "\n".join([*lines, pager.text()])
+
+
+def commit_page(repo: Repo, revision: str, offset: int, blocklist: Blocklist | None) -> str:
+    """Write a page of one commit: its message, and what it changed against its first parent."""
+    commit = repo.log("", revision, limit=1)[0]
+    head = [f"commit {commit.sha}", f"author {commit.author} <{commit.email}>", f"date {commit.date}", ""]
+    head += [*(f"    {line}" for line in bounded(commit.message).split("\n")), ""]
+    if commit.sha in repo.shallow:
+        return "\n".join([*head, "[its parents are not here (shallow clone), so neither is what it changed]"])
+    start = commit.parents[0] if commit.parents else EMPTY_TREE[len(commit.sha)]
+    if len(commit.parents) > 1:
+        head.append(f"[a merge of {len(commit.parents)} parents; against the first of them]")
+    return diff(repo, start, commit.sha, "", offset, blocklist, head)
+
+
+def describe(commit: Commit) -> str:
+    """Write a commit in one line, and the rest of its message below."""
+    first, _, rest = commit.message.partition("\n")
+    text = f"{commit.sha[:12]} {commit.date[:10]} {commit.author}: {first}"
+    return text + "".join(f"\n    {line}" for line in rest.strip().split("\n") if rest.strip())
+
+
+def clean(text: str) -> str:
+    """Take out what could play with a terminal, and half characters."""
+    text = text.encode("utf-8", "replace").decode()
+    return "".join(char for char in text if char >= " " or char in "\n\t\r") if not text.isprintable() else text
+
+
+def bounded(text: str) -> str:
+    from glue.tools.fs.cut import truncate
+
+    return truncate(text, PAGE)
+
+
+def refuse(blocklist: Blocklist | None, path: str) -> None:
+    if blocklist is not None and (pattern := blocklist.match(path)):
+        raise ToolError(f"{show(path)} is on the block list ({pattern})")
+
+
+def _below(change: Change, path: str) -> bool:
+    wanted = path.removeprefix("./").rstrip("/")
+    return any(name == wanted or name.startswith(f"{wanted}/") for name in (change.path, change.old_path))
+
+
+def _blocked(change: Change, blocklist: Blocklist) -> bool:
+    return blocklist.blocks(change.path) or blocklist.blocks(change.old_path)
+
+
+def _pathspec(only: list[Change], blocked: list[Change]) -> list[str]:
+    names = dict.fromkeys(name for change in only for name in (change.old_path, change.path))
+    refused = dict.fromkeys(name for change in blocked for name in (change.old_path, change.path))
+    if sum(len(name) for name in (*names, *refused)) > 512 * 1024:
+        raise GitError("too many files for one diff; give a path")
+    return [literal_pathspec(name) for name in names] + [literal_pathspec(name, exclude=True) for name in refused]
+
+
+def _summary(changes: list[Change], blocked: int) -> list[str]:
+    added = sum(change.added or 0 for change in changes)
+    deleted = sum(change.deleted or 0 for change in changes)
+    lines = [f"{len(changes)} files changed, {added} lines added, {deleted} deleted"]
+    lines += [_line(change) for change in changes[:LISTED]]
+    if len(changes) > LISTED:
+        lines.append(f"[and {len(changes) - LISTED} more files]")
+    if blocked:
+        lines.append(f"[{blocked} files are on the block list and are not shown]")
+    return [*lines, ""]
+
+
+def _line(change: Change) -> str:
+    name = show(change.path)
+    if change.old_path != change.path:
+        name = f"{show(change.old_path)} => {name}"
+    count = "binary" if change.added is None else f"+{change.added} -{change.deleted}"
+    mode = f" (mode {change.old_mode} => {change.new_mode})" if _mode_changed(change) else ""
+    return f"{change.status} {name} {count}{mode}"
+
+
+def _mode_changed(change: Change) -> bool:
+    return change.old_mode != change.new_mode and change.status not in "AD"
