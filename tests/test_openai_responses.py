@@ -504,11 +504,11 @@ def test_sealed_reasoning_without_text_is_an_opaque_part() -> None:
 
 TYPES = st.sampled_from(
     """response.output_text.delta response.output_item.done response.output_item.added response.completed error message
-    response.function_call_arguments.delta response.failed function_call reasoning""".split()  # noqa: SIM905
+    response.function_call_arguments.delta response.failed function_call reasoning""".split()
 )
 NAMES = st.sampled_from(
     """type output_index item delta response output status error content text summary arguments call_id id usage
-    incomplete_details reason input_tokens message""".split()  # noqa: SIM905
+    incomplete_details reason input_tokens message""".split()
 )
 VALUES = st.recursive(
     st.none() | st.integers(-2, 2) | st.sampled_from(["", "x", "completed", "incomplete"]) | TYPES,
