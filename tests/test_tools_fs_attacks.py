@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import pytest
@@ -63,8 +63,11 @@ class Attack:
         return self.name
 
 
-def attack(tool: str, naive: Callable[[Box, dict[str, Any]], object], git: bool = False) -> Any:
-    def add(setup: Callable[[Box], Any]) -> Callable[[Box], Any]:
+Setup = TypeVar("Setup", bound=Callable[[Box], Any])
+
+
+def attack(tool: str, naive: Callable[[Box, dict[str, Any]], object], git: bool = False) -> Callable[[Setup], Setup]:
+    def add(setup: Setup) -> Setup:
         name = setup.__name__.strip("_").replace("_", "-")
         assert all(row.name != name for row in ROWS), name
         ROWS.append(Attack(name, tool, _arguments(tool, setup), naive, git))
@@ -93,7 +96,7 @@ def _arguments(tool: str, setup: Callable[[Box], Any]) -> Callable[[Box], dict[s
 
 def joined(box: Box, args: dict[str, Any]) -> str:
     """Join and open: no check at all."""
-    return (box.root / args["path"]).read_text("utf-8", "replace")
+    return Path(box.root, args["path"]).read_text("utf-8", "replace")
 
 
 def prefixed(box: Box, args: dict[str, Any]) -> str:
@@ -112,11 +115,11 @@ def lexical(box: Box, args: dict[str, Any]) -> str:
 
 def stripped(box: Box, args: dict[str, Any]) -> str:
     """Take `../` out once and think it is gone."""
-    return (box.root / args["path"].replace("../", "")).read_text()
+    return Path(box.root, args["path"].replace("../", "")).read_text()
 
 
 def decoded(box: Box, args: dict[str, Any]) -> str:
-    return (box.root / urllib.parse.unquote(args["path"])).read_text()
+    return Path(box.root, urllib.parse.unquote(args["path"])).read_text()
 
 
 def expanded(box: Box, args: dict[str, Any]) -> str:
@@ -130,21 +133,21 @@ def expanded(box: Box, args: dict[str, Any]) -> str:
 def normalised(box: Box, args: dict[str, Any]) -> str:
     import unicodedata
 
-    return (box.root / unicodedata.normalize("NFKC", args["path"])).read_text()
+    return Path(box.root, unicodedata.normalize("NFKC", args["path"])).read_text()
 
 
 def backslashed(box: Box, args: dict[str, Any]) -> str:
-    return (box.root / args["path"].replace("\\", "/")).read_text()
+    return Path(box.root, args["path"].replace("\\", "/")).read_text()
 
 
 def trimmed(box: Box, args: dict[str, Any]) -> str:
     path = args["path"]
     assert not path.startswith(("/", ".."))
-    return (box.root / path.strip()).read_text()
+    return Path(box.root, path.strip()).read_text()
 
 
 def cut_at_nul(box: Box, args: dict[str, Any]) -> str:
-    return (box.root / args["path"].split("\0")[0]).read_text()
+    return Path(box.root, args["path"].split("\0")[0]).read_text()
 
 
 def blocking(box: Box, args: dict[str, Any]) -> str:
