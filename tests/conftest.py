@@ -125,3 +125,25 @@ def loopback() -> Iterator[Callable[..., Loopback]]:
     yield start
     for server in servers:
         server.close()
+
+
+_COUNTS = pytest.StashKey[dict[str, int]]()
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
+    """Count attacks and races, for the summary at the end."""
+    counts = request.config.stash.setdefault(_COUNTS, {})
+
+    def add(name: str, count: int) -> None:
+        counts[name] = counts.get(name, 0) + count
+
+    return add
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    counts = config.stash.get(_COUNTS, {})
+    if counts:
+        terminalreporter.section("withstood")
+        for name, count in sorted(counts.items()):
+            terminalreporter.write_line(f"{count:>7,}  {name}")

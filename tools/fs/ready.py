@@ -37,6 +37,8 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
     def read_file(path: str, offset: int = 1, limit: int = LINES, start: int = 0, numbers: bool = False) -> str:
         """Read lines of a text file; says how to continue where a page does not hold all of it.
 
+        Read a file before you change it. Search first in large files, then read around the hit.
+
         Args:
             path: relative to the root
             offset: first line, counted from 1
@@ -105,6 +107,8 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
     ) -> str:
         """Search files for a regular expression (Python syntax), line by line; gives `path:line: text`.
 
+        Narrow it by path or glob rather than reading whole files one after the other.
+
         Args:
             pattern: the expression
             path: file or folder to search, relative to the root
@@ -137,6 +141,8 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
     def write_file(path: str, content: str) -> str:
         """Write a whole file, and make the folders it needs; what was there is replaced.
 
+        For new files; to change part of a file use edit_file.
+
         Args:
             path: relative to the root
             content: the new text, written as it is
@@ -148,6 +154,8 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
 
     def edit_file(path: str, old: str, new: str, replace_all: bool = False) -> str:
         """Replace one piece of text in a file, and show the lines that changed.
+
+        Quote the old text as it stands in the file, and look at the lines that come back.
 
         Args:
             path: relative to the root
