@@ -68,12 +68,14 @@ NEGATED = Rule(
 _JS_LOOP = re.compile(r"for\s*\([^;]*;\s*(?P<index>\w+)\s*<=\s*(?P<what>[\w.]+)\.length\s*;")
 _GO_LOOP = re.compile(r"for\s+[^;]*;\s*(?P<index>\w+)\s*<=\s*len\((?P<what>[\w.]+)\)\s*;")
 _PY_LOOP = re.compile(r"for\s+(?P<index>\w+)\s+in\s+range\((?:[\w ]+,\s*)?len\((?P<what>[\w.]+)\)\s*\+\s*1\s*\)")
-_LENGTH_INDEX = re.compile(r"\b(?P<what>[\w.]+)\[\s*(?:len\((?P=what)\)|(?P=what)\.length)\s*\]")
+_LENGTH_INDEX = re.compile(r"(?<![\w.])(?P<what>[\w.]+)\[\s*(?:len\((?P=what)\)|(?P=what)\.length)\s*\]")
 _START = re.compile(
     r"\b(?P<name>\w+)\s*(?::=|=)\s*(?:len\((?P<what>[\w.]+)\)|(?P<js>[\w.]+)\.length)\s*-\s*(?P<count>(?!1\b)[\w.]+)\s*-\s*1\s*;?$"
 )
+_COUNT = r"(?:\w+\.)?(?:n|k|num\w*|count|limit|last|size|tail|window|max\w*|top\w*)"
 _DIRECT = re.compile(
-    r"\[\s*-\s*(?:\(\s*(?P<count>[a-z][\w.]*)\s*\+\s*1\s*\)|(?P<other>[a-z][\w.]*)\s*-\s*1)\s*:\s*\]|\.slice\(\s*-\s*\(?\s*(?P<js>[a-z][\w.]*)\s*[+-]\s*1\s*\)?\s*\)"
+    rf"\[\s*-\s*(?:\(\s*(?P<count>{_COUNT})\s*\+\s*1\s*\)|(?P<other>{_COUNT})\s*-\s*1)\s*:\s*\]"
+    rf"|\.slice\(\s*-\s*(?:\(\s*(?P<js>{_COUNT})\s*\+\s*1\s*\)|(?P<minus>{_COUNT})\s*-\s*1)\s*\)"
 )
 _OPERATOR = re.compile(r"(?<![<>=!+\-])(<=|>=|<|>)(?![<>=])")
 _TYPE_LIKE = re.compile(r"<[A-Z]\w*|\w+<\w+>|=>|->|<-|</|/>")
@@ -111,7 +113,7 @@ def _line(view: View, number: int) -> Iterator[Finding]:
             yield from WINDOW.at(view, number, first=start.group().split("=", 1)[1].strip(" ;"), count=start["count"])
     direct = _DIRECT.search(code)
     if direct:
-        count = direct["count"] or direct["other"] or direct["js"]
+        count = next(value for value in direct.groups() if value)
         yield from WINDOW.at(view, number, first=direct.group(), count=count)
 
 

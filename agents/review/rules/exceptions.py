@@ -71,7 +71,11 @@ def _python(view: View, tree: ast.Module) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ExceptHandler):
             last = node.body[-1].end_lineno or node.lineno
-            if view.touches(node.lineno, last) and _is_broad(node.type) and _does_nothing(node.body):
+            quiet = _is_broad(node.type) and _does_nothing(node.body)
+            excused = isinstance(node.body[-1], ast.Return) and any(
+                view.source.comment_line(number).strip() for number in range(node.lineno, last + 1)
+            )
+            if quiet and not excused and view.touches(node.lineno, last):
                 what = "`except:`" if node.type is None else f"`except {ast.unparse(node.type)}`"
                 yield from SWALLOWED.at(view, node.lineno, last, what=what)
         elif isinstance(node, ast.With | ast.AsyncWith):
@@ -112,7 +116,7 @@ def _js(view: View) -> Iterator[Finding]:
             yield from SWALLOWED.at(view, first, last, what="An empty `catch`")
     for match in _JS_EMPTY_HANDLER.finditer(source.code):
         number = source.line_of(match.start() + 1)
-        if number in view.added:
+        if number in view.added and not source.comments[match.start() : match.end()].strip():
             yield from SWALLOWED.at(view, number, what="An empty `.catch` handler")
 
 
@@ -120,5 +124,5 @@ def _go(view: View) -> Iterator[Finding]:
     for number in sorted(view.added):
         line = view.source.code_line(number)
         match = _GO_BLANK.match(line) or _GO_BARE.match(line)
-        if match:
+        if match and not view.source.comment_line(number).strip():
             yield from IGNORED.at(view, number, what=match["what"])

@@ -57,6 +57,11 @@ _FIELD = {
         r"^\s*self\.(?P<name>\w+)\s*(?::[^=]+)?=\s*(?:\[\]|\{\}|list\(\)|dict\(\)|set\(\)|defaultdict\(\w+\))\s*$"
     ),
 }
+_ACCUMULATES = re.compile(
+    r"histor|log|event|record|cache|queue|callback|listener|subscri|handler|request|metric|error|result|sample|seen|session"
+    r"|message|pending|connection|client|timer",
+    re.IGNORECASE,
+)
 _ADDS = r"(?:\.(?:push|unshift|append|add|extend|insert)\()"
 _TAKES = r"(?:\.(?:shift|pop|popleft|splice|delete|remove|clear|discard|popitem)\(|\.length\s*=|\s*=(?!=)|\.filter\()"
 _SUBSCRIBES = re.compile(
@@ -79,14 +84,16 @@ def check(project: Project) -> Iterator[Finding]:
 
 def _fields(view: View) -> Iterator[Finding]:
     code = view.source.code
-    if not _LONG_LIVED.search(code):
-        return
     owner = {"js": r"this\.", "python": r"self\."}[view.language]
     for number in sorted(view.added):
         match = _FIELD[view.language].match(view.source.code_line(number))
-        if match is None:
+        if match is None or not _ACCUMULATES.search(match["name"]):
             continue
         name = match["name"]
+        above = code[: view.source.starts[number - 1]]
+        header = above[max(above.rfind("\nclass "), above.rfind(" class "), 0) :]
+        if not _LONG_LIVED.search(header[:300]):
+            continue
         adds = [view.source.line_of(m.start()) for m in re.finditer(rf"{owner}#?{name}{_ADDS}", code)]
         taken = re.search(rf"{owner}#?{name}{_TAKES}", code.replace(view.source.code_line(number), ""))
         spot = next((line for line in adds if line in view.added), None)

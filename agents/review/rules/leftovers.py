@@ -67,7 +67,7 @@ TODO = Rule(
 SILENCED = Rule(
     name="check-disabled",
     category="types",
-    severity="medium",
+    severity="low",
     confidence="high",
     title="Check switched off: `{what}`",
     body="`{what}` silences a checker without naming the rule and the reason, so it also hides whatever goes wrong "
@@ -84,12 +84,12 @@ _DEBUGGERS = {
 }
 _PRINTS = re.compile(
     r"""(?:console\.(?:log|debug|trace)|\bprint|fmt\.Print(?:ln|f)?|println)\(\s*[fF]?["'`]"""
-    r"""(?:\W*(?:debug(?:ging)?|xxx+|here\b|got here|wtf|asdf|foo+bar|>>>+|===+|\*\*\*+|-{3,})[^"'`]{0,40})""",
+    r"""(?:\W*(?:debug(?:ging)?\b|xxx+|here\b|got here|wtf|asdf|foo+bar)[^"'`]{0,40})""",
     re.IGNORECASE,
 )
 _ONLY = re.compile(r"(?<![\w.])((?:it|test|describe|context|suite)\.only|fdescribe|fit)\s*\(")
 _ADMITS = re.compile(
-    r"(?:#|//|/\*|\*|<!--)\s*(?P<what>(?:BUG|FIXME|XXX)\b:?.{0,60})|(?:#|//|/\*|\*)\s*(?P<bug>Bug: .{0,60})"
+    r"(?:#|//|/\*|\*|<!--)\s*(?P<what>(?:BUG|FIXME)\b:?.{0,60})|(?:#|//|/\*|\*)\s*(?P<bug>Bug: .{0,60})"
 )
 _TODO = re.compile(r"(?:#|//|/\*|\*|<!--|--)\s*(?:TODO|HACK)\b")
 _ISSUE = re.compile(r"#\d+|[A-Z]{2,10}-\d+|https?://|\(\w+\)|gh-\d+", re.IGNORECASE)

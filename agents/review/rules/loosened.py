@@ -86,9 +86,7 @@ _PLAIN = frozenset(("str", "int", "float", "Any", "dict", "object", "bytes"))
 _BOUNDS = re.compile(
     r"\b(?P<what>(?:max_length|min_length|max_digits|gt|ge|lt|le|pattern|regex|max_items|maxLength|minLength|maximum|minimum)\s*[=:]\s*[^,)}]+)"
 )
-_PARAMETER = re.compile(
-    r"[(,]\s*(?:public |private |readonly )*(?:\.\.\.)?(?P<name>\w+)\??\s*:\s*any(?:\[\])?\s*(?=[,)=])"
-)
+_PARAMETER = re.compile(r"[(,]\s*(?:public |private |readonly )*(?P<name>\w+)\??\s*:\s*any(?:\[\])?\s*(?=[,)=])")
 _VARIABLE = re.compile(r"\b(?:const|let|var)\s+(?P<name>\w+)\s*:\s*any\b")
 _AS_ANY = re.compile(r"\bas\s+any\b|<any>\s*\w")
 _DYNAMIC_WRITE = re.compile(r"\(\s*(?P<what>\w+\s+as\s+any\s*\)\s*\[\s*(?!['\"`\d])[\w.]+\s*\])\s*=(?!=)")

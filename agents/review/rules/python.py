@@ -164,7 +164,6 @@ _OPENERS = (
     "sqlite3.connect",
     "socket.socket",
     "os.fdopen",
-    "zipfile.ZipFile",
 )
 _CHANGERS = ("append", "remove", "pop", "insert", "clear", "add", "discard", "popitem", "extend")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -183,7 +182,7 @@ def _node(view: View, node: ast.AST) -> Iterator[Finding]:
         yield from _defaults(view, node)
         if not view.is_test:
             yield from _opened(view, node)
-        if isinstance(node, ast.AsyncFunctionDef):
+        if isinstance(node, ast.AsyncFunctionDef) and not view.is_test:
             yield from _blocking(view, node)
     if isinstance(node, ast.Module | ast.ClassDef):
         yield from _redefined(view, node)
@@ -314,18 +313,11 @@ def _opened(view: View, function: _Function) -> Iterator[Finding]:
                 yield from OPENED.at(view, node.lineno, what=ast.unparse(node.value)[:60])
         elif isinstance(node, ast.Assign) and _opens(node.value) and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
-            kept = (
-                f"{name}.close(",
-                f"return {name}",
-                f"yield {name}",
-                f"with {name}",
-                f"closing({name}",
-                f"enter_context({name}",
-                f" = {name}\n",
-            )
+            kept = (f"{name}.close(", f"with {name}", f"= {name}\n")
             handed = any(
-                isinstance(call, ast.Call) and any(isinstance(arg, ast.Name) and arg.id == name for arg in call.args)
-                for call in ast.walk(function)
+                isinstance(user, ast.Call | ast.Return | ast.Yield | ast.Tuple | ast.List | ast.Dict | ast.keyword)
+                and any(isinstance(one, ast.Name) and one.id == name for one in ast.iter_child_nodes(user))
+                for user in ast.walk(function)
             )
             if node.lineno in view.added and not handed and not any(use in f"{text}\n" for use in kept):
                 yield from OPENED.at(view, node.lineno, what=ast.unparse(node.value)[:60])

@@ -216,21 +216,21 @@ def _js(view: View) -> Iterator[Finding]:
         if holes and not tagged and is_sql and _SQL.search(match["text"]) and view.touches(first, last):
             yield from SQL.at(view, first, last, what=holes[0])
     for number in sorted(view.added):
-        bare, code = source.bare_line(number), source.code_line(number)
-        match = _JS_SQL_CONCAT.search(bare)
-        is_sql = match and _SQL.search(match["text"]) and (runs_sql or "query" in code.lower())
-        if match and is_sql and not _is_harmless(match["what"]):
-            yield from SQL.at(view, number, what=match["what"])
-        match = _JS_SHELL.search(bare)
-        if (
-            match
-            and ("child_process" in source.bare)
-            and ("${" in match["arg"] or re.search(r"[\"'`]\s*\+|\+\s*[\"'`]", match["arg"]))
-        ):
-            yield from SHELL.at(view, number, what=match["arg"].strip()[:60])
-        match = _JS_EVAL.search(code)
-        if match:
-            yield from EVAL.at(view, number, what=match["what"])
+        yield from _js_line(view, number, runs_sql)
+
+
+def _js_line(view: View, number: int, runs_sql: bool) -> Iterator[Finding]:
+    bare, code = view.source.bare_line(number), view.source.code_line(number)
+    joined = _JS_SQL_CONCAT.search(bare)
+    is_sql = joined is not None and _SQL.search(joined["text"]) and (runs_sql or "query" in code.lower())
+    if joined and is_sql and not _is_harmless(joined["what"]):
+        yield from SQL.at(view, number, what=joined["what"])
+    command = _JS_SHELL.search(bare)
+    if command and "child_process" in view.source.bare and re.search(r"\$\{|[\"'`]\s*\+|\+\s*[\"'`]", command["arg"]):
+        yield from SHELL.at(view, number, what=command["arg"].strip()[:60])
+    evaluated = _JS_EVAL.search(code)
+    if evaluated:
+        yield from EVAL.at(view, number, what=evaluated["what"])
 
 
 def _go(view: View) -> Iterator[Finding]:
@@ -244,6 +244,6 @@ def _go(view: View) -> Iterator[Finding]:
             if is_sql and view.touches(first, last) and not _is_harmless(match["what"].strip()):
                 yield from SQL.at(view, first, last, what=match["what"].strip())
     for number in sorted(view.added):
-        match = _GO_SHELL.search(source.bare_line(number))
-        if match and not re.fullmatch(r"\"[^\"]*\"", match["arg"].strip()):
-            yield from SHELL.at(view, number, what=match["arg"].strip())
+        command = _GO_SHELL.search(source.bare_line(number))
+        if command and not re.fullmatch(r"\"[^\"]*\"", command["arg"].strip()):
+            yield from SHELL.at(view, number, what=command["arg"].strip())

@@ -78,7 +78,7 @@ _STARTS = re.compile(
 )
 _STOPS = re.compile(
     r"\breturn\s+(?:\(\s*\)\s*=>|function|async|[a-z]\w*\s*;?\s*$)|clearInterval|clearTimeout|removeEventListener"
-    r"|cancelAnimationFrame|unsubscribe|\.(?:disconnect|close|abort)\(",
+    r"|\breturn\s+[\w.]*\b(?:subscribe|listen|on|watch|observe)\(|cancelAnimationFrame|unsubscribe|\.(?:disconnect|close|abort)\(",
     re.MULTILINE,
 )
 _STATE = re.compile(
@@ -215,13 +215,12 @@ def _dependencies(view: View, hook: _Hook, body: str) -> Iterator[Finding]:
     reactive = _reactive(view, hook)
     inner = _declared(body)
     used = {match["name"] for match in _WORD.finditer(_without_keys(body))} & reactive - inner
-    listed = {
-        name for part in (hook.deps or "").split(",") if (name := re.split(r"[.?\[!]", part.strip(), maxsplit=1)[0])
-    }
-    missing = sorted(used - listed)
-    if not missing:
-        return
+    listed = set(re.findall(r"[\w$]+", hook.deps or ""))
+    missing = sorted(name for name in used - listed if not re.match(r"set[A-Z]|dispatch$", name))
     source = view.source
+    silenced = "exhaustive-deps" in source.comments[hook.start : hook.deps_at]
+    if not missing or silenced:  # a silenced check is a finding of its own
+        return
     number = source.line_of(hook.deps_at)
     start = next(
         (

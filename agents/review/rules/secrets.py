@@ -68,7 +68,7 @@ _SECRET_NAME = re.compile(
 _PUBLIC = re.compile(r"public|publishable|site_?key|anon", re.IGNORECASE)
 _PLACEHOLDER = re.compile(
     r"^(?:.*(?:change.?me|placeholder|example|dummy|redacted|your[-_ ]|insert[-_ ]|replace[-_ ]|todo|<|\$\{|\{\{|%\().*"
-    r"|x+|\*+|\.+|test\w*|none|null|undefined|(?:\w+[-_.])?(?:password|secret|token|api[-_]?key))$",
+    r"|x+|\*+|\.+|test\w*|none|null|undefined|(?:\w+[-_.])?(?:password|secret|token|api[-_]?key|pass(?:wd)?|pwd))$",
     re.IGNORECASE,
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -95,15 +95,23 @@ def _shape(line: str) -> str:
         match = pattern.search(line)
         if match is None or match.group() in _WELL_KNOWN:
             continue
-        if "host" in match.groupdict() and not _real_password(match["secret"], match["host"]):
-            continue
+        if "host" in match.groupdict():
+            quoted = re.search(r"[\"'`=]\s*$|[\"'`]", line[: match.start()]) or ":" in line[: match.start()]
+            if not quoted or not _real_password(match["secret"], match["host"]):
+                continue  # an example in a text
         return what
     return ""
 
 
 def _real_password(secret: str, host: str) -> bool:
     local = host.split(":")[0] in ("localhost", "127.0.0.1", "0.0.0.0", "db", "postgres", "mysql", "redis", "host")
-    return not local and "example" not in host and not _PLACEHOLDER.match(secret) and secret[0] not in "$%{<["
+    return (
+        not local
+        and "example" not in host
+        and not _PLACEHOLDER.match(secret)
+        and secret[0] not in "$%{<["
+        and "]" not in secret
+    )
 
 
 def _assigned(view: View, number: int, line: str) -> str:

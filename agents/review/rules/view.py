@@ -21,7 +21,7 @@ _LANGUAGES = {
     ".go": "go",
 }
 _TEST = re.compile(
-    r"(?:^|/)(?:tests?|__tests__|__mocks__|spec|specs|testdata|fixtures?|e2e|cypress)/"
+    r"(?:^|/)(?:\w*_?tests?|__tests__|__mocks__|spec|specs|testdata|fixtures?|e2e|cypress)/"
     r"|(?:^|/)(?:test_[^/]+|conftest)\.py$|_test\.(?:go|py)$|\.(?:test|spec)\.[cm]?[jt]sx?$",
     re.IGNORECASE,
 )

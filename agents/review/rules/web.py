@@ -108,7 +108,7 @@ _SETTINGS = (
         re.compile(r"InsecureSkipVerify\s*:\s*true"),
         "accepts any certificate, so anyone in between can read and change the traffic",
     ),
-    (re.compile(r"ssl\._create_unverified_context|CERT_NONE\b"), "accepts any certificate"),
+    (re.compile(r"ssl\._create_unverified_context|(?<![!=])=\s*(?:ssl\.)?CERT_NONE\b"), "accepts any certificate"),
     (re.compile(r"@csrf_exempt\b"), "lets other sites make requests in the user's name"),
     (re.compile(r"\bapp\.run\([^)]*debug\s*=\s*True"), "offers an interactive console to whoever causes an error"),
     (
