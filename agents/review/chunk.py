@@ -16,10 +16,11 @@ CONTEXT = 40  # lines of the enclosing function that are shown above a hunk
 _OPENS = re.compile(
     r"^\s*(?:export |default |public |private |protected |static |async )*(?:def|func|function|class)\b"
 )
-_TEXT_SUFFIXES = frozenset(
+_SUFFIXES = (
     ".py .pyi .js .jsx .ts .tsx .mjs .cjs .go .rs .java .kt .rb .php .c .h .cc .cpp .cs .swift .sh .sql .html .css"
-    " .json .toml .yaml .yml .md .txt .cfg .ini .xml .vue .svelte".split()
+    " .json .toml .yaml .yml .md .txt .cfg .ini .xml .vue .svelte"
 )
+_TEXT_SUFFIXES = frozenset(_SUFFIXES.split())
 
 
 @dataclass(frozen=True, slots=True)

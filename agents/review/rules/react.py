@@ -1,0 +1,308 @@
+"""React: keys of lists, effects without cleanup, stale dependencies, mutated state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from glue.agents.review.model import Finding
+from glue.agents.review.rules.rule import Rule
+from glue.agents.review.rules.source import Source, closing
+from glue.agents.review.rules.view import Project, View
+
+MISSING_KEY = Rule(
+    name="react-missing-key",
+    category="bug",
+    severity="medium",
+    confidence="high",
+    title="List items are rendered without a `key`",
+    body="The element that this `map` returns has no `key`, so React matches items by position: when the list is "
+    "sorted, "
+    "filtered or an item is removed, state and focus end up on the wrong item. Give it a key from the item's own id.",
+    acceptance="The outermost element of each item has a `key` from the item's identity, and React prints no key "
+    "warning.",
+)
+INDEX_KEY = Rule(
+    name="react-index-key",
+    category="bug",
+    severity="low",
+    confidence="medium",
+    title="The array index is used as `key`",
+    body="An index names a position, not an item: after sorting or removing, React keeps the state of the wrong item.",
+    acceptance="The key comes from the item's own identity.",
+)
+NO_CLEANUP = Rule(
+    name="effect-without-cleanup",
+    category="bug",
+    severity="high",
+    confidence="high",
+    title="The effect never cleans up `{what}`",
+    body="`{what}` is started each time this effect runs and nothing stops it: the effect returns no cleanup "
+    "function, so "
+    "each run adds one more, and the last one fires after the component is gone. Return a function that undoes it.",
+    acceptance="The effect returns a cleanup function, and a test re-renders twice and finds at most one left.",
+)
+MISSING_DEPS = Rule(
+    name="effect-missing-deps",
+    category="bug",
+    severity="high",
+    confidence="high",
+    title="Stale closure: {what} missing from the dependencies of `{hook}`",
+    body="The callback reads {what}, but the dependency array {deps} does not name it. The callback keeps the value "
+    "from the "
+    "render in which it was made and goes on using it after it changed. Add it, or read it through a ref.",
+    acceptance="Every value the callback reads is in its dependency array (or in a ref); a test changes it and sees "
+    "the new value.",
+)
+MUTATED_STATE = Rule(
+    name="react-mutated-state",
+    category="bug",
+    severity="high",
+    confidence="high",
+    title="The state `{what}` is changed in place",
+    body="React compares references: after `{call}` the state is the same object, so nothing is rendered, and the "
+    "previous "
+    "render's value has changed under it. Set a copy.",
+    acceptance="The state is replaced by a new value through its setter.",
+)
+
+_MAP = re.compile(r"\.(?:map|flatMap)\(\s*(?:async\s*)?(?:function\s*)?(?P<args>\([^)]*\)|\w+)\s*(?:=>)?\s*")
+_TAG = re.compile(r"<(?P<name>[A-Za-z][\w.]*)?(?=[\s/>])")
+_HOOK = re.compile(
+    r"\b(?P<hook>useEffect|useLayoutEffect|useCallback|useMemo)\(\s*(?:async\s*)?(?:\([^)]*\)|\w+)\s*=>\s*"
+)
+_STARTS = re.compile(
+    r"\b(?P<what>setInterval|addEventListener|setTimeout|requestAnimationFrame|subscribe|new\s+(?:WebSocket|EventSource"
+    r"|IntersectionObserver|ResizeObserver|MutationObserver))\s*\("
+)
+_STOPS = re.compile(
+    r"\breturn\s+(?:\(\s*\)\s*=>|function|async|[a-z]\w*\s*;?\s*$)|clearInterval|clearTimeout|removeEventListener"
+    r"|\breturn\s+[\w.]*\b(?:subscribe|listen|on|watch|observe)\(|cancelAnimationFrame|unsubscribe|\.(?:disconnect|close|abort)\(",
+    re.MULTILINE,
+)
+_STATE = re.compile(
+    r"\bconst\s*\[\s*(?P<value>\w+)\s*,\s*(?P<setter>\w+)?\s*\]\s*=\s*(?:React\.)?use(?:State|Reducer)\b"
+)
+_REF = re.compile(r"\bconst\s+(\w+)\s*=\s*(?:React\.)?use(?:Ref|Id)\b")
+_LOCAL = re.compile(r"\bconst\s+(?:(?P<name>\w+)|\{(?P<many>[^}]*)\})\s*(?::[^=]+)?=(?!=|>)\s*(?P<value>[^;\n]*)")
+_WORD = re.compile(r"(?<![\w.$])(?P<name>[A-Za-z_$][\w$]*)(?!\s*:(?!:))")
+_COMPONENT = re.compile(r"^(?:[A-Z]|use[A-Z])")
+_CHANGES = r"\.(?:push|pop|shift|unshift|splice|sort|reverse|fill)\("
+
+
+def check(project: Project) -> Iterator[Finding]:
+    for view in project.code_views():
+        if view.language != "js" or view.partial:
+            continue
+        if "<" in view.source.code and view.path.endswith(("x", ".js")):
+            yield from _keys(view)
+        if "use" in view.source.code:
+            yield from _effects(view)
+            yield from _mutations(view)
+
+
+def _keys(view: View) -> Iterator[Finding]:
+    source = view.source
+    for match in _MAP.finditer(source.code):
+        tag = _returned_tag(source, match.end())
+        if tag is None:
+            continue
+        start, end = tag
+        attributes = source.code[start : end + 1]
+        first, last = source.line_of(start), source.line_of(end)
+        if not view.touches(first, last) and not _tag_edited(view, first, last):
+            continue
+        if not re.search(r"\bkey\s*=|\{\s*\.\.\.", attributes):
+            above = first - 1 if view.source.code_line(first).strip() in ("<>", "<li>", "<tr>") else first
+            yield from MISSING_KEY.at(view, max(above, 1), first)
+        else:
+            index = re.match(r"\(\s*[^,()]+,\s*(\w+)", match["args"])
+            if index and re.search(rf"\bkey\s*=\s*\{{\s*{index[1]}\s*\}}", attributes):
+                yield from INDEX_KEY.at(view, first, last)
+
+
+def _tag_edited(view: View, first: int, last: int) -> bool:
+    """Whether a deleted line stood where the tag is now: the key itself may be what was deleted."""
+    return any(
+        "key=" in line.text
+        and edit.after is not None
+        and edit.after.new is not None
+        and first <= edit.after.new <= last + 1
+        for edit in view.edits
+        for line in edit.removed
+    )
+
+
+def _returned_tag(source: Source, at: int) -> tuple[int, int] | None:
+    """The opening tag of the element that an arrow function returns, as offsets."""
+    code = source.code
+    rest = code[at:]
+    body = re.match(r"\(?\s*(?=<)", rest)
+    if body:
+        start = at + body.end()
+    elif rest.startswith("{"):
+        end = closing(code, at)
+        returned = list(re.finditer(r"\breturn\s*\(?\s*(?=<)", code[at:end]))
+        if not returned:
+            return None
+        start = at + returned[-1].end()
+    else:
+        return None
+    if code.startswith("<>", start):
+        return start, start + 1
+    if not _TAG.match(code, start):
+        return None
+    depth = 0
+    for offset in range(start, min(len(code), start + 4_000)):
+        char = code[offset]
+        depth += {"{": 1, "}": -1}.get(char, 0)
+        if char == ">" and depth == 0 and code[offset - 1] != "=":
+            return start, offset
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Hook:
+    name: str
+    start: int  # offsets of the callback's body
+    end: int
+    deps: str | None
+    deps_at: int
+
+
+def _hooks(source: Source) -> Iterator[_Hook]:
+    code = source.code
+    for match in _HOOK.finditer(code):
+        opening = code.index("(", match.start())
+        call_end = closing(code, opening, "()")
+        if code[match.end() : match.end() + 1] == "{":
+            body_end = closing(code, match.end())
+        else:
+            comma = code.rfind(", [", match.end(), call_end)
+            body_end = comma if comma > 0 else call_end
+        rest = code[body_end + 1 : call_end]
+        deps = re.search(r"\[(?P<deps>[^\]]*)\]\s*,?\s*$", rest)
+        at = body_end + 1 + deps.start() if deps else call_end
+        yield _Hook(match["hook"], match.end(), body_end, deps["deps"] if deps else None, at)
+
+
+def _effects(view: View) -> Iterator[Finding]:
+    source = view.source
+    for hook in _hooks(source):
+        first, last = source.line_of(hook.start), source.line_of(hook.deps_at)
+        body = source.code[hook.start : hook.end + 1]
+        if hook.name in ("useEffect", "useLayoutEffect") and view.touches(first, last):
+            yield from _cleanup(view, hook, body)
+        if hook.deps is not None and view.touches(first, last):
+            yield from _dependencies(view, hook, body)
+
+
+def _cleanup(view: View, hook: _Hook, body: str) -> Iterator[Finding]:
+    if _STOPS.search(body):
+        return
+    for match in _STARTS.finditer(body):
+        what = " ".join(match["what"].split())
+        at = hook.start + match.start()
+        if what == "setTimeout" and not re.search(r"\bset[A-Z]\w*\(", body[match.end() :]):
+            continue  # a timer that sets no state is harmless enough
+        end = closing(view.source.code, view.source.code.index("(", at), "()")
+        yield from NO_CLEANUP.at(view, view.source.line_of(at), view.source.line_of(end), what=what)
+        return
+
+
+def _dependencies(view: View, hook: _Hook, body: str) -> Iterator[Finding]:
+    reactive = _reactive(view, hook)
+    inner = _declared(body)
+    used = {match["name"] for match in _WORD.finditer(_without_keys(body))} & reactive - inner
+    listed = set(re.findall(r"[\w$]+", hook.deps or ""))
+    missing = sorted(name for name in used - listed if not re.match(r"set[A-Z]|dispatch$", name))
+    source = view.source
+    silenced = "exhaustive-deps" in source.comments[hook.start : hook.deps_at]
+    if not missing or silenced:  # a silenced check is a finding of its own
+        return
+    number = source.line_of(hook.deps_at)
+    start = next(
+        (
+            n
+            for n in range(source.line_of(hook.start) + 1, number + 1)
+            if re.search(rf"(?<![\w.]){missing[0]}\b", source.code_line(n))
+        ),
+        number,
+    )
+    if number - start > 7:
+        start = number
+    what = ", ".join(f"`{name}`" for name in missing[:4])
+    yield from MISSING_DEPS.at(view, start, number, what=what, hook=hook.name, deps=f"`[{(hook.deps or '').strip()}]`")
+
+
+def _reactive(view: View, hook: _Hook) -> set[str]:
+    """Names that may differ from render to render: props, state, and what is computed from them in the component."""
+    source = view.source
+    around = [
+        block
+        for block in view.functions
+        if _COMPONENT.match(block.name) and block.at < hook.start <= block.at + len(block.body)
+    ]
+    if not around:
+        return set()
+    component = min(around, key=lambda block: len(block.body))
+    header = source.code[source.starts[component.start - 1] : component.at]
+    names: set[str] = set()
+    args = header[header.find("(") + 1 :]
+    destructured = re.match(r"\s*\{(?P<names>[^}]*)\}", args)
+    if destructured:
+        names |= {part.split("=")[0].split(":")[-1].strip(" .\n") for part in destructured["names"].split(",")}
+    else:
+        names |= set(re.findall(r"(\w+)\s*\??\s*:", args) or re.findall(r"^\s*(\w+)", args))
+    own = source.code[component.at + 1 : hook.start]
+    own = _top_level(own)
+    stable = set(_REF.findall(own))
+    for match in _STATE.finditer(own):
+        names.add(match["value"])
+        if match["setter"]:
+            stable.add(match["setter"])
+    for match in _LOCAL.finditer(own):
+        if match["name"] and not re.match(r"use(?:Ref|Id|Callback)\b|[\d'\"`]", match["value"].strip()):
+            names.add(match["name"])
+    names |= {match["value"] for match in _STATE.finditer(own)}
+    return {name for name in names if name.isidentifier()} - stable
+
+
+def _top_level(body: str) -> str:
+    """A component's own statements, without what stands in the functions inside it."""
+    out, depth = [], 0
+    for char in body:
+        depth += char == "{"
+        if depth == 0 or char == "\n":
+            out.append(char)
+        depth -= char == "}" and depth > 0
+    return "".join(out)
+
+
+def _declared(body: str) -> set[str]:
+    names = set(re.findall(r"\b(?:const|let|var|function|class)\s+(\w+)", body))
+    for group in re.findall(r"\b(?:const|let|var)\s*[\[{]([^\]}]*)[\]}]\s*=", body):
+        names |= {part.split("=")[0].split(":")[-1].strip(" .") for part in group.split(",")}
+    for group in re.findall(r"\(([^()]*)\)\s*(?::[^=]*)?=>", body):
+        names |= {part.split(":")[0].split("=")[0].strip(" .?{}[]") for part in group.split(",")}
+    for group in re.findall(r"function\s*\w*\s*\(([^()]*)\)", body):
+        names |= {part.split(":")[0].split("=")[0].strip(" .?{}[]") for part in group.split(",")}
+    names |= set(re.findall(r"(?<![\w.)])(\w+)\s*=>", body))
+    return names | set(re.findall(r"\bcatch\s*\(\s*(\w+)", body))
+
+
+def _without_keys(body: str) -> str:
+    return re.sub(r"(?<=[{,\s])\w+\s*:(?!:)(?=\s)", " ", body)
+
+
+def _mutations(view: View) -> Iterator[Finding]:
+    source = view.source
+    for state in _STATE.finditer(source.code):
+        name = state["value"]
+        changed = re.compile(rf"(?<![\w.]){name}(?P<call>{_CHANGES}|\[[^\]]+\]\s*=(?!=)|\.\w+\s*=(?![=>]))")
+        for match in changed.finditer(source.code, state.end()):
+            number = source.line_of(match.start())
+            shadowed = re.search(rf"(?:const|let)\s+{name}\b|\(\s*{name}\s*\)\s*=>", source.code_line(number))
+            if number in view.added and not shadowed:
+                yield from MUTATED_STATE.at(view, number, what=name, call=f"{name}{match['call']}".rstrip("( ="))
