@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from glue.policies.base import Say as Say
     from glue.policies.base import Stop as Stop
     from glue.result import RunResult as RunResult
-    from glue.schema import Field as Field
     from glue.stores.file import FileStore as FileStore
     from glue.stores.memory import MemoryStore as MemoryStore
     from glue.stores.protocol import Store as Store
