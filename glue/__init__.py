@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from glue.errors import ProviderError as ProviderError
     from glue.errors import ToolError as ToolError
     from glue.events import Event as Event
+    from glue.field import Field as Field
     from glue.hooks import Abort as Abort
     from glue.hooks import Replace as Replace
     from glue.hooks import Skip as Skip
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from glue.policies.base import Say as Say
     from glue.policies.base import Stop as Stop
     from glue.result import RunResult as RunResult
-    from glue.schema import Field as Field
     from glue.stores.file import FileStore as FileStore
     from glue.stores.memory import MemoryStore as MemoryStore
     from glue.stores.protocol import Store as Store
@@ -81,11 +81,11 @@ _HOMES = {
     "context": "Cancel Context Host ToolResult error_result text_result",
     "errors": "GlueError ProviderError ToolError",
     "events": "Event",
+    "field": "Field",
     "hooks": "Abort Replace Skip Step ToolHook",
     "limits": "Limits Outcome StopReason",
     "permission": "AllowAll Ask Decision DenyAll Permission PermissionRequest Rules allow deny",
     "result": "RunResult",
-    "schema": "Field",
     "tool": "Tool tool",
     "stores.file": "FileStore",
     "stores.memory": "MemoryStore",

@@ -62,7 +62,7 @@ def _lines(error: Any, resolve: Callable[[Any], Any]) -> Iterator[tuple[Path, st
         for name in value:
             if name not in names:
                 yield (*path, name), f"unknown name; {known}"
-    elif word in ("anyOf", "oneOf") and (closest := _closest(error, resolve)):
+    elif word in ("anyOf", "oneOf") and (closest := _closest(error)):
         for inner in closest:
             yield from _lines(inner, resolve)
     elif isinstance(schema, Mapping) and word not in ("oneOf", "not", "if", "dependentRequired"):
@@ -71,11 +71,11 @@ def _lines(error: Any, resolve: Callable[[Any], Any]) -> Iterator[tuple[Path, st
         yield path, clean(error.message)[:300]
 
 
-def _closest(error: Any, resolve: Callable[[Any], Any]) -> list[Any]:
+def _closest(error: Any) -> list[Any]:
     """The errors of the one option that the value was meant for, if its type tells."""
     options: dict[int, list[Any]] = {}
     for inner in error.context or ():
-        options.setdefault(inner.schema_path[0], []).append(inner)
+        options.setdefault(next(iter(inner.schema_path), -1), []).append(inner)
     fitting = [
         errors for errors in options.values() if not any(e.validator == "type" and not e.relative_path for e in errors)
     ]

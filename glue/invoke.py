@@ -32,6 +32,8 @@ async def invoke(tool: Tool[..., Any], call: ToolCall, context: Context[Any]) ->
         arguments = tool.signature.parse(call.arguments)
     except Faults as faults:
         return error_result(str(faults))
+    except Exception as error:  # a ready schema that is none
+        return _failed(error)
     step = Step(call, arguments, context)
     hooks = context.host.hooks
     result = await _before(hooks, step) if hooks else None
@@ -106,7 +108,8 @@ def _request(tool: Tool[..., Any], step: Step) -> PermissionRequest:
     if callable(target):
         target = target(step.arguments)
     elif target:
-        target = step.arguments.get(target, "")
+        default = tool.spec.parameters["properties"][target].get("default", "")
+        target = step.arguments.get(target, default)
     return PermissionRequest(
         tool=step.call.name,
         action=tool.action,
@@ -148,10 +151,10 @@ async def _called(tool: Tool[..., Any], step: Step) -> Any:
     if tool.signature.takes_context:
         positional = [_threaded(context, live), *positional]
     try:
-        value = await anyio.to_thread.run_sync(_guarded, tool.function, positional, named, abandon_on_cancel=True)
+        value = await anyio.to_thread.run_sync(_boxed, tool.function, positional, named, abandon_on_cancel=True)
     finally:
         live[0] = False
-    return value if isinstance(value, _Raised) else await _settled(value)
+    return value if isinstance(value, _Raised) else await _settled(value[0])
 
 
 _LATE: Any = object()
@@ -162,10 +165,10 @@ class _Raised:
         self.error = error
 
 
-def _guarded(function: Callable[..., Any], positional: list[Any], named: dict[str, Any]) -> Any:
-    # An exception is carried by hand: an event loop cannot hand on a StopIteration.
+def _boxed(function: Callable[..., Any], positional: list[Any], named: dict[str, Any]) -> Any:
+    # Carried by hand: an event loop hands on neither a StopIteration nor, on trio, a coroutine.
     try:
-        return function(*positional, **named)
+        return (function(*positional, **named),)
     except Exception as error:
         return _Raised(error)
 

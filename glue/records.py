@@ -7,10 +7,13 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any
 
 from glue.faults import Faults
-from glue.schema import Build, CannotDescribe, Described, Describer, gather
+from glue.field import CannotDescribe
+from glue.scalars import Build, Described
+from glue.schema import Describer, gather
 from glue.types import Json
 
 
@@ -22,7 +25,7 @@ def record(describer: Describer, hint: Any, kind: type, args: tuple[Any, ...]) -
         return describer.named(hint, kind.__name__, lambda: _msgspec(describer, hint))
     if dataclasses.is_dataclass(kind):
         read = _dataclass
-    elif typing.is_typeddict(kind):
+    elif issubclass(kind, dict) and hasattr(kind, "__required_keys__"):
         read = _typeddict
     elif issubclass(kind, tuple) and hasattr(kind, "_fields"):
         read = _namedtuple
@@ -40,12 +43,9 @@ def object_schema(properties: dict[str, Json], required: list[str]) -> dict[str,
 
 def default_of(value: Any) -> dict[str, Json]:
     """The `default` keyword, for defaults that JSON can show."""
-    from enum import Enum
-
     if isinstance(value, Enum):
         value = value.value
-    plain = isinstance(value, (str, int, float)) or (type(value) in (list, dict) and _plain(value))
-    return {"default": value} if plain else {}
+    return {"default": value} if value is not None and _plain(value) else {}
 
 
 def _plain(value: Any) -> bool:
@@ -53,7 +53,9 @@ def _plain(value: Any) -> bool:
         return all(isinstance(key, str) and _plain(item) for key, item in value.items())
     if isinstance(value, list):
         return all(_plain(item) for item in value)
-    return value is None or isinstance(value, (str, int, float))
+    if isinstance(value, float):
+        return value - value == 0  # neither infinite nor NaN
+    return value is None or isinstance(value, (str, int))
 
 
 def _dataclass(describer: Describer, kind: Any, args: tuple[Any, ...]) -> Described:
@@ -122,14 +124,7 @@ def _builder(builds: Mapping[str, Build], make: Callable[[dict[str, Any]], Any] 
 
     def build(value: dict[str, Json]) -> Any:
         value = build_members(value, builds)
-        if make is None:
-            return value
-        try:
-            return make(value)
-        except Faults:
-            raise
-        except Exception as error:  # a class may refuse its values in __post_init__ or __new__
-            raise Faults([((), f"{type(error).__name__}: {error}")]) from error
+        return value if make is None else make(value)
 
     return build
 
@@ -147,12 +142,9 @@ def _hints(describer: Describer, kind: Any, args: tuple[Any, ...]) -> dict[str, 
         own = inspect.get_annotations(base)
         if own:
             known = vars(sys.modules[base.__module__]) if base.__module__ in sys.modules else {}
-            local = "<locals>" in base.__qualname__  # then the names around the function count as well
-            hints |= describer.resolve(own, {**known, **describer.namespace} if local else known)
-    if typing.is_typeddict(kind):  # its bases are not in the MRO
-        for base in typing.get_args(kind) or getattr(kind, "__orig_bases__", ()):
-            if typing.is_typeddict(typing.get_origin(base) or base):
-                hints = _hints(describer, typing.get_origin(base) or base, typing.get_args(base)) | hints
+            local = "<locals>" in base.__qualname__  # then the names around the function go first
+            near, far = (describer.namespace, known) if local else (known, describer.namespace)
+            hints |= describer.resolve(own, {**far, **near})
     parameters = getattr(kind, "__parameters__", ())
     if not args or not parameters:
         return hints
@@ -173,9 +165,13 @@ def _is_a(kind: type, module: str, name: str) -> bool:
     return isinstance(base, type) and issubclass(kind, base)
 
 
-def adapted(describer: Describer, hint: Any) -> Described:
-    """Describe an annotation that carries pydantic's own notes."""
-    return describer.named(repr(hint), "Value", lambda: _pydantic(describer, hint))
+def adapted(describer: Describer, hint: Any, notes: tuple[Any, ...]) -> Described | None:
+    """Describe an annotation that carries pydantic's own notes; None if it has none."""
+    if "pydantic" not in sys.modules:
+        return None
+    if any(type(note).__module__.partition(".")[0] in ("pydantic", "annotated_types") for note in notes):
+        return _pydantic(describer, hint)
+    return None
 
 
 def _pydantic(describer: Describer, hint: Any) -> Described:

@@ -2,93 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from enum import Enum
-from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from glue.coerce import coerce
 from glue.faults import Faults, Path, show
+from glue.field import CannotDescribe, Field, constrain
+from glue.scalars import Build, Described, literal, scalar
+from glue.shape import Shape
 from glue.types import Json
 from glue.validate import Validator
-
-Build: TypeAlias = Callable[[Any], Any]
-Described: TypeAlias = tuple[dict[str, Json], Build | None]  # no build: the JSON value is the Python value
-
-
-class CannotDescribe(TypeError):
-    """A type that no JSON schema describes."""
-
-
-class Field:
-    """Say more of a parameter than its type does: `Annotated[int, Field("pages", ge=1, le=50)]`."""
-
-    __slots__ = ("description", "examples", "words")
-
-    def __init__(
-        self,
-        description: str = "",
-        *,
-        ge: float | None = None,
-        gt: float | None = None,
-        le: float | None = None,
-        lt: float | None = None,
-        multiple_of: float | None = None,
-        min_length: int | None = None,
-        max_length: int | None = None,
-        pattern: str | None = None,
-        examples: typing.Sequence[Json] = (),
-    ) -> None:
-        self.description = description
-        self.examples = list(examples)
-        self.words: dict[str, Json] = {
-            name: value
-            for name, value in (
-                ("minimum", ge),
-                ("exclusiveMinimum", gt),
-                ("maximum", le),
-                ("exclusiveMaximum", lt),
-                ("multipleOf", multiple_of),
-                ("min", min_length),
-                ("max", max_length),
-                ("pattern", pattern),
-            )
-            if value is not None
-        }
-        if pattern is not None:
-            re.compile(pattern)
-
-    def __repr__(self) -> str:
-        return f"Field({self.description!r}, {self.words!r})"
-
-
-class Shape:
-    """A schema together with the way from JSON to Python; made once, then used for every value."""
-
-    def __init__(self, schema: Mapping[str, Json], build: Build | None = None) -> None:
-        self.schema = schema
-        self.build = build
-        self.validator = Validator(schema)
-        self._fits = self.validator.check(schema)
-
-    def read(self, value: Json) -> Any:
-        """Coerce, validate and build; raises Faults."""
-        if self._fits is None or not self._fits(value):
-            value = coerce(self.validator, value)
-            faults = self.validator.faults(value)
-            if faults is not None:
-                raise faults
-        return value if self.build is None else self.build(value)
 
 
 def shape_of(annotation: Any, namespace: Mapping[str, Any] | None = None) -> Shape:
     """Describe one annotation; raises CannotDescribe."""
     describer = Describer(namespace)
-    schema, build = describer.describe(annotation)
-    return Shape(describer.close(schema), build)
+    return describer.close(*describer.describe(annotation))
 
 
 _SCALARS: dict[Any, Described] = {
@@ -104,11 +35,6 @@ _SCALARS: dict[Any, Described] = {
 _SETS = ("set", "frozenset", "Set", "MutableSet")
 _ARRAYS = (*_SETS, "list", "tuple", "Sequence", "MutableSequence", "Collection", "Iterable", "deque")
 _OBJECTS = ("dict", "Mapping", "MutableMapping", "OrderedDict")
-_ISO = {
-    "datetime": ("date-time", "a date and time such as 2026-01-31T09:30:00Z"),
-    "date": ("date", "a date such as 2026-01-31"),
-    "time": ("time", "a time such as 09:30:00"),
-}
 
 
 class Describer:
@@ -119,14 +45,15 @@ class Describer:
         self.defs: dict[str, Json] = {}
         self._open: dict[Any, str | None] = {}  # types under way; a name once one has met itself
         self._builds: dict[str, Build | None] = {}
-        self._closed: Validator | None = None
+        self._validator: Validator
 
-    def close(self, schema: dict[str, Json]) -> dict[str, Json]:
+    def close(self, schema: dict[str, Json], build: Build | None) -> Shape:
         """Put the definitions into the finished schema; unions are judged by it from then on."""
         if self.defs:
             schema = {**schema, "$defs": self.defs}
-        self._closed = Validator(schema)
-        return schema
+        shape = Shape(schema, build)
+        self._validator = shape.validator
+        return shape
 
     def describe(self, hint: Any) -> Described:
         """Make the schema of an annotation and, where JSON is not enough, its builder."""
@@ -142,7 +69,7 @@ class Describer:
         if origin is Annotated:
             return self._annotated(hint, args[0], hint.__metadata__)
         if origin is Literal:
-            return _literal(args)
+            return literal(args)
         if origin in (typing.Union, types.UnionType):
             return self._union(args)
         if origin in (typing.Required, typing.NotRequired, typing.Final):
@@ -159,37 +86,26 @@ class Describer:
         return self._class(hint, kind, args)
 
     def _class(self, hint: Any, kind: type, args: tuple[Any, ...]) -> Described:
-        name = kind.__name__
-        if issubclass(kind, Enum):
-            return _enum(kind)
         from glue.records import record
 
-        found = record(self, hint, kind, args)
+        found = scalar(kind) or record(self, hint, kind, args)
         if found is not None:
             return found
-        if name in _ARRAYS and kind.__module__ in ("builtins", "collections", "collections.abc"):
-            return self._tuple(args) if kind is tuple and args and args[-1] is not ... else self._array(kind, args)
-        if name in _OBJECTS and kind.__module__ in ("builtins", "collections", "collections.abc"):
-            return self._mapping(args)
-        if kind.__module__ == "datetime" and name in _ISO:
-            word, expected = _ISO[name]
-            return {"type": "string", "format": word}, _parser(kind.fromisoformat, expected)  # type: ignore[attr-defined]
-        if kind is bytes:
-            return {"type": "string", "contentEncoding": "base64"}, _parser(_base64, "base64 text")
-        if issubclass(kind, os.PathLike):
-            return {"type": "string"}, _parser(kind, "a path")
-        if kind.__module__ == "uuid" and name == "UUID":
-            return {"type": "string", "format": "uuid"}, _parser(kind, "a UUID")
+        if kind.__module__ in ("builtins", "collections", "collections.abc"):
+            if kind is tuple and hint is not tuple and args[-1:] != (...,):
+                return self._tuple(args)
+            if kind.__name__ in _ARRAYS:
+                return self._array(kind, args)
+            if kind.__name__ in _OBJECTS:
+                return self._mapping(args)
         raise CannotDescribe(
             f"cannot describe {_name(hint)} to a model; use a dataclass, a TypedDict, an Enum or a plain type"
         )
 
     def _annotated(self, hint: Any, inner: Any, notes: tuple[Any, ...]) -> Described:
-        if any(type(note).__module__.partition(".")[0] in ("pydantic", "annotated_types") for note in notes):
-            from glue.records import adapted
+        from glue.records import adapted
 
-            return adapted(self, hint)
-        schema, build = self.describe(inner)
+        schema, build = adapted(self, hint, notes) or self.describe(inner)
         for note in notes:
             if isinstance(note, str):
                 schema["description"] = note
@@ -208,7 +124,7 @@ class Describer:
         def build(value: Json) -> Any:
             failed: Faults | None = None
             for part, make in options:
-                if self._closed is not None and not self._closed.accepts(part, value):
+                if not self._validator.accepts(part, value):
                     continue
                 try:
                     return value if make is None else make(value)
@@ -227,6 +143,8 @@ class Describer:
         elif kind.__name__ in _SETS:
             schema["uniqueItems"] = True
             target = frozenset if kind is frozenset else set
+            if build is None and items.get("type") in ("array", "object"):
+                raise CannotDescribe("the items of a set must be hashable")
         elif kind.__name__ == "deque":
             target = kind
         if build is None:
@@ -234,8 +152,6 @@ class Describer:
         return schema, lambda value: target(gather(enumerate(value), build))
 
     def _tuple(self, args: tuple[Any, ...]) -> Described:
-        if args == ((),):
-            args = ()
         parts = [self.describe(arg) for arg in args]
         schemas = [schema for schema, _ in parts]
         different = [schema for index, schema in enumerate(schemas) if schema not in schemas[:index]]
@@ -265,8 +181,8 @@ class Describer:
             return schema, None
 
         def make(value: dict[str, Json]) -> dict[Any, Any]:
-            items = gather(value.items(), build)
-            return dict(zip(value if make_key is None else map(make_key, value), items, strict=True))
+            names = gather(((name, name) for name in value), make_key)
+            return dict(zip(names, gather(value.items(), build), strict=True))
 
         return schema, make
 
@@ -322,37 +238,6 @@ class Describer:
             raise CannotDescribe(f"cannot resolve the annotation: {error}; the name must exist at run time") from None
 
 
-def constrain(schema: dict[str, Json], field: Field) -> dict[str, Json]:
-    """Add a Field's description, bounds and examples to a schema."""
-    schema = dict(schema)
-    if "anyOf" in schema:
-        schema["anyOf"] = [dict(option) for option in schema["anyOf"]]
-    for word, bound in field.words.items():
-        parts = [part for part in schema.get("anyOf", [schema]) if _word(part, word)]
-        if not parts:
-            raise CannotDescribe(f"{word} says nothing of {show(schema)}")
-        for part in parts:
-            part[_word(part, word)] = bound
-    if field.description:
-        schema["description"] = field.description
-    if field.examples:
-        schema["examples"] = field.examples
-    return schema
-
-
-_NUMBERS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf")
-_SIZES = {"string": "Length", "array": "Items", "object": "Properties"}
-
-
-def _word(schema: Mapping[str, Json], word: str) -> str | None:
-    kind = schema.get("type")
-    if word in _NUMBERS:
-        return word if kind in ("integer", "number") else None
-    if word == "pattern":
-        return word if kind == "string" else None
-    return word + _SIZES[kind] if kind in _SIZES else None
-
-
 def gather(items: Any, *builds: Build | None) -> list[Any]:
     """Build every item (with its own builder, or all with one) and report all faults together."""
     built: list[Any] = []
@@ -363,46 +248,11 @@ def gather(items: Any, *builds: Build | None) -> list[Any]:
             built.append(value if build is None else build(value))
         except Faults as failed:
             faults += failed.below(key).faults
+        except Exception as error:  # a class may refuse a value in its own way
+            faults.append(((key,), f"got {show(value)}: {type(error).__name__}: {error}"))
     if faults:
         raise Faults(faults)
     return built
-
-
-def _literal(args: tuple[Any, ...]) -> Described:
-    table = {(arg.value if isinstance(arg, Enum) else arg): arg for arg in args}
-    if not all(value is None or isinstance(value, (str, int, bool)) for value in table):
-        raise CannotDescribe(f"cannot describe Literal{list(args)} to a model")
-    build = table.__getitem__ if any(isinstance(arg, Enum) for arg in args) else None
-    return _values([arg.value if isinstance(arg, Enum) else arg for arg in args]), build
-
-
-def _enum(kind: type[Enum]) -> Described:
-    plain = all(type(member.value) in (str, int, float, bool) for member in kind)
-    table = {(member.value if plain else member.name): member for member in kind}
-    return _values(list(table)), table.__getitem__
-
-
-def _values(values: list[Any]) -> dict[str, Json]:
-    kinds = {type(value) for value in values}
-    names = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
-    schema: dict[str, Json] = {"type": names[kinds.pop()]} if len(kinds) == 1 and kinds <= names.keys() else {}
-    return {**schema, "enum": values}
-
-
-def _parser(make: Callable[[Any], Any], expected: str) -> Build:
-    def build(value: Json) -> Any:
-        try:
-            return make(value)
-        except (ValueError, TypeError, OverflowError):
-            raise Faults([((), f"got {show(value)}, expected {expected}")]) from None
-
-    return build
-
-
-def _base64(text: str) -> bytes:
-    import base64
-
-    return base64.b64decode("".join(text.split()), altchars=b"-_" if {"-", "_"} & set(text) else None, validate=True)
 
 
 def _rename(schema: Json, names: Mapping[str, str]) -> Json:
@@ -418,4 +268,4 @@ def _rename(schema: Json, names: Mapping[str, str]) -> Json:
 
 
 def _name(hint: Any) -> str:
-    return hint.__qualname__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+    return hint.__qualname__ if isinstance(hint, type) else re.sub(r"\b(typing|collections\.abc)\.", "", str(hint))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
-import json
-import re
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from glue.context import Context
-from glue.faults import Faults, clean
+from glue.decode import decode
+from glue.docstring import arguments_section, inner_of, name_of
+from glue.faults import Faults
+from glue.field import CannotDescribe
 from glue.records import build_members, default_of, object_schema
-from glue.schema import Build, CannotDescribe, Describer, Shape
+from glue.scalars import Build
+from glue.schema import Describer
+from glue.shape import Shape
 from glue.types import Json
 
 
@@ -35,17 +38,14 @@ class Signature:
 
     def parse(self, text: str) -> dict[str, Any]:
         """Turn a call's raw text into arguments; raises Faults."""
+        value = decode(text)
+        shape = self.shape
         try:
-            value = _decode(text) if text and not text.isspace() else {}
-        except (ValueError, RecursionError) as error:
-            raise Faults([((), _bad_json(text, error))]) from None
-        if type(value) is not dict:
-            value = _unwrap(value)
-        try:
-            arguments: dict[str, Any] = self.shape.read(value)
+            if shape.build is not None or shape.fits is None or not shape.fits(value):
+                value = shape.read(value)
         except RecursionError:
             raise Faults([((), "the arguments are nested too deeply")]) from None
-        return arguments
+        return value
 
     def split(self, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Part the arguments into positional and named ones."""
@@ -72,7 +72,7 @@ def read_signature(function: Callable[..., Any], frame: Any = None) -> Signature
     takes_context = bool(parameters) and is_context(hints[parameters[0].name])
     if takes_context:
         del parameters[0]
-    texts = arguments_section(inspect.getdoc(_inner(function)) or "")
+    texts = arguments_section(inspect.getdoc(inner_of(function)) or "")
     properties: dict[str, Json] = {}
     builds: dict[str, Build] = {}
     required: list[str] = []
@@ -101,9 +101,9 @@ def read_signature(function: Callable[..., Any], frame: Any = None) -> Signature
         properties[name] = schema
         if build is not None:
             builds[name] = build
-    schema = describer.close({**object_schema(properties, required), "additionalProperties": other})
-    make = (lambda value: build_members(value, builds)) if builds else None
-    signature = Signature(Shape(schema, make), takes_context=takes_context, takes_self=takes_self)
+    schema = {**object_schema(properties, required), "additionalProperties": other}
+    shape = describer.close(schema, (lambda value: build_members(value, builds)) if builds else None)
+    signature = Signature(shape, takes_context=takes_context, takes_self=takes_self)
     signature.positional = tuple((p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_ONLY)
     return signature
 
@@ -112,62 +112,21 @@ def is_context(hint: Any) -> bool:
     return hint is Context or typing.get_origin(hint) is Context
 
 
-def name_of(function: Any) -> str:
-    """The name a model sees: the function's, or that of a callable object's class."""
-    inner = _inner(function)
-    name = getattr(inner, "__name__", None)
-    if name is None:
-        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(inner).__name__).lower()
-    return str(name)
+def _names_context(describer: Describer, raw: str) -> bool:
+    head = raw.partition("[")[0].strip()
+    if head.rpartition(".")[2] != "Context":
+        return False
+    try:
+        return is_context(describer.resolve({"first": head})["first"])
+    except CannotDescribe:
+        return False
 
 
-def description_of(function: Any) -> str:
-    """The first paragraph of the docstring, on one line."""
-    inner = _inner(function)
-    if not inspect.isroutine(inner) and not isinstance(inner, type):
-        text = inspect.getdoc(type(inner).__call__) if type(inner).__call__.__doc__ else inspect.getdoc(type(inner))
-    else:
-        text = inspect.getdoc(inner)
-    return " ".join((text or "").split("\n\n", 1)[0].split())
-
-
-def arguments_section(doc: str) -> dict[str, str]:
-    """The texts of a Google-style `Args:` section."""
-    lines = iter(doc.splitlines())
-    for line in lines:
-        if line.strip() in ("Args:", "Arguments:", "Parameters:"):
-            return dict(_entries(lines, len(line) - len(line.lstrip())))
-    return {}
-
-
-_ENTRY = re.compile(r"\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)")
-
-
-def _entries(lines: Iterator[str], outer: int) -> Iterator[tuple[str, str]]:
-    name, indent = "", None
-    words: list[str] = []
-    for line in lines:
-        depth = len(line) - len(line.lstrip())
-        if not line.strip():
-            continue
-        if depth <= outer:
-            break
-        indent = depth if indent is None else indent
-        entry = _ENTRY.match(line.strip()) if depth <= indent else None
-        if entry:
-            if name:
-                yield name, " ".join(words)
-            name, words = entry[1], [entry[2]] if entry[2] else []
-        else:
-            words.append(line.strip())
-    if name:
-        yield name, " ".join(words)
-
-
-def _inner(function: Any) -> Any:
-    while hasattr(function, "func") and hasattr(function, "keywords"):  # functools.partial
-        function = function.func
-    return function
+def context_first(function: Any, frame: Any = None) -> bool:
+    """Whether a function's first parameter is a Context."""
+    parameters = list(inspect.signature(function).parameters.values())[:1]
+    describer = Describer(_namespace(function, frame))
+    return any(is_context(_hints(function, describer, [parameter])[parameter.name]) for parameter in parameters)
 
 
 def _is_method(function: Any, parameters: list[inspect.Parameter]) -> bool:
@@ -183,6 +142,9 @@ def _hints(function: Any, describer: Describer, parameters: list[inspect.Paramet
     hints: dict[str, Any] = {}
     for parameter in parameters:
         raw = parameter.annotation
+        if isinstance(raw, str) and _names_context(describer, raw):
+            hints[parameter.name] = Context  # its Deps may be a name for type checkers only
+            continue
         try:  # one by one: an annotation that cannot be resolved is named, and the return type never matters
             hints |= describer.resolve({parameter.name: Any if raw is parameter.empty else raw})
         except (CannotDescribe, TypeError, SyntaxError) as error:
@@ -192,7 +154,7 @@ def _hints(function: Any, describer: Describer, parameters: list[inspect.Paramet
 
 def _namespace(function: Any, frame: Any) -> dict[str, Any]:
     """The names that a function's annotations may use: its module's, then those around it."""
-    inner = inspect.unwrap(_inner(function))
+    inner = inspect.unwrap(inner_of(function))
     if not inspect.isroutine(inner) and not isinstance(inner, type):
         inner = type(inner).__call__
     inner = getattr(inner, "__func__", inner)
@@ -218,37 +180,3 @@ def _namespace(function: Any, frame: Any) -> dict[str, Any]:
 
 def _refuse(function: Any, name: str, why: str) -> NoReturn:
     raise TypeError(f"tool {name_of(function)}: parameter {name!r}: {why}") from None
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON")
-
-
-_decode = json.JSONDecoder(parse_constant=_no_constant).decode
-
-
-def _bad_json(text: str, error: Exception) -> str:
-    expected = "expected one JSON object with the arguments"
-    if isinstance(error, RecursionError):
-        return f"the arguments are nested too deeply; {expected}"
-    near = ""
-    if isinstance(error, json.JSONDecodeError):
-        near = f" near {clean(text[max(0, error.pos - 20) : error.pos + 20])!r}"
-        error = ValueError(f"{error.msg} at line {error.lineno} column {error.colno}")
-    return f"the arguments are not valid JSON: {error}{near}; {expected}"
-
-
-_NOUNS = {list: "a list", str: "a string", bool: "true or false", int: "a number", float: "a number"}
-
-
-def _unwrap(value: Json) -> Mapping[str, Json]:
-    """Take an object out of a string: some models encode their arguments twice."""
-    if isinstance(value, str) and value.lstrip()[:1] == "{":
-        try:
-            inner = _decode(value)
-        except (ValueError, RecursionError):
-            inner = None
-        if isinstance(inner, dict):
-            return inner
-    given = _NOUNS.get(type(value), "null")
-    raise Faults([((), f"the arguments must be one JSON object, got {given}")])

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 from glue.context import Context, ToolResult
-from glue.schema import Shape
-from glue.signature import Signature, description_of, is_context, name_of, read_signature
+from glue.docstring import description_of, name_of
+from glue.shape import Shape
+from glue.signature import Signature, context_first, read_signature
 from glue.types import Json, ToolCall, ToolSpec
 
 P = ParamSpec("P")
@@ -25,6 +26,8 @@ Target: TypeAlias = str | Callable[[Mapping[str, Any]], str]
 
 class Tool(Generic[P, R]):
     """A function with a name, a description and a schema. Calling it calls the function."""
+
+    __name__: str
 
     def __init__(
         self,
@@ -42,9 +45,13 @@ class Tool(Generic[P, R]):
         signature: Signature | None = None,
         frame: Any = None,
     ) -> None:
+        if isinstance(function, staticmethod):
+            function = function.__func__
+        elif isinstance(function, Tool):
+            function = function.function
         if not callable(function):
             raise TypeError(f"a tool is made from a function, not from {function!r}")
-        self.function = function
+        self.function: Callable[P, R] = function
         self.is_async = _is_async(function)
         self.signature = read_signature(function, frame) if signature is None else signature
         self.spec = ToolSpec(
@@ -76,9 +83,7 @@ class Tool(Generic[P, R]):
 
         A first parameter annotated as a Context is handed one, as with `@tool`.
         """
-        hints = list(inspect.signature(function, eval_str=False).parameters.values())
-        takes_context = bool(hints) and _names_context(hints[0].annotation)
-        signature = Signature(Shape(parameters), takes_context=takes_context)
+        signature = Signature(Shape(parameters), takes_context=context_first(function, sys._getframe(1)))
         signature.whole = True
         return Tool(function, name=name, description=description, signature=signature, **options)
 
@@ -159,7 +164,3 @@ def _is_async(function: Any) -> bool:
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         raise TypeError(f"tool {name_of(function)}: a tool returns its result, it cannot yield")
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
-def _names_context(hint: Any) -> bool:
-    return is_context(hint) or (isinstance(hint, str) and hint.split("[")[0].rpartition(".")[2] == "Context")

@@ -48,7 +48,7 @@ class Validator:
         check = self.check(schema)
         if check is not None and check(value):
             return True
-        if check is not None and _exact(schema):
+        if check is not None and _settles(schema, value):
             return False
         return bool(self.judge().evolve(schema=schema).is_valid(value))
 
@@ -108,7 +108,7 @@ class Validator:
             return None
         tests: list[Check] = []
         words = {word: schema[word] for word in schema if word not in _NOTES}
-        for maker in (_type, _values, _bounds, self._items, self._members, self._refs):
+        for maker in (self._items, self._members, _type, _values, _bounds, self._refs):
             made = maker(words)
             if made is None:
                 return None
@@ -147,6 +147,8 @@ class Validator:
         unique = words.pop("uniqueItems", False)
         if isinstance(rest, list):  # an older dialect
             return None
+        if words.get("type") == "array":
+            del words["type"]  # tested below
 
         def test(value: Json) -> bool:
             if type(value) is not list:
@@ -172,6 +174,8 @@ class Validator:
         other = words.pop("additionalProperties", True)
         names = words.pop("propertyNames", True)
         least, most = words.pop("minProperties", 0), words.pop("maxProperties", None)
+        if words.get("type") == "object":
+            del words["type"]  # tested below
         # The exact Python type is all there is to say of most parameters.
         exact = {name: kind for name, part in properties.items() if (kind := _only_type(part)) is not None}
 
@@ -184,18 +188,23 @@ class Validator:
             if len(value) < least or (most is not None and len(value) > most):
                 return False
             for name, item in value.items():
-                if type(item) is not exact.get(name) and not slow(name, item):
+                if type(item) is not kind_of(name) and not slow(name, item):
                     return False
-            return value.keys() >= required
+            # Where nothing else is allowed, as many names as there are properties means all of them.
+            return len(value) == enough or value.keys() >= required
 
         if names is not True:
             exact = {}
+        kind_of = exact.get
+        enough = len(properties) if other is False else -1
         return [test]
 
 
-def _exact(schema: Any) -> bool:
-    """Whether a quick no is as sure as a quick yes: a bare type, and no number that might be 3.0."""
-    return isinstance(schema, Mapping) and _only_type(schema) is not None and schema["type"] != "integer"
+def _settles(schema: Any, value: Json) -> bool:
+    """Whether a quick no is as sure as a quick yes: the value is plain, and of another type than the one asked for."""
+    if not isinstance(schema, Mapping) or not isinstance(schema.get("type"), str):
+        return False
+    return (value is None or type(value) in (str, bool, int)) and type(value) not in _TYPES.get(schema["type"], ())
 
 
 def _only_type(schema: Any) -> type | None:
