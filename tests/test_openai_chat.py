@@ -732,7 +732,7 @@ def test_who_answered_stands_on_the_message() -> None:
 
 NAMES = st.sampled_from(
     """id model choices delta message content reasoning reasoning_details tool_calls function name arguments index
-    finish_reason usage error text type thinking refusal prompt_tokens extra_content x_groq""".split()  # noqa: SIM905
+    finish_reason usage error text type thinking refusal prompt_tokens extra_content x_groq""".split()
 )
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "x", "stop", "[DONE]", "thinking"]),
