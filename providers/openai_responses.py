@@ -126,13 +126,13 @@ def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
 
 def _assistant(message: AssistantMessage, row: Row, model: str) -> Iterator[Json]:
     own = wire.is_own(message, row, model)
-    sealed: tuple[Json, Json] | None = None  # a reasoning item, and the id of the item it belongs to
+    sealed: list[tuple[Json, Json]] = []  # reasoning items, and what followed each
     open_text: dict[str, Json] | None = None  # a message item that more texts may join
     for part in message.content:
         kept = wire.object_of(wire.opaque_of(part, WIRE)) if own else {}
         item = kept.get("item")
         if item and item.get("type") == "reasoning":
-            sealed = (item, kept.get("next"))
+            sealed.append((item, kept.get("next")))
             continue
         body = item or _own_words(part, kept, row.quirks)
         if not body:
@@ -143,9 +143,8 @@ def _assistant(message: AssistantMessage, row: Row, model: str) -> Iterator[Json
         if open_text is not None:
             yield open_text
             open_text = None
-        if sealed is not None and _may_go_back(sealed, body, row.quirks):
-            yield sealed[0]
-        sealed = None
+        yield from _chain(sealed, body, row.quirks)
+        sealed.clear()
         if body.get("type") == "message" and body.get("id"):
             open_text = body
         else:
@@ -154,13 +153,20 @@ def _assistant(message: AssistantMessage, row: Row, model: str) -> Iterator[Json
         yield open_text
 
 
-def _may_go_back(sealed: tuple[Json, Json], follower: Json, quirks: Quirks) -> bool:
-    # A reasoning item is refused without the very item that followed it, and, where nothing is
-    # stored, without its sealed content.
-    item, wanted = sealed
-    if wanted is None or wanted != identity(follower):
-        return False
-    return bool(item.get("encrypted_content")) or not quirks.encrypted
+def _chain(sealed: Sequence[tuple[Json, Json]], follower: Json, quirks: Quirks) -> list[Json]:
+    """Return the reasoning that may go back before an item.
+
+    It is refused without the very item that followed it, and, where nothing is stored, without its
+    sealed content.
+    """
+    kept: list[Json] = []
+    for item, wanted in reversed(sealed):
+        is_sent = item.get("encrypted_content") or not quirks.encrypted
+        if wanted is None or wanted != identity(follower) or not is_sent:
+            break
+        kept.append(item)
+        follower = item
+    return kept[::-1]
 
 
 def _own_words(part: Part, kept: dict[str, Json], quirks: Quirks) -> dict[str, Json]:

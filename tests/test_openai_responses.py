@@ -216,6 +216,15 @@ def test_reasoning_goes_back_directly_before_what_followed_it() -> None:
     assert items[0] == {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed"}
 
 
+def test_reasoning_in_several_items_goes_back_whole_or_not_at_all() -> None:
+    reply = whole(reasoning("rs_1"), reasoning("rs_2"), message())
+    first, second, text = reply.content
+
+    assert [item.get("id") for item in sent(reply)] == ["rs_1", "rs_2", "msg_1"]
+    assert [item.get("id") for item in sent(replace(reply, content=(first, text)))] == ["msg_1"]
+    assert [item.get("id") for item in sent(replace(reply, content=(second, text)))] == ["rs_2", "msg_1"]
+
+
 def test_reasoning_is_dropped_without_the_item_that_followed_it() -> None:
     reply = whole(reasoning(), function("fc_1", "call_1"), function("fc_2", "call_2"))
     thought, _, second = reply.content
