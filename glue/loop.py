@@ -156,7 +156,6 @@ async def _rewrite(state: State, messages: Sequence[Message]) -> None:
     before = state.messages
     kept = {message.id for message in messages}
     removed = [message.id for message in before if message.id not in kept and not message.excluded]
-    old = {message.id for message in before}
     state.messages, state.history = list(messages), History()
     state.emit(
         Compacted(
@@ -165,16 +164,20 @@ async def _rewrite(state: State, messages: Sequence[Message]) -> None:
             removed=len(removed),
         )
     )
-    if state.journal is None:
-        return
-    await state.journal.exclude(removed)
+    if state.journal is not None:
+        with anyio.CancelScope(shield=True):
+            await _log_rewrite(state.journal, messages, removed, {message.id for message in before})
+
+
+async def _log_rewrite(journal: Journal, messages: Sequence[Message], removed: Sequence[str], old: set[str]) -> None:
+    await journal.exclude(removed)
     for index, message in reversed(list(enumerate(messages))):
         if message.id in old:
             continue
         if index + 1 < len(messages):
-            await state.journal.insert(message, messages[index + 1].id)
+            await journal.insert(message, messages[index + 1].id)
         else:
-            await state.journal.append(message)
+            await journal.append(message)
 
 
 # JUDGE --------------------------------------------------------------------------------------------

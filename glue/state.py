@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import anyio
+
 from glue.context import AnyTool, Cancel, Host, Purse
 from glue.events import Event, Listener, MessageEnd, MessageStart
 from glue.limits import Limits
@@ -133,7 +135,8 @@ class State:
         self.new.append(message)
         self._charge(message)
         if self.journal is not None:
-            await self.journal.append(message)
+            with anyio.CancelScope(shield=True):  # the list and the log must not part
+                await self.journal.append(message)
         if not isinstance(message, AssistantMessage) and not isinstance(message, UserMessage):
             return  # tool_end has told of it
         if isinstance(message, UserMessage):
