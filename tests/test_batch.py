@@ -1,0 +1,202 @@
+"""Running a batch: at once but not too many, alone where asked, results in the order of the calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from glue import (
+    AssistantMessage,
+    Context,
+    Host,
+    Limits,
+    ToolCall,
+    ToolError,
+    ToolMessage,
+    ToolResult,
+    ToolSpec,
+    run,
+    tool,
+)
+from glue.events import Event, ToolEnd, ToolStart
+from glue.testing import Script, call, calls, shape
+from glue.types import Text
+
+
+class Crowd:
+    """Counts how many tools run at the same time."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self.seen: list[tuple[str, int]] = []
+
+    async def work(self, name: str) -> str:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await anyio.wait_all_tasks_blocked()
+        self.seen.append((name, self.now))
+        self.now -= 1
+        return name
+
+
+def results(messages: Any) -> list[str]:
+    return [message.text for message in messages if isinstance(message, ToolMessage)]
+
+
+@pytest.mark.parametrize(("limit", "most"), [(8, 8), (3, 3), (1, 1)])
+async def test_so_many_run_at_once(limit: int, most: int) -> None:
+    crowd = Crowd()
+
+    @tool
+    async def work(n: int) -> str:
+        """Work."""
+        return await crowd.work(str(n))
+
+    named = [call("work", {"n": n}) for n in range(10)]
+    result = await run(Script(calls(*named), "x"), "go", tools=[work], limits=Limits(parallel_tools=limit))
+
+    assert crowd.most == most
+    assert results(result.messages) == [str(n) for n in range(10)]
+
+
+async def test_a_lonely_tool_runs_alone() -> None:
+    crowd = Crowd()
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        return await crowd.work("work")
+
+    @tool(alone=True)
+    async def alone() -> str:
+        """Work alone."""
+        return await crowd.work("alone")
+
+    await run(Script(calls("work", "work", "alone", "work", "work", "alone"), "x"), "go", tools=[work, alone])
+
+    assert [count for name, count in crowd.seen if name == "alone"] == [1, 1]
+    assert [name for name, _ in crowd.seen] == ["work", "work", "alone", "work", "work", "alone"]
+    assert crowd.most == 2
+
+
+async def test_ends_are_told_as_they_come_and_stored_in_order() -> None:
+    second_done = anyio.Event()
+    events: list[Event] = []
+
+    @tool
+    async def first() -> str:
+        """Wait for the second."""
+        await second_done.wait()
+        return "1"
+
+    @tool
+    async def second() -> str:
+        """Be quick."""
+        second_done.set()
+        return "2"
+
+    result = await run(Script(calls("first", "second"), "x"), "go", tools=[first, second], on_event=events.append)
+
+    assert [event.message.text for event in events if isinstance(event, ToolEnd)] == ["2", "1"]
+    assert results(result.messages) == ["1", "2"]
+    assert {event.call.name for event in events if isinstance(event, ToolStart)} == {"first", "second"}
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("raed_file", "unknown tool 'raed_file'; did you mean read_file?; there are: list_dir, read_file"),
+        ("zzz", "unknown tool 'zzz'; there are: list_dir, read_file"),
+    ],
+)
+async def test_an_unknown_tool_gets_the_closest_names(name: str, says: str) -> None:
+    @tool
+    async def read_file() -> str:
+        """Read."""
+        return ""
+
+    @tool
+    async def list_dir() -> str:
+        """List."""
+        return ""
+
+    result = await run(Script(calls(name), "x"), "go", tools=[read_file, list_dir])
+
+    assert results(result.messages) == [says]
+
+
+class Plain:
+    """The least that is a tool."""
+
+    alone = False
+    advisory = False
+
+    def __init__(self, act: Any) -> None:
+        self.spec = ToolSpec(name="plain")
+        self.act = act
+
+    async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
+        return self.act(context)  # type: ignore[no-any-return]
+
+
+async def test_whatever_a_tool_raises_becomes_an_error_result() -> None:
+    def wrong(context: Context[Any]) -> ToolResult:
+        raise ToolError("say it better")
+
+    def bug(context: Context[Any]) -> ToolResult:
+        raise KeyError("x")
+
+    events: list[Event] = []
+    told = await run(Script(calls("plain"), "x"), "go", tools=[Plain(wrong)])
+    broke = await run(Script(calls("plain"), "x"), "go", tools=[Plain(bug)], on_event=events.append)
+
+    assert results(told.messages) == ["say it better"]
+    assert results(broke.messages) == ["KeyError: 'x'"]
+    (end,) = [event for event in events if isinstance(event, ToolEnd)]
+    assert "Traceback" in end.traceback
+    assert end.message.is_error
+    assert end.seconds >= 0
+
+
+async def test_a_tool_knows_where_it_runs() -> None:
+    seen: list[Context[Any]] = []
+
+    def look(context: Context[Any]) -> ToolResult:
+        seen.append(context)
+        return ToolResult(content=(Text(text="ok"),))
+
+    host = Host(session_id="s", deps={"a": 1}, run_id="r")
+    limits = Limits(max_turns=5)
+    await run(
+        Script(calls(call("plain", id="c1")), calls("plain"), "x"), "go", tools=[Plain(look)], host=host, limits=limits
+    )
+    await run(Script(calls("plain"), "x"), "go", tools=[Plain(look)], limits=Limits(max_turns=None))
+
+    first, second, third = seen
+    assert (first.session_id, first.run_id, first.deps, first.call.id) == ("s", "r", {"a": 1}, "c1")
+    assert (first.turns_left, second.turns_left, third.turns_left) == (4, 3, None)
+    assert first.limits is limits
+    assert not first.cancelled
+    assert first.purse.requests == 3
+
+
+async def test_the_clock_ends_a_batch() -> None:
+    @tool
+    async def hang() -> str:
+        """Never return."""
+        await anyio.sleep_forever()
+        return ""
+
+    @tool
+    async def quick() -> str:
+        """Return at once."""
+        return "ok"
+
+    result = await run(Script(calls("quick", "hang"), "x"), "go", tools=[quick, hang], limits=Limits(seconds=0.05))
+
+    assert (result.outcome, shape(result.messages)) == ("budget", "u a t t")
+    assert results(result.messages) == ["ok", "cancelled"]
+    assert isinstance(reply := result.messages[1], AssistantMessage)
+    assert reply.stop_reason == "token_budget"
