@@ -242,7 +242,9 @@ class Exchange:
 
     def _request(self) -> Any:
         http = self._http
-        headers = [*http._headers, *self._extra, (b"content-length", b"%d" % len(self._body))]
+        own = {name for name, _ in self._extra}
+        headers = [pair for pair in http._headers if pair[0] not in own] if own else list(http._headers)
+        headers += [*self._extra, (b"content-length", b"%d" % len(self._body))]
         if not any(name == b"content-type" for name, _ in headers):
             headers.append((b"content-type", b"application/json"))
         if log.isEnabledFor(logging.DEBUG):

@@ -56,3 +56,4 @@ class Row:
     base_url_env: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     query: tuple[tuple[str, str], ...] = ()
+    elsewhere: str = ""  # the wire of a server at another base URL, which may know only the common one
