@@ -227,7 +227,9 @@ ROWS = (
         window=32_768,
         quirks=Quirks(local=True, echo="reasoning"),
     ),
-    Row("llamacpp", wire="openai_chat", base_url="http://localhost:8080/v1", model="default", quirks=Quirks(local=True)),
+    Row(
+        "llamacpp", wire="openai_chat", base_url="http://localhost:8080/v1", model="default", quirks=Quirks(local=True)
+    ),
     Row("vllm", wire="openai_chat", base_url="http://localhost:8000/v1", quirks=Quirks(local=True, echo="reasoning")),
     Row("lmstudio", wire="openai_chat", base_url="http://localhost:1234/v1", quirks=Quirks(local=True)),
     Row(

@@ -173,7 +173,9 @@ def _empty(provider: Provider, request: Request, done: Done | None, committed: b
     if done is not None and done.message.stop_reason is StopReason.REFUSAL:
         error: ProviderError = ProviderError("refused", kind="content_filter", provider=provider.name, model=model)
     elif committed:
-        return ProviderError("the stream ended without a final event", kind="protocol", provider=provider.name, model=model)
+        return ProviderError(
+            "the stream ended without a final event", kind="protocol", provider=provider.name, model=model
+        )
     else:
         error = EmptyReply(provider=provider.name, model=model)
     error.usage = done.message.usage if done is not None else None

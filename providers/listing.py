@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from glue.errors import ConfigError, GlueError
 from glue.providers import key_available, known, lookup, new
 from glue.providers.prices import DATE, PRICES, price
 from glue.providers.row import Row
+from glue.providers.wrapper import close, opened
 from glue.types import Done, Request, user
 
 
@@ -103,7 +105,9 @@ def models_text() -> str:
         cached = "-" if row["cached"] is None else f"{row['cached']:g}"
         mark = "default" if row["default"] else ""
         lines.append((row["model"], f"{row['input']:g}", f"{row['output']:g}", cached, mark))
-    return f"{_table(lines)}\nUSD per million tokens, list prices of {DATE}; any other model may be named, without a cost."
+    return (
+        f"{_table(lines)}\nUSD per million tokens, list prices of {DATE}; any other model may be named, without a cost."
+    )
 
 
 def _table(lines: Sequence[tuple[str, ...]]) -> str:
@@ -122,15 +126,16 @@ async def check(spec: str, **options: Any) -> tuple[int, str]:
         return 2, str(error)
     try:
         request = Request(messages=(user("Say ok."),), max_tokens=64)
-        async for event in provider.stream(request):
-            if isinstance(event, Done):
-                said = " ".join(event.message.text.split())[:60]
-                seconds = time.monotonic() - started
-                return 0, f"{provider.name}: {event.message.model} answered {said!r} in {seconds:.1f} s"
+        async with aclosing(opened(provider, request)) as events:
+            async for event in events:
+                if isinstance(event, Done):
+                    said = " ".join(event.message.text.split())[:60]
+                    seconds = time.monotonic() - started
+                    return 0, f"{provider.name}: {event.message.model} answered {said!r} in {seconds:.1f} s"
     except ConfigError as error:
         return 2, str(error)
     except GlueError as error:
         return (2 if getattr(error, "kind", "") in ("auth", "not_found") else 1), str(error)
     finally:
-        await provider.aclose()  # type: ignore[attr-defined]
+        await close(provider)
     return 1, f"{provider.name}: no answer"

@@ -102,7 +102,9 @@ class Retries(Wrapper):
     def _nothing(self, request: Request, done: Done | None, emitted: bool) -> ProviderError:
         model = model_of(self.provider, request)
         if emitted:
-            return ProviderError("the stream ended without a final event", kind="protocol", provider=self.name, model=model)
+            return ProviderError(
+                "the stream ended without a final event", kind="protocol", provider=self.name, model=model
+            )
         error = EmptyReply(provider=self.name, model=model)
         error.usage = done.message.usage if done is not None else None
         return error
@@ -122,8 +124,8 @@ class Retries(Wrapper):
             return 0.5 * count
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= self._cap else None
-        wait = self._first * 2.0 ** (count - 1)
-        return min(self._cap, wait * (0.75 + 0.5 * self._jitter()))
+        wait = min(self._cap, self._first * 2.0 ** (count - 1))
+        return wait * (1 - self._jitter() / 4)  # so that many clients do not come back at once
 
 
 def is_empty(message: AssistantMessage) -> bool:
