@@ -47,20 +47,21 @@ ROWS = (
     ),
     Row(
         "vertex",
-        wire="gemini",
+        wire="vertex",
         base_url="https://{GOOGLE_CLOUD_LOCATION|us-central1}-aiplatform.googleapis.com/v1beta1/projects/"
         "{GOOGLE_CLOUD_PROJECT}/locations/{GOOGLE_CLOUD_LOCATION|us-central1}/publishers/google",
-        key=("VERTEX_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN"),
+        key=("VERTEX_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS"),
         model="gemini-2.5-flash-lite",
         window=1_048_576,
+        auth="own",
     ),
     Row(
         "bedrock",
         wire="bedrock",
         base_url="https://bedrock-runtime.{AWS_REGION|AWS_DEFAULT_REGION|us-east-1}.amazonaws.com",
-        key=("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"),
+        key=("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_PROFILE"),
         model="amazon.nova-micro-v1:0",
-        auth="aws",
+        auth="own",
     ),
     Row(
         "bedrock-mantle",

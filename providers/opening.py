@@ -46,7 +46,7 @@ class Opener:
         row = self.row
         secret = key if key is not None else _key(row, os.environ)
         url = base_url or find_base_url(row, os.environ)
-        if not secret and row.key and not row.quirks.local and row.auth != "aws":
+        if not secret and row.key and not row.quirks.local and row.auth != "own":
             raise MissingKey(row.name, row.key)
         if not (model or row.model):
             raise ConfigError(f"{row.name}: which model? name it as {row.name}:MODEL")
@@ -86,14 +86,14 @@ def find_base_url(row: Row, environ: Mapping[str, str]) -> str:
 
 
 def _key(row: Row, environ: Mapping[str, str]) -> str:
-    variables = row.key[:1] if row.auth == "aws" else row.key  # the others are half of what signs a request
+    variables = row.key[:1] if row.auth == "own" else row.key  # the others the wire itself makes use of
     return next((environ[variable].strip() for variable in variables if environ.get(variable, "").strip()), "")
 
 
 def _auth(row: Row, key: str) -> dict[str, str]:
     if not key:
         return {}
-    return {"authorization": f"Bearer {key}"} if row.auth in ("bearer", "aws") else {row.auth: key}
+    return {"authorization": f"Bearer {key}"} if row.auth in ("bearer", "own") else {row.auth: key}
 
 
 def _wire(name: str) -> Any:

@@ -52,7 +52,7 @@ class Row:
     model: str = ""  # the default
     window: int = 128_000  # tokens of context of the default model
     quirks: Quirks = Quirks()
-    auth: str = "bearer"  # or the name of the header that carries the key
+    auth: str = "bearer"  # or the header that carries the key, or "own": the wire finds credentials where no token is
     base_url_env: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     query: tuple[tuple[str, str], ...] = ()

@@ -135,5 +135,5 @@ async def test_a_cut_call_is_asked_for_again_too() -> None:
 
 @pytest.mark.parametrize("ladder", ["triple", 0, -1])
 def test_a_ladder_that_leads_nowhere_is_refused(ladder: Any) -> None:
-    with pytest.raises(ValueError, match="ladder|step"):
+    with pytest.raises(ValueError, match=r"ladder|step"):
         with_escalation(Script(), ladder=ladder)
