@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from glue.policies.base import Policy as Policy
     from glue.policies.base import Say as Say
     from glue.policies.base import Stop as Stop
+    from glue.providers.escalation import with_escalation as with_escalation
+    from glue.providers.failover import with_failover as with_failover
+    from glue.providers.retry import with_retries as with_retries
     from glue.result import RunResult as RunResult
     from glue.stores.file import FileStore as FileStore
     from glue.stores.memory import MemoryStore as MemoryStore
@@ -85,6 +88,9 @@ _HOMES = {
     "hooks": "Abort Replace Skip Step ToolHook",
     "limits": "Limits Outcome StopReason",
     "permission": "AllowAll Ask Decision DenyAll Permission PermissionRequest Rules allow deny",
+    "providers.escalation": "with_escalation",
+    "providers.failover": "with_failover",
+    "providers.retry": "with_retries",
     "result": "RunResult",
     "tool": "Tool tool",
     "stores.file": "FileStore",

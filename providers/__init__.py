@@ -1,1 +1,188 @@
-"""Providers by name: rows of data, one file per wire, retries and failover."""
+"""Providers by name: rows of data, one file per wire, retries and failover.
+
+`new("groq:llama-3.1-8b-instant")`, `new("anthropic,gemini")`, or `new()` for what GLUE_MODEL names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from glue.errors import ConfigError, MissingKey, UnknownProvider
+
+if TYPE_CHECKING:
+    from glue.providers.escalation import with_escalation as with_escalation
+    from glue.providers.failover import with_failover as with_failover
+    from glue.providers.listing import Capabilities
+    from glue.providers.retry import with_retries as with_retries
+    from glue.providers.row import Row
+    from glue.types import Provider
+
+__all__ = [
+    "capabilities",
+    "default",
+    "key_available",
+    "known",
+    "lookup",
+    "new",
+    "parse",
+    "register",
+    "with_escalation",
+    "with_failover",
+    "with_retries",
+]
+
+# Takes the model (or "") and options, and returns a provider.
+Factory: TypeAlias = "Callable[..., Provider]"
+
+GROUP = "glue.providers"  # entry points of other packages
+
+_registry: dict[str, tuple[Row, Factory]] = {}
+
+
+def register(
+    name: str,
+    factory: Factory,
+    *,
+    key: Sequence[str] = (),
+    model: str = "",
+    window: int = 128_000,
+    row: Row | None = None,
+) -> None:
+    """Make a provider known under a name; `factory(model, **options)` is called by `new`.
+
+    Nothing is read or opened here. `key` names the variables that may hold its key.
+    """
+    from glue.providers.row import Row
+
+    name = name.strip().lower()
+    if not name or any(sign in name for sign in ":/, "):
+        raise ValueError(f"a provider's name must not hold ':', '/', ',' or a space: {name!r}")
+    _built_in()
+    _registry[name] = (row or Row(name, wire="", base_url="", key=tuple(key), model=model, window=window), factory)
+
+
+def new(spec: str = "", **options: Any) -> Provider:
+    """Make a provider from "name", "name:model" or "name/model"; several, with commas, fail over.
+
+    Options: `key`, `base_url`, `headers`, `wire`, `deadlines`, and `retries=False` for none. The
+    caller closes what it gets with `aclose()`.
+    """
+    specs = [part.strip() for part in (spec.strip() or default()).split(",") if part.strip()]
+    if len(specs) > 1:
+        return _chain(specs, options)
+    name, model = parse(specs[0]) if specs else ("", "")
+    _, factory = _find(name)
+    return factory(model, **options)
+
+
+def parse(spec: str) -> tuple[str, str]:
+    """Split "name:model" or "name/model" at the first of the two signs; the model may hold both."""
+    spec = spec.strip()
+    at = min((spec.index(sign) for sign in ":/" if sign in spec), default=len(spec))
+    return spec[:at].strip().lower(), spec[at + 1 :].strip()
+
+
+def lookup(name: str) -> Row:
+    """Return what is known of a provider."""
+    return _find(parse(name)[0])[0]
+
+
+def known() -> tuple[str, ...]:
+    """Return the names that are registered, sorted."""
+    _built_in()
+    return tuple(sorted(_registry))
+
+
+def key_available(name: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Say whether a provider's key is set, or none is needed."""
+    row = lookup(name)
+    return not row.key or row.quirks.local or any(environ.get(variable) for variable in row.key)
+
+
+def capabilities(spec: str) -> Capabilities:
+    """Return what a provider, or one model of it, can do and costs."""
+    from glue.providers.listing import capabilities_of
+
+    name, model = parse(spec)
+    return capabilities_of(lookup(name), model)
+
+
+def default(environ: Mapping[str, str] = os.environ) -> str:
+    """Return GLUE_MODEL, or the first provider whose key is set."""
+    if named := environ.get("GLUE_MODEL", "").strip():
+        return named
+    _built_in()
+    variables = []
+    for name, (row, _) in _registry.items():
+        if row.key and not row.quirks.local:
+            if any(environ.get(variable) for variable in row.key):
+                return name
+            variables.append(row.key[0])
+    raise ConfigError(
+        f"no model is named and no key is set; set GLUE_MODEL, or a key such as {', '.join(variables[:3])}; "
+        "'offline' needs none"
+    )
+
+
+def _chain(specs: Sequence[str], options: Mapping[str, Any]) -> Provider:
+    """Make a failover chain of those that have a key."""
+    from glue.providers.failover import named_chain
+
+    for spec in specs:
+        lookup(spec)  # a wrong name is a mistake, whichever keys are set
+    keyless = [spec for spec in specs if "key" not in options and not key_available(spec)]
+    if len(keyless) == len(specs):
+        variables = [variable for spec in specs for variable in lookup(spec).key]
+        raise MissingKey(",".join(parse(spec)[0] for spec in specs), list(dict.fromkeys(variables)))
+    return named_chain([spec for spec in specs if spec not in keyless], keyless, options)
+
+
+def _find(name: str) -> tuple[Row, Factory]:
+    _built_in()
+    if name not in _registry:
+        _load_entry_point(name)
+    if name in _registry:
+        return _registry[name]
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, _registry, 3, 0.6)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    raise UnknownProvider(f"unknown provider {name!r}; {hint}there are: {', '.join(sorted(_registry))}", name, close)
+
+
+def _built_in() -> None:
+    if not _registry:
+        from glue.providers.catalog import ROWS
+        from glue.providers.opening import Opener
+        from glue.providers.row import Row
+
+        for row in ROWS:
+            _registry[row.name] = (row, Opener(row))
+        _registry["offline"] = (Row("offline", wire="", base_url="", model="offline"), _offline)
+
+
+def _offline(model: str = "", **options: Any) -> Provider:
+    from glue.providers.offline import Offline
+
+    return Offline(model=model or "offline", **{name: value for name, value in options.items() if name == "rules"})
+
+
+def _load_entry_point(name: str) -> None:
+    """Load what another package offers under a name: a module that registers itself, or a factory."""
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=GROUP):
+        if point.name.lower() == name:
+            loaded = point.load()
+            if name not in _registry and callable(loaded):
+                register(name, loaded)
+            return
+
+
+def __getattr__(name: str) -> object:
+    homes = {"with_escalation": "escalation", "with_failover": "failover", "with_retries": "retry"}
+    if name not in homes:
+        raise AttributeError(f"module 'glue.providers' has no attribute {name!r}")
+    return getattr(__import__(f"glue.providers.{homes[name]}", fromlist=[name]), name)

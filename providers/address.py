@@ -19,7 +19,9 @@ class Address:
     def __init__(self, url: str, provider: str = "", query: Sequence[tuple[str, str]] = ()) -> None:
         try:
             parts = urlsplit(url.strip())
-            host = (parts.hostname or "").encode("idna").decode("ascii")
+            host = parts.hostname or ""
+            if not host.isascii():  # the codec is not worth loading for the others
+                host = host.encode("idna").decode("ascii")
             port = parts.port
         except (ValueError, UnicodeError):
             raise _malformed(provider, url) from None
@@ -32,10 +34,14 @@ class Address:
         self.query = "&".join(piece for piece in (parts.query, urlencode(query)) if piece)
 
     @property
+    def explicit_port(self) -> int | None:
+        return None if self.port == _PORTS[self.scheme] else self.port
+
+    @property
     def authority(self) -> str:
         """Host and port as the Host header wants them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+        return f"{host}:{self.port}" if self.explicit_port else host
 
     @property
     def origin(self) -> str:

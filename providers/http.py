@@ -21,7 +21,7 @@ import anyio
 
 from glue.errors import ConfigError, ErrorKind, ProviderError
 from glue.providers.address import Address, proxy_for
-from glue.providers.line import KEEP_ALIVE, Backend, Broken, Line, Watch, idle_lines, inflate, keep
+from glue.providers.line import KEEP_ALIVE, Backend, Broken, Content, Line, Watch, idle_lines, inflate, keep
 
 if TYPE_CHECKING:
     import ssl
@@ -120,7 +120,7 @@ class HTTP:
             address = self.address
             target = address.target(path).encode()
             url = self.engine.URL(
-                scheme=address.scheme.encode(), host=address.host.encode(), port=address.port, target=target
+                scheme=address.scheme.encode(), host=address.host.encode(), port=address.explicit_port, target=target
             )
             if len(self._urls) < 64:
                 self._urls[path] = url
@@ -242,7 +242,9 @@ class Exchange:
 
     def _request(self) -> Any:
         http = self._http
-        headers = [*http._headers, *self._extra, (b"content-length", b"%d" % len(self._body))]
+        own = {name for name, _ in self._extra}
+        headers = [pair for pair in http._headers if pair[0] not in own] if own else list(http._headers)
+        headers += [*self._extra, (b"content-length", b"%d" % len(self._body))]
         if not any(name == b"content-type" for name, _ in headers):
             headers.append((b"content-type", b"application/json"))
         if log.isEnabledFor(logging.DEBUG):
@@ -252,7 +254,9 @@ class Exchange:
         limits = http.deadlines
         timeout = {"connect": limits.connect, "read": limits.read, "write": limits.write}
         url = http._url(self._path)
-        return http.engine.Request(b"POST", url, headers=headers, content=self._body, extensions={"timeout": timeout})
+        return http.engine.Request(
+            b"POST", url, headers=headers, content=Content(self._body), extensions={"timeout": timeout}
+        )
 
     async def _refusal(self, watch: Watch) -> ProviderError:
         from glue.providers.classify import classify

@@ -118,6 +118,27 @@ class Stream:
         return self._inner.get_extra_info(info)
 
 
+class Content:
+    """A request's body. Not httpcore's own generator, which is left open where sending fails."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes) -> None:
+        self._data: bytes | None = data
+
+    def __aiter__(self) -> Content:
+        return self
+
+    async def __anext__(self) -> bytes:
+        data, self._data = self._data, None
+        if data is None:
+            raise StopAsyncIteration
+        return data
+
+    async def aclose(self) -> None:
+        """There is nothing to close."""
+
+
 # The free list ------------------------------------------------------------------------------------
 
 

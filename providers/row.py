@@ -52,7 +52,8 @@ class Row:
     model: str = ""  # the default
     window: int = 128_000  # tokens of context of the default model
     quirks: Quirks = Quirks()
-    auth: str = "bearer"  # or the name of the header that carries the key
+    auth: str = "bearer"  # or the header that carries the key, or "own": the wire finds credentials where no token is
     base_url_env: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     query: tuple[tuple[str, str], ...] = ()
+    elsewhere: str = ""  # the wire of a server at another base URL, which may know only the common one

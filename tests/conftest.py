@@ -63,7 +63,7 @@ class Loopback:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
-            for connection in self._open:
+            for connection in list(self._open):
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:

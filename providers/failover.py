@@ -1,0 +1,182 @@
+"""Several providers as one: the next is asked when one fails before it has said anything."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from glue.errors import EmptyReply, ErrorKind, FailoverError, ProviderError
+from glue.limits import StopReason
+from glue.providers.retry import Retries, is_empty, with_retries
+from glue.providers.wrapper import close, model_of, opened
+from glue.types import Attempt, Done, Provider, ProviderEvent, Request, TextDelta, ThinkingDelta
+
+log = logging.getLogger("glue.failover")
+
+REST = 30.0  # seconds that a provider rests which is busy and does not say for how long
+
+
+def with_failover(
+    *providers: Provider,
+    on_refusal: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+    skipped: Sequence[str] = (),
+) -> Failover:
+    """Ask each provider in turn, with its own model, until one answers.
+
+    The first piece of an answer commits, thinking included; an error or an empty stream before that
+    falls through, a refusal only with `on_refusal`. A provider that fails with auth or quota is left
+    out from then on; one that is rate limited rests for as long as it advises.
+    """
+    return Failover(providers, on_refusal=on_refusal, clock=clock, skipped=skipped)
+
+
+class Failover:
+    def __init__(
+        self, providers: Sequence[Provider], *, on_refusal: bool, clock: Callable[[], float], skipped: Sequence[str]
+    ) -> None:
+        if not providers:
+            raise ValueError("failover needs at least one provider")
+        self.providers = tuple(providers)
+        self.name = ",".join(provider.name for provider in providers)
+        self.model = ""
+        self.skipped = tuple(skipped)  # names that were left out for want of a key
+        self._on_refusal = on_refusal
+        self._clock = clock
+        self._rest: dict[int, float] = {}  # until when each one rests; for ever where it has to be left out
+        self._why: dict[int, Attempt] = {}
+
+    def __repr__(self) -> str:
+        return f"Failover({', '.join(map(repr, self.providers))})"
+
+    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        if request.model:
+            request = replace(request, model="")  # each uses its own
+        failed: list[tuple[Attempt, ProviderError]] = []
+        turn = [index for index in range(len(self.providers)) if self._rest.get(index, 0.0) <= self._clock()]
+        for place, index in enumerate(turn):
+            provider = self.providers[index]
+            started, committed, done = time.monotonic(), False, None
+            try:
+                async with aclosing(opened(provider, request)) as events:
+                    async for event in events:
+                        if isinstance(event, Done):
+                            done = event
+                            break
+                        if _is_content(event):
+                            committed = True
+                        elif not isinstance(event, Attempt):
+                            continue  # a bare start; the next provider would start again
+                        yield event
+                if done is not None and (committed or not self._falls_through(done)):
+                    yield done
+                    return
+                error = _empty(provider, request, done, committed)
+            except ProviderError as caught:
+                error = caught
+            error.emitted = error.emitted or committed
+            if error.emitted or (error.kind == "content_filter" and not self._on_refusal):
+                raise error
+            attempt = Attempt(
+                provider=error.provider or provider.name,
+                model=error.model or model_of(provider, request),
+                kind=error.kind,
+                detail=str(error),
+                seconds=time.monotonic() - started,
+                usage=error.usage,
+            )
+            self._bench(index, error, attempt)
+            failed.append((attempt, error))
+            if place + 1 < len(turn):
+                log.info("%s failed (%s), asking %s", provider.name, error.kind, self.providers[turn[place + 1]].name)
+                yield attempt
+        raise self._all_failed(failed, turn)
+
+    def _falls_through(self, done: Done) -> bool:
+        return is_empty(done.message) or (self._on_refusal and done.message.stop_reason is StopReason.REFUSAL)
+
+    def _bench(self, index: int, error: ProviderError, attempt: Attempt) -> None:
+        if error.kind in ("auth", "quota"):
+            self._rest[index] = float("inf")
+        elif error.kind == "rate_limited":
+            self._rest[index] = self._clock() + (REST if error.retry_after is None else error.retry_after)
+        else:
+            return
+        self._why[index] = attempt
+
+    def _all_failed(self, failed: Sequence[tuple[Attempt, ProviderError]], turn: Sequence[int]) -> FailoverError:
+        attempts = [attempt for attempt, _ in failed]
+        absent = [self._why[index] for index in range(len(self.providers)) if index not in turn]
+        texts = [f"{attempt.provider}: {attempt.kind}" for attempt in attempts]
+        texts += [f"{attempt.provider}: left out since {attempt.kind}" for attempt in absent]
+        wait = min((until - self._clock() for until in self._rest.values()), default=float("inf"))
+        error = FailoverError(
+            f"every provider failed ({'; '.join(texts)})",
+            kind=_kind([failure.kind for _, failure in failed], resting=wait < float("inf")),
+            attempts=attempts + absent,
+        )
+        if error.kind == "rate_limited":
+            error.retry_after = max(0.0, wait)
+        if failed:
+            last = failed[-1][1]
+            error.__cause__, error.status = last, last.status
+            error.retryable = any(failure.retryable for _, failure in failed)
+        return error
+
+    async def aclose(self) -> None:
+        for provider in self.providers:
+            await close(provider)
+
+    async def __aenter__(self) -> Failover:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def named_chain(specs: Sequence[str], skipped: Sequence[str], options: Mapping[str, Any]) -> Retries | Failover:
+    """Make a chain of names; it is tried again as a whole, so that a busy provider does not hold up the next."""
+    from glue.providers import new
+
+    retries = options.get("retries", True)
+    if skipped:
+        log.warning("left out for want of a key: %s", ", ".join(skipped))
+    providers = [new(spec, **{**options, "retries": False}) for spec in specs]
+    chain = with_failover(*providers, skipped=skipped)
+    return with_retries(chain) if retries else chain
+
+
+def _kind(kinds: Sequence[ErrorKind], *, resting: bool) -> ErrorKind:
+    # An overflow is what the caller can mend, so no later failure may hide it.
+    if "context_overflow" in kinds:
+        return "context_overflow"
+    if kinds:
+        return kinds[-1]
+    return "rate_limited" if resting else "auth"
+
+
+def _is_content(event: ProviderEvent) -> bool:
+    if isinstance(event, (TextDelta, ThinkingDelta)):
+        return bool(event.text)
+    return not isinstance(event, Attempt)
+
+
+def _empty(provider: Provider, request: Request, done: Done | None, committed: bool) -> ProviderError:
+    model = model_of(provider, request)
+    if done is not None and done.message.stop_reason is StopReason.REFUSAL:
+        error: ProviderError = ProviderError("refused", kind="content_filter", provider=provider.name, model=model)
+    elif committed:
+        return ProviderError(
+            "the stream ended without a final event", kind="protocol", provider=provider.name, model=model
+        )
+    else:
+        error = EmptyReply(provider=provider.name, model=model)
+    error.usage = done.message.usage if done is not None else None
+    return error

@@ -1,0 +1,77 @@
+"""List prices in USD per million tokens, of the date below. A model that is not here has no known cost."""
+
+from __future__ import annotations
+
+import re
+
+from glue.types import Usage
+
+DATE = "2026-08-08"
+
+# provider: {model: (input, output, cached input, written to the cache)}; what a vendor does not
+# price apart costs as much as plain input. Vendors change prices: the date says how old these are.
+PRICES: dict[str, dict[str, tuple[float, ...]]] = {
+    "openai": {
+        "gpt-5": (1.25, 10.0, 0.125),
+        "gpt-5-mini": (0.25, 2.0, 0.025),
+        "gpt-5-nano": (0.05, 0.4, 0.005),
+        "gpt-4.1": (2.0, 8.0, 0.5),
+        "gpt-4.1-mini": (0.4, 1.6, 0.1),
+        "gpt-4.1-nano": (0.1, 0.4, 0.025),
+        "gpt-4o": (2.5, 10.0, 1.25),
+        "gpt-4o-mini": (0.15, 0.6, 0.075),
+        "o3": (2.0, 8.0, 0.5),
+        "o4-mini": (1.1, 4.4, 0.275),
+    },
+    "azure": {"gpt-4o-mini": (0.165, 0.66, 0.0825)},
+    "anthropic": {
+        "claude-haiku-4-5": (1.0, 5.0, 0.1, 1.25),
+        "claude-sonnet-4-5": (3.0, 15.0, 0.3, 3.75),
+        "claude-opus-4-5": (5.0, 25.0, 0.5, 6.25),
+    },
+    "gemini": {
+        "gemini-2.5-pro": (1.25, 10.0, 0.125),
+        "gemini-2.5-flash": (0.3, 2.5, 0.03),
+        "gemini-2.5-flash-lite": (0.1, 0.4, 0.01),
+    },
+    "bedrock": {"amazon.nova-micro-v1:0": (0.035, 0.14, 0.00875)},
+    "openrouter": {"openai/gpt-oss-20b": (0.02, 0.1)},
+    "groq": {"llama-3.1-8b-instant": (0.05, 0.08)},
+    "mistral": {"mistral-small-latest": (0.06, 0.18)},
+    "deepseek": {"deepseek-v4-flash": (0.14, 0.28)},
+    "xai": {"grok-4-fast-non-reasoning": (0.2, 0.5)},
+    "cerebras": {"llama3.1-8b": (0.1, 0.1)},
+    "together": {"openai/gpt-oss-20b": (0.05, 0.2)},
+    "fireworks": {"accounts/fireworks/models/gpt-oss-20b": (0.07, 0.3)},
+    "moonshot": {"moonshot-v1-8k": (0.2, 2.0)},
+    "alibaba": {"qwen-turbo": (0.05, 0.2)},
+    "zai": {"glm-4.5-flash": (0.0, 0.0)},
+    "perplexity": {"sonar": (1.0, 1.0)},
+    "deepinfra": {"openai/gpt-oss-20b": (0.04, 0.15)},
+    "sambanova": {"Meta-Llama-3.1-8B-Instruct": (0.1, 0.2)},
+    "offline": {"offline": (0.0, 0.0)},
+}
+PRICES["vertex"] = PRICES["gemini"]
+
+_DATED = re.compile(r"[-@](\d{8}|\d{4}-\d\d-\d\d|\d{3})$")  # gpt-4o-mini-2024-07-18, claude-haiku-4-5-20251001
+
+
+def price(provider: str, model: str) -> tuple[float, ...] | None:
+    """Return a model's prices; a dated name has those of the plain one."""
+    models = PRICES.get(provider, {})
+    return models.get(model) or models.get(_DATED.sub("", model))
+
+
+def cost(provider: str, model: str, usage: Usage) -> float | None:
+    """Return what a reply cost in USD, or None where no price is known."""
+    prices = price(provider, model)
+    if prices is None:
+        return None
+    plain, output = prices[:2]
+    cached = prices[2] if len(prices) > 2 else plain
+    written = prices[3] if len(prices) > 3 else plain
+    read, write = usage.cache_read or 0, usage.cache_write or 0
+    # Some servers count a token as read and as written; it is paid for once.
+    write = max(0, min(write, usage.input - read))
+    rest = max(0, usage.input - read - write)
+    return (rest * plain + read * cached + write * written + usage.output * output) / 1_000_000

@@ -1,0 +1,162 @@
+"""The one place where a request is tried again: only while the caller has seen nothing of the answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+import anyio
+
+from glue.errors import EmptyReply, ProviderError
+from glue.limits import StopReason
+from glue.providers.wrapper import Wrapper, model_of
+from glue.transcript import has_content
+from glue.types import AssistantMessage, Attempt, Done, Provider, ProviderEvent, Request, user
+
+Sleep: TypeAlias = Callable[[float], Awaitable[object]]
+
+HINT = "The last answer was lost on the way before anything of it arrived. Please answer again; be brief if you can."
+
+_Class: TypeAlias = Literal["busy", "empty", "lost"]
+_STOPS = (StopReason.END_TURN, StopReason.TOOL_USE, StopReason.UNKNOWN)
+
+
+def with_retries(
+    provider: Provider,
+    *,
+    attempts: int = 5,
+    first: float = 2.0,
+    cap: float = 30.0,
+    sleep: Sleep = anyio.sleep,
+    jitter: Callable[[], float] | None = None,
+) -> Retries:
+    """Try again what may pass.
+
+    A busy server is asked up to `attempts` times in all, after the wait that it advises, else after
+    `first` seconds, doubled each time up to `cap`; advice above `cap` ends it at once. An empty
+    reply is asked for three times, an answer that was lost on the way twice.
+    """
+    return Retries(provider, attempts=attempts, first=first, cap=cap, sleep=sleep, jitter=jitter)
+
+
+class Retries(Wrapper):
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        attempts: int,
+        first: float,
+        cap: float,
+        sleep: Sleep,
+        jitter: Callable[[], float] | None,
+    ) -> None:
+        super().__init__(provider)
+        self._most: dict[_Class, int] = {"busy": attempts, "empty": 3, "lost": 2}
+        self._first = first
+        self._cap = cap
+        self._sleep = sleep
+        self._jitter = jitter or _random
+
+    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        tries: dict[_Class, int] = {"busy": 0, "empty": 0, "lost": 0}
+        while True:
+            started, emitted, done = time.monotonic(), False, None
+            try:
+                async with aclosing(self.open(request)) as events:
+                    async for event in events:
+                        if isinstance(event, Done):
+                            done = event
+                            break
+                        if not isinstance(event, Attempt):
+                            emitted = True
+                        yield event
+                if done is not None and (emitted or not is_empty(done.message)):
+                    yield done
+                    return
+                error = self._nothing(request, done, emitted)
+            except ProviderError as caught:
+                error = caught
+            error.emitted = error.emitted or emitted
+            delay = self._delay(error, tries)
+            if delay is None:
+                if done is not None:
+                    yield done  # the loop says that it is empty; what it cost is on it
+                    return
+                raise _final(error)
+            yield Attempt(
+                provider=error.provider or self.name,
+                model=error.model or model_of(self.provider, request),
+                kind=error.kind,
+                detail=str(error),
+                delay=delay,
+                seconds=time.monotonic() - started,
+                usage=error.usage,
+            )
+            await self._sleep(delay)
+            if _class(error) == "lost":
+                request = _again(request)
+
+    def _nothing(self, request: Request, done: Done | None, emitted: bool) -> ProviderError:
+        model = model_of(self.provider, request)
+        if emitted:
+            return ProviderError(
+                "the stream ended without a final event", kind="protocol", provider=self.name, model=model
+            )
+        error = EmptyReply(provider=self.name, model=model)
+        error.usage = done.message.usage if done is not None else None
+        return error
+
+    def _delay(self, error: ProviderError, tries: dict[_Class, int]) -> float | None:
+        """Return the seconds to wait before the next try, or None to give up."""
+        which = _class(error)
+        if which is None or error.emitted:
+            return None
+        tries[which] += 1
+        count = tries[which]
+        if count >= self._most[which]:
+            return None
+        if which == "empty":
+            return 0.25 * count
+        if which == "lost":
+            return 0.5 * count
+        if error.retry_after is not None:
+            return error.retry_after if error.retry_after <= self._cap else None
+        wait = min(self._cap, self._first * 2.0 ** (count - 1))
+        return wait * (1 - self._jitter() / 4)  # so that many clients do not come back at once
+
+
+def is_empty(message: AssistantMessage) -> bool:
+    """Say whether a reply that claims to be whole holds nothing."""
+    return message.stop_reason in _STOPS and not message.calls and not has_content(message.content)
+
+
+def _class(error: ProviderError) -> _Class | None:
+    if error.kind == "empty":
+        return "empty"
+    if error.status is None and error.kind in ("transient", "timeout", "protocol"):
+        return "lost" if error.retryable or error.kind == "protocol" else None
+    return "busy" if error.retryable else None
+
+
+def _again(request: Request) -> Request:
+    """Add a hint, which is sent and never stored, and ask for less thinking, which may be what took too long."""
+    reasoning = "minimal" if request.reasoning in ("medium", "high") else request.reasoning
+    return replace(request, messages=(*request.messages, user(HINT, origin="nudge")), reasoning=reasoning)
+
+
+def _final(error: ProviderError) -> ProviderError:
+    if type(error) is not ProviderError or error.kind != "empty":
+        return error
+    empty = EmptyReply(str(error), model=error.model)
+    empty.provider, empty.status, empty.usage = error.provider, error.status, error.usage
+    empty.__cause__ = error
+    return empty
+
+
+def _random() -> float:
+    from random import random
+
+    return random()
