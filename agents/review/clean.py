@@ -106,7 +106,7 @@ def prose(text: str) -> str:
 
 def code(text: str, known: str = "") -> str:
     """Write a code span that holds, whatever backticks are inside."""
-    text = " ".join(visible(text).split())
+    text = _short_runs(" ".join(visible(text).split()))
     if not known or text not in known:
         text = _tame(text)
     if not text:
@@ -118,7 +118,7 @@ def code(text: str, known: str = "") -> str:
 
 def fence(text: str, language: str = "", known: str = "") -> str:
     """Write a fenced block that holds, whatever fences are inside."""
-    lines = visible(text).strip("\n").split("\n")
+    lines = _short_runs(visible(text)).strip("\n").split("\n")
     lines = [row if known and row.strip() and row.strip() in known else _tame(row) for row in lines]
     body = "\n".join(lines)
     mark = "`" * max(3, _longest(body, "`") + 1)
@@ -286,6 +286,10 @@ def _tame(text: str) -> str:
     text = re.sub(r"\b((?:close|fix|resolve)[sd]?|fixe[sd])(:?\s+\S*)#(?=\d)", r"\1\2no. ", text, flags=re.IGNORECASE)
     text = _TAG.sub("< ", text)
     return _inert_rows(text)
+
+
+def _short_runs(text: str) -> str:
+    return re.sub("`{9,}", "`" * 8, text)  # the delimiter must be longer, and a comment has a limit
 
 
 def _longest(text: str, char: str) -> int:

@@ -39,9 +39,8 @@ _PLACEHOLDER = re.compile(
 )
 _NARRATION = re.compile(
     r"\b(?:let me|let's|i(?:'ll| will| need to| should| am going to)(?: now| first| also)?|now i(?:'ll)?"
-    r"|next,? i(?:'ll| will)) (?:check|look|read|examine|verify|see|start|open|inspect|review|analy[sz]e|search|grep"
-    r"|take|confirm|understand"
-    r"|think|fetch|find)\b|\bas an? (?:ai|large language|language model)\b"
+    r"|next,? i(?:'ll| will)) (?:check|look|read|examine|verify|see|start|open|inspect|review|analy[sz]e|search"
+    r"|grep|take|confirm|understand|think|fetch|find)\b|\bas an? (?:ai|large language|language model)\b"
     r"|\bi(?:'m| am) (?:sorry|unable|an ai|just an ai)\b"
     r"|\bi can(?:'t|not) (?:assist|help|comply|review)\b|\b(?:certainly|sure|of course|absolutely)[!,.] (?:here|i)\b"
     r"|\bhere(?:'s| is) (?:the|my|your) (?:review|analysis|json)\b",

@@ -1,0 +1,34 @@
+"""The texts every format needs, made inert."""
+
+from __future__ import annotations
+
+from glue.agents.review import clean
+from glue.agents.review.model import Severity
+from glue.agents.review.report import Item
+
+LEVELS: dict[Severity, str] = {"critical": "error", "high": "error", "medium": "warning", "low": "note", "info": "note"}
+
+
+def title(item: Item) -> str:
+    return clean.line(clean.plain(item.finding.title), 200)
+
+
+def message(item: Item, limit: int = 1_500) -> str:
+    """Title and body as plain text."""
+    return clean.shorten(f"{title(item)}\n\n{clean.plain(item.finding.body)}", limit)
+
+
+def rule(item: Item) -> str:
+    return item.finding.rule or f"model/{item.finding.category}"
+
+
+def path(item: Item) -> str:
+    """The file's name without characters that are not shown."""
+    return " ".join(clean.visible(item.finding.path).split())[:500]
+
+
+def lines(item: Item) -> tuple[int, int] | None:
+    finding = item.finding
+    if finding.line is None or finding.side != "RIGHT":
+        return None
+    return finding.start_line or finding.line, finding.line
