@@ -3,12 +3,17 @@
 Names are loaded at first use, so that `import glue` costs next to nothing.
 """
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from glue.agent import Agent as Agent
     from glue.codec import message_from_json as message_from_json
     from glue.codec import message_to_json as message_to_json
     from glue.codec import messages_from_json as messages_from_json
     from glue.codec import messages_to_json as messages_to_json
+    from glue.compaction import keep_recent as keep_recent
+    from glue.compaction import summarize as summarize
     from glue.context import Cancel as Cancel
     from glue.context import Context as Context
     from glue.context import Host as Host
@@ -46,6 +51,8 @@ if TYPE_CHECKING:
     from glue.providers.failover import with_failover as with_failover
     from glue.providers.retry import with_retries as with_retries
     from glue.result import RunResult as RunResult
+    from glue.schema import Field as Field
+    from glue.session import Session as Session
     from glue.stores.file import FileStore as FileStore
     from glue.stores.memory import MemoryStore as MemoryStore
     from glue.stores.protocol import Store as Store
@@ -80,7 +87,9 @@ __version__ = "0.1.0"
 
 # Where each public name lives; a test compares this with the imports above and with __all__.
 _HOMES = {
+    "agent": "Agent",
     "codec": "message_from_json message_to_json messages_from_json messages_to_json",
+    "compaction": "keep_recent summarize",
     "context": "Cancel Context Host ToolResult error_result text_result",
     "errors": "GlueError ProviderError ToolError",
     "events": "Event",
@@ -93,6 +102,7 @@ _HOMES = {
     "providers.retry": "with_retries",
     "result": "RunResult",
     "tool": "Tool tool",
+    "session": "Session",
     "stores.file": "FileStore",
     "stores.memory": "MemoryStore",
     "stores.protocol": "Store",
@@ -119,3 +129,13 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_NAMES])
+
+
+class _Package(type(sys)):  # type: ignore[misc]
+    def __setattr__(self, name: str, value: object) -> None:
+        # An import of the module glue.tool would put it where the decorator of that name belongs.
+        if name not in _NAMES or not isinstance(value, type(sys)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

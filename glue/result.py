@@ -34,7 +34,7 @@ class RunResult(Generic[OutputT]):
     run_id: str = ""
     delivered: str | None = None  # set by a delivery tool's policy
     meta: Mapping[str, Json] | None = None
-    output: OutputT | None = None
+    output: OutputT = None  # type: ignore[assignment]  # None where no output was asked for, then OutputT is None
 
     @property
     def cost(self) -> float | None:

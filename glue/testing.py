@@ -12,6 +12,8 @@ import anyio
 
 from glue.errors import ErrorKind, ProviderError
 from glue.limits import StopReason
+from glue.recording import Recorder as Recorder
+from glue.recording import Replay as Replay
 from glue.types import (
     AssistantMessage,
     Attempt,

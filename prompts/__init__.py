@@ -1,1 +1,133 @@
-"""Prompts with versions."""
+"""Prompts with versions: Markdown files, chosen by name and never by accident."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from glue.errors import PromptError
+
+if TYPE_CHECKING:
+    import os
+    from importlib.resources.abc import Traversable
+
+__all__ = ["Catalog", "Prompt", "catalogs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """One version of a prompt. `hash` is of the text as it is sent."""
+
+    name: str
+    version: str
+    text: str
+    hash: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """What a run records, so that its result can be traced to its prompt."""
+        return {"prompt": self.name, "prompt_version": self.version, "prompt_hash": self.hash}
+
+
+class Catalog:
+    """The versions of one prompt: `v1.md`, `v2.md`, ... in a folder, a package or a zip file.
+
+    `source` is a path, or a package as "package:folder" ("my_agent:prompts/review"). A folder inside
+    a zip is named behind the file: "prompts.zip/review". The default is the newest unless named.
+    """
+
+    def __init__(self, source: str | os.PathLike[str] | Traversable, default: str = "", *, name: str = "") -> None:
+        folder, where = _locate(source)
+        self.name = name or where.rstrip("/").replace("\\", "/").rpartition("/")[2].rpartition(":")[2]
+        self._texts = _read(folder, where)
+        self._default = self._check(default or self.versions()[-1])
+
+    @property
+    def default(self) -> str:
+        return self._default
+
+    def versions(self) -> tuple[str, ...]:
+        """List the versions in natural order: v2 before v10."""
+        return tuple(sorted(self._texts, key=_natural))
+
+    def get(self, version: str = "") -> Prompt:
+        """Give one version, the default where none is named; an unknown one is an error."""
+        import hashlib
+
+        version = self._check(version or self._default)
+        text = self._texts[version]
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return Prompt(name=self.name, version=version, text=text, hash=digest)
+
+    def diff(self, old: str, new: str) -> str:
+        """Compare two versions, as a unified diff."""
+        import difflib
+
+        before, after = (self.get(version).text.splitlines(keepends=True) for version in (old, new))
+        return "".join(difflib.unified_diff(before, after, f"{self.name}/{old}.md", f"{self.name}/{new}.md"))
+
+    def _check(self, version: str) -> str:
+        if version not in self._texts:
+            there = ", ".join(self.versions())
+            raise PromptError(f"prompt {self.name!r} has no version {version!r}; there are: {there}")
+        return version
+
+    def __repr__(self) -> str:
+        return f"Catalog({self.name!r}, default={self._default!r}, versions={self.versions()})"
+
+
+def catalogs(source: str | os.PathLike[str] | Traversable = "glue.prompts:") -> tuple[Catalog, ...]:
+    """List the prompts below a folder, each in a folder of its own; by default those of this package."""
+    folder, where = _locate(source)
+    try:
+        folders = sorted((entry for entry in folder.iterdir() if entry.is_dir()), key=lambda entry: entry.name)
+        return tuple(Catalog(entry) for entry in folders if any(file.name.endswith(".md") for file in entry.iterdir()))
+    except OSError as error:
+        raise PromptError(f"prompts cannot be read from {where!r}: {error}") from error
+
+
+def _locate(source: str | os.PathLike[str] | Traversable) -> tuple[Traversable, str]:
+    """Find the folder that holds the versions, and what to call it in messages."""
+    if not isinstance(source, str) and not hasattr(source, "__fspath__"):
+        return source, source.name
+    text = str(source)
+    package, colon, folder = text.partition(":")
+    if colon and re.fullmatch(r"[A-Za-z_][\w.]*", package):
+        from importlib.resources import files
+
+        try:
+            return files(package).joinpath(*filter(None, folder.split("/"))), text
+        except (ImportError, TypeError) as error:
+            raise PromptError(f"prompts {text!r}: there is no package {package!r}") from error
+    path = Path(text)
+    for part in (path, *path.parents):
+        if part.suffix == ".zip" and part.is_file():
+            import zipfile
+
+            inside = "/".join(path.relative_to(part).parts)
+            return zipfile.Path(part, f"{inside}/" if inside else ""), text
+    return path, text
+
+
+def _read(folder: Traversable, where: str) -> dict[str, str]:
+    try:
+        files = [file for file in folder.iterdir() if file.name.endswith(".md") and not file.name.startswith(".")]
+        # Only trailing newlines are stripped: spaces at an end may be meant.
+        texts = {file.name[:-3]: file.read_text(encoding="utf-8").rstrip("\r\n") + "\n" for file in files}
+    except (OSError, KeyError, ValueError) as error:
+        raise PromptError(f"prompts cannot be read from {where!r}: {error}") from error
+    if not texts:
+        raise PromptError(f"there are no prompts (*.md) in {where!r}")
+    return texts
+
+
+def _natural(version: str) -> tuple[tuple[int, int, str], ...]:
+    pieces = re.findall(r"[0-9]+|[^0-9]+", version)
+    numbers = tuple((0, int(piece), "") if piece[0] in "0123456789" else (1, 0, piece) for piece in pieces)
+    return (*numbers, (2, 0, version))  # v02 and v2 are equal but for this

@@ -1,0 +1,259 @@
+"""Shorter transcripts: keep what is recent, or put a summary in place of what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from glue.errors import ProviderError
+from glue.limits import estimate_tokens
+from glue.policies.base import Answer, Policy, Rewrite
+from glue.transcript import estimate
+from glue.types import (
+    AssistantMessage,
+    Done,
+    Message,
+    Provider,
+    Request,
+    Text,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    user,
+)
+
+if TYPE_CHECKING:
+    from glue.state import State
+
+Estimator = Callable[[str], int]
+
+
+class Compactor(Protocol):
+    """Something that makes a transcript shorter, or says None where it cannot."""
+
+    async def compact(self, messages: Sequence[Message], state: State) -> Sequence[Message] | None: ...
+
+
+class Compaction(Policy):
+    """Compact when the transcript nears the model's window, or when a provider says it is too long.
+
+    At most once in a run for each of the two. `window` is in tokens; None leaves only the second.
+    """
+
+    order = 15
+    in_chain = True
+
+    def __init__(self, compactor: Compactor, *, window: int | None = None, at: float = 0.8) -> None:
+        self.compactor, self.window, self.at = compactor, window, at
+        self._done = False
+
+    async def before_request(self, state: State, request: Request) -> Answer:
+        if self.window is None or self._done or size(state, request) < self.window * self.at:
+            return None
+        self._done = True
+        messages = await self._shorter(state)
+        return None if messages is None else Rewrite(messages)
+
+    async def compact(self, state: State) -> Sequence[Message] | None:
+        self._done = True
+        return await self._shorter(state)
+
+    async def _shorter(self, state: State) -> Sequence[Message] | None:
+        live = [message for message in state.messages if not message.excluded]
+        shorter = await self.compactor.compact(live, state)
+        if shorter is None or estimate(shorter, state.limits.estimator) >= estimate(live, state.limits.estimator):
+            return None
+        return shorter
+
+
+def size(state: State, request: Request) -> int:
+    """Guess the tokens of the next request; a provider's own count, where this run has one, goes first."""
+    for index in range(len(state.new) - 1, -1, -1):
+        message = state.new[index]
+        if isinstance(message, AssistantMessage) and message.usage:
+            return message.usage.total + estimate(state.new[index + 1 :], state.limits.estimator)
+    live = [message for message in state.messages if not message.excluded]
+    tools = sum(state.limits.estimator(spec.description + str(spec.parameters)) for spec in request.tools)
+    return estimate(live, state.limits.estimator) + state.limits.estimator(request.system) + tools
+
+
+# Keeping what is recent ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepRecent:
+    """Keep the end of a transcript. See `keep_recent`."""
+
+    n_messages: int | None
+    n_tokens: int | None
+
+    async def compact(self, messages: Sequence[Message], state: State) -> Sequence[Message] | None:
+        return self.tail(messages, state.limits.estimator)
+
+    def tail(self, messages: Sequence[Message], estimator: Estimator = estimate_tokens) -> Sequence[Message] | None:
+        """Give the messages to keep; a tail that begins with a reply keeps the prompt it answers."""
+        start = self.cut(messages, estimator)
+        if start == 0:
+            return None
+        head = () if isinstance(messages[start], UserMessage) else _prompt_before(messages, start)
+        kept = (*head, *messages[start:])
+        return kept if len(kept) < len(messages) else None
+
+    def cut(self, messages: Sequence[Message], estimator: Estimator = estimate_tokens) -> int:
+        """Say where the tail begins: never between a call and its result, never at a tool message."""
+        starts = _starts(messages)
+        if not starts:
+            return 0
+        for start in starts:
+            if self._fits(messages[start:], estimator):
+                return start
+        return starts[-1]
+
+    def _fits(self, tail: Sequence[Message], estimator: Estimator) -> bool:
+        if self.n_messages is not None and len(tail) > self.n_messages:
+            return False
+        return self.n_tokens is None or estimate(tail, estimator) <= self.n_tokens
+
+
+def keep_recent(n_messages: int | None = None, *, n_tokens: int | None = None) -> KeepRecent:
+    """Keep at most the last messages, by number or by tokens; a little less where a pair would be cut.
+
+    The last exchange is kept whatever its size.
+    """
+    if (n_messages is None) == (n_tokens is None):
+        raise TypeError("keep_recent takes either n_messages or n_tokens")
+    for name, value in (("n_messages", n_messages), ("n_tokens", n_tokens)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ValueError(f"{name} must be a whole number of 1 or more, not {value!r}")
+    return KeepRecent(n_messages=n_messages, n_tokens=n_tokens)
+
+
+def _starts(messages: Sequence[Message]) -> list[int]:
+    """List where a tail may begin: at a user message or at a reply."""
+    return [index for index, message in enumerate(messages) if not isinstance(message, ToolMessage)]
+
+
+def _prompt_before(messages: Sequence[Message], start: int) -> tuple[Message, ...]:
+    for message in reversed(messages[:start]):
+        if isinstance(message, UserMessage) and message.origin in ("user", "steering", "follow_up", "summary"):
+            return (message,)
+    return ()
+
+
+# Summaries ----------------------------------------------------------------------------------------
+
+PROMPT = """\
+You take over the notes of an assistant whose transcript has grown too long. Write a snapshot from which it can
+go on as if it had read everything. Use exactly these headings, and "none" below a heading that has nothing:
+
+## Goal
+## Constraints
+## Decisions
+## Files read
+## Files changed
+## Open steps
+
+State facts, paths, names, numbers and error texts exactly. Leave out pleasantries. Do not continue the work and
+do not answer the user. If the transcript begins with an earlier snapshot, carry over what still matters.
+"""
+INTRODUCTION = "What happened before, in short:\n\n"
+_LONGEST = 4_000  # characters of one message that a summary is made from
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summarize:
+    """Let a model sum up what is not recent. See `summarize`."""
+
+    model: str | Provider | None
+    keep: KeepRecent
+    prompt: str
+    max_tokens: int
+
+    async def compact(self, messages: Sequence[Message], state: State) -> Sequence[Message] | None:
+        """Put one message in place of the older ones; without a usable summary they are just left out."""
+        start = self.keep.cut(messages, state.limits.estimator)
+        if start == 0:
+            return None
+        text = await self._ask(render(messages[:start]), state)
+        if not text:
+            return self.keep.tail(messages, state.limits.estimator)
+        return (user(INTRODUCTION + text, origin="summary"), *messages[start:])
+
+    async def _ask(self, transcript: str, state: State) -> str:
+        if isinstance(self.model, str):
+            raise TypeError(f"the model {self.model!r} has to be opened first; give it to an Agent")
+        if not state.may_ask(2):  # one for the summary, one for the answer it is made for
+            return ""
+        provider = self.model or state.provider
+        model = state.template.model if self.model is None else ""
+        request = Request(model=model, system=self.prompt, messages=(user(transcript),), max_tokens=self.max_tokens)
+        state.requests += 1
+        state.purse.spend(requests=1)
+        try:
+            reply = await _reply(provider, request)
+        except ProviderError:
+            return ""
+        if reply is None:
+            return ""
+        state.charge_reply(reply.usage, lambda: reply.text)
+        return reply.text.strip()
+
+
+def summarize(
+    model: str | Provider | None = None,
+    *,
+    keep: KeepRecent | None = None,
+    prompt: str = PROMPT,
+    max_tokens: int = 2_000,
+) -> Summarize:
+    """Sum up all but the recent messages: goal, constraints, decisions, files, open steps.
+
+    `model` is a name or a provider; None asks the model of the run itself.
+    """
+    return Summarize(model=model, keep=keep or keep_recent(8), prompt=prompt, max_tokens=max_tokens)
+
+
+def with_provider(compactor: Compactor, open: Callable[[str], Provider]) -> Compactor:
+    """Open the model that a summary names."""
+    if isinstance(compactor, Summarize) and isinstance(compactor.model, str):
+        return replace(compactor, model=open(compactor.model))
+    return compactor
+
+
+async def _reply(provider: Provider, request: Request) -> AssistantMessage | None:
+    stream = provider.stream(request)
+    try:
+        async for event in stream:
+            if isinstance(event, Done):
+                return event.message
+    finally:
+        if (close := getattr(stream, "aclose", None)) is not None:
+            await close()
+    return None
+
+
+def render(messages: Sequence[Message]) -> str:
+    """Write a transcript as plain text, with long messages shortened."""
+    return "\n\n".join(_render(message) for message in messages)
+
+
+def _render(message: Message) -> str:
+    if isinstance(message, ToolMessage):
+        return f"[{'error' if message.is_error else 'result'} of {message.name}] {_short(message.text)}"
+    if isinstance(message, UserMessage):
+        return f"[user] {_short(message.text)}"
+    pieces = []
+    for part in message.content:
+        if isinstance(part, Text):
+            pieces.append(_short(part.text))
+        elif isinstance(part, ToolCall):
+            pieces.append(f"[calls {part.name}] {_short(part.arguments)}")
+    return "[assistant] " + "\n".join(pieces)
+
+
+def _short(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    half = _LONGEST // 2
+    return f"{text[:half]}\n... {len(text) - _LONGEST} characters left out ...\n{text[-half:]}"

@@ -1,0 +1,197 @@
+"""Structured output: a reply becomes an object of the type that was asked for, or is asked for again."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from glue.context import Context, ToolResult, text_result
+from glue.errors import OutputError, ToolError
+from glue.events import Nudge
+from glue.faults import Faults
+from glue.limits import Outcome
+from glue.policies.base import Hook, Policy, Stop, nudge
+from glue.result import RunResult
+from glue.schema import Shape, shape_of
+from glue.truncation import merge
+from glue.types import AssistantMessage, Json, ToolCall, ToolMessage, ToolSpec
+
+if TYPE_CHECKING:
+    from glue.state import State
+
+T = TypeVar("T")
+
+RE_ASKS = 2
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
+_DECODER = json.JSONDecoder()
+_STARTS = 100  # places in a chatty reply at which JSON is looked for
+
+
+class Output(Generic[T]):
+    """A type or a JSON schema, and how a reply is read as it."""
+
+    def __init__(self, kind: type[T] | Mapping[str, Json]) -> None:
+        self.shape = Shape(kind) if isinstance(kind, Mapping) else shape_of(kind)
+        own = self.shape.schema
+        # A tool's arguments, and the JSON modes of most wires, are objects: anything else goes into one.
+        self.wrapped = own.get("type") != "object"
+        self.schema: Mapping[str, Json] = own
+        if self.wrapped:
+            definitions = {"$defs": own["$defs"]} if "$defs" in own else {}
+            value = {word: part for word, part in own.items() if word != "$defs"}
+            self.schema = {
+                "type": "object",
+                "properties": {"value": value},
+                "required": ["value"],
+                "additionalProperties": False,
+                **definitions,
+            }
+
+    def read(self, value: Json) -> T:
+        """Build the object from JSON; raises Faults."""
+        if self.wrapped and isinstance(value, dict) and value.keys() == {"value"}:
+            value = value["value"]
+        built: T = self.shape.read(value)
+        return built
+
+    def parse(self, text: str) -> T:
+        """Read a reply: plain JSON, JSON in a fence, or JSON with talk around it; raises Faults."""
+        first: Faults | None = None
+        for value in _candidates(text, self.shape.schema):
+            try:
+                return self.read(value)
+            except Faults as faults:
+                first = first or faults
+        raise first or Faults([((), "there is no JSON in the reply")])
+
+
+def _candidates(text: str, schema: Mapping[str, Json]) -> Iterator[Json]:
+    text = text.strip()
+    pieces = [text, *(match.group(2).strip() for match in _FENCE.finditer(text))]
+    for piece in pieces:
+        try:
+            yield json.loads(piece)
+        except (ValueError, RecursionError):
+            continue
+    yield from sorted(_inside(text), key=lambda value: len(str(value)), reverse=True)
+    if schema.get("type") == "string":
+        yield pieces[-1].strip("\"'`*. \n")
+
+
+def _inside(text: str) -> Iterator[Json]:
+    """Find the objects and lists that stand in a text, the outermost of each."""
+    at = 0
+    for _ in range(_STARTS):
+        found = re.compile(r"[{\[]").search(text, at)
+        if found is None:
+            return
+        try:
+            value, at = _DECODER.raw_decode(text, found.start())
+        except (ValueError, RecursionError):
+            at = found.end()
+            continue
+        yield value
+
+
+class Answer(Generic[T]):
+    """What one run has given so far, and how often it was asked again."""
+
+    def __init__(self, output: Output[T], *, native: bool, taken: Sequence[str] = ()) -> None:
+        self.output, self.native = output, native
+        self.found = False
+        self.value: T | None = None
+        self.text = ""
+        self.refused = 0
+        self.faults: tuple[str, ...] = ()
+        name = "final_answer"
+        while name in taken:
+            name += "_"
+        self.tool = None if native else FinalTool(self, name)
+
+    def accept(self, value: T, text: str) -> None:
+        self.found, self.value, self.text = True, value, text
+
+    def refuse(self, faults: Faults) -> str:
+        """Count a refusal and say what to mend."""
+        self.refused += 1
+        self.faults = tuple(faults.lines)
+        lines = "\n".join(f"- {line}" for line in faults.lines)
+        how = f"Call {self.tool.spec.name} with it." if self.tool else "Reply with the corrected JSON alone."
+        return f"Your answer does not have the form that was asked for:\n{lines}\n{how}"
+
+    @property
+    def spent(self) -> bool:
+        return self.refused > RE_ASKS
+
+    def error(self) -> OutputError:
+        faults = "; ".join(self.faults) or "there was none"
+        return OutputError(f"the model gave no answer of the form that was asked for: {faults}", self.faults)
+
+    def finish(self, result: RunResult[Any]) -> RunResult[T]:
+        """Put the object on the result, or the error where there is none."""
+        if not self.found and result.error is None:
+            try:
+                self.accept(self.output.parse(result.text), result.text)
+            except Faults as faults:
+                self.faults = tuple(faults.lines)
+        if self.found:
+            return replace(result, output=self.value, text=result.text or self.text)
+        if result.error is not None:
+            return result
+        outcome = Outcome.FAILED if result.outcome.complete else result.outcome
+        return replace(result, outcome=outcome, error=self.error())
+
+
+class FinalTool:
+    """The tool by which a model hands over its answer where the wire has no JSON mode."""
+
+    alone = False
+    advisory = False
+
+    def __init__(self, answer: Answer[Any], name: str) -> None:
+        self.answer = answer
+        self.spec = ToolSpec(
+            name=name,
+            description="Give the final answer. Call this once, when the work is done; plain text is not seen.",
+            parameters=answer.output.schema,
+        )
+
+    async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
+        try:
+            value = self.answer.output.read(json.loads(call.arguments or "{}"))
+        except Faults as faults:
+            raise ToolError(self.answer.refuse(faults)) from None
+        except ValueError as error:
+            raise ToolError(self.answer.refuse(Faults([((), f"not valid JSON: {error}")]))) from None
+        self.answer.accept(value, call.arguments)
+        return replace(text_result("accepted"), terminate=True)
+
+
+class Reask(Policy):
+    """Send faults back to the model, at most twice."""
+
+    order = 65
+
+    def __init__(self, answer: Answer[Any]) -> None:
+        self.answer = answer  # shared with the tool and the caller; a run's own
+
+    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
+        answer = self.answer
+        if answer.found:
+            return None
+        text = merge(state.answer)
+        try:
+            answer.accept(answer.output.parse(text), text)
+        except Faults as faults:
+            again = answer.refuse(faults)
+            if answer.spent:
+                return Stop(Outcome.FAILED, answer.error())
+            state.emit(Nudge(policy="output", text=again))
+            return nudge(again)
+        return None
+
+    def after_tools(self, state: State, results: Sequence[ToolMessage]) -> Hook:
+        return Stop(Outcome.FAILED, self.answer.error()) if self.answer.spent and not self.answer.found else None

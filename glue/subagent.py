@@ -1,0 +1,90 @@
+"""An agent as a tool of another: a fresh transcript for each call, the parent's purse, nested events."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from glue.context import Context, ToolResult, error_result, text_result
+from glue.errors import GlueError, ToolError
+from glue.types import Json, ToolCall, ToolMessage, ToolSpec, Usage, user
+
+if TYPE_CHECKING:
+    from glue.agent import Agent
+    from glue.result import RunResult
+
+_PARAMETERS = {
+    "type": "object",
+    "properties": {"prompt": {"type": "string", "description": "What to do, with everything needed to do it."}},
+    "required": ["prompt"],
+}
+
+
+class AgentTool:
+    """Hands a task to another agent and gives back its answer."""
+
+    alone = False
+    advisory = False
+
+    def __init__(self, agent: Agent[Any, Any], name: str, description: str) -> None:
+        self.agent = agent
+        self.spec = ToolSpec(name=name, description=description, parameters=_PARAMETERS)
+
+    def __repr__(self) -> str:
+        return f"AgentTool({self.spec.name!r}, {self.agent!r})"
+
+    async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
+        from glue.running import Job, perform
+
+        def nest(event: object) -> None:
+            context.report("", None, event)
+
+        settings = {"on_event": nest, "unwrap": False}
+        result = await perform(Job(agent=self.agent, prompt=(user(_prompt(call)),), layers=(settings,), parent=context))
+        meta = {"agent": self.spec.name, "outcome": str(result.outcome), "usage": _usage(result.usage)}
+        return replace(_tool_result(result, self.agent.output), meta=meta)
+
+
+def _prompt(call: ToolCall) -> str:
+    try:
+        prompt = json.loads(call.arguments or "{}")["prompt"]
+    except (ValueError, KeyError, TypeError):
+        prompt = None
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise ToolError('prompt: expected a text that says what to do, as in {"prompt": "..."}')
+    return prompt
+
+
+def _tool_result(result: RunResult[Any], output: object) -> ToolResult:
+    if result.error is not None:
+        said = f"\nSo far it said: {result.text}" if result.text else ""
+        return error_result(f"the agent did not finish ({result.outcome}): {_plain(result.error)}{said}")
+    if output is not None:
+        return text_result(json.dumps(result.output, default=_jsonable, ensure_ascii=False))
+    return text_result("\n".join(part for part in (result.text, result.notice) if part))
+
+
+def _plain(error: GlueError) -> str:
+    return str(error) or type(error).__name__
+
+
+def _jsonable(value: Any) -> Json:
+    for method in ("model_dump", "isoformat", "__fspath__"):
+        if hasattr(value, method):
+            return getattr(value, method)()
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    if hasattr(value, "value"):
+        return value.value
+    return list(value) if isinstance(value, (set, frozenset, tuple)) else str(value)
+
+
+def _usage(usage: Usage) -> Json:
+    return {name: value for name, value in asdict(usage).items() if value is not None and name != "extra"}
+
+
+def child_usage(message: ToolMessage) -> Usage:
+    """Read what a sub-agent spent from its result."""
+    said = (message.meta or {}).get("usage")
+    return Usage(**said) if isinstance(said, dict) else Usage(cost=0.0)
