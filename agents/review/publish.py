@@ -109,7 +109,7 @@ def _same(place: Where, bundle: Bundle) -> Where:
         place = replace(place, forge=change.forge)
     if not place.repo:
         place = replace(place, repo=change.repo)
-    # A fork's workflow_run names no pull request; its head does, and the forge is asked for it before anything is posted.
+    # A fork's workflow_run names no pull request, only its head; deliver asks the forge whose that is.
     if place.number is None and (not place.event or place.head):
         place = replace(place, number=change.number)
     if change.number is not None and place.number is not None and place.number != change.number:
