@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
@@ -32,6 +32,9 @@ from glue.types import (
     Usage,
     UserMessage,
 )
+
+if TYPE_CHECKING:
+    from glue.fakeforge import FakeForge as FakeForge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,3 +195,11 @@ def _deltas(reply: Reply) -> list[ProviderEvent]:
         elif isinstance(part, ToolCall):
             events.append(ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments))
     return events
+
+
+def __getattr__(name: str) -> object:
+    if name != "FakeForge":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from glue.fakeforge import FakeForge  # a server: loaded only where it is used
+
+    return FakeForge

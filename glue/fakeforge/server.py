@@ -135,7 +135,8 @@ class FakeForge:
         with self._lock:
             parts = urlsplit(target)
             path, query = parts.path.removeprefix(_PREFIX[self.kind]), dict(parse_qsl(parts.query))
-            fault = next((one for one in self.faults if one.hits(f"{method} {path}")), None)
+            hit = [one for one in self.faults if one.hits(f"{method} {path}")]  # every one counts the request
+            fault = hit[0] if hit else None
             reply = _before(fault)
             body: Any = None
             if reply is None and (fault is None or fault.action != "refuse"):

@@ -52,24 +52,29 @@ class Answer:
 
 @dataclass(slots=True, kw_only=True)
 class Client:
-    """Talks to one forge. With `dry`, whatever would change something is kept in `log` and not sent."""
+    """Talks to one forge. With `dry`, a change is only kept in `log`; `blind` asks for nothing either."""
 
     base: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     dry: bool = False
+    blind: bool = False
     timeout: float = 30.0  # of one request, whole
     patience: float = 120.0  # seconds of waiting for rate limits, over all requests
     sleep: Callable[[float], None] = time.sleep
-    check: Callable[[str], str] = lambda text: text  # last look at every outbound body
+    check: Callable[[str], str] = lambda text: text  # the last look at every text that leaves
     log: list[Sent] = field(default_factory=list)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def get(self, path: str, **query: str | int) -> Any:
-        """Fetch one JSON document; tried three times."""
+        """Fetch one JSON document; tried three times. Nothing is fetched when blind."""
+        if self.blind:
+            return None
         return self._patient("GET", _query(path, query), None, tries=3).body
 
     def pages(self, path: str, size: str = "per_page", count: int = 100) -> Iterator[Any]:
         """Fetch every row of a list, page by page."""
+        if self.blind:
+            return
         for number in range(1, PAGES + 1):
             answer = self._patient("GET", _query(path, {size: count, "page": number}), None, tries=3)
             if not isinstance(answer.body, list):
@@ -81,11 +86,18 @@ class Client:
 
     def change(self, method: Method, path: str, body: Any = None) -> Any:
         """Send a change. A POST is sent once and never again after an unclear failure; others may repeat."""
-        text = "" if body is None else self.check(json.dumps(body))
-        self.log.append(Sent(method=method, path=path, body=json.loads(text) if text else None))
-        if self.dry:
+        body = _checked(body, self.check)
+        self.log.append(Sent(method=method, path=path, body=body))
+        if self.dry or self.blind:
             return {}
-        return self._patient(method, path, text.encode() or None, tries=1 if method == "POST" else 3).body
+        raw = None if body is None else json.dumps(body).encode()
+        return self._patient(method, path, raw, tries=1 if method == "POST" else 3).body
+
+    def ask(self, path: str, body: Any) -> Any:
+        """Send a POST that changes nothing, as a GraphQL query does."""
+        if self.blind:
+            return None
+        return self._patient("POST", path, json.dumps(body).encode(), tries=2).body
 
     def _patient(self, method: Method, path: str, raw: bytes | None, tries: int) -> Answer:
         tried = 0
@@ -157,6 +169,16 @@ class _Busy(Exception):
     def __init__(self, status: int, wait: float) -> None:
         super().__init__(f"busy for {wait} s")
         self.status, self.wait = status, wait
+
+
+def _checked(value: Any, check: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return check(value)
+    if isinstance(value, list):
+        return [_checked(item, check) for item in value]
+    if isinstance(value, dict):
+        return {name: _checked(item, check) for name, item in value.items()}
+    return value
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:

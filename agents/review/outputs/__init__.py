@@ -15,7 +15,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {
     "sarif": sarif.render,
     "rdjson": rdjson.render,
     "codequality": codequality.render,
-    "annotations": actions.annotations,
+    "annotations": actions.commands,
 }
 
 

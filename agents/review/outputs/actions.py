@@ -16,7 +16,7 @@ STEP_SUMMARY = 1024 * 1024
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
-def annotations(report: Report) -> str:
+def commands(report: Report) -> str:
     """Write workflow commands, everything in them escaped."""
     counts: dict[str, int] = {}
     rows: list[str] = []
