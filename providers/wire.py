@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from importlib import import_module
 from json.encoder import encode_basestring
 
 from glue.errors import ErrorKind, ProviderError
@@ -334,10 +333,12 @@ def protocol_error(
 
 def priced(done: Done, provider: str, model: str) -> Done:
     """Put the cost on a reply, unless the provider said it."""
+    from glue.providers.prices import cost
+
     usage = done.message.usage
     if usage is None or usage.cost is not None:
         return done
-    price = import_module("glue.providers.prices").cost(provider, model, usage)
+    price = cost(provider, model, usage)
     if price is None:
         return done
     return Done(message=replace(done.message, usage=replace(usage, cost=price)))
