@@ -61,12 +61,15 @@ class Calls:
     def parts(self, *, cut: bool, seed: str = "", wire_name: str = "openai_chat") -> list[ToolCall]:
         """Return the calls; of a reply that was cut, only what is whole counts as complete."""
         calls = []
+        used: set[str] = set()
         for slot in self._slots:
             text = "".join(slot.pieces)
             is_last = slot is self._slots[-1]
+            call_id = slot.id if slot.id and slot.id not in used else _made_up(seed, slot.position)
+            used.add(call_id)
             calls.append(
                 ToolCall(
-                    id=slot.id or _made_up(seed, slot.position),
+                    id=call_id,
                     name=slot.name,
                     arguments=text,
                     complete=not cut or is_object(text) or not (text or is_last),

@@ -99,32 +99,33 @@ def _messages(request: Request, row: Row, model: str, marks: bool) -> list[bytes
     last = messages[-1] if marks and messages else None
     pictures: list[bytes] = []  # of tool results: they follow the whole batch, as a user's message
     for message in messages:
-        encoded = message.memo.get(key)
+        encoded: bytes | tuple[bytes, bytes] | None = message.memo.get(key)
         if encoded is None:
             encoded = message.memo[key] = _message(message, row, model)
+        if pictures and not isinstance(message, ToolMessage):
+            pieces += pictures
+            pictures.clear()
         if message is last:
             encoded = _marked(encoded)
-        if isinstance(message, ToolMessage):
-            pieces.extend(encoded[:1])
-            pictures.extend(encoded[1:])
-            continue
-        if pictures:
-            pieces.extend(pictures)
-            pictures.clear()
-        pieces.extend(encoded)
+        if isinstance(encoded, tuple):
+            encoded, picture = encoded
+            pictures.append(picture)
+        if encoded:
+            pieces.append(encoded)
     return pieces + pictures
 
 
-def _message(message: Message, row: Row, model: str) -> tuple[bytes, ...]:
+def _message(message: Message, row: Row, model: str) -> bytes | tuple[bytes, bytes]:
+    """Encode a message to nothing, to one piece, or to a tool's result and the pictures that go with it."""
     if message.excluded:
-        return ()
+        return b""
     if isinstance(message, UserMessage):
         content = _content(message.content, row.quirks)
-        return (wire.dumps({"role": "user", "content": content}),) if content else ()
+        return wire.dumps({"role": "user", "content": content}) if content else b""
     if isinstance(message, ToolMessage):
         return _result(message, row.quirks)
     body = _assistant(message, row, model)
-    return (wire.dumps(body),) if body else ()
+    return wire.dumps(body) if body else b""
 
 
 def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
@@ -143,13 +144,13 @@ def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
     return blocks
 
 
-def _result(message: ToolMessage, quirks: Quirks) -> tuple[bytes, ...]:
+def _result(message: ToolMessage, quirks: Quirks) -> bytes | tuple[bytes, bytes]:
     call_id = _call_id(message.call_id, quirks)
     encoded = wire.dumps({"role": "tool", "tool_call_id": call_id, "content": wire.result_text(message)})
     pictures = [part for part in message.content if isinstance(part, (Image, File))]
     content = _content([Text(text=f"From the result of {message.name}:"), *pictures], quirks)
     if not pictures or isinstance(content, str):
-        return (encoded,)
+        return encoded
     return encoded, wire.dumps({"role": "user", "content": content})
 
 
@@ -206,18 +207,22 @@ def _call_id(call_id: str, quirks: Quirks) -> str:
     return call_id if 0 < len(call_id) <= quirks.tool_id_limit else "call_" + wire.short_id(call_id, 20)
 
 
-def _marked(encoded: tuple[bytes, ...]) -> tuple[bytes, ...]:
+def _marked(encoded: bytes | tuple[bytes, bytes]) -> bytes | tuple[bytes, bytes]:
     """Set the cache mark on the last block of the last message."""
-    if not encoded:
-        return encoded
-    body = wire.loads(encoded[-1])
+    if isinstance(encoded, tuple):
+        return encoded[0], _marked_piece(encoded[1])
+    return _marked_piece(encoded) if encoded else encoded
+
+
+def _marked_piece(encoded: bytes) -> bytes:
+    body = wire.loads(encoded)
     content = body.get("content")
     if isinstance(content, str) and content:
         content = [{"type": "text", "text": content}]
     if not isinstance(content, list) or not content:
         return encoded
     body["content"] = [*content[:-1], {**content[-1], **_MARK}]
-    return *encoded[:-1], wire.dumps(body)
+    return wire.dumps(body)
 
 
 def _tools(tools: Sequence[ToolSpec], marks: bool) -> list[bytes]:

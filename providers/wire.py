@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from importlib import import_module
 from json.encoder import encode_basestring
 
 from glue.errors import ErrorKind, ProviderError
@@ -63,7 +63,13 @@ def loads(data: bytes) -> Json:
 
 
 def array(pieces: Iterable[bytes]) -> bytes:
-    return b"[" + b",".join(pieces) + b"]"
+    """Join encoded values; the whole history goes through here, so it is copied once."""
+    items = list(pieces)
+    if not items:
+        return b"[]"
+    items[0] = b"[" + items[0]
+    items[-1] += b"]"
+    return b",".join(items)
 
 
 def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = None) -> bytes:
@@ -80,10 +86,11 @@ def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = No
             more = (dumps(tool) for tool in value)
             value = b"[" + b",".join((ours[1:-1], *more) if len(ours) > 2 else more) + b"]"
         body[name] = value
-    pieces = (
-        quote(name) + b":" + (value if isinstance(value, bytes) else dumps(value)) for name, value in body.items()
-    )
-    return b"{" + b",".join(pieces) + b"}"
+    pieces = [b"{"]
+    for name, value in body.items():
+        pieces += (quote(name), b":", value if isinstance(value, bytes) else dumps(value), b",")
+    pieces[-1] = b"}"
+    return b"".join(pieces)
 
 
 def merged(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> dict[str, Json]:
@@ -165,23 +172,19 @@ def safe_id(text: str, limit: int = 64) -> str:
     return "call_" + short_id(text, 20)
 
 
-_LONG_ID = 16  # ids of this length are random: only shorter ones can repeat
-
-
 def repeated_calls(messages: Iterable[Message]) -> frozenset[str]:
     """Return the call ids that more than one reply uses; some servers count from call_0 in each reply."""
-    seen: set[str] = set()
-    twice: set[str] = set()
+    every: list[str] = []
     for message in messages:
-        if isinstance(message, AssistantMessage):
-            ids = message.memo.get("call_ids")
-            if ids is None:
-                ids = message.memo["call_ids"] = frozenset(call.id for call in message.calls if len(call.id) < _LONG_ID)
-            if ids:
-                if not seen.isdisjoint(ids):
-                    twice |= seen & ids
-                seen |= ids
-    return frozenset(twice)
+        ids = message.memo.get("call_ids")
+        if ids is None:
+            calls = message.calls if isinstance(message, AssistantMessage) else ()
+            ids = message.memo["call_ids"] = tuple({call.id: None for call in calls})
+        if ids:
+            every += ids
+    if len(set(every)) == len(every):
+        return frozenset()
+    return frozenset(call_id for call_id, count in Counter(every).items() if count > 1)
 
 
 def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
@@ -194,7 +197,7 @@ def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
     result: list[Message] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
-            clash = message.memo["call_ids"] & twice
+            clash = twice.intersection(message.memo["call_ids"])
             for call_id in clash:
                 count = uses[call_id] = uses.get(call_id, 0) + 1
                 names[call_id] = call_id if count == 1 else f"{call_id}_{count}"
@@ -330,10 +333,12 @@ def protocol_error(
 
 def priced(done: Done, provider: str, model: str) -> Done:
     """Put the cost on a reply, unless the provider said it."""
+    from glue.providers.prices import cost
+
     usage = done.message.usage
     if usage is None or usage.cost is not None:
         return done
-    price = import_module("glue.providers.prices").cost(provider, model, usage)
+    price = cost(provider, model, usage)
     if price is None:
         return done
     return Done(message=replace(done.message, usage=replace(usage, cost=price)))

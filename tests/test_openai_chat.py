@@ -534,6 +534,12 @@ def test_a_call_without_id_is_given_one() -> None:
         assert all(message.calls)
 
 
+def test_two_calls_of_one_reply_never_share_an_id() -> None:
+    json_calls = [{"id": "a", "function": {"name": "look", "arguments": "{}"}} for _ in range(2)]
+
+    assert len({one.id for one in whole({"tool_calls": json_calls}).calls}) == 2
+
+
 def test_a_call_that_was_cut_is_not_complete() -> None:
     first, half = chunk(fragment(0, "a", "look", '{"at":1}')), chunk(fragment(1, "b", "look", '{"at":'))
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from glue.errors import ProviderError
+from glue.providers.catalog import ROWS
 from glue.providers.classify import classify
-from glue.providers.row import Quirks, Row
+from glue.providers.row import Row
 from glue.types import (
     AssistantMessage,
     Image,
@@ -161,7 +162,10 @@ def module(recording: dict[str, Any]) -> Any:
 
 
 def row(recording: dict[str, Any]) -> Row:
-    return Row(recording["provider"], wire=MODULES[recording["wire"]], base_url="https://model.example")
+    """Return the row of the provider, or a plain one for a server that has none on this wire."""
+    name, wire = recording["provider"], MODULES[recording["wire"]]
+    known = [row for row in ROWS if row.name == name and wire in (row.wire, row.elsewhere)]
+    return known[0] if known else Row(name, wire=wire, base_url="https://model.example")
 
 
 def blocks(recording: dict[str, Any], size: int = 1 << 30) -> Iterator[bytes]:
@@ -174,8 +178,8 @@ def blocks(recording: dict[str, Any], size: int = 1 << 30) -> Iterator[bytes]:
 def decode(recording: dict[str, Any], size: int = 1 << 30) -> tuple[list[Any], AssistantMessage]:
     if not recording["response"]["stream"] and size == 1 << 30:
         body = b"".join(blocks(recording))
-        return [], module(recording).decode_json(body, Quirks(), recording["provider"], "m").message
-    decoder = module(recording).Decoder(Quirks(), recording["provider"], "m")
+        return [], module(recording).decode_json(body, row(recording).quirks, recording["provider"], "m").message
+    decoder = module(recording).Decoder(row(recording).quirks, recording["provider"], "m")
     events: list[Any] = []
     for block in blocks(recording, size):
         events += decoder.feed(block)
@@ -249,7 +253,9 @@ def transcript(recording: dict[str, Any], body: Any) -> list[Message]:
             messages.append(UserMessage(content=tuple(value)))
         elif kind == "assistant":
             whole = json.dumps(value).encode()
-            said: AssistantMessage = module(recording).decode_json(whole, Quirks(), recording["provider"], "m").message
+            said: AssistantMessage = (
+                module(recording).decode_json(whole, row(recording).quirks, recording["provider"], "m").message
+            )
             pending = [(call.name, call.id) for call in said.calls]
             names.update((call.id, call.name) for call in said.calls)
             messages.append(said)
