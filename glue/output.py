@@ -15,7 +15,8 @@ from glue.faults import Faults
 from glue.limits import Outcome
 from glue.policies.base import Hook, Policy, Stop, nudge
 from glue.result import RunResult
-from glue.schema import Shape, shape_of
+from glue.schema import shape_of
+from glue.shape import Shape
 from glue.truncation import merge
 from glue.types import AssistantMessage, Json, ToolCall, ToolMessage, ToolSpec
 
