@@ -255,10 +255,10 @@ class Agent(Generic[DepsT, OutputT]):
             return model
         if opener is not None:
             return opener(model)
-        from importlib import import_module
+        from glue.providers import new
 
         if model not in self._opened:
-            self._opened.setdefault(model, import_module("glue.providers").new(model))
+            self._opened.setdefault(model, new(model))
         return self._opened[model]
 
     def role(self, name: str) -> Role:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from glue import outgoing
 from glue.errors import ConfigError, ErrorKind, ProviderError
 from glue.providers.address import Address, proxy_for
 from glue.providers.line import KEEP_ALIVE, Backend, Broken, Content, Line, Watch, idle_lines, inflate, keep
@@ -191,6 +192,8 @@ class Exchange:
 
     async def __aenter__(self) -> Exchange:
         http = self._http
+        if outgoing.check is not None:
+            outgoing.check(http.address.origin)
         line = self._line = await http._take()
         watch = line.watch
         watch.start(http.deadlines.total, http.deadlines.progress, BODY)

@@ -393,6 +393,16 @@ async def test_deps_reach_the_tools_and_are_checked() -> None:
         await agent.run("x", deps="degrees")  # type: ignore[call-overload]
 
 
+# Names of providers ---------------------------------------------------------------------------------
+
+
+async def test_an_agent_by_name_opens_nothing_until_it_runs() -> None:
+    agent = Agent("no-such-provider:x")
+
+    with pytest.raises(ConfigError, match="no-such-provider"):
+        await agent.run("x")
+
+
 # Sub-agents -----------------------------------------------------------------------------------------
 
 
@@ -568,6 +578,8 @@ async def test_roles_set_instructions_and_model_where_they_are_given(tmp_path: P
     await agent.run("x", role="plain")
     await agent.run("x", role="plain", instructions="narrow")
     assert [request.system for request in script.requests] == ["Be plain.", "narrow"]
+    with pytest.raises(ConfigError, match="other"):
+        await agent.run("x", role="critic")
     await agent.run("x", role="critic", model=script)
     assert script.requests[-1].system == "Find faults."
     with pytest.raises(ConfigError, match="no role 'x'; there are: critic, plain"):
