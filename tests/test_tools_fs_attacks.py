@@ -77,12 +77,13 @@ def attack(tool: str, naive: Callable[[Box, dict[str, Any]], object], git: bool 
 
 
 def _arguments(tool: str, setup: Callable[[Box], Any]) -> Callable[[Box], dict[str, Any]]:
-    extra: dict[str, Any] = {
+    defaults: dict[str, dict[str, Any]] = {
         "grep": {"pattern": f"{SECRET}|root:", "ignored": True},
         "find_files": {"pattern": "**", "ignored": True},
         "write_file": {"content": "pwned\n"},
         "edit_file": {"old": SECRET, "new": "pwned"},
-    }.get(tool, {})
+    }
+    extra = defaults.get(tool, {})
 
     def arguments(box: Box) -> dict[str, Any]:
         given = setup(box)
