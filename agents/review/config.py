@@ -11,6 +11,7 @@ from typing import Any
 
 from glue.agents.review.model import CONFIDENCES, SEVERITIES, Confidence, Severity
 from glue.errors import ConfigError
+from glue.tools.fs.blocklist import Blocklist
 
 CONFIG_FILES = (".glue/review.toml", ".glue-review.toml", "glue-review.toml")
 GUIDELINE_FILES = (
@@ -21,11 +22,6 @@ GUIDELINE_FILES = (
     ".github/copilot-instructions.md",
     ".cursorrules",
 )
-SECRET_FILES = (
-    ".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "id_rsa*", "id_ed25519*", ".npmrc",
-    ".pypirc",     ".netrc", "*.kdbx", "credentials.json", "service-account*.json", "*.tfstate",
-)  # fmt: skip
-SECRET_EXCEPTIONS = (".env.example", ".env.sample", ".env.template", "*.pub")
 GENERATED_FILES = (
     "*.min.js", "*.min.css", "*.map", "*.pb.go", "*_pb2.py", "*.snap", "package-lock.json", "yarn.lock",
     "pnpm-lock.yaml", "poetry.lock",     "uv.lock", "go.sum", "Cargo.lock", "vendor/**", "node_modules/**", "dist/**",
@@ -38,7 +34,7 @@ class Config:
 
     include: tuple[str, ...] = ()  # globs; empty means everything
     exclude: tuple[str, ...] = GENERATED_FILES
-    secret_files: tuple[str, ...] = SECRET_FILES  # never shown to the model, in the diff or by a tool
+    secret_files: tuple[str, ...] = ()  # more names that no model may see; `!name` takes one off the built-in list
     disable: tuple[str, ...] = ()  # names of rules
     fail_on: Severity | None = "high"
     min_severity: Severity = "info"
@@ -128,10 +124,9 @@ def matches(path: str, patterns: tuple[str, ...]) -> bool:
     return False
 
 
-def is_secret_file(path: str, config: Config | None = None) -> bool:
-    """Whether a file's content must reach no model, by its name alone; names are folded as a careless system would."""
-    folded = path.lower().rstrip(". ")
-    return matches(folded, (config or Config()).secret_files) and not matches(folded, SECRET_EXCEPTIONS)
+def blocklist(config: Config) -> Blocklist:
+    """The files whose content must reach no model: not in the diff, not through a tool."""
+    return Blocklist.default().merge(config.secret_files)
 
 
 def is_guideline(path: str) -> bool:
@@ -140,7 +135,7 @@ def is_guideline(path: str) -> bool:
 
 def why_skip(path: str, config: Config) -> str:
     """The reason why a file is left out of the review, or nothing."""
-    if is_secret_file(path, config):
+    if blocklist(config).blocks(path):
         return "blocked: may hold secrets"
     if config.include and not matches(path, config.include):
         return "not included by config"

@@ -62,7 +62,7 @@ _NOT_A_DEPENDENCY = re.compile(
 
 
 def check(project: Project) -> Iterator[Finding]:
-    touched = {file.path for file in project.bundle.files}
+    touched = {file.path for file in project.bundle.files} | {skip.path for skip in project.bundle.skipped}
     known = {*project.bundle.paths, *touched}
     for view in project.views:
         yield from _lock(view, touched, known)

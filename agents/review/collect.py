@@ -1,0 +1,199 @@
+"""Gather what a review may see, from git objects alone: the diff, both sides, and the merge-base's own rules."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from glue.agents.review import patch
+from glue.agents.review.config import CONFIG_FILES, Config, blocklist, make, read_config, why_skip
+from glue.agents.review.diff import parse
+from glue.agents.review.model import Bundle, Change, Commit, FileDiff, Skip
+from glue.errors import GitError
+from glue.tools.git import Repo
+from glue.tools.git.parse import Change as Changed
+from glue.tools.git.pathspec import literal_pathspec
+
+MAX_DIFF = 24 * 1024 * 1024
+MAX_BLOB = 512 * 1024
+MAX_TEXT = 32 * 1024 * 1024  # of all blobs together
+MAX_PATHS = 20_000
+MAX_COMMITS = 50
+MAX_GUIDE = 32 * 1024
+MAX_LINES = 20_000  # of one file's change; more is "too large"
+DOCS = 12
+_DOC = re.compile(r"^(?:README|CONTRIBUTING|USAGE|CHANGELOG)?[^/]*\.(?:md|rst)$|^docs?/.*\.(?:md|rst)$", re.IGNORECASE)
+
+
+def collect(
+    root: str | os.PathLike[str],
+    *,
+    base: str = "",
+    head: str = "HEAD",
+    change: Change | None = None,
+    config: Config | None = None,
+) -> Bundle:
+    """Bundle the change from where `head` left `base`. Nothing is checked out and no program of the repository runs."""
+    with Repo(root, seconds=60.0) as repo:
+        start = repo.resolve(base or repo.base_branch())
+        end = repo.resolve(head)
+        meeting = repo.merge_base(start, end)
+        told = change or Change(mode="branch", base_ref=base or repo.base_branch(), head_ref=head)
+        told = replace(told, head_sha=end, base_sha=start, merge_base=meeting, commits=_commits(repo, meeting, end))
+        if not told.title and told.commits:
+            told = replace(told, title=told.commits[-1].message.split("\n")[0] if len(told.commits) == 1 else "")
+        return _bundle(repo, meeting, end, told, config)
+
+
+def collect_range(root: str | os.PathLike[str], range_: str, *, config: Config | None = None) -> Bundle:
+    """Bundle `a..b` (from a to b) or `a...b` (from where they part); `a` alone means `a..HEAD`."""
+    match = re.fullmatch(r"(.+?)(\.{2,3})(.*)", range_, re.DOTALL)
+    one, dots, other = match.groups() if match else (range_, "..", "HEAD")
+    with Repo(root, seconds=60.0) as repo:
+        end = repo.resolve(other or "HEAD")
+        start = repo.resolve(one)
+        if dots == "...":
+            start = repo.merge_base(start, end)
+        change = Change(
+            mode="range", head_sha=end, base_sha=start, merge_base=start, base_ref=one, head_ref=other or "HEAD"
+        )
+        return _bundle(repo, start, end, replace(change, commits=_commits(repo, start, end)), config)
+
+
+def from_diff(diff: bytes | str, *, head: dict[str, str] | None = None, change: Change | None = None) -> Bundle:
+    """Make a bundle of a diff alone; what the hunks show is all there is to see."""
+    text = diff.decode("utf-8", "surrogateescape") if isinstance(diff, bytes) else diff
+    files = parse(text)
+    known = {file.path: patch.after_of_new(file) for file in files if file.status == "added" and file.hunks}
+    known |= head or {}
+    base = {
+        file.old_path or file.path: patch.before(known[file.path], file)
+        for file in files
+        if file.path in known and file.status != "added"
+    }
+    return Bundle(change=change or Change(), diff=text, files=files, head=known, base=base)
+
+
+def _commits(repo: Repo, start: str, end: str) -> tuple[Commit, ...]:
+    found = repo.log(start, end, limit=MAX_COMMITS)
+    return tuple(Commit(sha=one.sha, message=one.message[:4_000], author=one.author) for one in found)
+
+
+def _bundle(repo: Repo, start: str, end: str, change: Change, config: Config | None) -> Bundle:
+    data = {} if config is not None else _config(repo, start)
+    rules = config if config is not None else make(data)
+    changed = repo.changes(start, end)
+    skipped = [skip for one in changed if (skip := _skip(one, rules))]
+    diff = _diff(repo, start, end, changed, skipped)
+    files = parse(diff)
+    head, base = _texts(repo, files)
+    entries = repo.list_tree(end)
+    paths = tuple(entry.path for entry in entries[:MAX_PATHS])
+    blocked = blocklist(rules)
+    for path in [path for path in paths if _DOC.match(path) and path not in head and not blocked.blocks(path)][:DOCS]:
+        sha = next(entry.sha for entry in entries if entry.path == path)
+        head[path] = _decode(repo.blob(sha, cap=MAX_BLOB, cut=True))
+    return Bundle(
+        change=change,
+        diff=diff.decode("utf-8", "surrogateescape"),
+        files=files,
+        head=head,
+        base=base,
+        skipped=tuple(skipped),
+        config=data,
+        guidelines=_guidelines(repo, start, rules),
+        paths=paths,
+    )
+
+
+def _skip(changed: Changed, config: Config) -> Skip | None:
+    reason = why_skip(changed.path, config) or (
+        "blocked: may hold secrets" if blocklist(config).blocks(changed.old_path) else ""
+    )
+    if not reason and (changed.added or 0) + (changed.deleted or 0) > MAX_LINES:
+        reason = f"too large: {(changed.added or 0) + (changed.deleted or 0)} changed lines"
+    return Skip(path=changed.path, reason=reason) if reason else None
+
+
+def _diff(repo: Repo, start: str, end: str, changed: Sequence[Changed], skipped: list[Skip]) -> bytes:
+    """The patch without what is skipped; where even that is too much, file by file until it is full."""
+    left_out = {skip.path for skip in skipped}
+    kept = [one for one in changed if one.path not in left_out]
+    if not kept:
+        return b""
+    names = dict.fromkeys(name for one in changed if one.path in left_out for name in (one.old_path, one.path))
+    if sum(map(len, names)) < 256 * 1024:
+        try:
+            # Both ends of a rename are left out, so that the old side of a secret file is not shown as a deletion.
+            spec = [":(top)", *(literal_pathspec(name, exclude=True) for name in names)] if names else []
+            return repo.diff_tree(start, end, pathspec=spec, cap=MAX_DIFF)
+        except GitError as error:
+            if "said more than" not in str(error):
+                raise
+    return _piecewise(repo, start, end, kept, skipped)
+
+
+def _piecewise(repo: Repo, start: str, end: str, changed: Iterable[Changed], skipped: list[Skip]) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    for one in changed:
+        try:
+            part = repo.diff_tree(start, end, tuple(dict.fromkeys((one.old_path, one.path))), cap=MAX_DIFF // 8)
+        except GitError:
+            part = b""
+        if not part or size + len(part) > MAX_DIFF:
+            skipped.append(Skip(path=one.path, reason="too large"))
+            continue
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+def _texts(repo: Repo, files: Sequence[FileDiff]) -> tuple[dict[str, str], dict[str, str]]:
+    """Both sides of every file that can be read: one from its blob at most, the other by undoing the hunks."""
+    head: dict[str, str] = {}
+    base: dict[str, str] = {}
+    left = MAX_TEXT
+    for file in files:
+        if file.binary or file.submodule or file.odd:
+            continue
+        if file.symlink:
+            head[file.path] = f"symlink to {patch.after_of_new(file)}"
+        elif file.status == "deleted":
+            base[file.path] = patch.before_of_deleted(file)
+        elif file.status == "added":
+            head[file.path] = patch.after_of_new(file)
+        elif file.hunks and left > 0:
+            raw = repo.blob(file.new_sha, cap=MAX_BLOB, cut=True)
+            if len(raw) == MAX_BLOB:
+                continue
+            left -= len(raw)
+            head[file.path] = _decode(raw)
+            base[file.old_path or file.path] = patch.before(head[file.path], file)
+    return head, base
+
+
+def _config(repo: Repo, rev: str) -> dict[str, object]:
+    for path in CONFIG_FILES:
+        text = _read(repo, rev, path)
+        if text is not None:
+            return read_config(text, f"{path} of {rev[:12]}")
+    return {}
+
+
+def _guidelines(repo: Repo, rev: str, config: Config) -> dict[str, str]:
+    texts = {path: _read(repo, rev, path) for path in config.guidelines}
+    return {path: text for path, text in texts.items() if text}
+
+
+def _read(repo: Repo, rev: str, path: str) -> str | None:
+    entry = repo.entry(rev, path)
+    if entry is None or entry.kind != "blob" or entry.mode == "120000":
+        return None
+    return _decode(repo.blob(entry.sha, cap=MAX_GUIDE, cut=True))
+
+
+def _decode(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
