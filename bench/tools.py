@@ -130,7 +130,8 @@ def main() -> None:
     for case in ("flat", "flat, sloppy", "nested"):
         theirs = figures.get(f"{case}: pydantic, from text")
         if theirs:
-            print(f"{case}: ours / pydantic = {figures[f'{case}: ours'] / theirs:.2f}" + (", goal: at most 2" if case == "flat" else ""))
+            goal = ", goal: at most 2" if case == "flat" else ""
+            print(f"{case}: ours / pydantic = {figures[f'{case}: ours'] / theirs:.2f}{goal}")
     same = flat.signature.shape.validator.judge() is judge
     print(f"validator: {'built once' if same else 'REBUILT'}")
 

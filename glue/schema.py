@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from glue.faults import Faults, Path, show
 from glue.field import CannotDescribe, Field, constrain
 from glue.scalars import Build, Described, literal, scalar
-from glue.shape import Shape
+from glue.shape import Shape as Shape
 from glue.types import Json
 from glue.validate import Validator
 
