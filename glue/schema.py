@@ -53,6 +53,7 @@ class Describer:
             schema = {**schema, "$defs": self.defs}
         shape = Shape(schema, build)
         self._validator = shape.validator
+        self.namespace = {}  # not needed any more, and it may hold on to a whole frame
         return shape
 
     def describe(self, hint: Any) -> Described:
