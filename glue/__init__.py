@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from glue.providers.failover import with_failover as with_failover
     from glue.providers.retry import with_retries as with_retries
     from glue.result import RunResult as RunResult
-    from glue.schema import Field as Field
     from glue.session import Session as Session
     from glue.stores.file import FileStore as FileStore
     from glue.stores.memory import MemoryStore as MemoryStore
