@@ -35,7 +35,7 @@ def _coerce(validator: Validator, schema: Any, value: Json) -> Json:
         return _option(validator, options, value)
     kinds = schema.get("type")
     if isinstance(kinds, list):
-        return _option(validator, [{**schema, "type": kind} for kind in kinds], value)
+        return _option(validator, validator.alternatives(schema), value)
     if "enum" in schema:
         return _enum(schema["enum"], value)
     return _typed(validator, schema, kinds, value)

@@ -19,12 +19,15 @@ def name_of(function: Any) -> str:
 
 def description_of(function: Any) -> str:
     """The first paragraph of the docstring, on one line."""
+    return " ".join(doc_of(function).split("\n\n", 1)[0].split())
+
+
+def doc_of(function: Any) -> str:
+    """The docstring; a callable object's is that of its `__call__`, or else its class's."""
     inner = inner_of(function)
     if not inspect.isroutine(inner) and not isinstance(inner, type):
-        text = inspect.getdoc(type(inner).__call__) if type(inner).__call__.__doc__ else inspect.getdoc(type(inner))
-    else:
-        text = inspect.getdoc(inner)
-    return " ".join((text or "").split("\n\n", 1)[0].split())
+        inner = type(inner).__call__ if type(inner).__call__.__doc__ else type(inner)
+    return inspect.getdoc(inner) or ""
 
 
 def arguments_section(doc: str) -> dict[str, str]:

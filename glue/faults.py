@@ -13,7 +13,7 @@ class Faults(ValueError):
     """One or more faults; each has the path to the value and a text."""
 
     def __init__(self, faults: Iterable[tuple[Path, str]]) -> None:
-        self.faults = tuple(faults)
+        self.faults = tuple((path, clean(text.replace("\n", " "))[:500]) for path, text in faults)
         super().__init__("\n".join(self.lines))
 
     @property
@@ -32,7 +32,8 @@ def where(path: Path) -> str:
         if isinstance(step, int):
             text += f"[{step}]"
         else:
-            text += f".{clean(step)}" if text else clean(step)
+            name = clean(step[:80])
+            text += f".{name}" if text else name
     return text
 
 

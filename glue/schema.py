@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from glue.faults import Faults, Path, show
 from glue.field import CannotDescribe, Field, constrain
 from glue.scalars import Build, Described, literal, scalar
-from glue.shape import Shape
+from glue.shape import Shape as Shape
 from glue.types import Json
 from glue.validate import Validator
 
@@ -53,6 +53,7 @@ class Describer:
             schema = {**schema, "$defs": self.defs}
         shape = Shape(schema, build)
         self._validator = shape.validator
+        self.namespace = {}  # not needed any more, and it may hold on to a whole frame
         return shape
 
     def describe(self, hint: Any) -> Described:

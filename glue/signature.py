@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from glue.context import Context
 from glue.decode import decode
-from glue.docstring import arguments_section, inner_of, name_of
+from glue.docstring import arguments_section, doc_of, inner_of, name_of
 from glue.faults import Faults
 from glue.field import CannotDescribe
 from glue.records import build_members, default_of, object_schema
@@ -72,7 +72,7 @@ def read_signature(function: Callable[..., Any], frame: Any = None) -> Signature
     takes_context = bool(parameters) and is_context(hints[parameters[0].name])
     if takes_context:
         del parameters[0]
-    texts = arguments_section(inspect.getdoc(inner_of(function)) or "")
+    texts = arguments_section(doc_of(function))
     properties: dict[str, Json] = {}
     builds: dict[str, Build] = {}
     required: list[str] = []
@@ -124,9 +124,13 @@ def _names_context(describer: Describer, raw: str) -> bool:
 
 def context_first(function: Any, frame: Any = None) -> bool:
     """Whether a function's first parameter is a Context."""
-    parameters = list(inspect.signature(function).parameters.values())[:1]
-    describer = Describer(_namespace(function, frame))
-    return any(is_context(_hints(function, describer, [parameter])[parameter.name]) for parameter in parameters)
+    try:
+        first = next(iter(inspect.signature(function).parameters.values()), None)
+    except ValueError:  # a builtin that does not say
+        return False
+    if first is None or not isinstance(first.annotation, str):
+        return first is not None and is_context(first.annotation)
+    return _names_context(Describer(_namespace(function, frame)), first.annotation)
 
 
 def _is_method(function: Any, parameters: list[inspect.Parameter]) -> bool:

@@ -41,7 +41,8 @@ class Validator:
         self.schema = schema
         self._made: dict[int, tuple[object, Check | None]] = {}
         self._judge: Any = None
-        self._plain = schema.get("$schema", _DIALECT).rstrip("#") == _DIALECT
+        self._split: dict[int, list[dict[str, Json]]] = {}
+        self._plain = str(schema.get("$schema", _DIALECT)).rstrip("#") == _DIALECT
 
     def accepts(self, schema: Any, value: Json) -> bool:
         """Whether a value fits one part of the schema."""
@@ -58,9 +59,19 @@ class Validator:
             return None
         made = self._made.get(id(schema))
         if made is None:
-            made = (schema, self._compile(schema))  # the schema is kept, so that its id stays its own
-            self._made[id(schema)] = made
+            try:
+                check = self._compile(schema)
+            except (AttributeError, TypeError, ValueError):  # not a schema at all: jsonschema will say so
+                check = None
+            made = self._made[id(schema)] = (schema, check)  # the schema is kept, so that its id stays its own
         return made[1]
+
+    def alternatives(self, schema: Schema) -> list[dict[str, Json]]:
+        """A schema with several types as several schemas, made once."""
+        made = self._split.get(id(schema))
+        if made is None:
+            made = self._split[id(schema)] = [{**schema, "type": kind} for kind in schema["type"]]
+        return made
 
     def judge(self) -> Any:
         """The jsonschema validator, built at the first call and then kept."""
@@ -93,10 +104,10 @@ class Validator:
         return schema
 
     def _target(self, ref: Any) -> Any:
-        if not isinstance(ref, str) or not ref.startswith("#"):
+        if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
             return None
         found: Any = self.schema
-        for step in ref[1:].split("/")[1:]:
+        for step in ref.split("/")[1:]:
             step = step.replace("~1", "/").replace("~0", "~")
             found = found.get(step) if isinstance(found, Mapping) else None
         return found
@@ -145,7 +156,7 @@ class Validator:
         rest = words.pop("items", True)
         least, most = words.pop("minItems", 0), words.pop("maxItems", None)
         unique = words.pop("uniqueItems", False)
-        if isinstance(rest, list):  # an older dialect
+        if isinstance(rest, list) or not _counts(least, most):  # an older dialect, or no schema
             return None
         if words.get("type") == "array":
             del words["type"]  # tested below
@@ -174,6 +185,8 @@ class Validator:
         other = words.pop("additionalProperties", True)
         names = words.pop("propertyNames", True)
         least, most = words.pop("minProperties", 0), words.pop("maxProperties", None)
+        if not _counts(least, most):
+            return None
         if words.get("type") == "object":
             del words["type"]  # tested below
         # The exact Python type is all there is to say of most parameters.
@@ -271,6 +284,10 @@ def _bounds(words: dict[str, Any]) -> list[Check] | None:
             return None
         tests.append(lambda value, kinds=kinds, holds=holds, bound=bound: type(value) in kinds and holds(value, bound))  # type: ignore[misc]
     return tests
+
+
+def _counts(least: Any, most: Any) -> bool:
+    return type(least) is int and (most is None or type(most) is int)
 
 
 def _all_different(values: list[Any]) -> bool:

@@ -1,0 +1,160 @@
+"""Look at tools as the providers will: what is undescribed, and what some wire refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from glue.context import AnyTool
+from glue.errors import ConfigError
+from glue.types import Json
+
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+WIRES = ("anthropic", "bedrock", "gemini", "openai_chat", "openai_responses")
+
+_ROOT_UNION = ("anyOf", "oneOf", "allOf", "enum", "not")
+_CONDITIONS = ("if", "not", "allOf", "patternProperties", "dependentRequired", "dependentSchemas")
+
+# Keywords that a wire's models are known to refuse or to ignore, wherever they stand. What our own encoder
+# mends (const, examples and exclusive bounds for gemini) is not listed.
+KEYWORDS: Mapping[str, tuple[str, ...]] = {
+    "anthropic": (),
+    "bedrock": ("$ref", "oneOf", *_CONDITIONS),  # Claude takes them there, Nova, Llama and Mistral do not
+    "gemini": ("uniqueItems", "propertyNames", "multipleOf", "contentEncoding", *_CONDITIONS),
+    "openai_chat": (),
+    "openai_responses": (),
+}
+# What the root of the parameters must not hold.
+ROOT: Mapping[str, tuple[str, ...]] = {
+    "anthropic": ("anyOf", "oneOf", "allOf"),
+    "bedrock": ("anyOf", "oneOf", "allOf"),
+    "gemini": (),
+    "openai_chat": _ROOT_UNION,
+    "openai_responses": _ROOT_UNION,
+}
+PARAMETER: Mapping[str, re.Pattern[str]] = {"anthropic": re.compile(r"[a-zA-Z0-9_.-]{1,64}")}
+NEEDS_ITEMS = ("openai_chat", "openai_responses")  # a list without `items` is an error there
+STARTS_WITH_LETTER = ("gemini",)  # a tool's name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing to mend; `wires` names those that mind, and is empty where it is the model that would."""
+
+    tool: str
+    text: str
+    wires: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.tool}: {self.text}" + (f" ({', '.join(self.wires)})" if self.wires else "")
+
+
+def check_module(module: ModuleType | str) -> tuple[Finding, ...]:
+    """Check every tool that a module holds, given as such, by its dotted name or as a file."""
+    return check_tools(tools_of(load(module) if isinstance(module, str) else module))
+
+
+def check_tools(tools: Iterable[AnyTool]) -> tuple[Finding, ...]:
+    """Check tools; nothing found is an empty tuple."""
+    return tuple(finding for tool in tools for finding in _check(tool))
+
+
+def tools_of(module: ModuleType) -> tuple[AnyTool, ...]:
+    """Find tools in a module: by themselves, in a list or tuple, or in an agent's `tools`."""
+    found: dict[int, AnyTool] = {}
+    for value in vars(module).values():
+        inside = getattr(value, "tools", ()) if not isinstance(value, (ModuleType, type)) else ()
+        several = value if isinstance(value, (list, tuple)) else inside
+        for item in (value, *(several if isinstance(several, (list, tuple)) else ())):
+            if hasattr(item, "spec") and hasattr(item, "invoke") and not isinstance(item, type):
+                found.setdefault(id(item.spec), item)
+    return tuple(found.values())
+
+
+def load(name: str) -> ModuleType:
+    """Import a module by its dotted name, or run a file; ConfigError where there is none."""
+    import importlib
+    import importlib.util
+    import sys
+    from pathlib import Path
+
+    path = Path(name)
+    if path.suffix == ".py" or "/" in name:
+        own = f"glue_checked_{path.stem}"  # a name that shadows nothing
+        spec = importlib.util.spec_from_file_location(own, path) if path.is_file() else None
+        if spec is None or spec.loader is None:
+            raise ConfigError(f"no such file: {name}")
+        module = sys.modules[own] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"cannot import {name}: {error}; give a dotted name or a .py file") from None
+
+
+def _check(tool: AnyTool) -> Iterator[Finding]:
+    spec = tool.spec
+    if not spec.description.strip():
+        yield Finding(tool=spec.name, text="has no description; write a docstring")
+    if not NAME.fullmatch(spec.name):
+        yield Finding(tool=spec.name, text=f"the name does not match ^{NAME.pattern}$", wires=WIRES)
+    elif not re.match(r"[a-zA-Z_]", spec.name):
+        yield Finding(tool=spec.name, text="the name must begin with a letter or _", wires=STARTS_WITH_LETTER)
+    schema = spec.parameters
+    for name, part in schema.get("properties", {}).items():
+        if not part.get("description"):
+            yield Finding(tool=spec.name, text=f"parameter {name!r} has no description")
+        if not part.keys() & {"type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"}:
+            yield Finding(tool=spec.name, text=f"parameter {name!r} has no type; the model must guess")
+        wires = tuple(wire for wire, pattern in PARAMETER.items() if not pattern.fullmatch(name))
+        if wires:
+            yield Finding(tool=spec.name, text=f"parameter {name!r} has a name that is refused", wires=wires)
+    yield from _root(spec.name, schema)
+    yield from _keywords(spec.name, schema)
+
+
+def _root(tool: str, schema: Mapping[str, Json]) -> Iterator[Finding]:
+    if schema.get("type") != "object":
+        yield Finding(tool=tool, text="the parameters are not of type object", wires=WIRES)
+    for word in _ROOT_UNION:
+        wires = tuple(wire for wire in WIRES if word in schema and word in ROOT[wire])
+        if wires:
+            yield Finding(tool=tool, text=f"{word} at the root of the parameters", wires=wires)
+
+
+def _keywords(tool: str, schema: Mapping[str, Json]) -> Iterator[Finding]:
+    places: dict[str, str] = {}  # the first place of each
+    for path, part in _walk(schema, ""):
+        for word in part:
+            places.setdefault(word, path)
+        kinds = part.get("type")
+        if "array" in (kinds if isinstance(kinds, list) else [kinds]) and "items" not in part:
+            yield Finding(tool=tool, text=f"a list without items{path}", wires=NEEDS_ITEMS)
+    for word, path in places.items():
+        wires = tuple(wire for wire in WIRES if word in KEYWORDS[wire])
+        if wires:
+            yield Finding(tool=tool, text=f"{word}{path} is refused or ignored by some models", wires=wires)
+
+
+_MANY = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
+_ONE = ("items", "additionalProperties", "propertyNames", "not", "if", "then", "else", "contains")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+
+
+def _walk(schema: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every schema inside a schema, with words that say where it stands."""
+    if not isinstance(schema, Mapping):
+        return
+    yield path, schema
+    for word in _MANY:
+        for name, part in schema.get(word, {}).items():
+            yield from _walk(part, path or f" in {name!r}")
+    for word in _ONE:
+        yield from _walk(schema.get(word), path)
+    for word in _LISTS:
+        for part in schema.get(word, ()):
+            yield from _walk(part, path)
