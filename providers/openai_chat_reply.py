@@ -97,28 +97,36 @@ class Decoder:
 
     def finish(self) -> Done:
         """Return the reply once the body has ended, or raise what went wrong."""
-        whole = self._parser.body
-        if self.failure is None:
-            try:
-                if whole is not None:
-                    self._completion(wire.loads(whole))
-                else:
-                    for data in self._parser.end():
-                        self._chunk(data, self.late)
-            except ProviderError as error:
-                self.failure = error
-            except wire.BAD_SHAPE:
-                if whole is not None or not self._is_closed:
-                    self.failure = self._broken("the answer ends in the middle")
-        if self.failure is not None:
-            raise self.failure
+        try:
+            if self.failure is None:
+                return Done(message=self._end(self._parser.body))
+        except ProviderError as error:
+            self.failure = error
+        except wire.BAD_SHAPE:
+            self.failure = self._broken("the answer is no completion, or ends in the middle")
+        assert self.failure is not None
+        raise self.failure
+
+    def _end(self, whole: bytes | None) -> AssistantMessage:
+        if whole is not None:
+            self._completion(wire.loads(whole))
+        else:
+            self._tail()
         if self._tags is not None:
             self._tagged(self._tags.end(), self.late)
         if not self._seen:
             raise self._nothing()
         if whole is None and not self._is_closed:
             raise self._broken("the stream ended without a finish_reason or [DONE]")
-        return Done(message=self._message(cut=whole is None and not self.raw_stop))
+        return self._message(cut=whole is None and not self.raw_stop)
+
+    def _tail(self) -> None:
+        try:
+            for data in self._parser.end():
+                self._chunk(data, self.late)
+        except wire.BAD_SHAPE:
+            if not self._is_closed:
+                raise
 
     @property
     def _is_closed(self) -> bool:
@@ -176,10 +184,10 @@ class Decoder:
             events.extend(self._calls.add(delta["tool_calls"]))
         if delta.get("function_call"):  # as it was before there were tools
             events.extend(self._calls.add([{"index": "function_call", "function": delta["function_call"]}]))
-        if delta.get("refusal"):
+        if refusal := wire.text_of(delta.get("refusal")):
             self._refused = True
-            self._add("text", delta["refusal"])
-            events.append(TextDelta(text=delta["refusal"]))
+            self._add("text", refusal)
+            events.append(TextDelta(text=refusal))
         if delta.get("extra_content"):
             self._extra["extra_content"] = delta["extra_content"]
 
