@@ -727,6 +727,19 @@ def test_a_whole_reply_to_a_streaming_request_is_shown_late() -> None:
     assert decoder.late == [TextDelta(text="x")]
 
 
+def test_a_whole_completion_as_the_only_event() -> None:
+    choice = {
+        "message": {"content": "x", "tool_calls": [{"id": "a", "function": {"name": "look"}}]},
+        "finish_reason": "stop",
+    }
+
+    message = read({"object": "chat.completion", "choices": [choice]})
+
+    assert (message.text, len(message.calls)) == ("x", 1)
+    repeated = {"choices": [{"message": {"content": "xy"}, "finish_reason": "stop"}]}
+    assert read(chunk({"content": "x"}), chunk({"content": "y"}), repeated).text == "xy"
+
+
 def test_who_answered_stands_on_the_message() -> None:
     message = read(chunk({"content": "x"}, "stop"))
 
