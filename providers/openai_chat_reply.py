@@ -45,6 +45,9 @@ _STOPS = {
     "insufficient_system_resource": StopReason.ERROR,
 }
 
+_SAME = ("type", "index")  # what pieces of one reasoning detail have in common
+_STREAMED = ("text", "summary", "data")  # what of it comes in pieces
+
 
 def decode_json(body: bytes, quirks: Quirks, provider: str, model: str) -> Done:
     """Read a reply that came in one piece."""
@@ -71,7 +74,7 @@ class Decoder:
         self._kind = ""
         self._pieces: list[str] = []  # of the last part
         self._calls = Calls()
-        self._details: list[dict[str, Json]] = []
+        self._details: list[tuple[dict[str, Json], dict[str, list[str]]]] = []  # each with its texts in pieces
         self._listed = False  # thoughts came inside content
         self._extra: dict[str, Json] = {}
         self._refused = False
@@ -97,28 +100,36 @@ class Decoder:
 
     def finish(self) -> Done:
         """Return the reply once the body has ended, or raise what went wrong."""
-        whole = self._parser.body
-        if self.failure is None:
-            try:
-                if whole is not None:
-                    self._completion(wire.loads(whole))
-                else:
-                    for data in self._parser.end():
-                        self._chunk(data, self.late)
-            except ProviderError as error:
-                self.failure = error
-            except wire.BAD_SHAPE:
-                if whole is not None or not self._is_closed:
-                    self.failure = self._broken("the answer ends in the middle")
-        if self.failure is not None:
-            raise self.failure
+        try:
+            if self.failure is None:
+                return Done(message=self._end(self._parser.body))
+        except ProviderError as error:
+            self.failure = error
+        except wire.BAD_SHAPE:
+            self.failure = self._broken("the answer is no completion, or ends in the middle")
+        assert self.failure is not None
+        raise self.failure
+
+    def _end(self, whole: bytes | None) -> AssistantMessage:
+        if whole is not None:
+            self._completion(wire.loads(whole))
+        else:
+            self._tail()
         if self._tags is not None:
             self._tagged(self._tags.end(), self.late)
         if not self._seen:
             raise self._nothing()
         if whole is None and not self._is_closed:
             raise self._broken("the stream ended without a finish_reason or [DONE]")
-        return Done(message=self._message(cut=whole is None and not self.raw_stop))
+        return self._message(cut=whole is None and not self.raw_stop)
+
+    def _tail(self) -> None:
+        try:
+            for data in self._parser.end():
+                self._chunk(data, self.late)
+        except wire.BAD_SHAPE:
+            if not self._is_closed:
+                raise
 
     @property
     def _is_closed(self) -> bool:
@@ -148,6 +159,8 @@ class Decoder:
                 events.append(TextDelta(text=content))
             else:
                 self._delta(delta, events)
+        elif delta is None and choice.get("message") and not self._parts and not self._calls:
+            self._delta(_indexed(choice["message"]), events)  # a whole completion as the only event
         reason = choice.get("finish_reason")
         if reason is not None:
             self._stop(choice, reason)
@@ -176,10 +189,10 @@ class Decoder:
             events.extend(self._calls.add(delta["tool_calls"]))
         if delta.get("function_call"):  # as it was before there were tools
             events.extend(self._calls.add([{"index": "function_call", "function": delta["function_call"]}]))
-        if delta.get("refusal"):
+        if refusal := wire.text_of(delta.get("refusal")):
             self._refused = True
-            self._add("text", delta["refusal"])
-            events.append(TextDelta(text=delta["refusal"]))
+            self._add("text", refusal)
+            events.append(TextDelta(text=refusal))
         if delta.get("extra_content"):
             self._extra["extra_content"] = delta["extra_content"]
 
@@ -205,23 +218,20 @@ class Decoder:
                 events.append(TextDelta(text=text))
 
     def _take_details(self, details: list[dict[str, Json]], thought: Json) -> Json:
-        """Join the pieces of one detail; its text counts only where no plain field repeats it."""
+        """Keep the details; their text counts only where no plain field repeats it."""
         texts = []
         for detail in details:
             texts.append(wire.text_of(detail.get("text")) or wire.text_of(detail.get("summary")))
-            last = self._details[-1] if self._details else {}
-            if last and all(last.get(name) == detail.get(name) for name in ("type", "index")) and "index" in detail:
-                for name, value in detail.items():
-                    if (
-                        name in ("text", "summary", "data")
-                        and isinstance(last.get(name), str)
-                        and isinstance(value, str)
-                    ):
-                        last[name] += value
-                    elif value is not None and value != "":
-                        last[name] = value
-            else:
-                self._details.append(dict(detail))
+            last = self._details[-1] if self._details else None
+            is_more = last is not None and "index" in detail and all(last[0].get(n) == detail.get(n) for n in _SAME)
+            if last is None or not is_more:
+                last = ({}, {})
+                self._details.append(last)
+            for name, value in detail.items():
+                if name in _STREAMED and isinstance(value, str):
+                    last[1].setdefault(name, []).append(value)
+                elif name not in last[0] or (value is not None and value != ""):
+                    last[0][name] = value
         return thought or "".join(texts)
 
     def _tagged(self, pieces: list[tuple[bool, str]], events: list[ProviderEvent]) -> None:
@@ -254,9 +264,7 @@ class Decoder:
             raise self._broken("JSON without choices")
         self._identify(body)
         self._seen = True
-        message = dict(choices[0].get("message") or {})
-        message["tool_calls"] = [{"index": index, **call} for index, call in enumerate(message.get("tool_calls") or ())]
-        self._delta(message, self.late)
+        self._delta(_indexed(choices[0].get("message") or {}), self.late)
         if choices[0].get("finish_reason") is not None:
             self._stop(choices[0], choices[0]["finish_reason"])
 
@@ -287,7 +295,8 @@ class Decoder:
 
     def _content(self) -> list[Part]:
         parts: list[Part] = []
-        data: dict[str, Json] | None = {"reasoning_details": self._details} if self._details else None
+        details = [{**detail, **{n: "".join(pieces) for n, pieces in texts.items()}} for detail, texts in self._details]
+        data: dict[str, Json] | None = {"reasoning_details": details} if details else None
         if self._listed:
             data = {"content": True}
         for kind, pieces in self._parts:
@@ -320,6 +329,12 @@ class Decoder:
             return wire.protocol_error(f"the answer is no completion: {text!r}", self._provider, self._model, body=text)
         what = "an empty stream; the prompt may be longer than the server's context"
         return wire.protocol_error(what, self._provider, self._model, kind="empty")
+
+
+def _indexed(message: dict[str, Json]) -> dict[str, Json]:
+    """Number the calls of a whole message, as those of a stream are."""
+    calls = message.get("tool_calls") or ()
+    return {**message, "tool_calls": [{"index": index, **call} for index, call in enumerate(calls)]}
 
 
 def usage_of(raw: Json, quirks: Quirks) -> Usage | None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from collections import Counter
+from binascii import b2a_base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from json.encoder import encode_basestring
 
 from glue.errors import ErrorKind, ProviderError
@@ -156,6 +154,8 @@ def merge_roles(pieces: Iterable[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
 
 def short_id(text: str, length: int = 9) -> str:
     """Make an id of letters and digits that depends on the text alone, so that calls and results agree."""
+    from hashlib import blake2b  # it loads OpenSSL, which most requests can do without
+
     digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     number = int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=32).digest(), "big")
     letters = []
@@ -184,7 +184,11 @@ def repeated_calls(messages: Iterable[Message]) -> frozenset[str]:
             every += ids
     if len(set(every)) == len(every):
         return frozenset()
-    return frozenset(call_id for call_id, count in Counter(every).items() if count > 1)
+    seen: set[str] = set()
+    twice: set[str] = set()
+    for call_id in every:
+        (twice if call_id in seen else seen).add(call_id)
+    return frozenset(twice)
 
 
 def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
@@ -276,7 +280,7 @@ def is_strict(schema: Json) -> bool:
 
 
 def base64_text(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
+    return b2a_base64(data, newline=False).decode("ascii")
 
 
 def data_url(part: Image | File) -> str:
@@ -304,7 +308,7 @@ def result_text(message: ToolMessage) -> str:
 
 def number(value: Json) -> int | None:
     """Return a token count, or None for what is none."""
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15 else None
 
 
 def first_number(*values: Json) -> int | None:

@@ -727,6 +727,19 @@ def test_a_whole_reply_to_a_streaming_request_is_shown_late() -> None:
     assert decoder.late == [TextDelta(text="x")]
 
 
+def test_a_whole_completion_as_the_only_event() -> None:
+    choice = {
+        "message": {"content": "x", "tool_calls": [{"id": "a", "function": {"name": "look"}}]},
+        "finish_reason": "stop",
+    }
+
+    message = read({"object": "chat.completion", "choices": [choice]})
+
+    assert (message.text, len(message.calls)) == ("x", 1)
+    repeated = {"choices": [{"message": {"content": "xy"}, "finish_reason": "stop"}]}
+    assert read(chunk({"content": "x"}), chunk({"content": "y"}), repeated).text == "xy"
+
+
 def test_who_answered_stands_on_the_message() -> None:
     message = read(chunk({"content": "x"}, "stop"))
 
@@ -741,13 +754,13 @@ NAMES = st.sampled_from(
     finish_reason usage error text type thinking refusal prompt_tokens extra_content x_groq""".split()
 )
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "x", "stop", "[DONE]", "thinking"]),
+    st.none() | st.booleans() | st.floats() | st.integers(-2, 2) | st.sampled_from(["", "x", "stop", "thinking"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
     max_leaves=15,
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(VALUES, max_size=4))
 def test_chunks_of_any_shape_raise_nothing_but_provider_errors(chunks: list[Any]) -> None:
     for stream in (events(*chunks), json.dumps(chunks).encode(), json.dumps({"choices": chunks}).encode()):
@@ -757,7 +770,22 @@ def test_chunks_of_any_shape_raise_nothing_but_provider_errors(chunks: list[Any]
             pass
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
+@given(st.lists(st.tuples(st.dictionaries(NAMES, VALUES, max_size=5), VALUES, VALUES), min_size=1, max_size=4))
+def test_deltas_of_any_shape_raise_nothing_but_provider_errors(parts: list[Any]) -> None:
+    stream = events(*(chunk(delta, finish, usage=usage) for delta, finish, usage in parts), chunk({}, "stop"))
+    answer = {"choices": [{"message": parts[0][0], "finish_reason": parts[0][1]}], "usage": parts[0][2]}
+    for given_bytes in (stream, json.dumps(answer).encode()):
+        try:
+            seen, message = decode(given_bytes)
+        except ProviderError:
+            continue
+        assert all(isinstance(event.text, str) for event in seen if isinstance(event, (TextDelta, ThinkingDelta)))
+        assert isinstance(message.text, str)
+        encode(Request(messages=[message]), ROW, "acme-1")
+
+
+@settings(max_examples=100)
 @given(st.binary(max_size=200))
 def test_any_bytes_raise_nothing_but_provider_errors(stream: bytes) -> None:
     for given_bytes in (stream, b"data: " + stream + b"\n\n", b"{" + stream):

@@ -520,22 +520,39 @@ NAMES = st.sampled_from(
     incomplete_details reason input_tokens message""".split()
 )
 VALUES = st.recursive(
-    st.none() | st.integers(-2, 2) | st.sampled_from(["", "x", "completed", "incomplete"]) | TYPES,
+    st.none() | st.floats() | st.integers(-2, 2) | st.sampled_from(["", "x", "completed", "incomplete"]) | TYPES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
     max_leaves=15,
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(TYPES, VALUES, VALUES, VALUES), max_size=4), VALUES)
 def test_events_of_any_shape_raise_nothing_but_provider_errors(parts: list[Any], other: Any) -> None:
     items = [{"type": kind, "item": a, "response": b, "delta": c, "output_index": c} for kind, a, b, c in parts]
     stream = b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in (*items, other))
     for given_bytes in (stream, json.dumps(response(*parts)).encode(), json.dumps(other).encode()):
         try:
-            decode(given_bytes)
+            _, reply = decode(given_bytes)
         except ProviderError:
-            pass
+            continue
+        encode(Request(messages=[reply]), ROW, "acme-1")
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(TYPES, st.dictionaries(NAMES, VALUES, max_size=5)), max_size=3), VALUES)
+def test_items_of_any_shape_raise_nothing_but_provider_errors(items: list[Any], usage: Any) -> None:
+    output = [{**item, "type": kind} for kind, item in items]
+    for answer in (
+        events(*(done(0, item) for item in output), ended(usage=usage)),
+        events(ended(*output, usage=usage)),
+    ):
+        try:
+            _, reply = decode(answer)
+        except ProviderError:
+            continue
+        assert isinstance(reply.text, str)
+        encode(Request(messages=[reply]), ROW, "acme-1")
 
 
 @given(st.binary(max_size=200))
