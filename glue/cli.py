@@ -1,11 +1,111 @@
-"""The command line."""
+"""The command line: a table of commands, each loaded when it is called."""
 
 from __future__ import annotations
 
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
 import click
 
+# In the order people need them: name, where it lives, what `glue --help` says of it.
+COMMANDS = (
+    ("new", "glue.commands.new:new", "Write a single-file agent that runs as it stands."),
+    ("run", "glue.commands.run:run", "Run an agent file, or a model with ready-made tools."),
+    ("chat", "glue.commands.chat:chat", "Talk to a model or an agent in the terminal."),
+    ("review", "glue.agents.review.cli:review", "Review a change, here or in CI; posts only when asked."),
+    ("providers", "glue.commands.providers:providers", "List the providers, their keys and default models."),
+    ("models", "glue.commands.providers:models", "List known models with windows and prices."),
+    ("sessions", "glue.commands.sessions:sessions", "List, show, search, export and remove conversations."),
+    ("view", "glue.commands.view:view", "Make one HTML page of a transcript."),
+    ("prompts", "glue.commands.prompts:prompts", "List, show and compare versions of prompts."),
+    ("tools", "glue.commands.tools:tools", "Check tools before a model sees them."),
+    ("inspect", "glue.commands.inspect:inspect", "Say what an agent file declares, without running it."),
+    ("replay", "glue.commands.replay:replay", "Play a recorded run again."),
+    ("acp", "glue.commands.acp:acp", "Serve an agent to an editor (Agent Client Protocol)."),
+    ("mcp", "glue.commands.mcp:mcp", "Offer an agent's tools as an MCP server."),
+    ("config", "glue.commands.config:config", "Print what is configured, and where it came from."),
+    ("doctor", "glue.commands.doctor:doctor", "Check this machine: Python, keys, git, stores, network."),
+    ("completion", "glue.commands.completion:completion", "Print a completion script for your shell."),
+)
 
-@click.group()
-@click.version_option(package_name="glue-agents")
-def main() -> None:
-    """Small agents in plain Python."""
+
+class Table(click.Group):
+    """A group that knows its commands by name and loads one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, _, _ in COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for name, home, _ in COMMANDS:
+            if name == cmd_name:
+                module, attribute = home.split(":")
+                command: click.Command = getattr(import_module(module), attribute)
+                return command
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], names, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(names)}"
+            ctx.fail(f"no command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, _, text in COMMANDS])
+
+
+@click.command(cls=Table, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="glue-agents", prog_name="glue")
+def commands() -> None:
+    """Small agents in plain Python: one loop, typed tools, providers by name.
+
+    Start with `glue new hello.py` and `python hello.py "..."`; no key is needed to try.
+    """
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run a command; a user's mistake is one line, never a traceback (GLUE_DEBUG=1 shows it)."""
+    if os.environ.get("GLUE_DEBUG"):
+        commands.main(args, prog_name="glue")
+        return
+    try:
+        commands.main(args, prog_name="glue", standalone_mode=False)
+    except click.exceptions.Abort:
+        fail("cancelled", 130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: leave quietly
+        sys.exit(141)
+    except KeyboardInterrupt:
+        fail("cancelled", 130)
+    except Exception as error:
+        _fail_typed(error)
+
+
+def _fail_typed(error: Exception) -> None:
+    from glue.errors import ConfigError, GlueError
+
+    if isinstance(error, ConfigError):
+        fail(str(error), 2)
+    if isinstance(error, GlueError):
+        result: Any = error.result
+        fail(str(error), result.outcome.exit_code if result is not None else 1)
+    if isinstance(error, OSError):
+        fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error), 1)
+    raise error
+
+
+def fail(message: str, code: int) -> None:
+    """Say one line on stderr and leave."""
+    click.echo(f"glue: {message}", err=True)
+    sys.exit(code)
