@@ -58,12 +58,11 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
     head = next((number for number, line in enumerate(bare, 1) if _HEAD.search(line)), 0)
     if privileged and head:
         event = privileged.group()
-        yield (
-            head,
-            "error",
-            f"{event} runs with secrets and checks out the head of the pull request: whoever opens one runs code with"
-            " them; collect by git objects instead, or use pull_request",
+        said = (
+            f"{event} runs with secrets and checks out the head: whoever opens a pull request runs code with them; "
+            "collect by git objects instead, or use pull_request"
         )
+        yield head, "error", said
     if not re.search(r"^\s*permissions:", whole, re.MULTILINE):
         yield (
             1,
@@ -85,7 +84,7 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
             yield (
                 number,
                 "error",
-                "text from the pull request is pasted into a shell script; hand it over as an `env:` variable and quote it",
+                "text of the pull request is pasted into a script; hand it over as an `env:` variable",
             )
         used = _USES.match(line)
         if used:
