@@ -223,7 +223,7 @@ def _skipped(view: View) -> Iterator[Finding]:
         if re.match(r"\s*(?:if|elif|else|except|case)\b", view.source.code_line(number - 1)):
             continue  # skipped only where it cannot run
         if match and not _CONDITIONAL.search(near + view.source.line(number - 2)) and not _ISSUE.search(near):
-            yield from SKIPPED.at(view, number, what=match["what"].rstrip("("))
+            yield from SKIPPED.at(view, number, what=match["what"].strip("(@"))
 
 
 def _names(lines: tuple[Line, ...]) -> list[str]:

@@ -1,0 +1,273 @@
+"""`glue review`: collect, run and publish, each alone or all three at once. Exit codes as in the table of the docs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from glue.agents.review import steps
+from glue.agents.review.model import SEVERITIES, Bundle, ReviewRun
+from glue.errors import ConfigError, GlueError
+
+F = TypeVar("F", bound=Callable[..., Any])
+TOKENS = ("GLUE_REVIEW_TOKEN", "GITHUB_TOKEN", "GH_TOKEN", "GITLAB_TOKEN", "GITEA_TOKEN", "FORGEJO_TOKEN")
+FORMATS = ("terminal", "markdown", "json", "sarif", "rdjson", "codequality", "annotations")
+
+
+def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+_where = _options(
+    click.option("-C", "root", default=".", type=click.Path(exists=True, file_okay=False), help="The repository."),
+    click.option("--base", default="", help="The branch it starts from; found by itself if left out."),
+    click.option("--head", default="", help="The commit under review (HEAD)."),
+    click.option("--range", "range_", default="", metavar="A..B", help="Review a range of commits."),
+    click.option("--staged", is_flag=True, help="Review what is staged."),
+    click.option("--dirty", is_flag=True, help="Review everything that is not committed."),
+    click.option("--diff", "diff", type=click.File("rb"), help="Review a diff from a file, or - for stdin."),
+)
+_model = _options(
+    click.option(
+        "-m",
+        "--model",
+        default="",
+        help="Provider and model; several with commas. Left out: GLUE_MODEL, or rules alone.",
+    ),
+    click.option(
+        "--config",
+        "config_path",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Settings to use instead of the base's own.",
+    ),
+    click.option("--record", type=click.Path(dir_okay=False), help="Keep everything in a run file for `replay`."),
+)
+_gate = _options(
+    click.option(
+        "--fail-on", type=click.Choice([*SEVERITIES, "never"]), default=None, help="The mildest severity that fails."
+    ),
+    click.option(
+        "--require-coverage",
+        type=click.FloatRange(0, 100),
+        default=None,
+        help="Percent of the change that must have been read.",
+    ),
+)
+_output = _options(
+    click.option("--format", "form", type=click.Choice(FORMATS), default="terminal", help="What to print."),
+    click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write it to a file instead."),
+)
+
+
+class _Group(click.Group):
+    """Say a user's mistake in one line, and leave with the code of a usage error."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except GlueError as error:
+            click.echo(f"glue review: {error}", err=True)
+            ctx.exit(2 if isinstance(error, ConfigError) or type(error).__name__ in ("GitError", "UnsafePath") else 3)
+
+
+@click.group(cls=_Group, invoke_without_command=True)
+@_where
+@_model
+@_gate
+@_output
+@click.option("--post/--no-post", default=None, help="Post the review; in CI on a pull request this is the default.")
+@click.option("--dry-run", is_flag=True, help="Print the exact requests instead of sending them.")
+@click.option("--save", type=click.Path(file_okay=False), help="Keep bundle.json and findings.json in this folder.")
+@click.pass_context
+def review(ctx: click.Context, /, **given: Any) -> None:
+    """Review a change: the current branch, what is staged, a range, or a pull request in CI.
+
+    Exit codes: 0 pass, 1 findings at or above --fail-on, 2 usage, 3 inconclusive, 4 not delivered.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from glue.agents.review.event import why_not
+
+    environ = dict(os.environ)
+    bundle = steps.gather(given, environ)
+    config = steps.settings(bundle, given)
+    reason = why_not(bundle.change, config)
+    if reason:
+        click.echo(f"glue review: skipped: {reason}", err=True)
+        return
+    if not bundle.files and not bundle.skipped:
+        click.echo("glue review: there is nothing to review", err=True)
+        return
+    run = steps.run(bundle, given)
+    if given["save"]:
+        steps.save(given["save"], bundle, run)
+    posts = given["post"] if given["post"] is not None else bundle.change.mode == "pull_request"
+    ctx.exit(steps.publish(bundle, run, given, environ, post=posts or given["dry_run"]))
+
+
+@review.command()
+@_where
+@click.option("--out", default="bundle.json", type=click.Path(dir_okay=False), help="Where to write the bundle.")
+def collect(out: str, **given: Any) -> None:
+    """Gather the change from git objects into a bundle. Needs no key and no write token."""
+    from glue.agents.review import codec
+
+    bundle = steps.gather(given, os.environ)
+    codec.save(bundle, out)
+    click.echo(f"{out}: {len(bundle.files)} files, {len(bundle.skipped)} left out", err=True)
+
+
+@review.command("run")
+@click.option("--bundle", "bundle_path", default="bundle.json", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "-C", "root", default="", help="The repository, for the reading tools; without it the bundle is all there is."
+)
+@_model
+@click.option("--out", default="findings.json", type=click.Path(dir_okay=False), help="Where to write the findings.")
+@click.pass_context
+def run_command(ctx: click.Context, /, bundle_path: str, out: str, **given: Any) -> None:
+    """Review a bundle: the rules, and a model where one is named. Never sees a write token."""
+    from glue.agents.review import codec
+
+    for name in TOKENS:
+        os.environ.pop(name, None)
+    bundle = codec.load(Bundle, bundle_path)
+    run = steps.run(bundle, given)
+    codec.save(run, out)
+    click.echo(f"{out}: {len(run.findings)} findings, {run.coverage.percent:g} % read in full", err=True)
+    ctx.exit(3 if run.codes else 0)
+
+
+_saved = _options(
+    click.option("--bundle", "bundle_path", default="bundle.json", type=click.Path(exists=True, dir_okay=False)),
+    click.option("--findings", "findings_path", default="findings.json", type=click.Path(exists=True, dir_okay=False)),
+)
+
+
+@review.command()
+@_saved
+@_gate
+@_output
+@click.option("--dry-run", is_flag=True, help="Send no change; print the exact requests.")
+@click.option("--blind", is_flag=True, help="With --dry-run: do not even look at the forge.")
+@click.option("--forge", type=click.Choice(["github", "gitlab", "gitea"]), help="Where to post; found in CI by itself.")
+@click.option("--api", default="", help="The address of the forge's API.")
+@click.option("--repo", default="", metavar="OWNER/NAME", help="The repository; found in CI by itself.")
+@click.option("--pr", type=int, default=None, help="The pull request; found in CI by itself.")
+@click.pass_context
+def publish(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: Any) -> None:
+    """Gate, redact and post saved findings. Needs the write token and no model."""
+    from glue.agents.review import codec
+
+    bundle, run = codec.load(Bundle, bundle_path), codec.load(ReviewRun, findings_path)
+    ctx.exit(steps.publish(bundle, run, given, os.environ, post=True))
+
+
+@review.command()
+@_saved
+@_gate
+@_output
+@click.pass_context
+def gate(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: Any) -> None:
+    """Judge saved findings and post nothing: the exit code is the answer."""
+    from glue.agents.review import codec
+
+    bundle, run = codec.load(Bundle, bundle_path), codec.load(ReviewRun, findings_path)
+    ctx.exit(steps.publish(bundle, run, given, os.environ, post=False))
+
+
+@review.command()
+@click.argument("run_file", type=click.Path(exists=True, dir_okay=False))
+@_gate
+@_output
+@click.pass_context
+def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
+    """Play a run file again, offline, and say whether it comes to the same."""
+    import anyio
+
+    from glue.agents.review import record
+    from glue.agents.review.config import make
+    from glue.agents.review.run import review as review_bundle
+
+    old = record.load(run_file)
+    config = make(old.config) if old.config else None
+    run = anyio.run(
+        lambda: review_bundle(old.bundle, providers=record.tapes(old), config=config, record=old, replay=True)
+    )
+    lines = record.differences(old.result, run) if old.result else ["the recording has no result"]
+    click.echo("\n".join(lines) if lines else "the same findings, summary and requests", err=True)
+    code = steps.publish(old.bundle, run, given, {}, post=False)
+    ctx.exit(1 if lines else code)
+
+
+@review.command("diff")
+@click.argument("old", type=click.Path(exists=True, dir_okay=False))
+@click.argument("new", type=click.Path(exists=True, dir_okay=False))
+@click.pass_context
+def diff_command(ctx: click.Context, /, old: str, new: str) -> None:
+    """Say how two reviews differ; each is a findings.json or a run file. Exit code 1 where they do."""
+    from glue.agents.review import record
+
+    lines = record.differences(steps.result(old), steps.result(new))
+    click.echo("\n".join(lines) if lines else "no difference")
+    ctx.exit(1 if lines else 0)
+
+
+@review.command()
+@click.option("-C", "root", default=".", type=click.Path(exists=True, file_okay=False), help="The repository.")
+@click.pass_context
+def doctor(ctx: click.Context, /, root: str) -> None:
+    """Look at your own workflows for what would hand a pull request your rights."""
+    from glue.agents.review.doctor import examine
+
+    found = examine(root)
+    for trouble in found:
+        click.echo(str(trouble))
+    if not found:
+        click.echo("nothing found in the workflows")
+    ctx.exit(1 if any(trouble.level == "error" for trouble in found) else 0)
+
+
+@review.command()
+@click.option("-C", "root", default=".", type=click.Path(exists=True, file_okay=False), help="The repository.")
+@click.option("-m", "--model", default="", help="Provider and model to test; left out: GLUE_MODEL, or rules alone.")
+@click.option("--count", default=10, type=click.IntRange(1, 500), help="How many bugs to seed.")
+@click.option("--seed", default=0, help="The same seed gives the same bugs.")
+def selftest(root: str, model: str, count: int, seed: int) -> None:
+    """Seed bugs into your own code, in memory, and see how many are found."""
+    import anyio
+
+    from glue.agents.review.selftest import Score
+    from glue.agents.review.selftest import selftest as test
+
+    texts = steps.texts(root)
+    if not texts:
+        raise ConfigError("there is no Python, JavaScript, TypeScript or Go file to seed bugs into")
+    chain = steps.providers(model)
+
+    async def score() -> Score:
+        try:
+            return await test(texts, providers=lambda: chain, count=count, seed=seed)
+        finally:
+            await steps.close(chain)
+
+    click.echo(str(anyio.run(score)))
+
+
+@review.command()
+def rules() -> None:
+    """List the deterministic rules."""
+    from glue.agents.review.rules import rules as every
+
+    for rule in every():
+        click.echo(
+            f"{rule.name:<26}{rule.severity:<10}{rule.category:<12}{rule.title.replace('{', '<').replace('}', '>')}"
+        )

@@ -1,0 +1,106 @@
+"""Look at a repository's own workflows for the mistakes that let a pull request run with the owner's rights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PATTERNS = (
+    ".github/workflows/*.yml",
+    ".github/workflows/*.yaml",
+    ".gitea/workflows/*.y*ml",
+    ".forgejo/workflows/*.y*ml",
+)
+_HEAD = re.compile(r"ref:\s*.*(?:github\.event\.pull_request\.head|github\.head_ref|refs/pull/)|gh pr checkout")
+_UNTRUSTED = re.compile(
+    r"\$\{\{[^}]*github\.(?:event\.(?:pull_request\.(?:title|body|head\.ref|head\.label)|issue\.(?:title|body)|comment\.body"
+    r"|review\.body|head_commit\.message|commits|pages|workflow_run\.head_branch)|head_ref)[^}]*\}\}"
+)
+_USES = re.compile(r"^\s*-?\s*uses:\s*['\"]?(?P<what>[^\s'\"#]+)")
+_PINNED = re.compile(r"@[0-9a-f]{40}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    path: str
+    line: int
+    level: str  # error or warning
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.level}: {self.text}"
+
+
+def examine(root: str | Path) -> list[Trouble]:
+    """Check every workflow below a repository's root."""
+    top = Path(root)
+    files = sorted({path for pattern in _PATTERNS for path in top.glob(pattern) if path.is_file()})
+    found: list[Trouble] = []
+    for path in files:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found += workflow(text, str(path.relative_to(top)))
+    return found
+
+
+def workflow(text: str, path: str = "workflow.yml") -> list[Trouble]:
+    """Check one workflow. It reads lines, not YAML: good enough for how workflows are written, and it cannot be fooled
+    into running anything."""
+    lines = text.split("\n")
+    return [Trouble(path, number, level, said) for number, level, said in _faults(lines)]
+
+
+def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
+    bare = [re.sub(r"(?:^|\s)#.*", "", line) for line in lines]
+    whole = "\n".join(bare)
+    privileged = re.search(r"\bpull_request_target\b|\bworkflow_run\b|\bissue_comment\b", whole)
+    head = next((number for number, line in enumerate(bare, 1) if _HEAD.search(line)), 0)
+    if privileged and head:
+        event = privileged.group()
+        said = (
+            f"{event} runs with secrets and checks out the head: whoever opens a pull request runs code with them; "
+            "collect by git objects instead, or use pull_request"
+        )
+        yield head, "error", said
+    if not re.search(r"^\s*permissions:", whole, re.MULTILINE):
+        yield (
+            1,
+            "warning",
+            "no `permissions:`; the token gets the repository's default, often write; name what is needed",
+        )
+    if re.search(r"^\s*permissions:\s*write-all", whole, re.MULTILINE):
+        number = next(n for n, line in enumerate(bare, 1) if "write-all" in line)
+        yield number, "error", "`permissions: write-all` gives every job every right"
+    inside: int | None = None
+    for number, line in enumerate(bare, 1):
+        indent = len(line) - len(line.lstrip())
+        started = re.match(r"\s*-?\s*run:\s*(?P<rest>.*)", line)
+        if started:
+            inside = indent
+        elif line.strip() and inside is not None and indent <= inside:
+            inside = None
+        if inside is not None and _UNTRUSTED.search(line):
+            yield (
+                number,
+                "error",
+                "text of the pull request is pasted into a script; hand it over as an `env:` variable",
+            )
+        used = _USES.match(line)
+        if used:
+            yield from _action(used["what"], number, head, bool(privileged))
+    if privileged and re.search(r"persist-credentials:\s*true", whole):
+        yield 1, "warning", "persist-credentials leaves the token in .git/config, where every later step can read it"
+
+
+def _action(what: str, number: int, head: int, privileged: bool) -> Iterator[tuple[int, str, str]]:
+    if what.startswith("./"):
+        if head and number > head:
+            level = "error" if privileged else "warning"
+            yield number, level, f"`uses: {what}` after checking out the head runs the pull request's own action"
+        return
+    if what.startswith("docker://"):
+        if "@sha256:" not in what:
+            yield number, "warning", f"{what} is not pinned; add its @sha256 digest"
+    elif not _PINNED.search(what):
+        yield number, "warning", f"{what} is a moving tag; pin it to a full commit hash"
