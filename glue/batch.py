@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 import traceback
 from collections.abc import Sequence
@@ -118,7 +117,9 @@ def _unavailable(state: State, name: str, tool: AnyTool | None) -> str:
     there = ", ".join(offered) or "none"
     if tool is not None:
         return f"tool {name!r} is not available now; there are: {there}"
-    close = difflib.get_close_matches(name, offered, n=3, cutoff=0.5)
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, offered, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     return f"unknown tool {name!r}{hint}; there are: {there}"
 

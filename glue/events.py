@@ -7,9 +7,9 @@ Events carry deltas, never a growing copy of the message.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from glue.frozen import dataclass
 from glue.limits import Outcome, StopReason
 from glue.types import Attempt, Message, Request, TextDelta, ThinkingDelta, ToolCall, ToolCallDelta, ToolMessage, Usage
 

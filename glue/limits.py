@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
+
+from glue.frozen import dataclass
 
 
 class StopReason(StrEnum):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from glue.errors import GlueError
+from glue.frozen import dataclass
 from glue.limits import Outcome, StopReason
 from glue.types import Attempt, Json, Message, Usage
 

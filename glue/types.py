@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Protocol, TypeAlias, overload, runtime_checkable
 
+from glue.frozen import dataclass
 from glue.limits import StopReason
 
 SCHEMA_VERSION = 1

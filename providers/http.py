@@ -12,7 +12,6 @@ import logging
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ import anyio
 
 from glue import outgoing
 from glue.errors import ConfigError, ErrorKind, ProviderError
+from glue.frozen import dataclass
 from glue.providers.address import Address, proxy_for
 from glue.providers.line import KEEP_ALIVE, Backend, Broken, Content, Line, Watch, idle_lines, inflate, keep
 
