@@ -342,6 +342,24 @@ def test_a_schema_is_strict_only_where_it_qualifies() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("schema", "strict"),
+    [
+        ({"type": "object", "properties": {"a": {}}, "required": ["a"], "additionalProperties": False}, True),
+        ({"type": "object", "properties": {"a": {}}, "required": ["a"]}, False),
+        ({"type": "object", "properties": {"a": {}}, "required": [], "additionalProperties": False}, False),
+        ({"type": "array", "items": {"type": "object"}}, False),
+        ({"anyOf": [{"type": "string"}, {"type": "object", "properties": {}}]}, False),
+        ({"type": "string", "enum": [{"type": "object"}]}, True),
+    ],
+)
+def test_strict_schemas_are_closed_all_the_way_down(schema: Any, strict: bool) -> None:
+    asked = body(user("a"), output_schema=schema)["response_format"]["json_schema"]
+
+    assert asked.get("strict", False) is strict
+    assert "strict" not in body(user("a"), output_schema=schema, at=row(strict=False))["response_format"]["json_schema"]
+
+
 def test_tool_choice() -> None:
     assert "tool_choice" not in body(user("a"), tools=(LOOK,))
     assert "tool_choice" not in body(user("a"), tool_choice="required")

@@ -425,6 +425,12 @@ def test_a_call_that_was_cut_is_not_complete(cut: Any) -> None:
     assert [one.complete for one in read(done(0, function()), done(1, cut), final).calls] == [True, False]
 
 
+def test_a_call_that_the_server_calls_incomplete_is_so_even_if_it_parses() -> None:
+    final = ended(function(arguments="{}", status="incomplete"), function("fc_2", "call_2"), status="incomplete")
+
+    assert [one.complete for one in read(final).calls] == [False, True]
+
+
 def test_a_call_that_never_ended_is_kept_as_it_was() -> None:
     reply = read(
         done(0, message("x")),

@@ -97,7 +97,7 @@ def check_history(recording: dict[str, Any]) -> None:
     """Decode every reply in a recorded request, encode the conversation, compare."""
     body = recording["request"]["json"]
 
-    assert facts(recording, sent(recording, transcript(recording, body))) == facts(recording, body)
+    assert_alike(facts(recording, sent(recording, transcript(recording, body))), facts(recording, body))
 
 
 def check_next_request(before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -117,7 +117,13 @@ def check_next_request(before: dict[str, Any], after: dict[str, Any]) -> None:
         if isinstance(message, ToolMessage) and message.call_id in renamed and index > place:
             messages[index] = ToolMessage(call_id=renamed[message.call_id], name=message.name, content=message.content)
 
-    assert facts(after, sent(after, messages)) == facts(after, body)
+    assert_alike(facts(after, sent(after, messages)), facts(after, body))
+
+
+def assert_alike(ours: list[Any], recorded: list[Any]) -> None:
+    # A result without words may be given some: not every server takes an empty one.
+    silent = [fact[:-1] for fact in recorded if fact[0] == "result" and not fact[-1]]
+    assert [(*fact[:-1], "") if fact[0] == "result" and fact[:-1] in silent else fact for fact in ours] == recorded
 
 
 def check_usage(usage: Usage | None, expect: dict[str, int | None] | None) -> None:
@@ -310,6 +316,11 @@ def texts_of(content: Any, key: str = "text") -> str:
     return "".join(block.get(key) or "" for block in content or () if isinstance(block, dict))
 
 
+def result_of(content: Any) -> str:
+    """Return the words of a tool's result, or, where it has none, its JSON."""
+    return texts_of(content) or (json.dumps(content, sort_keys=True) if content else "")
+
+
 def arguments_of(value: Any) -> Any:
     return json.loads(value or "{}") if isinstance(value, str) else value
 
@@ -323,7 +334,7 @@ def read_chat(body: Any) -> Iterator[tuple[str, Any]]:
         elif message["role"] == "assistant":
             yield "assistant", {"id": "x", "choices": [{"message": message, "finish_reason": "stop"}]}
         elif message["role"] == "tool":
-            yield "tool", (message["tool_call_id"], "", [Text(text=texts_of(content))])
+            yield "tool", (message["tool_call_id"], "", [Text(text=result_of(content))])
 
 
 def chat_facts(body: Any) -> Iterator[tuple[Any, ...]]:
@@ -333,11 +344,10 @@ def chat_facts(body: Any) -> Iterator[tuple[Any, ...]]:
         yield "role", message["role"]
         for detail in message.get("reasoning_details") or ():
             yield from (("signature", value) for value in sealed(detail))
-        text = texts_of(message.get("content"))
         if message["role"] == "tool":
-            yield "result", message["tool_call_id"], text
+            yield "result", message["tool_call_id"], result_of(message.get("content"))
         else:
-            yield "text", text
+            yield "text", texts_of(message.get("content"))
         for block in message["content"] if isinstance(message.get("content"), list) else ():
             if "image_url" in block:
                 yield "image", block["image_url"]["url"]
@@ -366,7 +376,7 @@ def read_responses(body: Any) -> Iterator[tuple[str, Any]]:
             blocks = listed(content, "input_text")
             yield "user", [part for block in blocks for part in user_parts(block)]
         elif role is None:
-            yield "tool", (item["call_id"], "", [Text(text=texts_of(item["output"]))])
+            yield "tool", (item["call_id"], "", [Text(text=result_of(item["output"]))])
     if items:
         yield "assistant", {"id": "x", "status": "completed", "output": items}
 
@@ -379,7 +389,7 @@ def responses_facts(body: Any) -> Iterator[tuple[Any, ...]]:
             continue
         yield "role", role or ("tool" if kind == "function_call_output" else "assistant")
         if kind == "function_call_output":
-            yield "result", item["call_id"], texts_of(item["output"])
+            yield "result", item["call_id"], result_of(item["output"])
         elif kind == "function_call":
             yield "call", item["call_id"], item["name"], arguments_of(item["arguments"])
         elif kind == "reasoning":
@@ -399,7 +409,7 @@ def read_anthropic(body: Any) -> Iterator[tuple[str, Any]]:
         parts: list[Any] = []
         for block in blocks:
             if block["type"] == "tool_result":
-                yield "tool", (block["tool_use_id"], "", [Text(text=texts_of(block.get("content")))])
+                yield "tool", (block["tool_use_id"], "", [Text(text=result_of(block.get("content")))])
             elif block["type"] == "image":
                 source = block["source"]
                 data = base64.b64decode(source["data"]) if "data" in source else None
@@ -416,7 +426,7 @@ def anthropic_facts(body: Any) -> Iterator[tuple[Any, ...]]:
         content = message["content"]
         for block in listed(content):
             if block["type"] == "tool_result":
-                yield "result", block["tool_use_id"], texts_of(block.get("content"))
+                yield "result", block["tool_use_id"], result_of(block.get("content"))
             elif block["type"] == "tool_use":
                 yield "call", block["id"], block["name"], block["input"]
             elif block["type"] in ("thinking", "redacted_thinking"):
@@ -477,7 +487,7 @@ def read_bedrock(body: Any) -> Iterator[tuple[str, Any]]:
         for block in message["content"]:
             if "toolResult" in block:
                 result = block["toolResult"]
-                yield "tool", (result["toolUseId"], "", [Text(text=texts_of(result["content"]))])
+                yield "tool", (result["toolUseId"], "", [Text(text=result_of(result["content"]))])
             elif "text" in block:
                 parts.append(Text(text=block["text"]))
         if parts:
@@ -489,7 +499,7 @@ def bedrock_facts(body: Any) -> Iterator[tuple[Any, ...]]:
         yield "role", message["role"]
         for block in message["content"]:
             if "toolResult" in block:
-                yield "result", block["toolResult"]["toolUseId"], texts_of(block["toolResult"]["content"])
+                yield "result", block["toolResult"]["toolUseId"], result_of(block["toolResult"]["content"])
             elif "toolUse" in block:
                 yield "call", block["toolUse"]["toolUseId"], block["toolUse"]["name"], block["toolUse"]["input"]
             elif "reasoningContent" in block:
