@@ -14,6 +14,7 @@ from glue.errors import ErrorKind, ProviderError
 from glue.limits import StopReason
 from glue.recording import Recorder as Recorder
 from glue.recording import Replay as Replay
+from glue.standin import stand_in as stand_in
 from glue.types import (
     AssistantMessage,
     Attempt,

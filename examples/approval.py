@@ -1,0 +1,30 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["glue-agents"]
+# ///
+"""A tool that asks before it runs: `python approval.py`, then answer y, n or a."""
+
+from pathlib import Path
+
+from glue import Agent, Ask, Decision, PermissionRequest, allow, deny, tool
+
+
+@tool(needs_permission=True, target="name")
+def save(name: str, text: str) -> str:
+    """Save a text to a file in the current folder."""
+    path = Path(Path(name).name)  # a file name, never a path that leads elsewhere
+    path.write_text(text)
+    return f"saved {len(text)} characters"
+
+
+def ask(request: PermissionRequest) -> Decision:
+    answer = input(f"May I {request.action} {request.target}? [y]es, [n]o, [a]lways: ").strip().lower()
+    if answer == "a":
+        return allow("always")
+    return allow() if answer == "y" else deny("the user said no")
+
+
+agent = Agent("anthropic:claude-haiku-4-5", tools=[save], permission=Ask(ask))
+
+if __name__ == "__main__":
+    print(agent.run_sync("Write a haiku about glue and save it to haiku.txt.").text)

@@ -1,0 +1,31 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["glue-agents"]
+# ///
+"""Agents as tools of another: each call begins a fresh transcript, and all spend from one purse."""
+
+from glue import Agent, Limits, tool
+
+NOTES = {"oslo": "Founded around 1040. Capital since 1814.", "bergen": "Founded in 1070. Rains 240 days a year."}
+
+
+@tool
+def read_notes(city: str) -> str:
+    """Read our notes about a city."""
+    return NOTES.get(city.lower(), "no notes")
+
+
+researcher = Agent(
+    "anthropic:claude-haiku-4-5", name="researcher", tools=[read_notes], instructions="Report facts, nothing else."
+)
+writer = Agent(
+    "anthropic:claude-haiku-4-5",
+    tools=[researcher.as_tool(description="Looks up facts about one city.")],
+    instructions="Ask the researcher about each city, then compare them in two sentences.",
+    limits=Limits(max_requests=20, usd_budget=0.05),  # the researcher's requests count too
+)
+
+if __name__ == "__main__":
+    result = writer.run_sync("Compare Oslo and Bergen.")
+    print(result.text)
+    print(f"{result.usage.total} tokens, the researcher's included")
