@@ -1,0 +1,110 @@
+"""Checked by mypy and pyright, never run: what an agent promises in types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypedDict, assert_type
+
+from glue import Agent, Context, RunResult, Session, Tool, tool
+from glue.listening import Events
+
+
+@dataclass
+class Forecast:
+    city: str
+    degrees: int
+
+
+class Row(TypedDict):
+    name: str
+
+
+class Mood(Enum):
+    GOOD = "good"
+
+
+@dataclass
+class Deps:
+    key: str
+
+
+@tool
+def weather(city: str, days: int = 1) -> str:
+    """Say what the weather is."""
+    return city * days
+
+
+@tool(timeout=5)
+async def fetch(context: Context[Deps], url: str) -> bytes:
+    """Fetch."""
+    assert_type(context.deps, Deps)
+    return url.encode()
+
+
+async def outputs() -> None:
+    plain = Agent("openai", tools=[weather, fetch])
+    assert_type(plain, Agent[None, None])
+    assert_type((await plain.run("x")).output, None)
+    assert_type(plain.run_sync("x"), RunResult[None])
+
+    typed = Agent("openai", output=Forecast)
+    assert_type(typed, Agent[None, Forecast])
+    result = await typed.run("x")
+    assert_type(result.output, Forecast)
+    assert_type(result.output.degrees, int)
+    assert_type(typed.run_sync("x").output, Forecast)
+    assert_type((await typed.resume(result)).output, Forecast)
+
+    assert_type((await plain.run("x", output=Forecast)).output, Forecast)
+    assert_type((await plain.run("x", output=Row)).output, Row)
+    assert_type((await plain.run("x", output=Mood)).output, Mood)
+    assert_type((await plain.run("x", output=list[Forecast])).output, list[Forecast])
+    assert_type((await plain.run("x", output={"type": "object"})).output, Any)
+    assert_type(plain.run_sync("x", output=Forecast).output, Forecast)
+    assert_type((await typed.run("x", output=Mood)).output, Mood)
+
+    async with typed.stream("x") as events:
+        assert_type(events, Events[Forecast])
+        async for _ in events:
+            pass
+        assert_type(events.result.output, Forecast)
+
+    result.output.nothing  # type: ignore[attr-defined] # noqa: B018
+    wrong: str = result.output.degrees  # type: ignore[assignment]
+    del wrong
+
+
+async def sessions() -> None:
+    typed = Agent("openai", output=Forecast)
+    session = typed.session("demo")
+    assert_type(session, Session[None, Forecast])
+    assert_type((await session.prompt("x")).output, Forecast)
+    assert_type((await session.prompt("x", output=Mood)).output, Mood)
+    assert_type(session.prompt_sync("x").output, Forecast)
+    assert_type((await session.fork()), Session[None, Forecast])
+    await session.prompt("x", colour="red")  # type: ignore[call-overload]
+
+
+async def deps() -> None:
+    agent = Agent("openai", tools=[fetch], deps_type=Deps)
+    assert_type(agent, Agent[Deps, None])
+    await agent.run("x", deps=Deps("k"))
+    await agent.run("x", deps="k")  # type: ignore[call-overload]
+    both = Agent("openai", deps_type=Deps, output=Forecast)
+    assert_type(both, Agent[Deps, Forecast])
+    assert_type((await both.session().prompt("x", deps=Deps("k"))).output, Forecast)
+    assert_type(Agent("openai", output={"type": "object"}), Agent[None, Any])
+
+
+async def tools() -> None:
+    assert_type(weather("Oslo", days=2), str)
+    weather(3)  # type: ignore[arg-type]
+    weather("Oslo", nights=2)  # type: ignore[call-arg]
+    assert isinstance(weather, Tool)
+
+
+def settings() -> None:
+    Agent("openai", limits=3)  # type: ignore[call-overload]
+    Agent("openai", colour="red")  # type: ignore[call-overload]
+    Agent("openai", tools=[len])  # type: ignore[list-item]
