@@ -194,6 +194,17 @@ def end_group(child: subprocess.Popen[bytes], *, polite: bool = False) -> None:
                 time.sleep(TICK / 10)
         _signal(child.pid, signal.SIGKILL)
     child.wait()
+    until = time.monotonic() + GRACE
+    while _lives(child.pid) and time.monotonic() < until:  # the others of the group, until they have heard it
+        time.sleep(TICK / 10)
+
+
+def _lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def _signal(group: int, number: signal.Signals) -> None:

@@ -119,6 +119,7 @@ class Repo:
 
     def resolve(self, name: str) -> str:
         """Give the full hash of the commit that a name stands for."""
+        self._check_open()
         found = re.fullmatch(r"(.+?)((?:[~^][0-9]{0,6}){0,20})", name, re.DOTALL)
         if found is None:
             raise GitError("the name of a commit is empty")
@@ -275,8 +276,7 @@ class Repo:
         return finished.out
 
     def _run(self, args: Sequence[str], literal: bool, cap: int, sink: Sink | None, seconds: float | None) -> Finished:
-        if not self.directory:
-            raise GitError("the repository is closed")
+        self._check_open()
         left = self.seconds if seconds is None else min(seconds, self.seconds)
         if self.until is not None:
             left = min(left, self.until - time.monotonic())
@@ -295,6 +295,10 @@ class Repo:
             pass_fds=(self.layout.objects,),
             memory=MEMORY,
         )
+
+    def _check_open(self) -> None:
+        if not self.directory:
+            raise GitError("the repository is closed")
 
     def _objects(self) -> str:
         # By descriptor where that can be said: then no swap of directories leads git elsewhere.

@@ -1,0 +1,200 @@
+"""edit_file: the ladder of matches, and what an edit must leave alone."""
+
+from __future__ import annotations
+
+import codecs
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glue.errors import ToolError
+from glue.tools.fs.edit import LADDER, edit
+
+CODE = "def f(x):\n    if x:\n        return 1\n    return 2\n"
+
+
+def text_of(content: str, old: str, new: str, *, replace_all: bool = False) -> str:
+    return edit(content.encode(), old, new, replace_all=replace_all).content.decode()
+
+
+def rung_of(content: str, old: str, new: str = "NEW") -> str:
+    return edit(content.encode(), old, new).rung
+
+
+def test_ladder_is_fixed() -> None:
+    assert [name for name, _ in LADDER] == [
+        "exact",
+        "trailing whitespace",
+        "indentation",
+        "typographic quotes and dashes",
+        "block anchors",
+        "over-escaped text",
+    ]
+
+
+def test_exact_match_comes_first_and_is_said() -> None:
+    done = edit(CODE.encode(), "return 1", "return 3")
+
+    assert done.content.decode() == CODE.replace("return 1", "return 3")
+    assert done.rung == "exact"
+    assert done.echo.split("\n") == [
+        "     1| def f(x):",
+        "     2|     if x:",
+        "     3|         return 3",
+        "     4|     return 2",
+    ]
+
+
+def test_trailing_white_space_is_forgiven() -> None:
+    assert rung_of("a  \nb\nc\n", "a\nb   ") == "trailing whitespace"
+    assert text_of("a  \nb\nc\n", "a\nb   \n", "x\ny\n") == "x\ny\nc\n"
+
+
+def test_indentation_is_forgiven_and_taken_over() -> None:
+    old = "if x:\n    return 1\n"
+    new = "if x:\n    y()\n    return 1\n"
+
+    assert rung_of(CODE, old, new) == "indentation"
+    assert text_of(CODE, old, new) == "def f(x):\n    if x:\n        y()\n        return 1\n    return 2\n"
+
+
+def test_indentation_of_tabs_is_taken_over() -> None:
+    content = "class A:\n\tdef f(self):\n\t\treturn 1\n"
+
+    done = text_of(content, "def f(self):\n    return 1", "def f(self):\n    x = 1\n    return x")
+
+    assert done == "class A:\n\tdef f(self):\n\t\tx = 1\n\t\treturn x\n"
+
+
+def test_indentation_that_was_too_deep_is_brought_back() -> None:
+    assert text_of("a:\n  b\n", "        a:\n          b", "        a:\n          b\n          c") == "a:\n  b\n  c\n"
+
+
+def test_typographic_quotes_are_forgiven_and_those_outside_the_change_kept() -> None:
+    content = "say “hello” – or ‘bye’\n"
+
+    assert rung_of(content, 'say "hello" - or') == "typographic quotes and dashes"
+    assert text_of(content, "say \"hello\" - or 'bye'", "say \"hello\" - or 'go'") == "say “hello” – or ‘go’\n"
+    assert text_of('x = "a"\n', "x = “a”", 'x = "b"') == 'x = "b"\n'
+
+
+def test_block_anchors_find_a_block_that_is_quoted_roughly() -> None:
+    content = "start()\none = compute(1)\ntwo = compute(2)\nfinish()\nrest\n"
+    old = "start()\none = compute(1)  # first\ntwo = compute(2)\nfinish()"
+
+    assert rung_of(content, old) == "block anchors"
+    assert text_of(content, old, "start()\nfinish()") == "start()\nfinish()\nrest\n"
+
+
+def test_block_anchors_refuse_a_middle_that_has_nothing_in_common() -> None:
+    with pytest.raises(ToolError, match="not found"):
+        edit(b"start()\nalpha beta\ngamma delta\nfinish()\n", "start()\nx = 1\ny = 2\nfinish()", "z")
+
+
+def test_over_escaped_text_is_forgiven() -> None:
+    assert rung_of('print("a")\nx\n', 'print(\\"a\\")\\nx') == "over-escaped text"
+    assert text_of('print("a")\nx\n', 'print(\\"a\\")\\nx', 'print(\\"b\\")\\ny') == 'print("b")\ny\n'
+
+
+def test_first_rung_with_a_match_decides() -> None:
+    content = "x = 1 \n    y\nx = 1\n"
+
+    assert edit(content.encode(), "x = 1\n", "z\n").rung == "exact"
+    assert text_of(content, "x = 1\n", "z\n") == "x = 1 \n    y\nz\n"
+
+
+def test_ambiguity_is_an_error_that_shows_the_candidates() -> None:
+    with pytest.raises(ToolError) as caught:
+        edit(b"a = 1\nb\na = 1\n", "a = 1", "c")
+
+    assert "old fits 2 places (by exact)" in str(caught.value)
+    assert "line 1: a = 1\n  line 3: a = 1" in str(caught.value)
+
+
+def test_every_place_is_replaced_on_request() -> None:
+    done = edit(b"a = 1\nb\na = 1\n", "a = 1", "c", replace_all=True)
+
+    assert done.content == b"c\nb\nc\n"
+    assert done.count == 2
+
+
+@pytest.mark.parametrize(("old", "new"), [("", "x"), ("a", "a"), ("a\r\n", "a\n")])
+def test_edits_that_say_nothing_are_refused(old: str, new: str) -> None:
+    with pytest.raises(ToolError):
+        edit(b"a\nb\n", old, new)
+
+
+def test_nothing_found_names_the_closest_line() -> None:
+    with pytest.raises(ToolError, match="the closest to its first line is line 2: return compute"):
+        edit(b"x\n  return compute(a, b)\n", "return compute(a, c)", "y")
+
+
+@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
+def test_windows_line_ends_and_byte_order_mark_survive(mark: bytes) -> None:
+    content = mark + b"one\r\ntwo\r\nthree\r\n"
+
+    assert edit(content, "two\nthree", "2\n2.5\n3").content == mark + b"one\r\n2\r\n2.5\r\n3\r\n"
+    assert edit(content, "two", "2\n2.5").content == mark + b"one\r\n2\r\n2.5\r\nthree\r\n"
+
+
+def test_mixed_line_ends_survive_outside_the_change() -> None:
+    content = b"a\r\nb\nc\r\nd\n"
+
+    assert edit(content, "b", "B").content == b"a\r\nB\nc\r\nd\n"
+    assert edit(content, "c\nd", "C\nD").content == b"a\r\nb\nC\r\nD\n"
+
+
+def test_other_encodings_survive() -> None:
+    assert edit(b"caf\xe9\nx = 1\n", "x = 1", "x = 2").content == b"caf\xe9\nx = 2\n"
+    content = codecs.BOM_UTF16_LE + "é\r\nx\r\n".encode("utf-16-le")
+    assert edit(content, "x", "ü").content == codecs.BOM_UTF16_LE + "é\r\nü\r\n".encode("utf-16-le")
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new", "expected"),
+    [
+        (b"a\nb\n", "b\n", "c", b"a\nc\n"),
+        (b"a\nb", "b", "c\n", b"a\nc"),
+        (b"a\r\nb\r\n", "b\n", "c", b"a\r\nc\r\n"),
+        (b"a\n", "a\n", "", b""),
+        (b"a", "a", "b", b"b"),
+        (b"a\nb\nc\n", "b\n", "", b"a\nc\n"),
+    ],
+)
+def test_last_line_end_is_kept_as_it_was(content: bytes, old: str, new: str, expected: bytes) -> None:
+    assert edit(content, old, new).content == expected
+
+
+def test_binary_files_are_not_edited() -> None:
+    with pytest.raises(ToolError, match="binary"):
+        edit(b"a\0b", "a", "c")
+
+
+@given(
+    lines=st.lists(st.sampled_from(["a", "b", "  a", "b ", "“q”", "c\td", "é"]), min_size=1, max_size=8),
+    ends=st.lists(st.sampled_from(["\n", "\r\n"]), min_size=8, max_size=8),
+    old=st.lists(st.sampled_from(["a", "b", "a ", '"q"', "c\td"]), min_size=1, max_size=3),
+)
+def test_what_is_not_matched_keeps_its_bytes(lines: list[str], ends: list[str], old: list[str]) -> None:
+    content = "".join(line + end for line, end in zip(lines, ends, strict=False)).encode()
+
+    try:
+        done = edit(content, "\n".join(old), "NEW")
+    except ToolError:
+        return
+
+    before, mark, after = done.content.partition(b"NEW")
+    assert mark
+    assert content.startswith(before.rstrip(b" \t"))
+    assert content.endswith(after)
+
+
+def test_repeated_lines_cost_no_more_than_others() -> None:
+    content = b"same\n" * 200_000 + b"last\n"
+
+    done = edit(content, "same \n" * 1000 + "last", "x")
+
+    assert done.rung == "trailing whitespace"
+    with pytest.raises(ToolError):
+        edit(content, "same\n" * 1000 + "other\nsame\nlost", "x")

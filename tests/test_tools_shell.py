@@ -1,0 +1,207 @@
+"""The shell tool, the runner below it, and the coding bundle."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from glue.errors import ConfigError, ToolError
+from glue.tools import coding, fs, shell
+from glue.tools.process import Stop, in_thread, run
+
+
+def lines(text: str) -> list[str]:
+    return text.split("\n")
+
+
+async def test_command_line_and_argument_list_are_run(tmp_path: Path) -> None:
+    tool = shell.tool(tmp_path)
+
+    assert await tool("echo a; echo b >&2; exit 3") == "a\nb\n[exit code 3]"
+    assert await tool(["echo", "a; b"]) == "a; b\n[exit code 0]"
+    assert await tool("pwd") == f"{os.path.realpath(tmp_path)}\n[exit code 0]"
+
+
+async def test_environment_is_an_allow_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "GITHUB_TOKEN", "GIT_DIR", "LD_PRELOAD_X", "PYTHONPATH_X", "MY_OWN"):
+        monkeypatch.setenv(name, "leaked")
+    monkeypatch.setenv("PATH", f".::{os.environ['PATH']}")
+
+    said = await shell.tool(tmp_path, env={"GIVEN": "yes"})("env")
+
+    assert "leaked" not in said
+    assert "GIVEN=yes" in said
+    path = next(line for line in lines(said) if line.startswith("PATH="))
+    assert all(os.path.isabs(folder) for folder in path[5:].split(":"))
+
+
+async def test_deadline_keeps_what_was_printed_and_kills_the_group(tmp_path: Path) -> None:
+    said = await shell.tool(tmp_path, timeout=0.5)("echo begun; sleep 60 & echo $! > pid; wait")
+
+    assert said == "begun\n[stopped after 0.5 s; what it printed until then is above]"
+    assert not alive(tmp_path)
+
+
+async def test_background_processes_end_with_the_command(tmp_path: Path) -> None:
+    said = await shell.tool(tmp_path)("sleep 60 & echo $! > pid; echo done")
+
+    assert said == "done\n[exit code 0]"
+    assert not alive(tmp_path)
+
+
+async def test_cancelled_command_leaves_nothing(tmp_path: Path) -> None:
+    with anyio.move_on_after(0.3):
+        await shell.tool(tmp_path)("echo $$ > pid; exec sleep 60")
+
+    assert not alive(tmp_path)
+
+
+def alive(folder: Path) -> bool:
+    pid = (folder / "pid").read_text().strip()
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+async def test_long_output_keeps_head_and_tail_and_is_spooled(tmp_path: Path) -> None:
+    said = await shell.tool(tmp_path)("seq 1 100000")
+
+    assert said.startswith("1\n2\n")
+    assert said.endswith("100000\n[exit code 0]")
+    assert len(said) < 32_000
+    address = said[said.index("spool:") :].split(":")[1].split()[0]
+    read = next(tool for tool in fs.tools(tmp_path) if tool.name == "read_file")
+    assert read(f"spool:{address}", offset=50_000).startswith("50000\n")
+
+
+async def test_command_has_no_input_and_no_terminal(tmp_path: Path) -> None:
+    assert await shell.tool(tmp_path)("cat; test -t 0 || echo none") == "none\n[exit code 0]"
+
+
+@pytest.mark.parametrize("command", ["", [], [""], "a\0b", "x" * 100_000])
+async def test_what_is_no_command_is_refused(tmp_path: Path, command: Any) -> None:
+    with pytest.raises(ToolError):
+        await shell.tool(tmp_path)(command)
+
+
+async def test_missing_program_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="could not be started"):
+        await shell.tool(tmp_path)(["no-such-program"])
+
+
+def test_command_is_shown_as_it_runs() -> None:
+    assert shell.verbatim("git log; rm -rf x") == "git log; rm -rf x"
+    assert shell.verbatim(["echo", "a b"]) == "echo 'a b'"
+    assert shell.verbatim("ls\x1b[2K\nrm") == 'escaped: "ls\\u001b[2K\\nrm"'
+    assert shell.verbatim("ls \u202e") == 'escaped: "ls \\u202e"'
+    assert shell.verbatim('escaped: "x"') != shell.verbatim("x")
+
+
+def test_permission_is_needed(tmp_path: Path) -> None:
+    tool = shell.tool(tmp_path)
+
+    assert tool.needs_permission
+    assert tool.alone
+    assert callable(tool.target)
+    assert tool.target({"command": "ls"}) == "ls"
+
+
+def test_bubblewrap_confines_or_says_that_it_cannot(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    if shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin") is None:
+        with pytest.raises(ConfigError, match="bwrap is not installed"):
+            shell.bubblewrap(["ls"], str(tmp_path))
+        return
+
+    argv = shell.bubblewrap(["ls"], str(tmp_path))
+
+    assert argv[-2:] == ["--", "ls"]
+    assert ["--ro-bind", str(tmp_path / ".git"), str(tmp_path / ".git")] == argv[argv.index("--chdir") - 3 :][:3]
+
+
+# The runner --------------------------------------------------------------------------------------
+
+
+def python(code: str, **options: Any) -> Any:
+    given: dict[str, Any] = {"env": {}, "cwd": "/", "deadline": 20.0, "cap": 1000, **options}
+    return run([sys.executable, "-S", "-c", code], **given)
+
+
+def test_output_is_cut_at_the_cap_and_the_child_killed() -> None:
+    done = python("while True: print('x' * 100)", cap=1000)
+
+    assert (done.reason, len(done.out), done.code) == ("cap", 1000, -9)
+
+
+def test_pipe_that_a_grandchild_holds_does_not_keep_us_waiting(tmp_path: Path) -> None:
+    code = "import subprocess, sys; subprocess.Popen(['sleep', '60'], start_new_session=True); print('x')"
+
+    done = python(code)
+
+    assert (done.reason, done.out) == ("", b"x\n")
+    subprocess.run(["true"], check=True)
+
+
+def test_child_that_closes_its_pipes_and_goes_on_is_stopped() -> None:
+    done = python("import os, time; os.close(1); os.close(2); time.sleep(60)", deadline=0.5)
+
+    assert done.reason == "deadline"
+
+
+def test_large_input_and_output_do_not_block_each_other() -> None:
+    done = python("import sys; sys.stdout.write(sys.stdin.read())", feed=b"y" * 500_000, cap=1_000_000)
+
+    assert done.out == b"y" * 500_000
+
+
+def test_no_descriptor_is_inherited() -> None:
+    done = python("import os; print(len(os.listdir('/proc/self/fd')) if os.path.isdir('/proc') else 4)")
+
+    assert int(done.out) <= 4
+
+
+def test_memory_is_bounded() -> None:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("only Linux can limit another process")
+    done = python("import time; time.sleep(0.2); x = bytearray(500_000_000)", memory=200_000_000)
+
+    assert b"MemoryError" in done.err
+
+
+async def test_errors_come_out_of_the_thread_as_they_are() -> None:
+    def fail(stop: Stop) -> str:
+        raise ToolError("as it is")
+
+    with pytest.raises(ToolError, match="as it is"):
+        await in_thread(fail)
+
+
+# The bundle --------------------------------------------------------------------------------------
+
+
+def test_bundle_and_prompt_speak_of_the_same_tools(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    for options in ({}, {"write": False}, {"shell": True}, {"trust": True}):
+        made = coding.tools(tmp_path, **options)  # type: ignore[arg-type]
+        prompt = coding.prompt(made)
+
+        for tool in made:
+            assert f"- {tool.name}: {tool.spec.description}\n" in prompt
+        for name in {"write_file", "shell", "git_status"} - {tool.name for tool in made}:
+            assert f"- {name}:" not in prompt
+
+
+def test_bundle_without_a_repository_has_no_git_tools(tmp_path: Path) -> None:
+    names = [tool.name for tool in coding.tools(tmp_path)]
+
+    assert names == ["read_file", "list_dir", "find_files", "grep", "write_file", "edit_file"]
+    assert "edit_file: Quote the old text" in coding.prompt(coding.tools(tmp_path))
