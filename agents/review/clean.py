@@ -40,6 +40,9 @@ _GH = re.compile(r"\b(GH)-(?=\d)", re.IGNORECASE)
 _COMMAND = re.compile(r"^([ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*)/(?=[a-zA-Z][\w-]*(?:\s|$))", re.MULTILINE)
 _WORKFLOW = re.compile(r"^([ \t]*):(?=:)", re.MULTILINE)
 _SHA = re.compile(r"(?<![\w`/.-])(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}(?![\w`/-])")
+_DOTTED = re.compile(
+    r"(?<![\w-])[\w-]{1,80}(?:\.[\w-]{1,80}){0,9}\.[^\W\d_][\w-]{1,80}(?::\d+)?(?:/[\w.~%/-]{0,200}\w)?"
+)
 _FENCE = re.compile(r"^[ \t]{0,12}(`{3,}|~{3,})[ \t]*([^\n`]*)$")
 _SPAN = re.compile(r"(?<!`)(`{1,8})(?!`)([^\n]*?[^`\n]|[^`\n])\1(?!`)")
 _ITEM = re.compile(r"^([ \t]*)(?:[-*+•]|(\d{1,4})[.)])[ \t]+(?=\S)")
@@ -163,8 +166,12 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _whole(cut: str) -> str:
-    # A cut inside a code span or after a backslash would change the meaning of what follows.
-    return cut.rstrip("\\&").rsplit(" ", 1)[0].replace("`", "'")
+    """Cut a line further back, to where no code span is open and no escape is split."""
+    cut = cut.rsplit(" ", 1)[0].rstrip("\\&")
+    start = cut.rfind("\n") + 1
+    last = re.sub(r"\\\\|\\`", "  ", cut[start:])
+    last = _SPAN.sub(lambda match: " " * len(match.group()), last)
+    return cut[: start + last.index("`")] if "`" in last else cut
 
 
 def _row(row: str, known: str) -> str:
@@ -216,14 +223,27 @@ def _words(text: str) -> str:
         if decoded == text:
             break
         text = decoded
-    text = _inert(text.translate(_FOLD)).replace("\\", "\\\\")
+    text, names = _park_names(_inert(text.translate(_FOLD)))
+    text = text.replace("\\", "\\\\")
     text = re.sub(r"([`_\[\]|~$])", r"\\\1", text)
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     parts = _BOLD.split(text)
     for at in range(0, len(parts), 2):
         parts[at] = parts[at].replace("*", "\\*")
     text = "".join(f"**{part}**" if at % 2 else part for at, part in enumerate(parts))
-    return _SHA.sub(lambda match: f"`{match.group()}`", text)
+    text = _SHA.sub(lambda match: f"`{match.group()}`", text)
+    return re.sub("\ue002(\\d+)\ue003", lambda match: code(names[int(match.group(1))]), text)
+
+
+def _park_names(text: str) -> tuple[str, list[str]]:
+    """Put dotted names aside, to be written as code: file names read better so, and hosts make no link."""
+    names: list[str] = []
+
+    def keep(match: re.Match[str]) -> str:
+        names.append(match.group())
+        return f"\ue002{len(names) - 1}\ue003"
+
+    return _DOTTED.sub(keep, text), names
 
 
 def _decoded(text: str) -> str:
@@ -273,8 +293,8 @@ def _address(match: re.Match[str]) -> str:
         return "(link removed)"
     name = re.sub(r"^(?:www\d{0,3}\.)+", "", host.group(1), flags=re.IGNORECASE)
     path = re.sub(r"[/\\]{2,}", "/", host.group(2))
-    tail = "" if len(rest) == host.end() else url[-1] if url[-1] in ".,;:!?)" else ""
-    return (name + path)[:120].rstrip(".") + tail
+    tail = url[-1] if url[-1] in ".,;:!?)" else ""
+    return (name + path)[:120].rstrip(".,;:!?)") + tail
 
 
 def _tame(text: str) -> str:

@@ -202,7 +202,7 @@ def _review_body(report: Report, posts: Sequence[Post]) -> str:
 
 
 def _nameable(item: Item, bundle: Bundle) -> bool:
-    return bundle.file(item.finding.path) is not None and item.where.split(":")[0] == item.finding.path
+    return bundle.file(item.finding.path) is not None and item.path == item.finding.path
 
 
 def _key(item: Item) -> str:

@@ -21,6 +21,7 @@ from glue.agents.review.noise import text_codes
 from glue.agents.review.secrets import Guard, guard
 
 FINDINGS = 25  # posted
+CONSIDERED = 250  # the worst of a run; nobody reads more
 BODY = 1_500  # characters of one finding
 SUMMARY = 20_000
 TOTAL = 60_000  # bytes of everything posted
@@ -48,7 +49,7 @@ def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Seq
     kept: list[Finding] = []
     dropped = list(run.dropped)
     refused = said = 0
-    for finding in run.findings[: 40 * FINDINGS]:
+    for finding in sorted(run.findings, key=rank)[:CONSIDERED]:
         code = finding.dropped or finding_code(finding, bundle, shown=shown, language=language, examples=examples)
         said += not _ruled(finding)
         if code:

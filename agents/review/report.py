@@ -10,7 +10,7 @@ from glue.agents.review import clean, dedupe, gate
 from glue.agents.review.anchor import anchor
 from glue.agents.review.dedupe import Dismissal
 from glue.agents.review.model import Bundle, Change, Coverage, FileDiff, Finding, ReviewRun, Skip
-from glue.agents.review.secrets import Guard
+from glue.agents.review.secrets import MASK, Guard
 
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _ADDRESS = re.compile(r"https?:[/\\]{2}|\bwww\.|<!--|!\[|^\s*/[a-z][\w-]*\s*$|^\s*::|##\[|javascript:", re.I | re.M)
@@ -22,7 +22,8 @@ class Item:
     """A finding as it may be shown, and where it may stand."""
 
     finding: Finding
-    where: str  # path and line, visible, for people
+    path: str  # the file's name, visible and redacted, for people
+    where: str  # the same with the line
     inline: bool = False  # whether its line takes a comment
     reason: str = ""  # why not
     suggestion: str | None = None
@@ -64,7 +65,8 @@ def build(
     bundle: Bundle, run: ReviewRun, guard: Guard, *, given: Iterable[Dismissal] = (), language: str = "en"
 ) -> Report:
     """Gate a run, take out what was dismissed, and make every text safe."""
-    placed = tuple(_placed(finding, bundle) for finding in run.findings)
+    most = sorted(run.findings, key=dedupe.rank)[: gate.CONSIDERED]
+    placed = tuple(_placed(finding, bundle) for finding in most)
     gated = gate.judge(replace(run, findings=placed), bundle, language=language)
     marks = (*dedupe.dismissals(bundle), *given)
     safe = _Safe(guard)
@@ -96,7 +98,7 @@ def build(
         items=tuple(items),
         dismissed=tuple(gone),
         summary=safe(gated.summary, gate.SUMMARY),
-        coverage=run.coverage,
+        coverage=_covered(run.coverage, safe),
         skipped=tuple(replace(skip, path=safe(skip.path, 300), reason=safe(skip.reason, 200)) for skip in run.skipped),
         notices=tuple(safe(notice, 500) for notice in run.notices[:20]),
         codes=tuple(safe(code, 60) for code in gated.codes),
@@ -146,11 +148,24 @@ class _Safe:
         self.guard = guard
 
     def __call__(self, text: str, limit: int) -> str:
-        text = self.guard.redact(clean.visible(text[: 4 * limit]))
+        if not text:
+            return ""
+        text = self.guard.redact(clean.visible(text[: 2 * limit + 200]))
         inert = clean.plain(text)
         if self.guard.find(inert):
             text = self.guard.redact(inert)
         return text if len(text) <= limit else clean.shorten(text, limit)
+
+    def apart(self, *texts: str) -> bool:
+        """Whether no known value shows where texts are read one after the other."""
+        return not self.guard.exact("\n".join(clean.plain(text) for text in texts))
+
+
+def _covered(coverage: Coverage, safe: _Safe) -> Coverage:
+    names = {path: safe(path, 300) for path in {hunk.path for hunk in coverage.hunks}}
+    reasons = {reason: safe(reason, 200) for reason in {hunk.reason for hunk in coverage.hunks}}
+    hunks = (replace(hunk, path=names[hunk.path], reason=reasons[hunk.reason]) for hunk in coverage.hunks)
+    return Coverage(hunks=tuple(hunks))
 
 
 def _item(finding: Finding, bundle: Bundle, safe: _Safe) -> Item:
@@ -169,8 +184,17 @@ def _item(finding: Finding, bundle: Bundle, safe: _Safe) -> Item:
         rule=re.sub(r"[^\w./-]", "", finding.rule)[:80],
         suggestion=suggestion,
     )
+    if not safe.apart(words.title, words.body, words.acceptance):
+        words = replace(words, title=MASK, body=MASK, acceptance="")
     where = f"{path}:{line}" if line else path
-    return Item(finding=words, where=where, inline=not reason, reason=reason, suggestion=None if reason else suggestion)
+    return Item(
+        finding=words,
+        path=path,
+        where=where,
+        inline=not reason,
+        reason=reason,
+        suggestion=None if reason else suggestion,
+    )
 
 
 def _harmless(code: str, finding: Finding, bundle: Bundle, guard: Guard) -> bool:

@@ -23,8 +23,7 @@ def rule(item: Item) -> str:
 
 
 def path(item: Item) -> str:
-    """The file's name without characters that are not shown."""
-    return " ".join(clean.visible(item.finding.path).split())[:500]
+    return item.path
 
 
 def lines(item: Item) -> tuple[int, int] | None:
