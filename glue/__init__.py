@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from glue.hooks import Abort as Abort
     from glue.hooks import Replace as Replace
     from glue.hooks import Skip as Skip
-    from glue.hooks import Step as Step
     from glue.hooks import ToolHook as ToolHook
     from glue.limits import Limits as Limits
     from glue.limits import Outcome as Outcome
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from glue.providers.retry import with_retries as with_retries
     from glue.result import RunResult as RunResult
     from glue.session import Session as Session
+    from glue.step import Step as Step
     from glue.stores.file import FileStore as FileStore
     from glue.stores.memory import MemoryStore as MemoryStore
     from glue.stores.protocol import Store as Store
@@ -93,13 +93,14 @@ _HOMES = {
     "errors": "GlueError ProviderError ToolError",
     "events": "Event",
     "field": "Field",
-    "hooks": "Abort Replace Skip Step ToolHook",
+    "hooks": "Abort Replace Skip ToolHook",
     "limits": "Limits Outcome StopReason",
     "permission": "AllowAll Ask Decision DenyAll Permission PermissionRequest Rules allow deny",
     "providers.escalation": "with_escalation",
     "providers.failover": "with_failover",
     "providers.retry": "with_retries",
     "result": "RunResult",
+    "step": "Step",
     "tool": "Tool tool",
     "session": "Session",
     "stores.file": "FileStore",

@@ -6,23 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from glue.context import Context, ToolResult, text_result
-from glue.types import ToolCall
-
-
-class Step:
-    """One call on its way: the tool's name, the arguments as Python objects, and the context."""
-
-    __slots__ = ("arguments", "call", "context")
-
-    def __init__(self, call: ToolCall, arguments: dict[str, Any], context: Context[Any]) -> None:
-        self.call = call
-        self.arguments = arguments
-        self.context = context
-
-    @property
-    def name(self) -> str:
-        return self.call.name
+from glue.context import ToolResult, text_result
+from glue.step import Step
 
 
 class Skip:

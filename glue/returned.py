@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Any
 
 from glue.context import ToolResult, error_result
-from glue.spool import cap
 from glue.types import File, Image, Opaque, Part, Text
 
 _PARTS = (Text, Image, File, Opaque)
@@ -53,6 +52,8 @@ def _fit(part: Text, limit: int | None) -> Part:
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()  # lone surrogates would break every wire
     if limit is not None:
+        from glue.spool import cap
+
         text = cap(text, limit)
     return part if text == part.text else dataclasses.replace(part, text=text)
 

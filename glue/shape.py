@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from glue.coerce import coerce
 from glue.faults import Faults, show
 from glue.scalars import Build
 from glue.types import Json
@@ -24,6 +23,8 @@ class Shape:
     def read(self, value: Json) -> Any:
         """Coerce, validate and build; raises Faults."""
         if self.fits is None or not self.fits(value):
+            from glue.coerce import coerce
+
             value = coerce(self.validator, value)
             faults = self.validator.faults(value)
             if faults is not None:
