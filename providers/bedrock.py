@@ -130,12 +130,16 @@ def encode(request: Request, row: Row, model: str) -> bytes:
         fields["toolConfig"] = tools
     if more:
         fields["additionalModelRequestFields"] = more
-    if request.output_schema is not None and known.output and "claude" in model:
-        schema = claude.output_schema(request.output_schema)
-        if schema is not None:
-            wanted = {"name": wire.schema_name(request.output_schema), "schema": wire.dumps(schema).decode()}
-            fields["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": wanted}}}
+    if request.output_schema is not None and takes_output(request.output_schema, model):
+        schema = wire.dumps(claude.output_schema(request.output_schema)).decode()
+        wanted = {"name": wire.schema_name(request.output_schema), "schema": schema}
+        fields["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": wanted}}}
     return wire.assemble(fields, request.options)
+
+
+def takes_output(schema: Json, model: str, *, tools: bool = False) -> bool:
+    """Say whether an answer can be held to a schema; else a final tool has to do."""
+    return "claude" in model and claude.facts(model).output and claude.output_schema(schema) is not None
 
 
 def _caches(model: str) -> bool:
@@ -181,13 +185,12 @@ def _is_signed(message: AssistantMessage, row: Row, model: str) -> bool:
 
 def _tools(request: Request, messages: Sequence[Message], cache: bool) -> bytes:
     tools = request.tools
-    used = sorted(
-        {call.name for message in messages if isinstance(message, AssistantMessage) for call in message.calls}
-    )
-    if not tools:
-        tools = tuple(ToolSpec(name=name) for name in used)  # calls in the history are refused without
-    if not tools or (request.tool_choice == "none" and not used):  # there is no choice "none"
-        return b""
+    if not tools or request.tool_choice == "none":
+        # Calls in the history are refused without tools, and there is no choice "none".
+        used = {call.name for message in messages if isinstance(message, AssistantMessage) for call in message.calls}
+        tools = tools or tuple(ToolSpec(name=name) for name in sorted(used))
+        if not used:
+            return b""
     pieces = [_tool(tool) for tool in tools]
     config = b'{"tools":' + wire.array([*pieces, _POINT] if cache else pieces)
     if request.tools and request.tool_choice not in ("auto", "none"):

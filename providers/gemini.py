@@ -92,7 +92,7 @@ def _settings(request: Request, model: str) -> dict[str, Json]:
         settings["temperature"] = request.temperature
     if request.stop:
         settings["stopSequences"] = list(request.stop)
-    if request.output_schema is not None and takes_output(model, bool(request.tools)):
+    if request.output_schema is not None and takes_output(request.output_schema, model, tools=bool(request.tools)):
         settings["responseMimeType"] = "application/json"
         settings["responseJsonSchema"] = _schema(request.output_schema)
     thinking = _thinking(request.reasoning, model)
@@ -101,8 +101,8 @@ def _settings(request: Request, model: str) -> dict[str, Json]:
     return settings
 
 
-def takes_output(model: str, tools: bool) -> bool:
-    """Say whether a schema for the answer is accepted: before version 3 not beside tools."""
+def takes_output(schema: Json, model: str, *, tools: bool = False) -> bool:
+    """Say whether an answer can be held to a schema: before version 3 not beside tools; else a final tool has to do."""
     return not tools or _version(model) >= 3
 
 
