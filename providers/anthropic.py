@@ -9,9 +9,9 @@ from glue.errors import ProviderError
 from glue.providers import claude, wire
 from glue.providers.anthropic_reply import WIRE, Decoder
 from glue.providers.anthropic_reply import decode_json as decode_json
-from glue.providers.caching import stable
 from glue.providers.media import inline, is_remote
 from glue.providers.row import Row
+from glue.providers.turns import join_turns, stable
 from glue.types import (
     AssistantMessage,
     File,
@@ -32,6 +32,8 @@ from glue.types import (
 PATH = "/messages"
 VERSION = "2023-06-01"
 
+_HEADS = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
+_FILLER = b'{"type":"text","text":"(continued)"}'  # a conversation must begin with a user, and not with a blank
 _MARK = b',"cache_control":{"type":"ephemeral"}}'
 _HIDDEN = ("thinking", "redacted_thinking")
 
@@ -153,10 +155,7 @@ def _messages(messages: Sequence[Message], cache: bool, row: Row, model: str) ->
             written = list(_blocks(messages[index], row, model))
             written[-1] = _marked(written[-1])
             pieces[index] = (pieces[index][0], b",".join(written))
-    merged = wire.merge_roles(pieces)
-    if merged and merged[0][0] != "user":  # a conversation must begin so, and not with a blank
-        merged.insert(0, ("user", b'{"type":"text","text":"(continued)"}'))
-    return wire.array(b'{"role":"%s","content":[%s]}' % (role.encode(), blocks) for role, blocks in merged)
+    return join_turns(pieces, _HEADS, _FILLER)
 
 
 def _marked(block: bytes) -> bytes:

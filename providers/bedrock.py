@@ -12,9 +12,9 @@ from glue.errors import MissingKey, ProviderError
 from glue.providers import claude, sigv4, wire
 from glue.providers.bedrock_reply import WIRE, Decoder
 from glue.providers.bedrock_reply import decode_json as decode_json
-from glue.providers.caching import stable
 from glue.providers.media import inline, is_remote
 from glue.providers.row import Row
+from glue.providers.turns import join_turns, stable
 from glue.types import (
     AssistantMessage,
     Effort,
@@ -35,6 +35,8 @@ from glue.types import (
 
 REGION = "us-east-1"
 
+_HEADS = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
+_FILLER = b'{"text":"(continued)"}'  # a conversation must begin with a user, and not with a blank
 _POINT = b'{"cachePoint":{"type":"default"}}'
 _FORMATS = {
     "application/pdf": "pdf",
@@ -220,10 +222,7 @@ def _messages(messages: Sequence[Message], cache: bool, row: Row, model: str) ->
     if cache:
         for index in stable(messages, pieces):
             pieces[index] = (pieces[index][0], pieces[index][1] + b"," + _POINT)
-    merged = wire.merge_roles(pieces)
-    if merged and merged[0][0] != "user":  # a conversation must begin so, and not with a blank
-        merged.insert(0, ("user", b'{"text":"(continued)"}'))
-    return wire.array(b'{"role":"%s","content":[%s]}' % (role.encode(), blocks) for role, blocks in merged)
+    return join_turns(pieces, _HEADS, _FILLER)
 
 
 def _blocks(message: Message, row: Row, model: str) -> Iterator[bytes]:
