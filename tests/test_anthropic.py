@@ -144,7 +144,9 @@ def test_thinking_of_another_model_or_vendor_is_dropped() -> None:
 
     assert own[1]["content"][0] == {"type": "thinking", "thinking": "hm", "signature": "sig"}
     assert dated == own
-    for messages in (switched, foreign, sent(user("go"), reply(other, Text(text="ok")))):
+    sealed = Opaque(wire="anthropic", data={"type": "redacted_thinking", "data": "x"})
+    resealed = sent(user("go"), reply(sealed, Text(text="ok"), model="claude-opus-4-1"))
+    for messages in (switched, foreign, resealed, sent(user("go"), reply(other, Text(text="ok")))):
         assert messages[1]["content"] == [{"type": "text", "text": "ok"}]
 
 
@@ -173,6 +175,15 @@ def test_foreign_ids_are_translated_alike_in_call_and_result() -> None:
     assert use["id"] == answer["tool_use_id"]
     assert use["id"].replace("_", "").isalnum()
     assert len(use["id"]) <= 64
+
+
+def test_ids_that_a_server_used_twice_are_told_apart() -> None:
+    turns: list[Message] = [reply(call(id="call_0")), result("a", "call_0")]
+    messages = sent(user("go"), *turns, *turns)
+
+    ids = [message["content"][0]["id"] for message in messages if message["role"] == "assistant"]
+    assert len(set(ids)) == 2
+    assert [message["content"][0].get("tool_use_id") for message in messages[2::2]] == ids
 
 
 def test_arguments_that_are_no_object_still_go_back_as_one() -> None:
@@ -267,9 +278,11 @@ def test_effort_of_adaptive_models_stands_beside_the_schema() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 3}}, "required": ["a"]}
 
     config = body(user("hi"), model="claude-opus-4-8", reasoning="medium", output_schema=schema)["output_config"]
+    least = body(user("hi"), model="claude-opus-4-8", reasoning="minimal")["output_config"]
 
     closed = {**schema, "properties": {"a": {"type": "integer"}}, "additionalProperties": False}
     assert config == {"effort": "medium", "format": {"type": "json_schema", "schema": closed}}
+    assert least == {"effort": "low"}
 
 
 def test_a_budget_leaves_room_below_the_cap() -> None:
@@ -320,6 +333,7 @@ def test_schemas_that_cannot_be_closed_are_left_to_a_final_tool() -> None:
 
     assert not takes_output(free, MODEL)
     assert not takes_output({"type": "object", "properties": {"a": free}}, MODEL)
+    assert not takes_output({"type": "object"}, MODEL)
     assert not takes_output({"type": "object", "properties": {"a": {"type": "string"}}}, "claude-3-7-sonnet")
     assert "output_config" not in body(user("hi"), output_schema=free)
 
@@ -462,7 +476,13 @@ def test_usage_is_overwritten_key_by_key_and_input_includes_the_cache() -> None:
 
 def test_a_second_message_start_restarts_the_message() -> None:
     _, message = decode(
-        stream(start(input_tokens=1), *text(0, "old"), start(input_tokens=2), *text(0, "new"), *end("end_turn"))
+        stream(
+            start(input_tokens=1, cache_read_input_tokens=5),
+            *text(0, "old"),
+            start(input_tokens=2),
+            *text(0, "new"),
+            *end("end_turn"),
+        )
     )
 
     assert message.text == "new"
@@ -518,6 +538,7 @@ def test_a_paused_turn_goes_back_as_it_came() -> None:
         ),
         *block(3, {"type": "compaction", "content": "a"}, {"type": "compaction_delta", "content": "b"}),
         *block(4, use, {"type": "input_json_delta", "partial_json": '{"que'}, closed=False),
+        *block(5, found, closed=False),
     ]
 
     _, message = decode(stream(start(), *events, *end("pause_turn")))

@@ -461,6 +461,18 @@ def test_code_that_the_server_ran_is_kept() -> None:
     assert sent(user("go"), message)[1]["parts"] == [code, {"codeExecutionResult": {"output": "1"}}, {"text": "1"}]
 
 
+def test_nothing_is_joined_to_a_part_that_is_signed() -> None:
+    chunks = [
+        chunk({"text": "a"}),
+        chunk({"text": "b", "thoughtSignature": "s"}),
+        chunk({"text": "c"}),
+        chunk({"text": "d"}),
+    ]
+    _, message = decode(stream(*chunks, chunk(finish="STOP")))
+
+    assert message.content == (Text(text="a"), Text(text="b", opaque=kept("s")), Text(text="cd"))
+
+
 def test_an_error_in_the_stream_comes_after_what_was_said() -> None:
     problem = {"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}}
     for data in (stream(chunk({"text": "half"}), problem), json.dumps([chunk({"text": "half"}), problem]).encode()):
