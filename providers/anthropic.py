@@ -9,9 +9,9 @@ from glue.errors import ProviderError
 from glue.providers import claude, wire
 from glue.providers.anthropic_reply import WIRE, Decoder
 from glue.providers.anthropic_reply import decode_json as decode_json
-from glue.providers.caching import stable
 from glue.providers.media import inline, is_remote
 from glue.providers.row import Row
+from glue.providers.turns import join_turns, stable
 from glue.types import (
     AssistantMessage,
     File,
@@ -30,7 +30,10 @@ from glue.types import (
 )
 
 PATH = "/messages"
+VERSION = "2023-06-01"
 
+_HEADS = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
+_FILLER = b'{"type":"text","text":"(continued)"}'  # a conversation must begin with a user, and not with a blank
 _MARK = b',"cache_control":{"type":"ephemeral"}}'
 _HIDDEN = ("thinking", "redacted_thinking")
 
@@ -63,9 +66,9 @@ class Anthropic:
 
 
 def headers(request: Request) -> dict[str, str]:
-    """Name the beta features that `options["betas"]` asks for, as Anthropic's own clients do."""
+    """Name the version, and the beta features that `options["betas"]` asks for as Anthropic's own clients do."""
     betas = (request.options or {}).get("betas")
-    return {"anthropic-beta": ",".join(betas)} if betas else {}
+    return {"anthropic-version": VERSION, **({"anthropic-beta": ",".join(betas)} if betas else {})}
 
 
 def encode(request: Request, row: Row, model: str) -> bytes:
@@ -82,7 +85,7 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     if mode == "enabled" and _lacks_thinking(messages, row, model):
         del body["thinking"]
         mode = None
-    if request.system:
+    if request.system.strip():
         block = b'{"type":"text","text":' + wire.quote(request.system) + b"}"
         body["system"] = wire.array([_marked(block)]) if request.cache else wire.quote(request.system)
     body |= _tools(request, messages)
@@ -92,17 +95,18 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     stop = [text for text in request.stop if text.strip()]
     if stop:
         body["stop_sequences"] = stop
-    if request.output_schema is not None and known.output:
-        schema = claude.output_schema(request.output_schema)
-        if schema is not None:
-            body["output_config"] = {
-                **wire.object_of(body.get("output_config")),
-                "format": {"type": "json_schema", "schema": schema},
-            }
+    if request.output_schema is not None and takes_output(request.output_schema, model):
+        wanted = {"type": "json_schema", "schema": claude.output_schema(request.output_schema)}
+        body["output_config"] = {**wire.object_of(body.get("output_config")), "format": wanted}
     if request.stream:
         body["stream"] = True
     options = {name: value for name, value in (request.options or {}).items() if name != "betas"}
     return wire.assemble(body, options)
+
+
+def takes_output(schema: Json, model: str, *, tools: bool = False) -> bool:
+    """Say whether an answer can be held to a schema; else a final tool has to do."""
+    return claude.facts(model).output and claude.output_schema(schema) is not None
 
 
 def _tools(request: Request, messages: Sequence[Message]) -> dict[str, Json]:
@@ -151,10 +155,7 @@ def _messages(messages: Sequence[Message], cache: bool, row: Row, model: str) ->
             written = list(_blocks(messages[index], row, model))
             written[-1] = _marked(written[-1])
             pieces[index] = (pieces[index][0], b",".join(written))
-    merged = wire.merge_roles(pieces)
-    if merged and merged[0][0] != "user":  # a conversation must begin so, and not with a blank
-        merged.insert(0, ("user", b'{"type":"text","text":"(continued)"}'))
-    return wire.array(b'{"role":"%s","content":[%s]}' % (role.encode(), blocks) for role, blocks in merged)
+    return join_turns(pieces, _HEADS, _FILLER)
 
 
 def _marked(block: bytes) -> bytes:

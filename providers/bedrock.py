@@ -12,9 +12,9 @@ from glue.errors import MissingKey, ProviderError
 from glue.providers import claude, sigv4, wire
 from glue.providers.bedrock_reply import WIRE, Decoder
 from glue.providers.bedrock_reply import decode_json as decode_json
-from glue.providers.caching import stable
 from glue.providers.media import inline, is_remote
 from glue.providers.row import Row
+from glue.providers.turns import join_turns, stable
 from glue.types import (
     AssistantMessage,
     Effort,
@@ -35,6 +35,8 @@ from glue.types import (
 
 REGION = "us-east-1"
 
+_HEADS = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
+_FILLER = b'{"text":"(continued)"}'  # a conversation must begin with a user, and not with a blank
 _POINT = b'{"cachePoint":{"type":"default"}}'
 _FORMATS = {
     "application/pdf": "pdf",
@@ -130,12 +132,16 @@ def encode(request: Request, row: Row, model: str) -> bytes:
         fields["toolConfig"] = tools
     if more:
         fields["additionalModelRequestFields"] = more
-    if request.output_schema is not None and known.output and "claude" in model:
-        schema = claude.output_schema(request.output_schema)
-        if schema is not None:
-            wanted = {"name": wire.schema_name(request.output_schema), "schema": wire.dumps(schema).decode()}
-            fields["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": wanted}}}
+    if request.output_schema is not None and takes_output(request.output_schema, model):
+        schema = wire.dumps(claude.output_schema(request.output_schema)).decode()
+        wanted = {"name": wire.schema_name(request.output_schema), "schema": schema}
+        fields["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": wanted}}}
     return wire.assemble(fields, request.options)
+
+
+def takes_output(schema: Json, model: str, *, tools: bool = False) -> bool:
+    """Say whether an answer can be held to a schema; else a final tool has to do."""
+    return "claude" in model and claude.facts(model).output and claude.output_schema(schema) is not None
 
 
 def _caches(model: str) -> bool:
@@ -181,13 +187,12 @@ def _is_signed(message: AssistantMessage, row: Row, model: str) -> bool:
 
 def _tools(request: Request, messages: Sequence[Message], cache: bool) -> bytes:
     tools = request.tools
-    used = sorted(
-        {call.name for message in messages if isinstance(message, AssistantMessage) for call in message.calls}
-    )
-    if not tools:
-        tools = tuple(ToolSpec(name=name) for name in used)  # calls in the history are refused without
-    if not tools or (request.tool_choice == "none" and not used):  # there is no choice "none"
-        return b""
+    if not tools or request.tool_choice == "none":
+        # Calls in the history are refused without tools, and there is no choice "none".
+        used = {call.name for message in messages if isinstance(message, AssistantMessage) for call in message.calls}
+        tools = tools or tuple(ToolSpec(name=name) for name in sorted(used))
+        if not used:
+            return b""
     pieces = [_tool(tool) for tool in tools]
     config = b'{"tools":' + wire.array([*pieces, _POINT] if cache else pieces)
     if request.tools and request.tool_choice not in ("auto", "none"):
@@ -217,10 +222,7 @@ def _messages(messages: Sequence[Message], cache: bool, row: Row, model: str) ->
     if cache:
         for index in stable(messages, pieces):
             pieces[index] = (pieces[index][0], pieces[index][1] + b"," + _POINT)
-    merged = wire.merge_roles(pieces)
-    if merged and merged[0][0] != "user":  # a conversation must begin so, and not with a blank
-        merged.insert(0, ("user", b'{"text":"(continued)"}'))
-    return wire.array(b'{"role":"%s","content":[%s]}' % (role.encode(), blocks) for role, blocks in merged)
+    return join_turns(pieces, _HEADS, _FILLER)
 
 
 def _blocks(message: Message, row: Row, model: str) -> Iterator[bytes]:

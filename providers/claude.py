@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from glue.types import Effort, Json
 
-BUDGETS: dict[Effort, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384}
+BUDGETS: dict[Effort, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_000}
 
 
 class Claude(NamedTuple):

@@ -11,6 +11,7 @@ from glue.providers.gemini_reply import WIRE, Decoder
 from glue.providers.gemini_reply import decode_json as decode_json
 from glue.providers.media import inline, is_remote
 from glue.providers.row import Row
+from glue.providers.turns import join_turns
 from glue.types import (
     AssistantMessage,
     Effort,
@@ -29,6 +30,8 @@ from glue.types import (
     ToolSpec,
 )
 
+_HEADS = {"user": b'{"role":"user","parts":[', "model": b'{"role":"model","parts":['}
+_FILLER = b'{"text":""}'  # a conversation must begin with a user; an empty text will do
 # What Google says to put on calls that were made elsewhere: Gemini 3 refuses calls without a signature.
 _FOREIGN = "skip_thought_signature_validator"
 _BUDGETS: dict[Effort, int] = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 24576}
@@ -92,7 +95,7 @@ def _settings(request: Request, model: str) -> dict[str, Json]:
         settings["temperature"] = request.temperature
     if request.stop:
         settings["stopSequences"] = list(request.stop)
-    if request.output_schema is not None and takes_output(model, bool(request.tools)):
+    if request.output_schema is not None and takes_output(request.output_schema, model, tools=bool(request.tools)):
         settings["responseMimeType"] = "application/json"
         settings["responseJsonSchema"] = _schema(request.output_schema)
     thinking = _thinking(request.reasoning, model)
@@ -101,8 +104,8 @@ def _settings(request: Request, model: str) -> dict[str, Json]:
     return settings
 
 
-def takes_output(model: str, tools: bool) -> bool:
-    """Say whether a schema for the answer is accepted: before version 3 not beside tools."""
+def takes_output(schema: Json, model: str, *, tools: bool = False) -> bool:
+    """Say whether an answer can be held to a schema: before version 3 not beside tools; else a final tool has to do."""
     return not tools or _version(model) >= 3
 
 
@@ -182,10 +185,7 @@ def _contents(messages: Sequence[Message], row: Row, model: str) -> bytes:
         pieces.append(("model" if isinstance(message, AssistantMessage) else "user", known[0]))
     if pictures:
         pieces.append(("user", b",".join(pictures)))
-    merged = wire.merge_roles(pieces)
-    if not merged or merged[0][0] != "user":  # a conversation must begin so; an empty text will do
-        merged.insert(0, ("user", b'{"text":""}'))
-    return wire.array(b'{"role":"%s","parts":[%s]}' % (role.encode(), parts) for role, parts in merged)
+    return join_turns(pieces, _HEADS, _FILLER)
 
 
 def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
