@@ -85,7 +85,9 @@ def coverage(bundle: Bundle, shown: Iterable[Chunk], reason: str = "budget spent
         ]
     known = {file.path for file in bundle.files}
     ledger += [
-        HunkCoverage(path=skip.path, hunk=0, state="skipped", reason=skip.reason, required=skip.reason == "too large")
+        HunkCoverage(
+            path=skip.path, hunk=0, state="skipped", reason=skip.reason, required=skip.reason.startswith("too large")
+        )
         for skip in bundle.skipped
         if skip.path not in known
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from glue.agents.review import patch
@@ -74,6 +74,17 @@ def from_diff(diff: bytes | str, *, head: dict[str, str] | None = None, change: 
         if file.path in known and file.status != "added"
     }
     return Bundle(change=change or Change(), diff=text, files=files, head=known, base=base)
+
+
+def from_texts(before: Mapping[str, str], after: Mapping[str, str], change: Change | None = None) -> Bundle:
+    """Make the bundle of a change that is given as texts, path -> text: for tests, and for trying a rule out."""
+    parts = []
+    for path in sorted({*before, *after}):
+        old, new = before.get(path), after.get(path)
+        if old != new:
+            parts.append(patch.between(path, old, new))
+    bundle = from_diff("".join(parts), head=dict(after), change=change)
+    return replace(bundle, base={path: text for path, text in before.items() if bundle.file(path)})
 
 
 def _commits(repo: Repo, start: str, end: str) -> tuple[Commit, ...]:

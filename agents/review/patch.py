@@ -7,19 +7,15 @@ from glue.agents.review.model import FileDiff
 
 def before(head: str, file: FileDiff) -> str:
     """Undo a file's hunks: the text as it was."""
-    lines = head.split("\n")
+    lines = _lines(head)
     out: list[str] = []
     at = 0  # lines of the head that are done
     for hunk in file.hunks:
-        first = hunk.new_start - 1 if hunk.new_count else hunk.new_start
-        out += lines[at : max(first, at)]
-        out += [line.text + line.end[:-1] for line in hunk.lines if line.kind != "+"]
-        at = max(first, at) + sum(line.kind != "-" for line in hunk.lines)
-    rest = lines[at:]
-    last = next((line for hunk in reversed(file.hunks) for line in reversed(hunk.lines) if line.kind != "+"), None)
-    if rest in ([], [""]) and last is not None:
-        return "\n".join(out) + (last.end[-1:] if last.end else "")
-    return "\n".join([*out, *rest])
+        first = max(at, hunk.new_start - 1 if hunk.new_count else hunk.new_start)
+        out += lines[at:first]
+        out += [line.text + line.end for line in hunk.lines if line.kind != "+"]
+        at = first + sum(line.kind != "-" for line in hunk.lines)
+    return "".join([*out, *lines[at:]])
 
 
 def after_of_new(file: FileDiff) -> str:
@@ -33,18 +29,30 @@ def before_of_deleted(file: FileDiff) -> str:
 
 def added_file(path: str, text: str) -> str:
     """Write the diff of a file that git does not know yet."""
-    name = path if path.isprintable() and '"' not in path and "\\" not in path else None
-    shown = f"/{path}" if name else None
-    left, right = (f"a{shown}", f"b{shown}") if shown else (_quoted("a", path), _quoted("b", path))
-    head = f"diff --git {left} {right}\nnew file mode 100644\n"
-    if not text:
-        return head
-    lines = text.split("\n")
-    ended = lines[-1] == ""
-    if ended:
-        lines.pop()
-    body = "".join(f"+{line}\n" for line in lines) + ("" if ended else "\\ No newline at end of file\n")
-    return f"{head}--- /dev/null\n+++ {right}\n@@ -0,0 +1,{len(lines)} @@\n{body}"
+    return between(path, None, text)
+
+
+def between(path: str, old: str | None, new: str | None, context: int = 3) -> str:
+    """Write the diff of one file from both of its texts, as git would; None stands for no file."""
+    from difflib import unified_diff
+
+    left, right = _name("a", path), _name("b", path)
+    head = f"diff --git {left} {right}\n"
+    head += "new file mode 100644\n" if old is None else "deleted file mode 100644\n" if new is None else ""
+    names = ("/dev/null" if old is None else left, "/dev/null" if new is None else right)
+    rows = list(unified_diff(_lines(old), _lines(new), *names, n=context))
+    return head + "".join(row if row.endswith("\n") else f"{row}\n\\ No newline at end of file\n" for row in rows)
+
+
+def _lines(text: str | None) -> list[str]:
+    """Lines with their ends; only a newline ends one, whatever else a text holds."""
+    parts = (text or "").split("\n")
+    return [f"{part}\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+
+
+def _name(prefix: str, path: str) -> str:
+    plain = path.isprintable() and '"' not in path and "\\" not in path
+    return f"{prefix}/{path}" if plain else _quoted(prefix, path)
 
 
 def _quoted(prefix: str, path: str) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import unified_diff
 
-from glue.agents.review.collect import from_diff
+from glue.agents.review.collect import from_texts
 from glue.agents.review.config import Config
 from glue.agents.review.model import Bundle, Change
 from glue.agents.review.mutate import Mutant, choose, mutants
@@ -81,7 +80,7 @@ async def selftest(
 
 
 def _bundle(mutant: Mutant, texts: Mapping[str, str]) -> Bundle:
-    return change(mutant.path, texts[mutant.path], mutant.text)
+    return _change(mutant.path, texts[mutant.path], mutant.text)
 
 
 def _harmless(mutant: Mutant, texts: Mapping[str, str]) -> Bundle:
@@ -90,17 +89,10 @@ def _harmless(mutant: Mutant, texts: Mapping[str, str]) -> Bundle:
     sign = "#" if mutant.path.endswith((".py", ".pyi")) else "//"
     line = lines[mutant.line - 1]
     note = f"{line[: len(line) - len(line.lstrip())]}{sign} The next line is as it was."
-    return change(
+    return _change(
         mutant.path, texts[mutant.path], "\n".join([*lines[: mutant.line - 1], note, *lines[mutant.line - 1 :]])
     )
 
 
-def change(path: str, old: str, new: str, title: str = "Tidy up") -> Bundle:
-    """Make the bundle of a change to one file."""
-    rows = list(unified_diff(_lines(old), _lines(new), f"a/{path}", f"b/{path}", n=3))
-    body = "".join(row if row.endswith("\n") else f"{row}\n\\ No newline at end of file\n" for row in rows)
-    return from_diff(f"diff --git a/{path} b/{path}\n{body}", head={path: new}, change=Change(title=title))
-
-
-def _lines(text: str) -> list[str]:
-    return [f"{line}\n" for line in text.split("\n")[:-1]] + ([text.split("\n")[-1]] if not text.endswith("\n") else [])
+def _change(path: str, old: str, new: str) -> Bundle:
+    return from_texts({path: old}, {path: new}, Change(title="Tidy up"))

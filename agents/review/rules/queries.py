@@ -72,7 +72,9 @@ _SUBPROCESS = re.compile(r"(?:^|\.)(?:run|call|check_call|check_output|Popen|cre
 
 _JS_SQL_TEMPLATE = re.compile(r"(?P<tag>[\w.$]*)(?P<text>`(?:\\.|[^`\\])*`)", re.DOTALL)
 _JS_HOLE = re.compile(r"\$\{(?P<what>[^}]*)\}")
-_JS_SQL_CONCAT = re.compile(r"""["'](?P<text>[^"'\n]*)["']\s*\+\s*(?P<what>[\w.\[\]]+)""")
+_JS_SQL_CONCAT = re.compile(
+    r"""(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')\s*\+\s*(?P<what>[A-Za-z_][\w.\[\]]*)"""
+)
 _JS_RUNS = re.compile(r"\.(?:query|execute|exec|raw|all|get|run|prepare|\$queryRawUnsafe|\$executeRawUnsafe)\(")
 _JS_SHELL = re.compile(r"(?<![\w.])(?:(?:child_process|cp)\.)?(?:exec|execSync)\(\s*(?P<arg>[^)]*)")
 _JS_EVAL = re.compile(r"(?<![\w.])(?P<what>eval|new Function)\(\s*(?!['\"`]\s*\))")
@@ -137,7 +139,7 @@ def _call(view: View, call: ast.Call, texts: dict[str, ast.expr]) -> Iterator[Fi
     arg = call.args[0] if call.args else None
     if isinstance(arg, ast.Call) and arg.args and ast.unparse(arg.func).rsplit(".", 1)[-1] in ("text", "SQL", "dedent"):
         arg = arg.args[0]
-    text = texts.get(arg.id) if isinstance(arg, ast.Name) else arg
+    text = texts.get(arg.id, arg) if isinstance(arg, ast.Name) else arg
     if text is None:
         return
     first, end = text.lineno, max(text.end_lineno or text.lineno, call.lineno if call.lineno - text.lineno < 6 else 0)

@@ -35,8 +35,8 @@ HIDDEN = Rule(
 _TELLS = re.compile(
     r"\b(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|every\s+|the\s+|your\s+|these\s+|my\s+)*(?:previous|prior|above|earlier|preceding|system|"
     r"foregoing|existing)\s+(?:\w+\s+)?(?:instruction|prompt|rule|direction|message|guideline|context|polic)\w*"
-    r"|\byou are (?:now )?(?:an?|the) (?:\w+ ){0,3}(?:ai|assistant|language model|llm|chatbot|reviewer"
-    r"|code review\w*)\b"
+    r"|\byou are now (?:an?|the) (?:\w+ ){0,3}(?:ai|assistant|language model|llm|chatbot|reviewer|code review\w*)\b"
+    r"|\byou are (?:an?|the) (?:\w+ ){0,3}(?:reviewer|code review\w*|review(?:ing)? (?:bot|agent|model))\b"
     r"|\b(?:ai|llm|automated|bot|model)[- ](?:code[- ])?(?:reviewers?|assistants?|agents?)\b.{0,40}\b(?:must|should"
     r"|please|ignore|approve|do not|don't|skip|say|output|report)\b"
     r"|\b(?:note|attention|message|instruction)s?\s+(?:to|for)\s+(?:the\s+|any\s+|all\s+)?(?:ai|llm|automated"
@@ -106,6 +106,8 @@ def about(project: Project) -> tuple[str, ...]:
     texts = [("the title", change.title), ("the description", change.body), ("the branch name", change.head_ref)]
     texts += [(f"the message of commit {commit.sha[:10]}", commit.message) for commit in change.commits]
     texts += [("a file name", re.sub(r"[_\-./]", " ", file.path)) for file in project.bundle.files]
+    # What is too short to be quoted gets no finding of its own.
+    texts += [(f"the file {view.path}", view.head) for view in project.views if len(view.head) < 80]
     said = [f"{where} holds text that is addressed to an automated reviewer" for where, text in texts if talks(text)]
     said += [f"{where} holds invisible characters" for where, text in texts if hidden_in(text)]
     return tuple(dict.fromkeys(said))

@@ -266,12 +266,14 @@ def _pair(removed: tuple[Line, ...], added: tuple[Line, ...]) -> Iterator[tuple[
     if not removed or not added or len(removed) > _LARGE or len(added) > _LARGE:
         return
     free = list(added)
+    # One line that took the place of one line is its edit even where much of it is new.
+    enough = _PAIRED if len(removed) + len(added) > 2 else _PAIRED - 0.15
     for old in removed:
         if not old.text.strip():
             continue
         scores = [(_alike(old.text, new.text), -index) for index, new in enumerate(free)]
         score, index = max(scores, default=(0.0, 0))
-        if score >= _PAIRED:
+        if score >= enough:
             yield old, free.pop(-index)
 
 
@@ -280,6 +282,6 @@ def _alike(one: str, other: str) -> float:
     if not one or not other or len(one) > 500 or len(other) > 500:
         return 0.0
     matcher = SequenceMatcher(None, one, other, autojunk=False)
-    if matcher.real_quick_ratio() < _PAIRED or matcher.quick_ratio() < _PAIRED:
+    if matcher.real_quick_ratio() < _PAIRED - 0.15 or matcher.quick_ratio() < _PAIRED - 0.15:
         return 0.0
     return matcher.ratio()
