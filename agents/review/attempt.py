@@ -25,6 +25,9 @@ from glue.tools.git import Repo
 from glue.types import AssistantMessage, Provider, Request, Usage, user
 
 
+_SPENT = (Outcome.BUDGET, Outcome.MAX_TURNS)
+
+
 @dataclass(slots=True)
 class Setting:
     """What every attempt of one review shares."""
@@ -70,6 +73,8 @@ async def attempt(setting: Setting, provider: Provider, index: int) -> tuple[Rev
     offered: list[AnyTool] = list(tools(desk, setting.repo))
     if record is not None and setting.replay:
         offered = canned(offered, index, record)
+    elif record is not None:
+        record.tools = tuple(tool.spec for tool in offered)
     spent, pieces = _Spent(), chunks(bundle, config.chunk_tokens)
     shown: list[Chunk] = []
     codes: list[str] = []
@@ -89,7 +94,8 @@ async def attempt(setting: Setting, provider: Provider, index: int) -> tuple[Rev
             codes, detail = [f"provider.{getattr(last.error, 'kind', 'failed')}"], str(last.error)
             break
         if not desk.finished:
-            codes.append("channel.unfinished")
+            if last.outcome not in _SPENT or not shown:
+                codes.append("channel.unfinished")
             break
         shown.append(chunk)
     drafted = ReviewRun(

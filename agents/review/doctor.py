@@ -75,9 +75,9 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
     inside: int | None = None
     for number, line in enumerate(bare, 1):
         indent = len(line) - len(line.lstrip())
-        started = re.match(r"\s*-?\s*run:\s*(?P<rest>.*)", line)
+        started = re.match(r"[\s-]*(?=run:)", line)
         if started:
-            inside = indent
+            inside = started.end()
         elif line.strip() and inside is not None and indent <= inside:
             inside = None
         if inside is not None and _UNTRUSTED.search(line):

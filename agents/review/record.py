@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from glue.agents.review import codec
-from glue.agents.review.model import Bundle, ReviewRun
+from glue.agents.review.model import Bundle, Finding, ReviewRun
 from glue.codec import message_from_json, message_to_json
 from glue.context import AnyTool, Context, ToolResult
 from glue.errors import ConfigError, ProviderError, ReplayError
@@ -41,6 +41,8 @@ class Record:
     providers: list[str] = field(default_factory=list)
     entries: list[dict[str, Json]] = field(default_factory=list)
     answers: dict[str, tuple[str, bool]] = field(default_factory=dict)  # of tools, by call id
+    ruled: tuple[Finding, ...] = ()
+    tools: tuple[ToolSpec, ...] = ()
     result: ReviewRun | None = None
 
     def save(self, path: str | Path) -> None:
@@ -49,6 +51,8 @@ class Record:
         rows += [
             {"type": "tool", "call": call, "text": text, "error": bad} for call, (text, bad) in self.answers.items()
         ]
+        rows += [{"type": "rule", "finding": codec.to_json(finding)} for finding in self.ruled]
+        rows += [{"type": "offered", "tool": [t.name, t.description, dict(t.parameters)]} for t in self.tools]
         if self.result is not None:
             rows.append({"type": "result", "run": codec.to_json(self.result)})
         Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="ascii")
@@ -70,6 +74,11 @@ def load(path: str | Path) -> Record:
     for row in rows[2:]:
         if row["type"] == "tool":
             record.answers[row["call"]] = (row["text"], row["error"])
+        elif row["type"] == "rule":
+            record.ruled += (codec.from_json(Finding, row["finding"], f"{path}: rule"),)
+        elif row["type"] == "offered":
+            name, description, parameters = row["tool"]
+            record.tools += (ToolSpec(name=name, description=description, parameters=parameters),)
         elif row["type"] == "result":
             record.result = codec.from_json(ReviewRun, row["run"], f"{path}: result")
         else:
@@ -136,9 +145,9 @@ class Canned:
 
 
 def canned(tools: Iterable[AnyTool], index: int, record: Record) -> list[AnyTool]:
-    """Put recorded answers in the place of the reading tools."""
-    live = ("report_finding", "finish_review")
-    return [tool if tool.spec.name in live else Canned(tool.spec, str(index), record.answers) for tool in tools]
+    """Put recorded answers in the place of the reading tools, whether or not these could be made here."""
+    live = {tool.spec.name: tool for tool in tools if tool.spec.name in ("report_finding", "finish_review")}
+    return [live.get(spec.name) or Canned(spec, str(index), record.answers) for spec in record.tools]
 
 
 def digest(request: Request) -> str:

@@ -36,7 +36,10 @@ async def review(
     started = time.monotonic()
     config = config or make(bundle.config)
     seed = record.seed if record else secrets.token_hex(16)
-    ruled = rules.check(bundle, disable=config.disable, search=searcher(repo, bundle))
+    if record is not None and replay:
+        ruled = record.ruled
+    else:
+        ruled = rules.check(bundle, disable=config.disable, search=searcher(repo, bundle))
     setting = Setting(bundle, config, repo, on_event, seed, ruled, record, replay)
     result = await _offline(setting)
     tries: list[Try] = []
@@ -60,7 +63,7 @@ async def review(
         seconds=round(time.monotonic() - started, 3),
     )
     if record is not None and not replay:
-        record.result = result
+        record.result, record.ruled = result, ruled
     return result
 
 
@@ -79,8 +82,10 @@ async def _offline(setting: Setting) -> ReviewRun:
         Offline(player), "Review this change by the rules.", tools=tools(desk), limits=limits, on_event=setting.on_event
     )
     result.unwrap()
-    named = {(one.path, one.title, one.quote): one for one in setting.ruled}
-    findings = tuple(replace(one, rule=named[one.path, one.title, one.quote].rule) for one in desk.findings)
+    # Calls of one turn run side by side and end in any order; the rules' own order is kept.
+    put = {(one.path, one.title, one.quote): one for one in desk.findings}
+    named = [(one.rule, put.get((one.path, one.title, one.quote))) for one in setting.ruled]
+    findings = tuple(replace(finding, rule=rule) for rule, finding in named if finding is not None)
     return ReviewRun(
         findings=findings,
         summary="\n\n".join(desk.summaries),
