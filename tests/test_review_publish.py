@@ -80,9 +80,20 @@ RENAMED = Finding(
 FINDINGS = (MUTABLE, BOUND, RENAMED)
 
 
+def heads(diff: str) -> dict[str, str]:
+    """The files after the change, as far as the diff shows them; other lines are blank."""
+    texts: dict[str, str] = {}
+    for file in parse(diff):
+        lines = {line.new: line.text for hunk in file.hunks for line in hunk.lines if line.new is not None}
+        texts[file.path] = "\n".join(lines.get(at, "") for at in range(1, max(lines, default=0) + 1)) + "\n"
+    return texts
+
+
 def bundle(**change: Any) -> Bundle:
     details: dict[str, Any] = {"repo": "octo/demo", "number": 1, "head_sha": HEAD, "base_sha": BASE, "author": "ann"}
-    return Bundle(change=Change(mode="pull_request", **{**details, **change}), diff=DIFF, files=parse(DIFF))
+    return Bundle(
+        change=Change(mode="pull_request", **{**details, **change}), diff=DIFF, files=parse(DIFF), head=heads(DIFF)
+    )
 
 
 def review(*findings: Finding, **more: Any) -> ReviewRun:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from glue.agents.review import verdict
+from glue.agents.review import clean, verdict
 from glue.agents.review.dedupe import Dismissal
 from glue.agents.review.deliver import Delivery, deliver
 from glue.agents.review.forges.client import Sent
@@ -68,6 +68,7 @@ def publish(
             sleep=sleep,
         )
         delivery = deliver(forge, report, bundle, quiet=quiet)
+        delivery.problem = clean.line(secrets.redact(delivery.problem))
         requests = tuple(forge.client.log)
     outcome = verdict.decide(
         (*report.findings, *(item.finding for item, mark in report.dismissed if not mark.binding)),

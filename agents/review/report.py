@@ -11,6 +11,7 @@ from glue.agents.review.anchor import anchor
 from glue.agents.review.dedupe import Dismissal
 from glue.agents.review.model import Bundle, Change, Coverage, FileDiff, Finding, ReviewRun, Skip
 from glue.agents.review.secrets import MASK, Guard
+from glue.agents.review.suggest import fault
 
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _ADDRESS = re.compile(r"https?:[/\\]{2}|\bwww\.|<!--|!\[|^\s*/[a-z][\w-]*\s*$|^\s*::|##\[|javascript:", re.I | re.M)
@@ -173,7 +174,7 @@ def _item(finding: Finding, bundle: Bundle, safe: _Safe) -> Item:
     reason = commentable(finding, bundle.file(finding.path)) or ("a secret in the name" if path != finding.path else "")
     line = finding.line or finding.claimed
     suggestion = finding.suggestion
-    if suggestion is not None and not _harmless(suggestion, finding, bundle, safe.guard):
+    if suggestion is not None and (fault(finding, bundle) or not _harmless(suggestion, finding, bundle, safe.guard)):
         suggestion = None
     words = replace(
         finding,
