@@ -6,8 +6,10 @@ import dataclasses
 import datetime
 import enum
 import functools
+import gc
 import json
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -273,10 +275,34 @@ async def test_a_ready_schema_gives_the_function_one_dict() -> None:
     assert (await invoke(two, {"n": 1}, deps="d")).terminate
 
 
-async def test_a_broken_ready_schema_is_an_error_result() -> None:
-    broken = glue.Tool.from_schema("one", "", {"type": "nonsense"}, lambda arguments: arguments)
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nonsense"},
+        {"$ref": "#/nowhere"},
+        {"$ref": "http://127.0.0.1:9/schema.json"},
+        {"properties": ["a"]},
+        {"required": 3},
+        {"minProperties": "many"},
+        {"allOf": 3},
+    ],
+)
+async def test_a_broken_ready_schema_is_an_error_result(schema: dict[str, Any]) -> None:
+    broken = glue.Tool.from_schema("one", "", schema, lambda arguments: arguments)
 
-    assert (await invoke(broken, {})).is_error
+    assert (await invoke(broken, {"a": 1})).is_error
+
+
+async def test_a_ready_schema_of_an_older_dialect_is_read_by_its_own_rules() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"pair": {"type": "array", "items": [{"type": "integer"}, {"type": "string"}]}},
+    }
+    old = glue.Tool.from_schema("old", "", schema, lambda arguments: arguments)
+
+    assert (await invoke(old, {"pair": [1, "a"]})).text == '{"pair": [1, "a"]}'
+    assert (await invoke(old, {"pair": ["a", 1]})).is_error
 
 
 # Arguments -----------------------------------------------------------------------------------------------
@@ -368,6 +394,25 @@ async def test_a_call_that_was_cut_off_is_never_run() -> None:
 
     assert result.is_error
     assert ran == []
+
+
+def test_a_tool_keeps_nothing_of_the_place_where_it_was_made() -> None:
+    class Large:
+        pass
+
+    def make() -> tuple[glue.Tool[..., Any], weakref.ref[Large]]:
+        large = Large()
+
+        @glue.tool
+        def one(value: int | datetime.date) -> None: ...
+
+        return one, weakref.ref(large)
+
+    made, large = make()
+    gc.collect()
+
+    assert made.signature.parse('{"value": "2026-01-02"}') == {"value": datetime.date(2026, 1, 2)}
+    assert large() is None
 
 
 # Context -------------------------------------------------------------------------------------------------

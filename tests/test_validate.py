@@ -225,6 +225,26 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+def test_a_reference_to_an_anchor_is_left_to_jsonschema() -> None:
+    schema = {"$defs": {"number": {"$anchor": "number", "type": "integer"}}, "$ref": "#number"}
+    validator = Validator(schema)
+
+    assert validator.accepts(schema, 3)
+    assert not validator.accepts(schema, "three")
+
+
+def test_every_part_of_a_schema_is_compiled_once() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": ["integer", "array"]}, "b": {"anyOf": [{"type": "null"}]}}}
+    shape = Shape(schema)
+    faults_of(shape, {"a": "x", "b": 1})
+    made = len(shape.validator._made)
+
+    for number in range(5):
+        faults_of(shape, {"a": f"x{number}", "b": number})
+
+    assert len(shape.validator._made) == made
+
+
 @settings(max_examples=800, deadline=None)
 @given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), JSON)
 def test_ready_schemas_are_judged_as_jsonschema_does(schema: dict[str, Any], value: Any) -> None:
