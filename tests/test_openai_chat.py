@@ -307,7 +307,8 @@ def test_reasoning_goes_back_in_the_field_that_the_server_reads() -> None:
 
     assert sent(thought, at=row(echo="reasoning_content"))[0]["reasoning_content"] == "hm"
     assert sent(thought, at=row(echo="reasoning"))[0]["reasoning"] == "hm"
-    assert "reasoning_content" not in sent(thought)[0]
+    for echo in ("", "reasoning_details", "content"):
+        assert set(sent(thought, at=row(echo=echo))[0]) == {"role", "content", "tool_calls"}
     foreign = assistant(Thinking(text="hm"), call(), provider="other")
     assert sent(foreign, at=row(echo="reasoning_content"))[0]["reasoning_content"] == ""
 
@@ -609,6 +610,7 @@ def test_details_repeat_the_reasoning_and_go_back_whole() -> None:
         chunk({"reasoning": "h", "reasoning_details": detail(text="h", signature="")}),
         chunk({"reasoning": "m", "reasoning_details": detail(text="m")}),
         chunk({"reasoning": None, "reasoning_details": detail(signature="sig")}),
+        chunk({"reasoning": None, "reasoning_details": detail(text="", signature=None)}),
         chunk({"reasoning_details": [{"type": "reasoning.encrypted", "index": 1, "data": "sealed"}]}),
         chunk({"content": "x"}),
         chunk({}, "stop"),
@@ -713,6 +715,7 @@ def test_think_tags_are_parted_where_the_server_leaves_them() -> None:
         ),
         ({"prompt_tokens": 10, "completion_tokens": 5, "cost": 0.25}, Usage(input=10, output=5, cost=0.25)),
         ({"prompt_tokens": "many", "completion_tokens": -5}, Usage()),
+        ({"prompt_tokens": float("inf"), "completion_tokens": float("nan")}, Usage()),
     ],
 )
 def test_usage_is_normalised(raw: Any, usage: Usage) -> None:
