@@ -64,7 +64,7 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request; messages that were sent before are not encoded again."""
     quirks = row.quirks
     marks = request.cache and quirks.cache == "control"
-    fields: dict[str, Json] = {"model": model, "messages": wire.array(_messages(request, row, model, marks))}
+    fields: dict[str, Json] = {"model": model, "messages": wire.Pieces(_messages(request, row, model, marks))}
     if request.stream:
         fields["stream"] = True
         if quirks.stream_usage:
@@ -98,6 +98,23 @@ def _messages(request: Request, row: Row, model: str, marks: bool) -> list[bytes
         messages = wire.merge_users(messages)
     last = messages[-1] if marks and messages else None
     pictures: list[bytes] = []  # of tool results: they follow the whole batch, as a user's message
+    for block in wire.blocks(messages):
+        bare = len(block) == wire.BLOCK and not pictures and block[-1] is not last
+        joined = wire.block_memo(block, key) if bare else None
+        if joined is None:
+            found = _pieces(block, key, pictures, last, row, model)
+            if bare and not pictures:
+                wire.keep_block(block, key, b",".join(found))
+            pieces += found
+        elif joined:
+            pieces.append(joined)
+    return pieces + pictures
+
+
+def _pieces(
+    messages: Sequence[Message], key: str, pictures: list[bytes], last: Message | None, row: Row, model: str
+) -> list[bytes]:
+    pieces: list[bytes] = []
     for message in messages:
         encoded: bytes | tuple[bytes, bytes] | None = message.memo.get(key)
         if encoded is None:
@@ -112,7 +129,7 @@ def _messages(request: Request, row: Row, model: str, marks: bool) -> list[bytes
             pictures.append(picture)
         if encoded:
             pieces.append(encoded)
-    return pieces + pictures
+    return pieces
 
 
 def _message(message: Message, row: Row, model: str) -> bytes | tuple[bytes, bytes]:

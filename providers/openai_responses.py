@@ -61,13 +61,13 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request. The wire has no stop sequences; they are left out."""
     quirks = row.quirks
     key = wire.memo_key(WIRE, row, model)
-    pieces: list[bytes] = []
+    pieces = wire.Pieces()
     for message in wire.unique_calls(request.messages):
         encoded = message.memo.get(key)
         if encoded is None:
             encoded = message.memo[key] = tuple(map(wire.dumps, _items(message, row, model)))
-        pieces.extend(encoded)
-    fields: dict[str, Json] = {"model": model, "input": wire.array(pieces)}
+        pieces += encoded
+    fields: dict[str, Json] = {"model": model, "input": pieces}
     if request.system:
         fields["instructions"] = request.system
     if request.stream:

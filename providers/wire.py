@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from binascii import b2a_base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from json.encoder import encode_basestring
 
@@ -70,6 +70,19 @@ def array(pieces: Iterable[bytes]) -> bytes:
     return b",".join(items)
 
 
+class Pieces(list[bytes]):
+    """The encoded values of an array that is not joined yet, which saves copying a long history twice."""
+
+    def parted(self) -> list[bytes]:
+        """Return what to join: brackets, values and commas."""
+        if not self:
+            return [b"[]"]
+        result = [b","] * (2 * len(self) + 1)
+        result[1::2] = self
+        result[0], result[-1] = b"[", b"]"
+        return result
+
+
 def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = None) -> bytes:
     """Join a body; bytes among the fields are JSON already.
 
@@ -86,7 +99,12 @@ def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = No
         body[name] = value
     pieces = [b"{"]
     for name, value in body.items():
-        pieces += (quote(name), b":", value if isinstance(value, bytes) else dumps(value), b",")
+        pieces += (quote(name), b":")
+        if isinstance(value, Pieces):
+            pieces += value.parted()
+        else:
+            pieces.append(value if isinstance(value, bytes) else dumps(value))
+        pieces.append(b",")
     pieces[-1] = b"}"
     return b"".join(pieces)
 
@@ -126,6 +144,26 @@ def memo_key(wire: str, row: Row, model: str) -> str:
     A string, because its hash is computed once and it is looked up once per message.
     """
     return f"{wire} {row.name} {model} {hash(row.quirks)}"
+
+
+BLOCK = 32  # messages whose bytes are also kept joined, so that a long history costs little more than its bytes
+
+
+def blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, ...]]:
+    """Part a history into blocks; as it only ever grows, all but the last stay as they are."""
+    whole = tuple(messages)
+    return (whole[start : start + BLOCK] for start in range(0, len(whole), BLOCK))
+
+
+def block_memo(block: tuple[Message, ...], key: str) -> Json:
+    """Return what was kept for a full block, if it still holds the same messages."""
+    kept = block[-1].memo.get(("block", key)) if len(block) == BLOCK else None
+    return kept[1] if kept is not None and kept[0] == block[:-1] else None
+
+
+def keep_block(block: tuple[Message, ...], key: str, value: Json) -> None:
+    if len(block) == BLOCK:
+        block[-1].memo["block", key] = (block[:-1], value)
 
 
 def is_own(message: AssistantMessage, row: Row, model: str | None = None) -> bool:
@@ -172,16 +210,15 @@ def safe_id(text: str, limit: int = 64) -> str:
     return "call_" + short_id(text, 20)
 
 
-def repeated_calls(messages: Iterable[Message]) -> frozenset[str]:
+def repeated_calls(messages: Sequence[Message]) -> frozenset[str]:
     """Return the call ids that more than one reply uses; some servers count from call_0 in each reply."""
     every: list[str] = []
-    for message in messages:
-        ids = message.memo.get("call_ids")
+    for block in blocks(messages):
+        ids = block_memo(block, "call_ids")
         if ids is None:
-            calls = message.calls if isinstance(message, AssistantMessage) else ()
-            ids = message.memo["call_ids"] = tuple({call.id: None for call in calls})
-        if ids:
-            every += ids
+            ids = tuple(call_id for message in block for call_id in _call_ids(message))
+            keep_block(block, "call_ids", ids)
+        every += ids
     if len(set(every)) == len(every):
         return frozenset()
     seen: set[str] = set()
@@ -189,6 +226,10 @@ def repeated_calls(messages: Iterable[Message]) -> frozenset[str]:
     for call_id in every:
         (twice if call_id in seen else seen).add(call_id)
     return frozenset(twice)
+
+
+def _call_ids(message: Message) -> Iterable[str]:
+    return {call.id: None for call in message.calls} if isinstance(message, AssistantMessage) else ()
 
 
 def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
@@ -201,7 +242,7 @@ def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
     result: list[Message] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
-            clash = twice.intersection(message.memo["call_ids"])
+            clash = twice.intersection(_call_ids(message))
             for call_id in clash:
                 count = uses[call_id] = uses.get(call_id, 0) + 1
                 names[call_id] = call_id if count == 1 else f"{call_id}_{count}"

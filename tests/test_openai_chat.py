@@ -187,6 +187,37 @@ def test_a_message_is_encoded_once_and_its_bytes_are_used_again() -> None:
     assert all(message.memo[key] is before[i][key] for i, message in enumerate(messages) for key in keys[i])
 
 
+@pytest.mark.parametrize("size", [31, 32, 33, 64, 100])
+def test_a_long_history_is_the_same_from_kept_blocks(size: int) -> None:
+    def make() -> list[Message]:
+        history: list[Message] = [user("go")]
+        for number in range(size):
+            one, two = f"call_{number}", f"call_{number}b"
+            history += [assistant(call(one), call(two)), result("a", PICTURE, id=one), result("b", id=two)]
+        return history
+
+    def bare(body: bytes) -> list[Any]:
+        found: list[Any] = json.loads(body)["messages"]
+        return found
+
+    history = make()
+    for end in (len(history), len(history), len(history) - 4, len(history)):
+        assert bare(encode(Request(messages=history[:end]), ROW, "acme-1")) == sent(*make()[:end])
+    shorter = [history[0], *history[7:]]
+    assert bare(encode(Request(messages=shorter), ROW, "acme-1")) == sent(make()[0], *make()[7:])
+
+
+def test_the_bytes_of_a_long_history_are_kept_in_blocks() -> None:
+    history: list[Message] = [user(str(number)) for number in range(70)]
+    encode(Request(messages=history), ROW, "acme-1")
+
+    kept = [position for position, message in enumerate(history) if any(isinstance(key, tuple) for key in message.memo)]
+
+    assert kept == [31, 63]
+    changed = [*history[:5], user("new"), *history[6:]]
+    assert [message["content"] for message in sent(*changed)] == [message.text for message in changed]
+
+
 def test_each_server_and_model_has_its_own_bytes() -> None:
     thought = Thinking(
         text="hm",
@@ -307,7 +338,8 @@ def test_reasoning_goes_back_in_the_field_that_the_server_reads() -> None:
 
     assert sent(thought, at=row(echo="reasoning_content"))[0]["reasoning_content"] == "hm"
     assert sent(thought, at=row(echo="reasoning"))[0]["reasoning"] == "hm"
-    assert "reasoning_content" not in sent(thought)[0]
+    for echo in ("", "reasoning_details", "content"):
+        assert set(sent(thought, at=row(echo=echo))[0]) == {"role", "content", "tool_calls"}
     foreign = assistant(Thinking(text="hm"), call(), provider="other")
     assert sent(foreign, at=row(echo="reasoning_content"))[0]["reasoning_content"] == ""
 
@@ -609,6 +641,7 @@ def test_details_repeat_the_reasoning_and_go_back_whole() -> None:
         chunk({"reasoning": "h", "reasoning_details": detail(text="h", signature="")}),
         chunk({"reasoning": "m", "reasoning_details": detail(text="m")}),
         chunk({"reasoning": None, "reasoning_details": detail(signature="sig")}),
+        chunk({"reasoning": None, "reasoning_details": detail(text="", signature=None)}),
         chunk({"reasoning_details": [{"type": "reasoning.encrypted", "index": 1, "data": "sealed"}]}),
         chunk({"content": "x"}),
         chunk({}, "stop"),
@@ -713,6 +746,7 @@ def test_think_tags_are_parted_where_the_server_leaves_them() -> None:
         ),
         ({"prompt_tokens": 10, "completion_tokens": 5, "cost": 0.25}, Usage(input=10, output=5, cost=0.25)),
         ({"prompt_tokens": "many", "completion_tokens": -5}, Usage()),
+        ({"prompt_tokens": float("inf"), "completion_tokens": float("nan")}, Usage()),
     ],
 )
 def test_usage_is_normalised(raw: Any, usage: Usage) -> None:
