@@ -79,7 +79,7 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     forced = bool(request.tools) and request.tool_choice not in ("auto", "none")
     body: dict[str, Json] = {"model": model, "max_tokens": max_tokens}
     # A forced tool and thinking exclude each other; the tool is what the caller relies on.
-    if not forced:
+    if not forced and row.quirks.reasoning:
         body |= claude.thinking(known, request.reasoning, max_tokens)
     mode = wire.object_of(body.get("thinking")).get("type")
     if mode == "enabled" and _lacks_thinking(messages, row, model):

@@ -88,6 +88,7 @@ class Bedrock:
         credentials = self._credentials or sigv4.find_credentials(os.environ)
         if credentials is None:
             raise MissingKey(self.name, ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"))
+        self.http.hide(credentials.token)
         address = self.http.address
         found = re.search(r"\.([a-z]{2}(?:-[a-z]+)+-\d+)\.", address.host)
         return sigv4.sign(

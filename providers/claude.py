@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from glue.types import Effort, Json
@@ -86,7 +86,7 @@ def output_schema(schema: Json) -> Json | None:
 def _dialect(schema: Json) -> Json:
     if isinstance(schema, list):
         return [_dialect(item) for item in schema]
-    if not isinstance(schema, dict):
+    if not isinstance(schema, Mapping):
         return schema
     result = dict(_keywords(schema))
     if schema.get("type") == "object" or "properties" in schema:
@@ -99,9 +99,9 @@ def _dialect(schema: Json) -> Json:
     return result
 
 
-def _keywords(schema: dict[str, Json]) -> Iterator[tuple[str, Json]]:
+def _keywords(schema: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
     for name, value in schema.items():
-        if name in ("properties", "$defs", "definitions") and isinstance(value, dict):
+        if name in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
             yield name, {key: _dialect(inner) for key, inner in value.items()}
         elif name in ("enum", "const", "required", "description", "type"):
             yield name, value

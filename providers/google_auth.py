@@ -136,7 +136,8 @@ async def _send(address: str, form: bytes) -> bytes:
     from glue.providers.http import HTTP
 
     parts = urlsplit(address)
-    http = HTTP(f"{parts.scheme}://{parts.netloc}", provider="vertex")
+    secrets = [pair.partition("=")[2] for pair in form.decode().split("&")[1:]]  # all but the kind of grant
+    http = HTTP(f"{parts.scheme}://{parts.netloc}", provider="vertex", secrets=secrets)
     try:
         async with http.post(parts.path, form, {"content-type": "application/x-www-form-urlencoded"}) as blocks:
             return b"".join([block async for block in blocks])

@@ -96,6 +96,11 @@ class HTTP:
         while lines:
             await lines.pop().close()
 
+    def hide(self, secret: str) -> None:
+        """Keep one more secret out of logs and errors: a token that was fetched later."""
+        if len(secret) > 3 and secret not in self._secrets:
+            self._secrets = (*self._secrets, secret)
+
     def mask(self, text: str) -> str:
         """Take every secret out of a text."""
         for secret in self._secrets:

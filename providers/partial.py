@@ -17,20 +17,17 @@ class PartialArguments:
 
     def __init__(self) -> None:
         self.value: dict[str, Json] = {}
-        self._open = ""  # the path whose string goes on
 
     def add(self, pieces: list[dict[str, Json]]) -> None:
         """Take the next pieces; raises ValueError, TypeError or KeyError where they make no sense."""
         for piece in pieces:
-            path: str = piece["jsonPath"]
-            name = next((name for name in _VALUES if name in piece), None)
-            value = None if name is None or name == "nullValue" else piece[name]
-            place, last = _place(self.value, _steps(path))
-            if self._open == path and isinstance(value, str) and isinstance(place[last], str):
-                place[last] += value
-            elif name is not None or self._open != path:
-                place[last] = "" if name is None else value
-            self._open = path if piece.get("willContinue") else ""
+            place, last = _place(self.value, _steps(piece["jsonPath"]))
+            name = next((name for name in _VALUES if name in piece), "stringValue")
+            value = None if name == "nullValue" else piece.get(name, "")
+            if isinstance(place[last], str) and isinstance(value, str):
+                place[last] += value  # a path that comes again goes on
+            else:
+                place[last] = value
 
 
 def _steps(path: str) -> list[str | int]:

@@ -43,4 +43,6 @@ class Vertex:
     async def _headers(self) -> dict[str, str]:
         if any(name == b"authorization" for name, _ in self.http._headers):
             return {}
-        return {"authorization": f"Bearer {await self._tokens.get()}"}
+        token = await self._tokens.get()
+        self.http.hide(token)
+        return {"authorization": f"Bearer {token}"}

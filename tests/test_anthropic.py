@@ -285,6 +285,13 @@ def test_effort_of_adaptive_models_stands_beside_the_schema() -> None:
     assert least == {"effort": "low"}
 
 
+def test_a_server_that_knows_no_thinking_is_not_asked_for_it() -> None:
+    row = replace(ROW, quirks=Quirks(reasoning=""))
+
+    assert b"thinking" not in encode(Request(messages=(user("hi"),), reasoning="high"), row, "acme-1")
+    assert b"thinking" in encode(Request(messages=(user("hi"),), reasoning="high"), ROW, "acme-1")
+
+
 def test_a_budget_leaves_room_below_the_cap() -> None:
     assert body(user("hi"), reasoning="high", max_tokens=6000)["thinking"]["budget_tokens"] == 3000
     assert "thinking" not in body(user("hi"), reasoning="high", max_tokens=1500)

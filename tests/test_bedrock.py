@@ -581,8 +581,9 @@ async def collect(provider: Bedrock, http: HTTP) -> list[Any]:
 
 
 async def test_provider_signs_the_path_that_is_sent(
-    loopback: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    loopback: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("DEBUG", logger="glue")
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     server = loopback(ANSWER + SMALL)
     http = HTTP(server.url, provider="bedrock")
@@ -602,6 +603,8 @@ async def test_provider_signs_the_path_that_is_sent(
         now=request.headers["x-amz-date"],
     )
     assert request.headers["authorization"] == again["authorization"]
+    assert "x-amz-security-token: ***" in caplog.text
+    assert "of-a-session" not in caplog.text
 
 
 async def test_a_bearer_token_needs_no_signature(loopback: Callable[..., Any]) -> None:

@@ -590,7 +590,10 @@ def login(folder: Path, **fields: str) -> dict[str, str]:
 USER = {"type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": "r"}
 
 
-async def test_vertex_sends_a_token_and_renews_it(loopback: Callable[..., Any], tmp_path: Path) -> None:
+async def test_vertex_sends_a_token_and_renews_it(
+    loopback: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="glue")
     forms: list[tuple[str, bytes]] = []
     now = 0.0
 
@@ -613,6 +616,8 @@ async def test_vertex_sends_a_token_and_renews_it(loopback: Callable[..., Any], 
         "Bearer token-2",
     ]
     assert server.seen[0].line == f"POST {where}/models/{OLD}:generateContent HTTP/1.1"
+    assert "authorization: Bearer ***" in caplog.text
+    assert "token-1" not in caplog.text
     assert forms[0] == (
         "https://oauth2.googleapis.com/token",
         b"grant_type=refresh_token&client_id=c&client_secret=s&refresh_token=r",
