@@ -24,7 +24,6 @@ from glue.result import RunResult
 from glue.tools.git import Repo
 from glue.types import AssistantMessage, Provider, Request, Usage, user
 
-
 _SPENT = (Outcome.BUDGET, Outcome.MAX_TURNS)
 
 
