@@ -469,9 +469,10 @@ async def test_s097_a_required_gate_drops_advisory_ones_below_it() -> None:
 
     below, _ = await gated(required, gate("noop", name="advisory"))
     above, _ = await gated(required, gate("noop", name="advisory", priority=6))
+    beside, _ = await gated(required, gate("noop", name="advisory", priority=5))
     idle, _ = await gated(gate("noop", "term", "info", name="r", priority=5, required=True), gate("noop", name="a"))
 
-    assert (below, above, idle) == (["noop", "term"], ["noop"], ["noop"])
+    assert (below, above, beside, idle) == (["noop", "term"], ["noop"], ["noop"], ["noop"])
 
 
 async def test_s098_empty_gates_send_no_tools() -> None:
@@ -502,12 +503,40 @@ async def test_a_forced_choice_holds_until_the_first_batch() -> None:
     assert [request.tool_choice for request in provider.requests] == ["noop", "auto"]
 
 
-async def test_a_choice_that_a_gate_took_away_is_auto() -> None:
+@pytest.mark.parametrize(
+    ("choice", "allowed", "sent"),
+    [
+        ("noop", ["term"], "auto"),
+        ("noop", ["noop"], "noop"),
+        ("noop", [], "auto"),
+        ("required", ["term"], "required"),
+        ("required", [], "auto"),
+        ("none", ["term"], "none"),
+        ("none", [], "none"),
+        ("auto", ["term"], "auto"),
+    ],
+)
+async def test_a_choice_is_kept_while_a_gate_lets_it_be_followed(choice: str, allowed: list[str], sent: str) -> None:
     provider = Script("x")
+    limits = Limits(tool_choice=choice)
 
-    await run(provider, "go", tools=[noop, term], limits=Limits(tool_choice="noop"), policies=[Gates(gate("term"))])
+    await run(provider, "go", tools=[noop, term], limits=limits, policies=[Gates(gate(*allowed))])
 
-    assert provider.requests[0].tool_choice == "auto"
+    assert provider.requests[0].tool_choice == sent
+
+
+async def test_a_gate_holds_for_the_rest_of_a_reply() -> None:
+    provider = Script(say("a", stop="max_tokens"), "b")
+
+    await run(provider, "go", tools=[noop, term], policies=[Gates(gate("term"))])
+
+    assert [[spec.name for spec in request.tools] for request in provider.requests] == [["term"], ["term"]]
+
+
+def test_a_gate_is_advisory_and_of_no_priority_unless_it_says_so() -> None:
+    made = Gate(name="g", allow=())
+
+    assert (made.priority, made.required, Gates().order) == (0, False, 10)
 
 
 async def test_no_choice_stays_none() -> None:

@@ -70,6 +70,7 @@ def join(active: Sequence[tuple[Gate, frozenset[str]]]) -> tuple[frozenset[str],
 
 
 def _choice(choice: str, allowed: frozenset[str], any_left: bool) -> str:
-    if choice in ("auto", "none") or not any_left:
-        return "auto" if choice != "none" else choice
-    return choice if choice == "required" or choice in allowed else "auto"
+    """Keep a forced choice only while it can be followed."""
+    if choice in ("auto", "none") or (any_left and (choice == "required" or choice in allowed)):
+        return choice
+    return "auto"
