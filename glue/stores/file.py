@@ -32,6 +32,7 @@ from glue.stores.search import find, newest, patterns
 from glue.types import Json, Message
 
 _log = logging.getLogger("glue.stores")
+_log.addHandler(logging.NullHandler())  # silent unless someone listens
 _PLAIN = re.compile(rb"[^A-Za-z0-9_.@+=,-]|^\.")
 _SUFFIX = ".jsonl"
 
