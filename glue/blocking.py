@@ -20,29 +20,8 @@ def run_blocking(function: Callable[[], Awaitable[T]]) -> T:
         sniffio.current_async_library()
     except sniffio.AsyncLibraryNotFoundError:
         return anyio.run(main)
-    return _in_thread(lambda: anyio.run(main))
+    # A running loop cannot run another: that one gets a thread, and an interrupt here cancels what it does.
+    from anyio.from_thread import start_blocking_portal
 
-
-def _in_thread(work: Callable[[], T]) -> T:
-    """Do work in a thread, with the caller's context, and wait for it; a running loop cannot run another."""
-    import contextvars
-    import threading
-
-    import sniffio
-
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def target() -> None:
-        sniffio.current_async_library_cvar.set(None)  # of the caller's loop, which is not this thread's
-        try:
-            results.append(work())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), name="glue-run", daemon=True)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    with start_blocking_portal() as portal:
+        return portal.call(main)

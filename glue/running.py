@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from glue.result import RunResult
 from glue.settings import instructions_text, merge, with_meta
 from glue.state import Journal
 from glue.subagent import AgentTool, child_usage
-from glue.types import Message, Provider, Request, ToolMessage
+from glue.types import Json, Message, Provider, Request, ToolMessage
 
 if TYPE_CHECKING:
     from glue.agent import Agent
@@ -91,30 +92,37 @@ def _answer(job: Job, provider: Provider, tools: Sequence[AnyTool]) -> Answer[An
         return None
     from glue.output import Answer, Output
 
-    return Answer(Output(wanted), native=native_output(provider), taken=[tool.spec.name for tool in tools])
+    output: Output[Any] = Output(wanted)
+    native = takes_output(provider, output.schema, tools=bool(tools))
+    return Answer(output, native=native, taken=[tool.spec.name for tool in tools])
 
 
 def window(provider: Provider) -> int | None:
     """Give the tokens of context of what a provider asks; the smallest of a chain, None if one is unknown."""
-    sizes = [row.window if model == row.model else None for row, model in _rows(provider)]
+    sizes = [each.row.window if each.model == each.row.model else None for each in _asked(provider)]
     known = [size for size in sizes if size is not None]
     return min(known) if known and len(known) == len(sizes) else None
 
 
-def native_output(provider: Provider) -> bool:
+def takes_output(provider: Provider, schema: Mapping[str, Json], *, tools: bool) -> bool:
     """Say whether all that a provider asks can be held to a JSON schema by their wire."""
-    rows = _rows(provider)
-    return bool(rows) and all(
-        row.wire in ("openai_chat", "openai_responses") and row.quirks.output == "json_schema" for row, _ in rows
-    )
+    asked = _asked(provider)
+    return bool(asked) and all(_takes_output(each, schema, tools) for each in asked)
 
 
-def _rows(provider: Any) -> list[tuple[Any, str]]:
-    """Find the rows of data behind a provider, through its wrappers; an object of one's own has none."""
+def _takes_output(provider: Any, schema: Mapping[str, Json], tools: bool) -> bool:
+    # A wire whose models differ in this has a function to say so, beside its class.
+    judge = getattr(sys.modules.get(f"glue.providers.{provider.row.wire}"), "takes_output", None)
+    if judge is not None:
+        return bool(judge(schema, provider.model, tools=tools))
+    return bool(provider.row.wire.startswith("openai") and provider.row.quirks.output == "json_schema")
+
+
+def _asked(provider: Any) -> list[Any]:
+    """Find the providers that are rows of data, through wrappers and chains; an object of one's own is none."""
     inner = getattr(provider, "providers", None) or filter(None, [getattr(provider, "provider", None)])
-    found = [row for each in inner for row in _rows(each)]
-    row = getattr(provider, "row", None)
-    return [*found, (row, getattr(provider, "model", ""))] if row is not None else found
+    found = [each for wrapped in inner for each in _asked(wrapped)]
+    return [*found, provider] if getattr(provider, "row", None) is not None else found
 
 
 def _limits(job: Job, settings: Mapping[str, Any]) -> Limits | Callable[[], Limits] | None:

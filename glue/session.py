@@ -11,7 +11,7 @@ import anyio
 
 from glue.agent import Agent
 from glue.context import Cancel
-from glue.errors import NewerSchema, SessionBusy
+from glue.errors import NewerSchema, SessionBusy, StoreError
 from glue.events import Event, Listener
 from glue.limits import Limits
 from glue.listening import Events, Listeners, join
@@ -103,6 +103,16 @@ class Session(Generic[DepsT, OutputT]):
 
         return run_blocking(work)
 
+    @overload
+    def stream(self, prompt: Prompt, *, output: type[T], **options: Unpack[CallOptions[DepsT]]) -> Events[T]: ...
+    @overload
+    def stream(
+        self, prompt: Prompt, *, output: Mapping[str, Json], **options: Unpack[CallOptions[DepsT]]
+    ) -> Events[Any]: ...
+    @overload
+    def stream(
+        self, prompt: Prompt, *, output: None = None, **options: Unpack[CallOptions[DepsT]]
+    ) -> Events[OutputT]: ...
     def stream(self, prompt: Prompt, *, output: Any = None, **options: Any) -> Events[Any]:
         """Do as `prompt`, as an async iterator of events: `async with session.stream(...) as events`."""
 
@@ -176,9 +186,12 @@ class Session(Generic[DepsT, OutputT]):
 
     async def load(self) -> tuple[Message, ...]:
         """Read the conversation from the store; empty where it has not begun."""
-        if self.id not in {info.id for info in await self.store.list()}:
+        try:
+            return await self.store.load(self.id)
+        except StoreError:
+            if self.id in {info.id for info in await self.store.list()}:
+                raise
             return ()
-        return await self.store.load(self.id)
 
     async def fork(self, at: int | None = None, id: str = "") -> Session[DepsT, OutputT]:
         """Begin another conversation from the first `at` messages of this one, or from all."""

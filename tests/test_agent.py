@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import signal
 import threading
-from contextlib import aclosing
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -200,6 +202,36 @@ def test_run_sync_in_a_script() -> None:
 async def test_run_sync_inside_a_running_event_loop() -> None:
     """As in a notebook: the loop of this thread is running."""
     assert Agent(Script(LOOK, "hi"), tools=[weather]).run_sync("x").text == "hi"
+
+
+async def test_run_sync_inside_a_loop_is_cancelled_by_an_interrupt() -> None:
+    """As when a notebook's cell is interrupted: the run in the other thread ends, and nothing is left over."""
+    ended: list[str] = []
+
+    @tool
+    async def hang() -> str:
+        """Wait until cancelled."""
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append("tool")
+        return ""
+
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        Agent(Script(calls("hang")), tools=[hang]).run_sync("x")
+
+    assert ended == ["tool"]
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Interrupt as Python does by default, whatever the event loop of the test has installed."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 async def test_run_sync_in_a_worker_thread() -> None:

@@ -15,6 +15,8 @@ from glue import Agent, Limits, Outcome, Usage, tool
 from glue.errors import MaxTurnsExceeded, OutputError
 from glue.faults import Faults
 from glue.output import Output
+from glue.providers import new
+from glue.running import takes_output
 from glue.testing import Script, call, calls, repeat, say, shape
 
 
@@ -290,6 +292,25 @@ async def test_a_wire_with_a_json_mode_is_used() -> None:
     assert script.requests[0].tools == ()
     assert script.requests[0].output_schema == Output(Forecast).schema
     assert "Reply with the corrected JSON alone." in script.requests[2].messages[-1].text
+
+
+@pytest.mark.parametrize(
+    ("name", "native"),
+    [
+        ("openai:gpt-5-nano", True),
+        ("anthropic:claude-haiku-4-5", True),
+        ("anthropic:claude-3-haiku-20240307", False),
+        ("gemini:gemini-2.5-flash", True),
+        ("deepseek:deepseek-chat", False),  # knows that JSON is wanted, not which
+        ("openai:gpt-5-nano,anthropic:claude-3-haiku-20240307", False),  # all of a chain must
+        ("offline", False),
+    ],
+)
+def test_each_model_is_asked_in_the_way_it_knows(name: str, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for provider in ("OPENAI", "ANTHROPIC", "GEMINI", "DEEPSEEK"):
+        monkeypatch.setenv(f"{provider}_API_KEY", "no" + "-key")
+
+    assert takes_output(new(name), Output(Forecast).schema, tools=False) is native
 
 
 async def test_a_session_prompts_for_output() -> None:

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import anyio.to_thread
 
-from glue.errors import ConfigError, SessionBusy, StoreError
-from glue.stores.log import Fold, Log, Record, header, newer
-from glue.stores.protocol import Hit, SessionInfo, check_id, describe, missing
+from glue.errors import ConfigError, StoreError
+from glue.stores.jsonl import (
+    applied,
+    check_first,
+    line,
+    lock,
+    open_locked,
+    pread,
+    read,
+    read_info,
+    records_in,
+    sync_data,
+    sync_folder,
+)
+from glue.stores.log import Fold, Log, Record, header
+from glue.stores.protocol import Hit, SessionInfo, check_id, missing
 from glue.stores.search import find, newest, patterns
 from glue.types import Json, Message
 
 _log = logging.getLogger("glue.stores")
+_log.addHandler(logging.NullHandler())  # silent unless someone listens
 _PLAIN = re.compile(rb"[^A-Za-z0-9_.@+=,-]|^\.")
 _SUFFIX = ".jsonl"
 
@@ -33,7 +46,7 @@ class FileStore:
 
     def __init__(self, root: str | os.PathLike[str], *, sync: bool = True) -> None:
         if sys.platform == "win32":
-            raise ConfigError("FileStore needs POSIX file locks; use SQLiteStore or MemoryStore on Windows")
+            raise ConfigError("FileStore needs POSIX file locks; use MemoryStore on Windows")
         self.root = Path(root)
         self.sync = sync
 
@@ -70,7 +83,7 @@ class FileStore:
         def scan() -> tuple[Hit, ...]:
             hits: list[Hit] = []
             for path in self._paths() if session is None else [self._there(session)]:
-                fold, times = _read(path)
+                fold, times = read(path)
                 dated = [(message, times.get(message.id, 0.0)) for message in fold.messages]
                 hits += find(fold.header["session"], dated, wanted, role=role, since=since, until=until)
             return newest(hits, limit)
@@ -87,7 +100,7 @@ class FileStore:
         infos = []
         for path in self._paths():
             with contextlib.suppress(StoreError, OSError):  # one unreadable file must not hide the others
-                infos.append(_info(path))
+                infos.append(read_info(path))
         return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
 
     def _there(self, id: str) -> Path:
@@ -97,16 +110,16 @@ class FileStore:
         return path
 
     def _load(self, id: str) -> tuple[Message, ...]:
-        return tuple(_read(self._there(id))[0].messages)
+        return tuple(read(self._there(id))[0].messages)
 
     def _delete(self, id: str) -> None:
         path = self._there(id)
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            _lock(fd, id)
+            lock(fd, id)
             path.unlink()
             path.with_suffix(".torn").unlink(missing_ok=True)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         finally:
             os.close(fd)
 
@@ -120,17 +133,17 @@ class _Writer:
         self.end = 0  # where the last whole record ends
 
     def open(self, fold: Fold) -> None:
-        self.fd = _open_locked(self.path, self.id, self.sync)
+        self.fd = open_locked(self.path, self.id, self.sync)
         status = os.fstat(self.fd)
         if self.file != (status.st_dev, status.st_ino) or status.st_size < self.end:
             fold.clear()
             self.file, self.end = (status.st_dev, status.st_ino), 0
-        tail = _pread(self.fd, self.end, status.st_size)
+        tail = pread(self.fd, self.end, status.st_size)
         if not self.end:
-            _check_first(tail, self.path)
+            check_first(tail, self.path)
         good = 0
-        for record, stop in _records(tail):
-            if not _applied(fold, record):
+        for record, stop in records_in(tail):
+            if not applied(fold, record):
                 break
             good = stop
         self.end += good
@@ -148,13 +161,13 @@ class _Writer:
     def write(self, records: Sequence[Record]) -> None:
         if self.fd < 0:
             raise StoreError(f"session {self.id!r}: an earlier write failed; open the session again")
-        block = b"".join(map(_line, records))
+        block = b"".join(map(line, records))
         try:
             view = memoryview(block)
             while view:
                 view = view[os.write(self.fd, view) :]
             if self.sync:
-                _sync(self.fd)
+                sync_data(self.fd)
         except OSError as error:
             # Half a record must not stay where the next one would be joined to it.
             with contextlib.suppress(OSError):
@@ -173,140 +186,9 @@ class _Writer:
         fd = os.open(side, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.write(fd, tail + b"\n")
-            _sync(fd)
+            sync_data(fd)
         finally:
             os.close(fd)
         _log.warning("session %r: %d torn bytes at the end were moved to %s", self.id, len(tail), side)
         os.ftruncate(self.fd, self.end)
-        _sync(self.fd)
-
-
-def _open_locked(path: Path, id: str, sync: bool) -> int:
-    """Open for appending, alone; make the file where there is none."""
-    while True:
-        new = not path.exists()
-        if new:
-            _make_folder(path.parent)
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise StoreError(f"session {id!r} cannot be opened: {error}") from error
-        try:
-            _lock(fd, id)
-            if new and sync:
-                _sync_folder(path.parent)
-            if os.path.exists(path) and os.path.samestat(os.fstat(fd), os.stat(path)):
-                return fd
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)  # deleted between the opening and the locking: once more
-
-
-def _lock(fd: int, id: str) -> None:
-    import fcntl
-
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise SessionBusy(f"session {id!r} is in use, here or by another process; one writer at a time") from error
-
-
-def _sync(fd: int) -> None:
-    if sys.platform == "darwin":
-        import fcntl
-
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync there stops at the drive's own cache
-    else:
-        os.fdatasync(fd)
-
-
-def _make_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _line(record: Record) -> bytes:
-    try:
-        return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-    except UnicodeEncodeError:  # half a surrogate pair, as a model may send: only escapes can keep it
-        return json.dumps(record, separators=(",", ":")).encode() + b"\n"
-
-
-def _pread(fd: int, start: int, stop: int) -> bytes:
-    blocks = []
-    while start < stop and (block := os.pread(fd, stop - start, start)):
-        blocks.append(block)
-        start += len(block)
-    return b"".join(blocks)
-
-
-def _records(data: bytes) -> Iterator[tuple[Record, int]]:
-    """Give each record and where it ends, up to the first that is not whole."""
-    start = 0
-    while (stop := data.find(b"\n", start)) >= 0:
-        try:
-            record = json.loads(data[start:stop].decode())
-        except ValueError:
-            return
-        if not isinstance(record, dict) or not isinstance(record.get("type"), str):
-            return
-        start = stop + 1
-        yield record, start
-
-
-def _applied(fold: Fold, record: Record) -> bool:
-    try:
-        fold.apply(record)
-    except (StoreError, KeyError, TypeError, ValueError):
-        return bool(newer(fold.header))  # a newer version may know what this one cannot read
-    return True
-
-
-def _check_first(data: bytes, path: Path) -> None:
-    """Refuse what was never a transcript, rather than cut it away as damage."""
-    first = data.find(b"\n")
-    if first < 0:
-        return  # empty, or killed while the header was written
-    for record, _ in _records(data[: first + 1]):
-        if record["type"] == "header" and isinstance(record.get("session"), str):
-            return
-    raise StoreError(f"{path} does not begin with a session header; it is left as it is")
-
-
-def _read(path: Path) -> tuple[Fold, dict[str, float]]:
-    """Read a file that someone else may be writing: no lock, nothing is cut."""
-    fold, times = Fold(), dict[str, float]()
-    data = path.read_bytes()
-    _check_first(data, path)
-    for record, _ in _records(data):
-        if not _applied(fold, record):
-            break
-        if record["type"] == "message":
-            times[record["message"].get("id", "")] = record.get("at", 0.0)
-    if not fold.header:
-        raise StoreError(f"{path} has no session header")
-    return fold, times
-
-
-def _info(path: Path) -> SessionInfo:
-    """Sum up from the first records; a long session is not read to its end."""
-    fold = Fold()
-    with path.open("rb") as file:
-        data = file.read(65_536)
-    _check_first(data, path)
-    for record, _ in _records(data):
-        if not _applied(fold, record) or fold.messages:
-            break
-    if not fold.header:
-        raise StoreError(f"{path} has no session header")
-    return describe(fold.header, fold.messages, path.stat().st_mtime)
+        sync_data(self.fd)

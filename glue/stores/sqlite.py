@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,44 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
-from glue.codec import message_from_json, message_to_json
-from glue.errors import ConfigError, SessionBusy, StoreError
+from glue.codec import message_from_json
+from glue.errors import StoreError
+from glue.stores.locks import hold, release
 from glue.stores.log import Fold, Log, Record, header
 from glue.stores.protocol import Hit, SessionInfo, check_id, describe, missing
-from glue.stores.search import role_of, searchable, terms
+from glue.stores.rows import WRITES, change, connect, messages_of, store_error
+from glue.stores.search import terms
 from glue.types import SCHEMA_VERSION, Json, Message
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS sessions (
-    number INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    header TEXT NOT NULL,
-    updated REAL NOT NULL,
-    changes INTEGER NOT NULL DEFAULT 0
-);
-CREATE TABLE IF NOT EXISTS messages (
-    number INTEGER PRIMARY KEY,
-    session INTEGER NOT NULL REFERENCES sessions(number) ON DELETE CASCADE,
-    position REAL NOT NULL,
-    id TEXT NOT NULL,
-    role TEXT NOT NULL,
-    at REAL NOT NULL,
-    text TEXT NOT NULL,
-    body TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS messages_by_position ON messages(session, position);
-CREATE INDEX IF NOT EXISTS messages_by_id ON messages(session, id);
-CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content='messages', content_rowid='number');
-CREATE TRIGGER IF NOT EXISTS words_added AFTER INSERT ON messages BEGIN
-    INSERT INTO words(rowid, text) VALUES (new.number, new.text);
-END;
-CREATE TRIGGER IF NOT EXISTS words_removed AFTER DELETE ON messages BEGIN
-    INSERT INTO words(words, rowid, text) VALUES ('delete', old.number, old.text);
-END;
-"""
 
 
 class SQLiteStore:
@@ -97,13 +68,13 @@ class SQLiteStore:
         import sqlite3
 
         try:
-            connection = _connect(self.path, self.sync)
+            connection = connect(self.path, self.sync)
             try:
                 yield connection
             finally:
                 connection.close()
         except sqlite3.Error as error:
-            raise _clear(error, self.path) from error
+            raise store_error(error, self.path) from error
 
     def _list(self) -> tuple[SessionInfo, ...]:
         sql = """
@@ -120,7 +91,7 @@ class SQLiteStore:
     def _load(self, id: str) -> tuple[Message, ...]:
         with self.connect() as connection:
             number, _, _ = self._row(connection, id)
-            return tuple(_messages(connection, number))
+            return tuple(messages_of(connection, number))
 
     def _row(self, connection: Connection, id: str) -> tuple[int, Record, int]:
         row = connection.execute("SELECT number, header, changes FROM sessions WHERE id = ?", (id,)).fetchone()
@@ -143,13 +114,13 @@ class SQLiteStore:
     def _delete(self, id: str) -> None:
         with self.connect() as connection:
             number, _, _ = self._row(connection, id)
-            fd = _hold(self.path, id)
+            fd = hold(self.path, id)
             try:
-                with _change(connection):
+                with change(connection):
                     connection.execute("DELETE FROM messages WHERE session = ?", (number,))
                     connection.execute("DELETE FROM sessions WHERE number = ?", (number,))
             finally:
-                _release(self.path, id, fd)
+                release(self.path, id, fd)
 
 
 class _Writer:
@@ -165,18 +136,18 @@ class _Writer:
     def open(self, fold: Fold) -> None:
         import sqlite3
 
-        fd = _hold(self.store.path, self.id)
-        self.stack.callback(_release, self.store.path, self.id, fd)
+        fd = hold(self.store.path, self.id)
+        self.stack.callback(release, self.store.path, self.id, fd)
         self.connection = self.stack.enter_context(self.store.connect())
         try:
             self._catch_up(self.connection, fold)
         except sqlite3.Error as error:
-            raise _clear(error, self.store.path) from error
+            raise store_error(error, self.store.path) from error
 
     def _catch_up(self, connection: Connection, fold: Fold) -> None:
         schema = connection.execute("PRAGMA user_version").fetchone()[0]
         if schema <= SCHEMA_VERSION:
-            with _change(connection):
+            with change(connection):
                 connection.execute(
                     "INSERT OR IGNORE INTO sessions(id, header, updated) VALUES (?, ?, ?)",
                     (self.id, json.dumps(self.first), self.first["created"]),
@@ -185,7 +156,7 @@ class _Writer:
         if changes != self.changes:
             fold.clear()
             fold.apply({**head, "schema": max(schema, head.get("schema", 0))})
-            fold.messages = list(_messages(connection, self.number))
+            fold.messages = list(messages_of(connection, self.number))
             self.changes = changes
 
     def write(self, records: Sequence[Record]) -> None:
@@ -195,15 +166,15 @@ class _Writer:
         if connection is None:
             raise StoreError(f"session {self.id!r} is closed")
         try:
-            with _change(connection):
+            with change(connection):
                 for record in records:
-                    _WRITES[record["type"]](connection, self.number, record)
+                    WRITES[record["type"]](connection, self.number, record)
                 connection.execute(
                     "UPDATE sessions SET updated = ?, changes = changes + 1 WHERE number = ?",
                     (time.time(), self.number),
                 )
         except sqlite3.Error as error:
-            raise _clear(error, self.store.path) from error
+            raise store_error(error, self.store.path) from error
         self.changes += 1
 
     def close(self) -> None:
@@ -211,146 +182,5 @@ class _Writer:
         self.stack.close()
 
 
-def _connect(path: Path, sync: bool) -> Connection:
-    import sqlite3
-
-    if not path.exists():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # SQLite would go by the umask
-    connection = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {'FULL' if sync else 'NORMAL'}")
-        connection.execute("PRAGMA foreign_keys = ON")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            connection.execute("PRAGMA query_only = ON")
-        elif version < SCHEMA_VERSION:
-            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _clear(error: Exception, path: Path) -> StoreError:
-    if "fts5" in str(error):
-        return StoreError("this Python's SQLite was built without FTS5, which SQLiteStore needs; use FileStore")
-    return StoreError(f"{path}: {error}")
-
-
-@contextlib.contextmanager
-def _change(connection: Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
-
-def _messages(connection: Connection, number: int) -> Iterator[Message]:
-    rows = connection.execute("SELECT body FROM messages WHERE session = ? ORDER BY position", (number,))
-    return (message_from_json(json.loads(body)) for (body,) in rows)
-
-
-def _add(connection: Connection, session: int, record: Record) -> None:
-    position = _last(connection, session) + 1.0
-    if "before" in record:
-        position = _between(connection, session, record["before"])
-    _put(connection, session, position, record["at"], message_from_json(record["message"]))
-
-
-def _put(connection: Connection, session: int, position: float, at: float, message: Message) -> None:
-    body = json.dumps(message_to_json(message))
-    text = searchable(message).encode(errors="replace").decode()
-    connection.execute(
-        "INSERT INTO messages(session, position, id, role, at, text, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (session, position, message.id, role_of(message), at, text, body),
-    )
-
-
-def _last(connection: Connection, session: int) -> float:
-    row = connection.execute("SELECT max(position) FROM messages WHERE session = ?", (session,)).fetchone()
-    return row[0] or 0.0
-
-
-def _between(connection: Connection, session: int, id: str) -> float:
-    after = _find(connection, session, id)[1]
-    sql = "SELECT max(position) FROM messages WHERE session = ? AND position < ?"
-    before = connection.execute(sql, (session, after)).fetchone()[0]
-    before = after - 2.0 if before is None else before
-    middle: float = (before + after) / 2
-    if before < middle < after:
-        return middle
-    numbered = connection.execute("SELECT number FROM messages WHERE session = ? ORDER BY position", (session,))
-    for place, (number,) in enumerate(numbered.fetchall(), 1):
-        connection.execute("UPDATE messages SET position = ? WHERE number = ?", (float(place), number))
-    return _find(connection, session, id)[1] - 0.5
-
-
-def _find(connection: Connection, session: int, id: str) -> tuple[int, float, float, Message]:
-    sql = "SELECT number, position, at, body FROM messages WHERE session = ? AND id = ? ORDER BY position DESC"
-    row = connection.execute(sql, (session, id)).fetchone()
-    if row is None:
-        raise StoreError(f"there is no message {id!r} in this session")
-    return row[0], row[1], row[2], message_from_json(json.loads(row[3]))
-
-
-def _amend(connection: Connection, session: int, record: Record) -> None:
-    number, position, at, message = _find(connection, session, record["id"])
-    connection.execute("DELETE FROM messages WHERE number = ?", (number,))
-    changed = message_from_json({**message_to_json(message), **record["fields"]})
-    _put(connection, session, position, at, changed)
-
-
-def _drop(connection: Connection, session: int, record: Record) -> None:
-    sql = "DELETE FROM messages WHERE session = ? AND id = ?"
-    connection.executemany(sql, [(session, key) for key in record["ids"]])
-
-
-def _exclude(connection: Connection, session: int, record: Record) -> None:
-    for key in record["ids"]:
-        with contextlib.suppress(StoreError):  # as with drop: what is not there needs no excluding
-            _amend(connection, session, {"id": key, "fields": {"excluded": True}})
-
-
-_WRITES = {"message": _add, "amend": _amend, "drop": _drop, "exclude": _exclude}
-
-
 def _quote(term: str) -> str:
     return '"' + term.replace('"', '""') + '"'
-
-
-# One writer a session ----------------------------------------------------------------------------
-
-
-def _lock_path(path: Path, id: str) -> Path:
-    return path.with_name(f"{path.name}-{hashlib.sha256(id.encode(errors='replace')).hexdigest()[:16]}.lock")
-
-
-def _hold(path: Path, id: str) -> int:
-    """Take the session for this writer; a killed process gives it up by itself."""
-    if sys.platform == "win32":
-        raise ConfigError("SQLiteStore needs POSIX file locks; use MemoryStore on Windows")
-    import fcntl
-
-    lock = _lock_path(path, id)
-    lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    while True:
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if lock.exists() and os.path.samestat(os.fstat(fd), os.stat(lock)):
-                return fd
-        except BlockingIOError as error:
-            os.close(fd)
-            raise SessionBusy(f"session {id!r} is in use, here or by another process; one writer at a time") from error
-        os.close(fd)  # its holder removed the file between the opening and the locking: once more
-
-
-def _release(path: Path, id: str, fd: int) -> None:
-    with contextlib.suppress(OSError):
-        _lock_path(path, id).unlink()
-    os.close(fd)

@@ -83,6 +83,8 @@ async def sessions() -> None:
     assert_type((await session.prompt("x", output=Mood)).output, Mood)
     assert_type(session.prompt_sync("x").output, Forecast)
     assert_type((await session.fork()), Session[None, Forecast])
+    assert_type(session.stream("x"), Events[Forecast])
+    assert_type(session.stream("x", output=Mood), Events[Mood])
     await session.prompt("x", colour="red")  # type: ignore[call-overload]
 
 
