@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 from glue.errors import UnsafePath
 from glue.tools.fs import openat2
@@ -85,7 +86,7 @@ class Root:
         if self.fast and guard is None:
             fd = openat2.beneath(self.fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
             if fd is not None:  # whatever it refuses is judged, and worded, by the walk
-                return _reader(fd, path)
+                return reader(fd, path)
         with self.place(path, guard=guard) as place:
             return open_entry(place, path)
 
@@ -151,24 +152,26 @@ def open_at(parent: int, name: str, path: str) -> io.BufferedReader:
     """Open a regular file in a directory that is held, not through a link."""
     try:
         # Looked at first, so that opening wakes no writer of a FIFO and rewinds no tape.
-        _regular(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
-        return _reader(os.open(name, FILE, dir_fd=parent), path)
+        regular(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
+        return reader(os.open(name, FILE, dir_fd=parent), path)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UnsafePath(f"{shorten(path)} became a link while it was opened") from None
         raise OSError(error.errno, error.strerror, path) from None
 
 
-def _reader(fd: int, path: str) -> io.BufferedReader:
+def reader(fd: int, path: str) -> io.BufferedReader:
+    """Read from a descriptor, if it is that of a regular file; it is closed in either case."""
     try:
-        _regular(os.fstat(fd), path)
+        regular(os.fstat(fd), path)
         return io.BufferedReader(io.FileIO(fd, "rb", closefd=True), 64 * 1024)
     except BaseException:
         os.close(fd)
         raise
 
 
-def _regular(found: os.stat_result, path: str) -> None:
+def regular(found: os.stat_result, path: str) -> None:
+    """Refuse what is no regular file on a disk."""
     if stat.S_ISREG(found.st_mode):
         if found.st_dev == _proc_device():  # environ, mem and the like call themselves regular files
             raise UnsafePath(f"{shorten(path)} is a window into a process, not a file")
@@ -192,6 +195,7 @@ def kind(mode: int) -> str:
     return names.get(stat.S_IFMT(mode), "special file")
 
 
+@cache
 def _proc_device() -> int:
     try:
         found = os.stat("/proc/self/stat")

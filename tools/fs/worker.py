@@ -1,186 +1,27 @@
-"""The searching half of grep: a program of its own, started with no site and no environment."""
+"""The program that searches for grep: started with no site and no environment, and killed when it takes too long."""
 
 from __future__ import annotations
 
-import errno
-import io
 import json
-import os
 import re
 import sys
-import time
-from collections.abc import Iterator
-from typing import Any
-
-BLOCK = 1024 * 1024
-LINE = 500  # characters of a line that are shown
-MAX_PATTERN = 4096
-# With one of these in it, a pattern may fit a line and yet not fit where other lines stand around it.
-SEES_AROUND = re.compile(r"\(\?|\\[AZz]|[*+?}]\+|\\B")
 
 
 def main() -> None:
     query = json.load(sys.stdin)
     sys.path.insert(0, query["home"])
     _limit(query["memory"])
+    from glue.errors import GlueError
+    from glue.tools.fs.search import say, search
+
     try:
         search(query)
     except (re.error, OverflowError, RecursionError, MemoryError) as error:
         say({"error": f"the pattern cannot be used: {error or type(error).__name__}"})
     except OSError as error:
         say({"error": f"{error.filename or query['path']}: {error.strerror}"})
-    except Exception as error:
-        if type(error).__module__ != "glue.errors":
-            raise
+    except GlueError as error:
         say({"error": str(error)})
-
-
-def search(query: dict[str, Any]) -> None:
-    from glue.tools.fs import tree
-    from glue.tools.fs.blocklist import Blocklist
-    from glue.tools.fs.glob import Glob, alternatives
-    from glue.tools.fs.root import Root
-
-    searcher = Searcher(query)
-    root = Root.adopt(query["fd"], tuple(query["spellings"]))
-    budget = tree.Budget(deadline=time.monotonic() + query["seconds"])
-    blocked = Blocklist(tuple(query["blocked"])) if query["blocked"] is not None else None
-    globs = [Glob(each if "/" in each else f"**/{each}") for each in alternatives(query["glob"])]
-    globs = globs if query["glob"] else []
-    with root.place(query["path"]) as place:
-        if place.name is not None or place.missing:
-            if place.missing:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), query["path"])
-            if blocked is not None and blocked.blocks(place.path):
-                say({"error": f"{place.path} is on the block list"})
-                return
-            searcher.file(place.fd, place.names, must=True)
-        else:
-            for entry in tree.walk(place, budget, everything=query["ignored"]):
-                if entry.kind != "file" or (globs and not any(glob.matches(entry.names) for glob in globs)):
-                    continue
-                if blocked is not None and blocked.blocks(entry.path):
-                    searcher.withheld += 1
-                    continue
-                searcher.file(entry.parent, entry.names)
-                if searcher.left <= 0:
-                    break
-    notes = searcher.notes()
-    if budget.stopped:
-        notes.append(f"stopped early, {budget.stopped}: narrow the path")
-    if budget.skipped + searcher.unreadable:
-        notes.append(f"{budget.skipped + searcher.unreadable} unreadable entries passed over")
-    say({"done": notes})
-
-
-class Searcher:
-    """A compiled pattern, and what is left to find."""
-
-    def __init__(self, query: dict[str, Any]) -> None:
-        pattern = query["pattern"]
-        if len(pattern) > MAX_PATTERN:
-            raise OverflowError(f"it is {len(pattern)} characters long; {MAX_PATTERN} are allowed")
-        source = re.escape(pattern) if query["fixed"] else pattern
-        flags = re.IGNORECASE if query["ignore_case"] else 0
-        self.line = re.compile(source, flags)
-        # One search through a whole block tells most files apart from those with a hit.
-        self.block = None if SEES_AROUND.search(source) else re.compile(source, flags | re.MULTILINE)
-        self.context = query["context"]
-        self.left = query["limit"]
-        self.limit = query["limit"]
-        self.unreadable = self.withheld = 0
-
-    def notes(self) -> list[str]:
-        notes = []
-        if self.left <= 0:
-            notes.append(f"the first {self.limit} hits; narrow the pattern or raise the limit for more")
-        if self.withheld:
-            notes.append(f"{self.withheld} files are on the block list and were not searched")
-        return notes
-
-    def file(self, parent: int, names: tuple[str, ...], must: bool = False) -> None:
-        from glue.errors import UnsafePath
-        from glue.tools.fs.root import open_at
-
-        path = "/".join(names)
-        try:
-            with open_at(parent, names[-1], path) as file:
-                before, lines = self.left, list(self.hits(file))
-        except (OSError, UnsafePath):
-            if must:
-                raise
-            self.unreadable += 1
-            return
-        if lines:
-            say({"path": path, "hits": before - self.left, "lines": lines})
-
-    def hits(self, file: io.BufferedReader) -> Iterator[tuple[int, str, str]]:
-        if b"\0" in file.peek(8192)[:8192]:
-            return
-        number = 1
-        for text in blocks(file):
-            if self.block is None or self.block.search(text):
-                yield from self.within(text.split("\n"), number)
-            if self.left <= 0:
-                return
-            number += text.count("\n")
-
-    def within(self, lines: list[str], number: int) -> Iterator[tuple[int, str, str]]:
-        if lines[-1] == "":
-            lines.pop()
-        shown = -1  # the last line given out
-        for at, line in enumerate(lines):
-            if self.left <= 0:
-                return
-            if not self.line.search(line):
-                continue
-            self.left -= 1
-            first = max(at - self.context, shown + 1)
-            if self.context and shown >= 0 and first > shown + 1:
-                yield -1, "", ""
-            for spot in range(first, min(at + self.context, len(lines) - 1) + 1):
-                if spot < at or (spot > at and not self.line.search(lines[spot])):
-                    yield number + spot, "-", self.clip(lines[spot])
-                elif spot == at:
-                    yield number + spot, ":", self.clip(line)
-                else:
-                    break  # the next hit brings its own context
-                shown = spot
-
-    def clip(self, line: str) -> str:
-        if len(line) <= LINE:
-            return line
-        found = self.line.search(line)
-        start = max(found.start() - LINE // 4, 0) if found else 0
-        head = "..." if start else ""
-        tail = "..." if start + LINE < len(line) else ""
-        return f"{head}{line[start : start + LINE]}{tail}"
-
-
-def blocks(file: io.BufferedReader) -> Iterator[str]:
-    """Read a file by whole lines, a block at a time; a line longer than a block is taken in pieces."""
-    rest = b""
-    while chunk := file.read(BLOCK):
-        cut = chunk.rfind(b"\n") + 1
-        if not cut and len(rest) < BLOCK:
-            rest += chunk
-            continue
-        yield decode(rest + chunk[:cut])
-        rest = chunk[cut:]
-    if rest:
-        yield decode(rest)
-
-
-def decode(block: bytes) -> str:
-    if b"\r\n" in block:
-        block = block.replace(b"\r\n", b"\n")
-    return block.decode("utf-8", "replace")
-
-
-def say(record: dict[str, Any]) -> None:
-    line = memoryview(json.dumps(record).encode() + b"\n")
-    while line:
-        line = line[os.write(1, line) :]
 
 
 def _limit(memory: int) -> None:

@@ -1,0 +1,186 @@
+"""The searching half of grep, which runs in a process of its own (see worker.py)."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from glue.errors import UnsafePath
+from glue.tools.fs import tree
+from glue.tools.fs.blocklist import Blocklist
+from glue.tools.fs.glob import Glob, alternatives
+from glue.tools.fs.page import SNIFF
+from glue.tools.fs.root import FILE, Root, regular
+
+BLOCK = 1024 * 1024
+LINE = 500  # characters of a line that are shown
+MAX_PATTERN = 4096
+# With one of these in it, a pattern may fit a line and yet not fit where other lines stand around it.
+SEES_AROUND = re.compile(r"\(\?|\\[AZz]|[*+?}]\+|\\B")
+
+
+def search(query: dict[str, Any]) -> None:
+    searcher = Searcher(query)
+    root = Root.adopt(query["fd"], tuple(query["spellings"]))
+    budget = tree.Budget(deadline=time.monotonic() + query["seconds"])
+    blocked = Blocklist(tuple(query["blocked"])) if query["blocked"] is not None else None
+    globs = [Glob(each if "/" in each else f"**/{each}") for each in alternatives(query["glob"])]
+    globs = globs if query["glob"] else []
+    with root.place(query["path"]) as place:
+        if place.name is not None or place.missing:
+            if place.missing:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), query["path"])
+            if blocked is not None and blocked.blocks(place.path):
+                say({"error": f"{place.path} is on the block list"})
+                return
+            searcher.file(place.fd, place.names, must=True)
+        else:
+            for entry in tree.walk(place, budget, everything=query["ignored"]):
+                if entry.kind != "file" or (globs and not any(glob.matches(entry.names) for glob in globs)):
+                    continue
+                if blocked is not None and blocked.blocks(entry.path):
+                    searcher.withheld += 1
+                    continue
+                searcher.file(entry.parent, entry.names)
+                if searcher.left <= 0:
+                    break
+    notes = searcher.notes()
+    if budget.stopped:
+        notes.append(f"stopped early, {budget.stopped}: narrow the path")
+    if budget.skipped + searcher.unreadable:
+        notes.append(f"{budget.skipped + searcher.unreadable} unreadable entries passed over")
+    say({"done": notes})
+
+
+class Searcher:
+    """A compiled pattern, and what is left to find."""
+
+    def __init__(self, query: dict[str, Any]) -> None:
+        pattern = query["pattern"]
+        if len(pattern) > MAX_PATTERN:
+            raise OverflowError(f"it is {len(pattern)} characters long; {MAX_PATTERN} are allowed")
+        source = re.escape(pattern) if query["fixed"] else pattern
+        flags = re.IGNORECASE if query["ignore_case"] else 0
+        self.line = re.compile(source, flags)
+        # One search through a whole block tells most files apart from those with a hit.
+        self.block = None if SEES_AROUND.search(source) else re.compile(source, flags | re.MULTILINE)
+        plain = re.escape(pattern) == pattern or query["fixed"]
+        self.literal = pattern.encode("utf-8", "replace") if plain and not flags else b""
+        self.context = query["context"]
+        self.left = query["limit"]
+        self.limit = query["limit"]
+        self.unreadable = self.withheld = 0
+
+    def notes(self) -> list[str]:
+        notes = []
+        if self.left <= 0:
+            notes.append(f"the first {self.limit} hits; narrow the pattern or raise the limit for more")
+        if self.withheld:
+            notes.append(f"{self.withheld} files are on the block list and were not searched")
+        return notes
+
+    def file(self, parent: int, names: tuple[str, ...], must: bool = False) -> None:
+        path = "/".join(names)
+        before = self.left
+        try:
+            lines = list(self.hits(texts(parent, names[-1], path, self.literal)))
+        except (OSError, UnsafePath):
+            if must:
+                raise
+            self.unreadable += 1
+            return
+        if lines:
+            say({"path": path, "hits": before - self.left, "lines": lines})
+
+    def hits(self, texts: Iterator[str]) -> Iterator[tuple[int, str, str]]:
+        number, previous = 1, ""
+        for text in texts:
+            number += previous.count("\n")
+            previous = text
+            if self.block is None or self.block.search(text):
+                yield from self.within(text.split("\n"), number)
+            if self.left <= 0:
+                return
+
+    def within(self, lines: list[str], number: int) -> Iterator[tuple[int, str, str]]:
+        if lines[-1] == "":
+            lines.pop()
+        shown = -1  # the last line given out
+        for at, line in enumerate(lines):
+            if self.left <= 0:
+                return
+            if not self.line.search(line):
+                continue
+            self.left -= 1
+            first = max(at - self.context, shown + 1)
+            if self.context and shown >= 0 and first > shown + 1:
+                yield -1, "", ""
+            for spot in range(first, min(at + self.context, len(lines) - 1) + 1):
+                if spot < at or (spot > at and not self.line.search(lines[spot])):
+                    yield number + spot, "-", self.clip(lines[spot])
+                elif spot == at:
+                    yield number + spot, ":", self.clip(line)
+                else:
+                    break  # the next hit brings its own context
+                shown = spot
+
+    def clip(self, line: str) -> str:
+        if len(line) <= LINE:
+            return line
+        found = self.line.search(line)
+        start = max(found.start() - LINE // 4, 0) if found else 0
+        head = "..." if start else ""
+        tail = "..." if start + LINE < len(line) else ""
+        return f"{head}{line[start : start + LINE]}{tail}"
+
+
+def texts(parent: int, name: str, path: str, literal: bytes) -> Iterator[str]:
+    """Give a file's text in blocks, or nothing where it is not text or does not hold a literal that is sought."""
+    fd = os.open(name, FILE, dir_fd=parent)
+    try:
+        found = os.fstat(fd)
+        regular(found, path)
+        if found.st_size >= BLOCK:
+            return blocks(open(os.dup(fd), "rb"))
+        whole = os.read(fd, found.st_size + 1)  # no more than that is set aside
+    finally:
+        os.close(fd)
+    return iter(()) if literal not in whole or b"\0" in whole[:SNIFF] else iter((decode(whole),))
+
+
+def blocks(file: io.BufferedReader) -> Iterator[str]:
+    """Read a file by whole lines, a block at a time; a line longer than a block is taken in pieces."""
+    with file:
+        if b"\0" not in file.peek(SNIFF)[:SNIFF]:
+            yield from _blocks(file)
+
+
+def _blocks(file: io.BufferedReader) -> Iterator[str]:
+    rest = b""
+    while chunk := file.read(BLOCK):
+        cut = chunk.rfind(b"\n") + 1
+        if not cut and len(rest) < BLOCK:
+            rest += chunk
+            continue
+        yield decode(rest + chunk[:cut])
+        rest = chunk[cut:]
+    if rest:
+        yield decode(rest)
+
+
+def decode(block: bytes) -> str:
+    if b"\r\n" in block:
+        block = block.replace(b"\r\n", b"\n")
+    return block.decode("utf-8", "replace")
+
+
+def say(record: dict[str, Any]) -> None:
+    line = memoryview(json.dumps(record).encode() + b"\n")
+    while line:
+        line = line[os.write(1, line) :]
