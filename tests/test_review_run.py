@@ -237,12 +237,17 @@ async def test_the_budget_ends_the_review_and_the_ledger_says_so() -> None:
 
 async def test_each_chunk_is_asked_about_and_all_summaries_are_kept() -> None:
     texts = {f"m{n}.py": "".join(f"value_{n}_{i} = {i}\n" for i in range(200)) for n in range(3)}
-    script = Script(*[FINISH] * 3)
+    said = (
+        "The first file holds constants only.",
+        "The second one is a table of numbers.",
+        "The last has nothing in it.",
+    )
+    script = Script(*(calls(call("finish_review", {"summary": text})) for text in said))
 
     run = await review(from_texts({}, texts), providers=[script], config=Config(chunk_tokens=2_500))
 
     assert run.coverage.complete
-    assert run.summary.count("I looked at") == 3
+    assert run.summary == "\n\n".join(said)
     assert "part 2 of 3" in script.requests[1].messages[0].text
 
 

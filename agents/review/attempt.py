@@ -100,7 +100,7 @@ async def attempt(setting: Setting, provider: Provider, index: int) -> tuple[Rev
     drafted = ReviewRun(
         findings=(*setting.ruled, *desk.findings),
         dropped=tuple(desk.refused),
-        summary="\n\n".join(desk.summaries),
+        summary="\n\n".join(dict.fromkeys(desk.summaries)),
         coverage=coverage(bundle, shown, "the model was not asked" if codes else "budget spent"),
         finished=bool(pieces) and len(shown) > 0 and not codes,
         provider=provider.name,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from importlib import resources
 
 from glue.agents.review.chunk import Chunk
 from glue.agents.review.config import Config, matches
 from glue.agents.review.model import Bundle, Finding
 from glue.agents.review.rules.tripwire import strip_hidden
+from glue.prompts import Catalog
 
-NAME = "review/v1"
+VERSION = "v1"
+NAME = f"review/{VERSION}"
 MAX_BODY = 6_000
 MAX_FILES = 200
 
@@ -21,7 +22,7 @@ def token(seed: str, use: str) -> str:
 
 
 def instructions() -> str:
-    return resources.files("glue.prompts").joinpath("review/v1.md").read_text(encoding="utf-8")
+    return Catalog("glue.prompts:review", VERSION).get().text
 
 
 def examples() -> tuple[str, ...]:
