@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from glue.context import ToolResult as ToolResult
     from glue.context import error_result as error_result
     from glue.context import text_result as text_result
+    from glue.errors import ConfigError as ConfigError
     from glue.errors import GlueError as GlueError
     from glue.errors import ProviderError as ProviderError
+    from glue.errors import RunError as RunError
     from glue.errors import ToolError as ToolError
     from glue.events import Event as Event
     from glue.field import Field as Field
@@ -90,7 +92,7 @@ _HOMES = {
     "codec": "message_from_json message_to_json messages_from_json messages_to_json",
     "compaction": "keep_recent summarize",
     "context": "Cancel Context Host ToolResult error_result text_result",
-    "errors": "GlueError ProviderError ToolError",
+    "errors": "ConfigError GlueError ProviderError RunError ToolError",
     "events": "Event",
     "field": "Field",
     "hooks": "Abort Replace Skip ToolHook",
