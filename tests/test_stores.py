@@ -157,6 +157,20 @@ async def test_a_session_deleted_meanwhile_begins_anew(store: Store) -> None:
     assert [message.text for message in await store.load("demo")] == ["two"]
 
 
+async def test_a_session_made_anew_meanwhile_is_read_anew(store: Store) -> None:
+    mine = store.log("demo")
+    async with mine:
+        await mine.append(user("one"))
+    await store.delete("demo")
+    async with store.log("demo", meta={"made": "anew"}) as other:
+        await other.extend([user("two"), user("three"), user("four")])
+    async with mine:
+        await mine.append(user("five"))
+
+    assert [message.text for message in mine.messages] == ["two", "three", "four", "five"]
+    assert await store.load("demo") == mine.messages
+
+
 async def test_sessions_are_listed_with_title_and_parent(store: Store) -> None:
     await fill(store, "demo", talk())
     await copy(store, "demo", store, "fork", at=2)
