@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -106,6 +107,19 @@ async def test_a_change_to_an_unknown_message_is_refused_and_nothing_is_stored(s
             await log.insert(user("x"), "nobody")
 
     assert await store.load("demo") == before
+
+
+@pytest.mark.parametrize("store", ["file", "sqlite"], indirect=True)
+async def test_what_cannot_be_written_whole_is_not_written_at_all(store: Store) -> None:
+    bad = replace(user("bad"), meta={"no": object()})
+
+    async with store.log("demo") as log:
+        with pytest.raises(TypeError):
+            await log.extend((user("good"), bad))
+        assert log.messages == ()
+        await log.append(user("next"))
+
+    assert [message.text for message in await store.load("demo")] == ["next"]
 
 
 async def test_a_session_has_one_writer_at_a_time(store: Store) -> None:
