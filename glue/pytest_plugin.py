@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,17 +33,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Watch a whole test, its fixtures included."""
     from glue import outgoing
 
     mark = item.get_closest_marker("glue_recording")
-    live = item.get_closest_marker("glue_live") is not None
-    recording = item.config.getoption("--glue-record") and mark is not None
-    before, outgoing.check = outgoing.check, None if live or recording else forbid
+    record = bool(item.config.getoption("--glue-record")) and mark is not None
+    free = record or item.get_closest_marker("glue_live") is not None
+    before, outgoing.check = outgoing.check, None if free else forbid
     try:
-        yield from _recorded(item, mark) if mark is not None else _plain()
+        with _recorded(item, mark, record) if mark is not None else nullcontext():
+            return (yield)
     finally:
         outgoing.check = before
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    result = yield
+    if (tape := item.stash.get(_tape, None)) is not None:
+        tape.check()
+    return result
 
 
 def forbid(origin: str) -> None:
@@ -57,20 +68,16 @@ def forbid(origin: str) -> None:
     )
 
 
-def _plain() -> Generator[None]:
-    yield
-
-
-def _recorded(item: pytest.Item, mark: pytest.Mark) -> Generator[None]:
+@contextmanager
+def _recorded(item: pytest.Item, mark: pytest.Mark, record: bool) -> Iterator[None]:
     import glue.agent
 
-    tape = Tape(_folder(item, mark), mark.kwargs.get("by", "order"), item.config.getoption("--glue-record"))
+    tape = item.stash[_tape] = Tape(_folder(item, mark), mark.kwargs.get("by", "order"), record)
     before, glue.agent.opener = glue.agent.opener, tape.open
     try:
         yield
     finally:
         glue.agent.opener = before
-    tape.check()
 
 
 def _folder(item: pytest.Item, mark: pytest.Mark) -> Path:
@@ -112,3 +119,6 @@ class Tape:
 
 def _plain_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "x"
+
+
+_tape = pytest.StashKey[Tape]()

@@ -79,6 +79,7 @@ def test_a_chatty_reply_is_read(text: str) -> None:
         (Literal["a", "b"], "b", "b"),
         (int, "7", 7),
         (dict[str, int], '{"a": 1}', {"a": 1}),
+        (dict[str, int], 'It was {} before; now it is {"a": 1}, not {}.', {"a": 1}),
         (SCHEMA, '{"x": 1}', {"x": 1}),
     ],
 )
@@ -175,6 +176,22 @@ async def test_other_tools_work_before_the_answer() -> None:
 
     assert result.output == TORONTO
     assert shape(result.messages) == "u a t a t"
+
+
+async def test_an_answer_given_beside_another_call_counts_and_is_not_asked_for_again() -> None:
+    @tool
+    def look() -> str:
+        """Look."""
+        return "21"
+
+    both = calls(call("final_answer", {"city": "Toronto", "degrees": 21}), call("look"))
+    script = Script(both, "All done.")
+
+    result = await Agent(script, tools=[look], output=Forecast).run("x")
+
+    assert result.output == TORONTO
+    assert result.text == "All done."
+    assert len(script.requests) == 2
 
 
 async def test_a_tool_of_the_same_name_is_not_in_the_way() -> None:

@@ -39,7 +39,11 @@ def test_missing():
     if os.environ["TIMES"] == "1":
         ask("never recorded")
 
-def test_plain():
+@pytest.fixture
+def watched():
+    assert outgoing.check is not None
+
+def test_plain(watched):
     with pytest.raises(ConfigError, match="a test tried to reach https://api.openai.com"):
         Agent("openai:gpt-5-nano").run_sync("hello")
 

@@ -16,6 +16,7 @@ from glue.errors import Cancelled, MaxTurnsExceeded, NewerSchema, SessionBusy, S
 from glue.events import MessageEnd, RequestStart, RunEnd, RunStart, ToolStart
 from glue.stores import FileStore, MemoryStore, SQLiteStore, Store, lineage
 from glue.testing import Script, calls, fail, repeat, say, shape
+from glue.transcript import harden
 from glue.types import TextDelta, ToolMessage
 
 
@@ -348,6 +349,34 @@ async def test_a_cancelled_scope_leaves_a_valid_history_in_the_store(store: Stor
 
     assert shape(await store.load("demo")) == "u a t"
     assert (await session.prompt("y")).text == "back"
+
+
+@pytest.mark.parametrize("how", ["scope", "token"])
+async def test_cancelled_at_any_event_the_store_holds_a_valid_history(how: str, tmp_path: Path) -> None:
+    store = FileStore(tmp_path, sync=False)
+
+    def steps() -> Script:
+        return Script(calls("noop", "noop", text="one"), say("two", chunk=1), "after")
+
+    events: list[Event] = []
+    await Agent(steps(), tools=[noop]).session("whole", store=store).prompt("x", on_event=events.append)
+
+    for place in range(len(events)):
+        session = Agent(steps(), tools=[noop]).session(f"cut-{place}", store=store)
+        left = place
+
+        def stop(event: Event, session: Session[None, None] = session) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                scope.cancel() if how == "scope" else session.cancel()
+
+        with anyio.CancelScope() as scope:
+            await session.prompt("x", on_event=stop, unwrap=False)
+
+        stored = await store.load(session.id)
+        assert [message.id for message in harden(stored)] == [message.id for message in stored], place
+        assert (await session.prompt("y", model=Script("back"))).text == "back"
 
 
 async def test_subscribers_hear_every_prompt_until_they_leave() -> None:

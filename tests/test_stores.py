@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -108,6 +109,19 @@ async def test_a_change_to_an_unknown_message_is_refused_and_nothing_is_stored(s
     assert await store.load("demo") == before
 
 
+@pytest.mark.parametrize("store", ["file", "sqlite"], indirect=True)
+async def test_what_cannot_be_written_whole_is_not_written_at_all(store: Store) -> None:
+    bad = replace(user("bad"), meta={"no": object()})
+
+    async with store.log("demo") as log:
+        with pytest.raises(TypeError):
+            await log.extend((user("good"), bad))
+        assert log.messages == ()
+        await log.append(user("next"))
+
+    assert [message.text for message in await store.load("demo")] == ["next"]
+
+
 async def test_a_session_has_one_writer_at_a_time(store: Store) -> None:
     async with store.log("demo") as log:
         with pytest.raises(SessionBusy, match="session 'demo' is in use"):
@@ -155,6 +169,20 @@ async def test_a_session_deleted_meanwhile_begins_anew(store: Store) -> None:
         await mine.append(user("two"))
 
     assert [message.text for message in await store.load("demo")] == ["two"]
+
+
+async def test_a_session_made_anew_meanwhile_is_read_anew(store: Store) -> None:
+    mine = store.log("demo")
+    async with mine:
+        await mine.append(user("one"))
+    await store.delete("demo")
+    async with store.log("demo", meta={"made": "anew"}) as other:
+        await other.extend([user("two"), user("three"), user("four")])
+    async with mine:
+        await mine.append(user("five"))
+
+    assert [message.text for message in mine.messages] == ["two", "three", "four", "five"]
+    assert await store.load("demo") == mine.messages
 
 
 async def test_sessions_are_listed_with_title_and_parent(store: Store) -> None:

@@ -129,16 +129,15 @@ class _Writer:
         self.path, self.id, self.first, self.sync = path, id, first, sync
         self.blocks = sync  # without a wait for the disk a write is quicker than a thread
         self.fd = -1
-        self.file: tuple[int, int] | None = None  # device and inode that the fold was read from
         self.end = 0  # where the last whole record ends
 
     def open(self, fold: Fold) -> None:
         self.fd = open_locked(self.path, self.id, self.sync)
-        status = os.fstat(self.fd)
-        if self.file != (status.st_dev, status.st_ino) or status.st_size < self.end:
+        size = os.fstat(self.fd).st_size
+        if size < self.end or not self._same(fold):
             fold.clear()
-            self.file, self.end = (status.st_dev, status.st_ino), 0
-        tail = pread(self.fd, self.end, status.st_size)
+            self.end = 0
+        tail = pread(self.fd, self.end, size)
         if not self.end:
             check_first(tail, self.path)
         good = 0
@@ -157,6 +156,11 @@ class _Writer:
         if not fold.header:
             self.write((self.first,))
             fold.apply(self.first)
+
+    def _same(self, fold: Fold) -> bool:
+        """Tell whether the fold was read from this file; one made anew may well have the old inode."""
+        head = line(fold.header)
+        return pread(self.fd, 0, len(head)) == head
 
     def write(self, records: Sequence[Record]) -> None:
         if self.fd < 0:

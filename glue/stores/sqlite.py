@@ -131,7 +131,8 @@ class _Writer:
         self.stack = contextlib.ExitStack()
         self.connection: Connection | None = None
         self.number = 0
-        self.changes = -1  # of the session when the fold was last in step with it
+        self.head: Record = {}  # with the changes, of the session when the fold was last in step with it
+        self.changes = -1
 
     def open(self, fold: Fold) -> None:
         import sqlite3
@@ -153,11 +154,11 @@ class _Writer:
                     (self.id, json.dumps(self.first), self.first["created"]),
                 )
         self.number, head, changes = self.store._row(connection, self.id)
-        if changes != self.changes:
+        if (head, changes) != (self.head, self.changes):
             fold.clear()
             fold.apply({**head, "schema": max(schema, head.get("schema", 0))})
             fold.messages = list(messages_of(connection, self.number))
-            self.changes = changes
+            self.head, self.changes = head, changes
 
     def write(self, records: Sequence[Record]) -> None:
         import sqlite3
