@@ -223,7 +223,8 @@ async def test_free_text_is_never_taken_for_a_finding() -> None:
 
 async def test_the_budget_ends_the_review_and_the_ledger_says_so() -> None:
     texts = {f"m{n}.py": "".join(f"value_{n}_{i} = {i}\n" for i in range(200)) for n in range(6)}
-    used = replace(FINISH, usage=Usage(input=900, output=200))
+    plain = calls(call("finish_review", {"summary": "A table of constants, nothing else."}))
+    used = replace(plain, usage=Usage(input=900, output=200))
     script = Script(*[used] * 6, name="small")
 
     run = await review(from_texts({}, texts), providers=[script], config=Config(chunk_tokens=2_500, max_tokens=5_000))

@@ -68,7 +68,7 @@ def check(project: Project) -> Iterator[Finding]:
 
 
 def _python(view: View, tree: ast.Module) -> Iterator[Finding]:
-    for node in ast.walk(tree):
+    for node in view.nodes:
         if isinstance(node, ast.ExceptHandler):
             last = node.body[-1].end_lineno or node.lineno
             quiet = _is_broad(node.type) and _does_nothing(node.body)

@@ -128,7 +128,7 @@ def _line(view: View, number: int) -> Iterator[Finding]:
         yield from PRINT.at(view, number)
     if view.is_test and view.language == "js" and (match := _ONLY.search(code)):
         yield from FOCUSED.at(view, number, what=match[1])
-    if not view.language:
+    if not view.language or not comment.strip():
         return
     if match := _ADMITS.search(comment):
         what = (match["what"] or match["bug"]).strip()

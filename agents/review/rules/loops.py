@@ -87,7 +87,7 @@ def _braces(view: View, loop: re.Pattern[str], query: re.Pattern[str]) -> Iterat
 
 def _python(view: View, tree: ast.Module) -> Iterator[Finding]:
     said: set[int] = set()
-    for loop in ast.walk(tree):
+    for loop in view.nodes:
         if not isinstance(loop, ast.For | ast.AsyncFor):
             continue
         names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -165,6 +166,7 @@ _OPENERS = (
     "socket.socket",
     "os.fdopen",
 )
+_MAY_OPEN = re.compile(r"\b(?:open|connect|socket|fdopen)\(")
 _CHANGERS = ("append", "remove", "pop", "insert", "clear", "add", "discard", "popitem", "extend")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -172,7 +174,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 def check(project: Project) -> Iterator[Finding]:
     for view in project.views:
         if view.tree is not None:
-            for node in ast.walk(view.tree):
+            for node in view.nodes:
                 yield from _node(view, node)
             yield from _coroutines(view, view.tree)
 
@@ -278,16 +280,16 @@ def _redefined(view: View, scope: ast.Module | ast.ClassDef) -> Iterator[Finding
 
 def _coroutines(view: View, tree: ast.Module) -> Iterator[Finding]:
     """Calls of this file's own coroutines that stand alone as a statement."""
-    plain = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    plain = {node.name for node in view.nodes if isinstance(node, ast.FunctionDef)}
     free = {node.name for node in tree.body if isinstance(node, ast.AsyncFunctionDef)} - plain
     methods = {
         one.name
-        for node in ast.walk(tree)
+        for node in view.nodes
         if isinstance(node, ast.ClassDef)
         for one in node.body
         if isinstance(one, ast.AsyncFunctionDef)
     } - plain
-    for node in ast.walk(tree):
+    for node in view.nodes:
         if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and node.lineno in view.added):
             continue
         name = ast.unparse(node.value.func)
@@ -297,6 +299,8 @@ def _coroutines(view: View, tree: ast.Module) -> Iterator[Finding]:
 
 
 def _blocking(view: View, function: ast.AsyncFunctionDef) -> Iterator[Finding]:
+    if not view.touches(function.lineno, function.end_lineno):
+        return
     nested = {id(n) for f in ast.walk(function) if isinstance(f, ast.FunctionDef | ast.Lambda) for n in ast.walk(f)}
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and id(node) not in nested and node.lineno in view.added:
@@ -306,6 +310,10 @@ def _blocking(view: View, function: ast.AsyncFunctionDef) -> Iterator[Finding]:
 
 
 def _opened(view: View, function: _Function) -> Iterator[Finding]:
+    source = view.source
+    stop = source.starts[end] if (end := function.end_lineno or 0) < len(source.starts) else len(source.code)
+    if not _MAY_OPEN.search(source.code, source.starts[function.lineno - 1], stop):
+        return
     text = ast.unparse(function)
     for node in ast.walk(function):
         if isinstance(node, ast.Attribute) and _opens(node.value) and node.lineno in view.added:

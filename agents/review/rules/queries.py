@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import deque
 from collections.abc import Iterator
 
 from glue.agents.review.model import Finding
@@ -63,6 +64,11 @@ _RUNNERS = (
     " exec_driver_sql scalar scalars"
 )
 _RUNS_SQL = frozenset(_RUNNERS.split())
+_OTHERS = (
+    "system popen getoutput getstatusoutput run call check_call check_output Popen create_subprocess_shell eval exec"
+    " loads load unsafe_load"
+)
+_CALLS = _RUNS_SQL | frozenset(_OTHERS.split())
 _HARMLESS = re.compile(
     r"placeholder|qmark|marks?\b|^\w*(?:columns?|cols|fields|table(?:_?name)?|schema|order_?by|direction)$",
     re.IGNORECASE,
@@ -100,7 +106,7 @@ def check(project: Project) -> Iterator[Finding]:
 def _python(view: View, tree: ast.Module) -> Iterator[Finding]:
     scopes: list[ast.AST] = [
         tree,
-        *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)),
+        *(node for node in view.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)),
     ]
     seen: set[int] = set()
     for scope in scopes:
@@ -115,12 +121,12 @@ def _python(view: View, tree: ast.Module) -> Iterator[Finding]:
 
 def _own(scope: ast.AST) -> Iterator[ast.AST]:
     """Nodes of a scope without those of functions inside it."""
-    waiting = list(ast.iter_child_nodes(scope))
+    waiting = deque(ast.iter_child_nodes(scope))
     while waiting:
-        node = waiting.pop(0)
+        node = waiting.popleft()
         yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            waiting += ast.iter_child_nodes(node)
+            waiting.extend(ast.iter_child_nodes(node))
 
 
 def _assigned_texts(scope: ast.AST) -> dict[str, ast.expr]:
@@ -134,8 +140,11 @@ def _assigned_texts(scope: ast.AST) -> dict[str, ast.expr]:
 
 
 def _call(view: View, call: ast.Call, texts: dict[str, ast.expr]) -> Iterator[Finding]:
-    name = ast.unparse(call.func)
-    last = name.rsplit(".", 1)[-1]
+    func = call.func
+    last = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    if last not in _CALLS:
+        return
+    name = ast.unparse(func)
     arg = call.args[0] if call.args else None
     if isinstance(arg, ast.Call) and arg.args and ast.unparse(arg.func).rsplit(".", 1)[-1] in ("text", "SQL", "dedent"):
         arg = arg.args[0]

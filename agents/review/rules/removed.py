@@ -176,7 +176,7 @@ class _Counts:
     """How often a text was added and removed in the whole change: what only moved is not gone."""
 
     def __init__(self, project: Project) -> None:
-        self.added = "\n".join(line.text for file in project.bundle.files for line in file.added)
+        self.added = project.added
         self.removed = "\n".join(line.text for file in project.bundle.files for line in file.deleted)
 
     def net(self, text: str) -> int:

@@ -50,6 +50,7 @@ _SHAPES = (
         re.compile(r"\b[a-z][a-z0-9+]{2,15}://[^\s:/@'\"]{1,64}:(?P<secret>[^\s@/'\"]{6,})@(?P<host>[^\s/'\"]+)"),
     ),
 )
+_HINT = re.compile(r"PRIVATE KEY|A[KS]IA|gh[pousr]_|github_pat_|glpat|xox|k_live|SG\.|AIza|sk-|npm_|pypi-|://")
 _WELL_KNOWN = ("AKIAIOSFODNN7" + "EXAMPLE",)  # the key of the vendor's own manual
 _ASSIGNED = re.compile(
     r"""(?P<name>[A-Za-z_][\w.-]*)["']?\]?\s*(?::\s*[\w.\[\]| ]+?)?\s*(?:=|:|:=|=>)\s*[bru]?"""
@@ -71,6 +72,7 @@ _PLACEHOLDER = re.compile(
     r"|x+|\*+|\.+|test\w*|none|null|undefined|(?:\w+[-_.])?(?:password|secret|token|api[-_]?key|pass(?:wd)?|pwd))$",
     re.IGNORECASE,
 )
+_QUOTED = re.compile(r"(?:=|:|,|\|\||\?\?|or)\s*[bru]?[\"'`]")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _QUIET_FILES = re.compile(r"\.(?:example|sample|template|dist|md|rst|txt)$|(?:^|/)(?:examples?|samples?|docs?)/")
 
@@ -91,6 +93,8 @@ def check(project: Project) -> Iterator[Finding]:
 
 
 def _shape(line: str) -> str:
+    if not _HINT.search(line):
+        return ""
     for what, pattern in _SHAPES:
         match = pattern.search(line)
         if match is None or match.group() in _WELL_KNOWN:
@@ -117,6 +121,8 @@ def _real_password(secret: str, host: str) -> bool:
 def _assigned(view: View, number: int, line: str) -> str:
     """The name that is given a literal secret on this line."""
     if _QUIET_FILES.search(view.path) or view.is_doc:
+        return ""
+    if not _QUOTED.search(line):
         return ""
     bare = view.source.bare_line(number) if view.language else line
     for pattern in (_FALLBACK, _ASSIGNED):

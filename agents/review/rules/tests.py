@@ -233,20 +233,18 @@ def _names(lines: tuple[Line, ...]) -> list[str]:
 
 def _deleted(view: View, edit: Edit, project: Project) -> Iterator[Finding]:
     gone, new = _names(edit.removed), _names(edit.added)
-    everywhere = "\n".join(line.text for file in project.bundle.files for line in file.added)
-    gone = [name for name in gone if name not in everywhere]
+    gone = [name for name in gone if name not in project.added]
     if gone and not new and edit.after is not None and edit.after.new:
         yield from DELETED.at(view, edit.after.new, what=gone[0])
 
 
 def _deleted_files(project: Project) -> Iterator[Finding]:
     """A deleted test file has no line on the right side: it is listed in the summary."""
-    added = "\n".join(line.text for file in project.bundle.files for line in file.added)
     for file in project.bundle.files:
         if file.status != "deleted" or not is_test(file.path) or not any(project.code_views()):
             continue
         names = _names(file.deleted)
-        if names and not any(name in added for name in names) and file.deleted[0].old is not None:
+        if names and not any(name in project.added for name in names) and file.deleted[0].old is not None:
             first = next(line for line in file.deleted if _TEST_NAME.match(line.text))
             what = f"{file.path} ({len(names)} tests)" if len(names) > 1 else names[0]
             yield Finding(

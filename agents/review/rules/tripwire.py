@@ -61,15 +61,25 @@ _FLAG_EMOJI = re.compile("\U0001f3f4[\U000e0000-\U000e007f]+")
 
 def check(project: Project) -> Iterator[Finding]:
     for view in project.views:
-        hidden = False
+        text = "\n".join(line.text for line in view.file.added)
+        if not text.isascii():
+            yield from _hidden(view)
+        if _found(text) is None:
+            continue
         for number in sorted(view.added):
             line = view.source.line(number)
-            what = hidden_in(line if number > 1 else line.removeprefix("\ufeff"))
-            if what and not hidden:
-                hidden = True
-                yield from HIDDEN.at(view, number, what=what)
             if talks(line) or talks(f"{line} {_joined(view, number)}", start=line):
                 yield from INSTRUCTION.at(view, number)
+
+
+def _hidden(view: View) -> Iterator[Finding]:
+    """The first line with invisible characters; a byte order mark may stand at the start of a file."""
+    for number in sorted(view.added):
+        line = view.source.line(number)
+        what = hidden_in(line if number > 1 else line.removeprefix("\ufeff"))
+        if what:
+            yield from HIDDEN.at(view, number, what=what)
+            return
 
 
 def _joined(view: View, number: int) -> str:
@@ -80,10 +90,17 @@ def _joined(view: View, number: int) -> str:
 
 def talks(text: str, start: str = "") -> bool:
     """Whether a text addresses the reviewing machine. With `start`, only a match that begins in it counts."""
-    plain = _TAGS.sub(lambda match: chr(ord(match.group()) - 0xE0000), text[:20_000])
-    plain = " ".join(_ZERO.sub("", plain).split())
-    match = _TELLS.search(plain)
+    match = _found(text[:20_000])
     return match is not None and (not start or match.start() < len(" ".join(start.split())))
+
+
+def _found(text: str) -> re.Match[str] | None:
+    if not text.isascii():
+        text = _TAGS.sub(lambda match: chr(ord(match.group()) - 0xE0000), text)
+        text = _ZERO.sub("", text)
+    # Comment signs at the start of a line do not part a sentence.
+    plain = " ".join(re.sub(r"\n\s*(?:#|//|\*|--|<!--)", "\n", text).split())
+    return _TELLS.search(plain)
 
 
 def hidden_in(text: str) -> str:

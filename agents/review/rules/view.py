@@ -77,10 +77,6 @@ class View:
         return read(self.head, self.language)
 
     @cached_property
-    def old_source(self) -> Source:
-        return read(self.base, self.language)
-
-    @cached_property
     def functions(self) -> tuple[Block, ...]:
         if self.language == "python":
             return tuple(_python_functions(self.source, self.tree)) if self.tree is not None else ()
@@ -92,8 +88,9 @@ class View:
         return _parse(self.head) if self.language == "python" and not self.partial else None
 
     @cached_property
-    def old_tree(self) -> ast.Module | None:
-        return _parse(self.base) if self.language == "python" else None
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree, walked once for all rules."""
+        return tuple(ast.walk(self.tree)) if self.tree is not None else ()
 
     @cached_property
     def added(self) -> frozenset[int]:
@@ -164,6 +161,11 @@ class Project:
     @cached_property
     def tests_touched(self) -> bool:
         return any(is_test(file.path) for file in self.bundle.files if file.status != "deleted")
+
+    @cached_property
+    def added(self) -> str:
+        """All added lines of the change as one text."""
+        return "\n".join(line.text for file in self.bundle.files for line in file.added)
 
     @cached_property
     def said(self) -> str:
