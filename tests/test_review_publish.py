@@ -395,6 +395,34 @@ def test_a_dismissal_in_the_base_passes_the_gate_until_the_code_changes(github: 
     assert send(github, review(changed), bundle=ruled, dry=True).verdict.exit_code == 1
 
 
+def test_ignore_by_a_writer_binds_and_by_others_is_only_listed(github: FakeForge) -> None:
+    send(github, review(MUTABLE, BOUND))
+    marks_of = {row["line"]: row for row in github.pulls[1].inline}
+    for name, permission, line in (("wendy", "write", 2), ("mallory", "read", 44)):
+        user = github.user(github.login(name, permission=permission))
+        row = {"id": 7000 + line, "user": {"id": user.id, "login": name}, "in_reply_to_id": marks_of[line]["id"]}
+        github.pulls[1].inline.append({**row, "body": "/ignore it is meant so", "path": "app.py", "line": line})
+
+    done = send(github, review(MUTABLE, replace(BOUND, severity="high")))
+
+    assert {mark.by: mark.binding for _, mark in done.report.dismissed} == {"wendy": True, "mallory": False}
+    assert done.verdict.exit_code == 1
+    assert "it is meant so" in stickies(github)[0]["body"]
+
+
+def test_ignore_with_an_id_in_the_conversation_is_heard_everywhere(forge: FakeForge) -> None:
+    mark = send(forge, review(MUTABLE)).report.findings[0].fingerprint
+    user = forge.user(forge.login("wendy", permission="write"))
+    who = {"id": user.id, "login": "wendy", "username": "wendy"}
+    note = {"id": 8000, "body": f"/ignore {mark} wanted", "user": who, "author": who, "system": False}
+    forge.pulls[1].comments.append(note)
+
+    done = send(forge, review(MUTABLE))
+
+    assert done.report.items == ()
+    assert done.verdict.exit_code == 0
+
+
 FAULTS: tuple[Action, ...] = ("refuse", "lose", "cut", "garbage", "error", "error-after", "busy", "denied", "invalid")
 
 

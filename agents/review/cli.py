@@ -271,3 +271,21 @@ def rules() -> None:
         click.echo(
             f"{rule.name:<26}{rule.severity:<10}{rule.category:<12}{rule.title.replace('{', '<').replace('}', '>')}"
         )
+
+
+@review.command()
+def respond() -> None:
+    """Answer a command in a comment (/review, /ask, /ignore, /config, /help), in a job for issue_comment events.
+
+    Outputs of the step: command, review (true or false), head, base and number.
+    """
+    from glue.agents.review import clean
+    from glue.agents.review.outputs import actions
+    from glue.agents.review.respond import respond as answer
+
+    found = answer(os.environ)
+    values: dict[str, str | int | float | bool] = {"command": found.command, "review": found.review, "head": found.head}
+    values |= {"base": found.base, "number": found.number or 0}
+    actions.append(os.environ.get("GITHUB_OUTPUT", ""), actions.outputs(values))
+    said = found.refused or (f"{found.command} by {found.by}" if found.command else "no command")
+    click.echo(f"glue review: {clean.line(said)}", err=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from glue.agents.review import patch
+from glue.agents.review import dedupe, patch
 from glue.agents.review.config import CONFIG_FILES, Config, blocklist, make, read_config, why_skip
 from glue.agents.review.diff import parse
 from glue.agents.review.model import Bundle, Change, Commit, FileDiff, Skip
@@ -195,7 +195,7 @@ def _config(repo: Repo, rev: str) -> dict[str, object]:
 
 
 def _guidelines(repo: Repo, rev: str, config: Config) -> dict[str, str]:
-    texts = {path: _read(repo, rev, path) for path in config.guidelines}
+    texts = {path: _read(repo, rev, path) for path in (*config.guidelines, dedupe.FILE)}
     return {path: text for path, text in texts.items() if text}
 
 

@@ -10,10 +10,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from glue.agents.review import clean, verdict
+from glue.agents.review import clean, commands, verdict
 from glue.agents.review.dedupe import Dismissal
 from glue.agents.review.deliver import Delivery, deliver
-from glue.agents.review.forges.client import Sent
+from glue.agents.review.forges.base import Forge
+from glue.agents.review.forges.client import ForgeError, Sent
 from glue.agents.review.forges.detect import Where, open_forge, where
 from glue.agents.review.model import Bundle, ReviewRun, Severity
 from glue.agents.review.report import Report, build
@@ -51,23 +52,25 @@ def publish(
 ) -> Published:
     """Gate a review and post it. `dry` sends no change and keeps the exact requests; `blind` does not even look."""
     secrets = known_secrets(environ, run)
-    report = build(bundle, run, secrets, given=given, language=language)
     delivery: Delivery | None = None
     requests: tuple[Sent, ...] = ()
+    report = build(bundle, run, secrets, given=given, language=language)
     if post:
-        place = _same(place or where(environ), bundle)
         forge = open_forge(
-            place,
+            _same(place or where(environ), bundle),
             environ,
-            head=report.change.head_sha,
-            base=report.change.base_sha,
+            head=bundle.change.head_sha,
+            base=bundle.change.base_sha,
             dry=dry,
             blind=blind,
             bot=bot,
             check=secrets_out(secrets),
             sleep=sleep,
         )
-        delivery = deliver(forge, report, bundle, quiet=quiet)
+        said, problem = _ledger(forge) if report.items and not report.codes else ((), "")
+        if said:
+            report = build(bundle, run, secrets, given=(*given, *said), language=language)
+        delivery = Delivery(problem=problem) if problem else deliver(forge, report, bundle, quiet=quiet)
         delivery.problem = clean.line(secrets.redact(delivery.problem))
         requests = tuple(forge.client.log)
     outcome = verdict.decide(
@@ -81,6 +84,15 @@ def publish(
         undelivered=delivery.problem if delivery else "",
     )
     return Published(report=report, verdict=outcome, delivery=delivery, requests=requests)
+
+
+def _ledger(forge: Forge) -> tuple[tuple[Dismissal, ...], str]:
+    """Read what was dismissed in comments; without it nothing is posted, or a dismissed finding would come back."""
+    try:
+        remarks = [remark for remark in forge.remarks() if "/ignore" in remark.body or "/glue" in remark.body]
+        return commands.dismissals(remarks, forge.known(), forge.permission) if remarks else (), ""
+    except ForgeError as error:
+        return (), str(error)
 
 
 def known_secrets(environ: Mapping[str, str], run: ReviewRun | None = None) -> Guard:

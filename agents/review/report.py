@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from glue.agents.review import clean, dedupe, gate
+from glue.agents.review import clean, dedupe, gate, prompt
 from glue.agents.review.anchor import anchor
 from glue.agents.review.dedupe import Dismissal
 from glue.agents.review.model import Bundle, Change, Coverage, FileDiff, Finding, ReviewRun, Skip
@@ -68,7 +68,7 @@ def build(
     """Gate a run, take out what was dismissed, and make every text safe."""
     most = sorted(run.findings, key=dedupe.rank)[: gate.CONSIDERED]
     placed = tuple(_placed(finding, bundle) for finding in most)
-    gated = gate.judge(replace(run, findings=placed), bundle, language=language)
+    gated = gate.judge(replace(run, findings=placed), bundle, language=language, examples=prompt.examples())
     marks = (*dedupe.dismissals(bundle), *given)
     safe = _Safe(guard)
     items: list[Item] = []

@@ -40,13 +40,27 @@ def gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Bundle:
     if given["dirty"]:
         return worktree.collect_dirty(root)
     if given["base"] or given["head"]:
-        return collecting.collect(root, base=given["base"], head=given["head"] or "HEAD")
+        return asked(collecting.collect(root, base=given["base"], head=given["head"] or "HEAD"), environ)
     change = change_of(where(environ), environ)
     if change is not None:
         return collecting.collect(
             root, base=change.base_sha or change.base_ref, head=change.head_sha or "HEAD", change=change
         )
     return collecting.collect(root)
+
+
+def asked(bundle: Bundle, environ: Mapping[str, str]) -> Bundle:
+    """Note who asked for this review in a comment, and with what words; `respond` has checked that they may."""
+    from glue.agents.review.commands import read
+    from glue.agents.review.forges.detect import where
+
+    place = where(environ)
+    command = read(place.event)
+    if command is None:
+        return bundle
+    words = command.argument if command.name == "ask" else ""
+    change = replace(bundle.change, mode="pull_request", forge=place.forge, repo=place.repo, number=place.number)
+    return replace(bundle, change=replace(change, asked_by=command.by, request=words))
 
 
 def settings(bundle: Bundle, given: Mapping[str, Any]) -> Config:

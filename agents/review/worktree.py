@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from glue.agents.review import patch
+from glue.agents.review import dedupe, patch
 from glue.agents.review.collect import MAX_BLOB, MAX_DIFF
 from glue.agents.review.config import CONFIG_FILES as CONFIG_FILES
 from glue.agents.review.config import Config, blocklist, make, read_config, why_skip
@@ -39,7 +39,7 @@ def _collect(root: str, *, staged: bool, config: Config | None) -> Bundle:
         data = {} if config is not None else _config(repo, last)
         rules = config if config is not None else make(data)
         paths = tuple(entry.path for entry in repo.list_tree(last)[:20_000])
-        guidelines = {path: text for path in rules.guidelines if (text := _committed(repo, last, path))}
+        guidelines = {path: text for path in (*rules.guidelines, dedupe.FILE) if (text := _committed(repo, last, path))}
     options = ["diff", *DIFF, "--full-index", *(["--cached"] if staged else []), last]
     names = _names(_git(root, [*options, "--name-only", "--no-renames", "-z", "--"]))
     skipped = [Skip(path=name, reason=reason) for name in names if (reason := why_skip(name, rules))]

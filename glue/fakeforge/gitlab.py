@@ -24,7 +24,7 @@ _ROUTES = (
     ("DELETE", r"/projects/([^/]+)/merge_requests/(\d+)/notes/(\d+)", "delete_note"),
     ("GET", r"/projects/([^/]+)/merge_requests/(\d+)/discussions", "list_discussions"),
     ("POST", r"/projects/([^/]+)/merge_requests/(\d+)/discussions", "add_discussion"),
-    ("GET", r"/projects/([^/]+)/members/all/(\d+)", "member"),
+    ("GET", r"/projects/([^/]+)/members/all", "members"),
 )
 
 
@@ -65,8 +65,11 @@ class _GitLab:
         version = {"head_commit_sha": pull.head, "base_commit_sha": pull.base, "start_commit_sha": pull.base}
         return Reply(body=[version])
 
-    def member(self, id: str) -> Reply:
-        return Reply(body={"id": int(id), "access_level": 30})
+    def members(self) -> Reply:
+        levels = {"admin": 60, "owner": 50, "maintain": 40, "write": 30, "read": 20}
+        wanted = self.asked.query.get("query", "")
+        names = [name for name in self.forge.permissions if wanted in name]
+        return Reply(body=[{"username": name, "access_level": levels[self.forge.permissions[name]]} for name in names])
 
     def list_notes(self, number: str) -> Reply:
         pull = self._pull(number)

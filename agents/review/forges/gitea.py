@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from glue.agents.review.commands import Remark
 from glue.agents.review.dedupe import Known
 from glue.agents.review.forges.base import Comment, Post, known_rows, mine, sticky_rows
 from glue.agents.review.forges.client import Client, escaped
@@ -59,6 +60,12 @@ class Gitea:
             rows = self.client.get(path) or []
             found += known_rows(mine(rows, self.me()), lambda row: str(row.get("path", "")))
         return found
+
+    def remarks(self) -> list[Remark]:
+        rows = self.client.get(f"{self.root}/issues/{self.number}/comments") or []
+        return [
+            Remark(by=str((row.get("user") or {}).get("login", "")), body=str(row.get("body") or "")) for row in rows
+        ]
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
         comments: list[dict[str, Any]] = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from glue.agents.review.commands import Remark
 from glue.agents.review.dedupe import Known
 from glue.agents.review.forges.base import Comment, Post, known_rows, mine, sticky_rows
 from glue.agents.review.forges.client import Client, ForgeError, escaped
@@ -56,9 +57,10 @@ class GitHub:
         rows = mine(list(self.client.pages(f"{self.root}/pulls/{self.number}/comments")), self.me())
         return known_rows(rows, lambda row: str(row.get("path", "")))
 
-    def replies(self) -> list[dict[str, Any]]:
-        """Every inline comment, ours and others'; for dismissals."""
-        return list(self.client.pages(f"{self.root}/pulls/{self.number}/comments"))
+    def remarks(self) -> list[Remark]:
+        talk = self.client.pages(f"{self.root}/issues/{self.number}/comments")
+        inline = self.client.pages(f"{self.root}/pulls/{self.number}/comments")
+        return [_remark(row) for rows in (talk, inline) for row in rows]
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
         comments = [_comment(post) for post in posts]
@@ -89,6 +91,11 @@ class GitHub:
             if self.client.base == "https://api.github.com" and self.client.environ.get("GITHUB_ACTIONS") == "true":
                 return ACTIONS_BOT
             raise ForgeError("cannot find out whose token this is; give --bot-id") from None
+
+
+def _remark(row: dict[str, Any]) -> Remark:
+    by = str((row.get("user") or {}).get("login", ""))
+    return Remark(by=by, body=str(row.get("body") or ""), answers=int(row.get("in_reply_to_id") or 0))
 
 
 def _comment(post: Post) -> dict[str, Any]:

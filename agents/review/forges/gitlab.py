@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from glue.agents.review.commands import Remark
 from glue.agents.review.dedupe import Known
 from glue.agents.review.forges.base import Comment, Post, known_rows, mine, sticky_rows
 from glue.agents.review.forges.client import Client, ForgeError, escaped
 
-_LEVELS = {50: "admin", 40: "maintain", 30: "write"}
+_LEVELS = {60: "admin", 50: "owner", 40: "maintain", 30: "write"}
 
 
 class GitLab:
@@ -44,8 +45,13 @@ class GitLab:
         return str(request["sha"])
 
     def permission(self, user: str) -> str:
-        found = self.client.get(f"{self.project}/members/all/{escaped(user)}")
-        return _LEVELS.get(int((found or {}).get("access_level", 0)), "none")
+        found = self.client.get(f"{self.project}/members/all", query=user) or []
+        level = next((int(row.get("access_level", 0)) for row in found if row.get("username") == user), 0)
+        return _LEVELS.get(level, "none")
+
+    def remarks(self) -> list[Remark]:
+        rows = self.client.pages(f"{self.root}/notes")
+        return [Remark(by=str((row.get("author") or {}).get("username", "")), body=str(row["body"])) for row in rows]
 
     def stickies(self) -> list[Comment]:
         return sticky_rows(self._notes())

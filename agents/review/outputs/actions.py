@@ -48,13 +48,14 @@ def outputs(values: Mapping[str, str | int | float | bool]) -> str:
 
 def write(report: Report, environ: Mapping[str, str], values: Mapping[str, str | int | float | bool]) -> None:
     """Append to the files the runner named, where it named any."""
-    if path := environ.get("GITHUB_STEP_SUMMARY"):
-        _append(path, summary(report)[:STEP_SUMMARY] + "\n")
-    if path := environ.get("GITHUB_OUTPUT"):
-        _append(path, outputs(values))
+    append(environ.get("GITHUB_STEP_SUMMARY", ""), summary(report)[:STEP_SUMMARY] + "\n")
+    append(environ.get("GITHUB_OUTPUT", ""), outputs(values))
 
 
-def _append(path: str, text: str) -> None:
+def append(path: str, text: str) -> None:
+    """Append to a runner's file; without a path there is none."""
+    if not path:
+        return
     with Path(path).open("a", encoding="utf-8", errors="replace") as file:
         file.write(text)
 
