@@ -308,7 +308,7 @@ def _explain(error: Exception, http: HTTP, watch: Watch) -> tuple[str, ErrorKind
     reason = str(error).strip()
     if isinstance(error, engine.TimeoutException) and not isinstance(error, engine.ConnectTimeout):
         try:
-            watch.check()
+            watch.check(time.monotonic())
         except Broken as over:
             error = over
     if isinstance(error, Broken):

@@ -11,6 +11,8 @@ from typing import Any
 import anyio
 from anyio.lowlevel import RunVar
 
+from glue.providers.chunks import Chunks
+
 KEEP_ALIVE = 30.0  # seconds that an idle connection is kept
 _CLOSE_SECONDS = 2.0
 _STEP = 65536
@@ -47,12 +49,14 @@ class Watch:
         """Return how long the next step may take."""
         if self.closed:
             raise Broken("the answer was not read to its end", "transient")
-        self.check()
-        left = min(self.end, self.progress) - time.monotonic()
+        now = time.monotonic()
+        left = (self.end if self.end < self.progress else self.progress) - now
+        if left <= 0:
+            self.check(now)
         return left if timeout is None or left < timeout else timeout
 
-    def check(self) -> None:
-        now = time.monotonic()
+    def check(self, now: float) -> None:
+        """Raise where a deadline has passed."""
         if now >= self.end:
             raise Broken("the total time for a request is over", "timeout")
         if now >= self.progress:
@@ -96,19 +100,23 @@ class Stream:
         self._inner = inner
         self._watch = watch
         self._head = b""
+        self._chunks = Chunks()
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         watch = self._watch
         if self._head:
             await self.write(b"", timeout)
-        data: bytes = await self._inner.read(max_bytes, watch.wait(timeout))
-        watch.note(data)
-        return data
+        while data := await self._inner.read(max_bytes, watch.wait(timeout)):
+            watch.note(data)
+            if joined := self._chunks.feed(data):
+                return joined
+        return b""
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         # A request's head waits for its body: one write, one packet, one timeout less.
         if buffer.endswith(b"\r\n\r\n") and not self._head and len(buffer) < _STEP:
             self._head = buffer
+            self._chunks = Chunks()
             return
         head, self._head = self._head, b""
         if head and len(buffer) > _STEP:  # here a copy would cost more than it saves
