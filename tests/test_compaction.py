@@ -184,7 +184,7 @@ class Windowed(Script):
 
 
 async def test_a_transcript_near_the_window_is_compacted_before_the_request() -> None:
-    script = Windowed(*turns(12, "done"))
+    script = Windowed(*turns(20, "done"))  # long enough to near the window a second time
     events: list[Event] = []
 
     result = await Agent(script, tools=[noop], compaction=keep_recent(4), limits=LOOSE).run(
@@ -263,6 +263,17 @@ async def test_without_a_usable_summary_the_run_still_goes_on_or_ends_clearly(st
         assert shape(script.requests[-1].messages) == "u a t"
     else:  # longer than what it was to replace
         assert result.outcome is Outcome.CONTEXT_WINDOW
+
+
+async def test_a_summary_longer_than_what_it_replaces_is_not_used() -> None:
+    script = Windowed(*turns(10, "done"))
+    events: list[Event] = []
+    compaction = summarize(Script(say("long " * 4000)), keep=keep_recent(2))
+
+    await Agent(script, tools=[noop], compaction=compaction, limits=LOOSE).run("goal", on_event=events.append)
+
+    assert len(script.requests[-1].messages) == 21
+    assert not any(isinstance(event, Compacted) for event in events)
 
 
 async def test_a_summary_counts_as_a_request_and_is_left_out_when_none_is_left() -> None:
