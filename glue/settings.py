@@ -110,10 +110,10 @@ def merge(layers: Iterable[Mapping[str, Any]], role_of: Callable[[str], Role]) -
 
 def instructions_text(given: Instructions | None) -> tuple[str, Mapping[str, str]]:
     """Give the text of instructions, and what a run records of them."""
-    if given is None or isinstance(given, str):
-        return given or "", {}
     if isinstance(given, Versioned):
         return given.text, given.identity
+    if given is None or isinstance(given, str):
+        return given or "", {}
     chosen = given.get()
     return chosen.text, chosen.identity
 

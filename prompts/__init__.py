@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from glue.errors import PromptError
 
@@ -17,17 +16,24 @@ if TYPE_CHECKING:
 __all__ = ["Catalog", "Prompt", "catalogs"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """One version of a prompt. `hash` is of the text as it is sent."""
+class Prompt(str):
+    """One version of a prompt: its text, which remembers where it is from. `hash` is of that text."""
 
     name: str
     version: str
-    text: str
     hash: str
 
-    def __str__(self) -> str:
-        return self.text
+    def __new__(cls, text: str, *, name: str, version: str) -> Self:
+        import hashlib
+
+        prompt = super().__new__(cls, text)
+        prompt.name, prompt.version = name, version
+        prompt.hash = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return prompt
+
+    @property
+    def text(self) -> str:
+        return str(self)
 
     @property
     def identity(self) -> Mapping[str, str]:
@@ -58,12 +64,8 @@ class Catalog:
 
     def get(self, version: str = "") -> Prompt:
         """Give one version, the default where none is named; an unknown one is an error."""
-        import hashlib
-
         version = self._check(version or self._default)
-        text = self._texts[version]
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        return Prompt(name=self.name, version=version, text=text, hash=digest)
+        return Prompt(self._texts[version], name=self.name, version=version)
 
     def diff(self, old: str, new: str) -> str:
         """Compare two versions, as a unified diff."""

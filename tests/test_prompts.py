@@ -43,6 +43,7 @@ def test_a_body_ends_in_one_newline_and_keeps_the_rest(folder: Path) -> None:
     catalog = Catalog(folder)
 
     assert catalog.get("v2").text == "Be brief.  \n"
+    assert catalog.get("v2") == "Be brief.  \n"  # a prompt is its text
     assert catalog.get("v10").text == "\n  Be both.\n"
 
 
