@@ -146,6 +146,8 @@ async def test_a_session_written_by_a_newer_version_is_not_prompted(tmp_path: Pa
 
     with pytest.raises(NewerSchema, match="schema 2"):
         await Agent(script).session("demo", store=store).prompt("b")
+    with pytest.raises(NewerSchema, match="schema 2"):
+        await Agent(script).session("demo", store=store).resume()
 
     assert len(script.requests) == 1
 
@@ -197,8 +199,10 @@ async def test_limits_replaced_while_a_prompt_runs_count_at_the_next_request() -
             session.limits = Limits(max_turns=4)
 
     result = await session.prompt("x", on_event=raise_limit, unwrap=False)
+    again = await session.prompt("x", limits=Limits(max_turns=2), on_event=raise_limit, unwrap=False)
 
     assert result.turns == 4
+    assert again.turns == 4  # the last word counts, also over what the call said
     with pytest.raises(TypeError, match=r"must be a glue\.Limits"):
         session.limits = 3  # type: ignore[assignment]
 
