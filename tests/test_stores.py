@@ -284,6 +284,8 @@ async def test_sessions_move_between_stores_without_loss(store: Store, tmp_path:
     await copy(other, "demo", store, "back")
 
     assert await store.load("back") == await store.load("demo")
+    await copy(store, "demo", other, "live", live=True)
+    assert await other.load("live") == (await store.load("demo"))[1:]
     with pytest.raises(StoreError, match="there already"):
         await copy(store, "demo", other)
     with pytest.raises(ValueError, match="cannot be forked at 9"):

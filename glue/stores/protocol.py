@@ -69,10 +69,13 @@ class Store(Protocol):
     async def delete(self, id: str) -> None: ...
 
 
-async def copy(source: Store, id: str, target: Store, new_id: str = "", *, at: int | None = None) -> str:
+async def copy(
+    source: Store, id: str, target: Store, new_id: str = "", *, at: int | None = None, live: bool = False
+) -> str:
     """Copy a session, within a store or to another; `at` takes only that many of its messages.
 
-    Give the id of the copy. A copy within one store, or under a new id, names its parent.
+    `live` leaves out what compaction or a refusal has excluded. Give the id of the copy; under a new
+    id it names its parent.
     """
     new_id = new_id or id
     messages = await source.load(id)
@@ -80,6 +83,7 @@ async def copy(source: Store, id: str, target: Store, new_id: str = "", *, at: i
         raise ValueError(f"session {id!r} has {len(messages)} messages; it cannot be forked at {at}")
     taken = messages if at is None else messages[:at]
     parent = {"parent": id, "forked_at": len(taken)} if new_id != id else {}
+    taken = tuple(message for message in taken if not (live and message.excluded))
     async with target.log(new_id, **parent) as log:  # type: ignore[arg-type]
         if log.messages:
             raise StoreError(f"session {new_id!r} is there already, with {len(log.messages)} messages")
