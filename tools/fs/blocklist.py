@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from glue.errors import UnsafePath
 from glue.tools.fs.glob import Glob
@@ -99,6 +101,9 @@ class Blocklist:
     def match(self, path: str) -> str | None:
         """Name the pattern that blocks a path, or None."""
         parts = [part for part in path.casefold().split("/") if part not in ("", ".")]
+        names, paths = _screen(self.patterns)
+        if not any(map(names.match, parts)) and not any(glob.matches(parts) for glob in paths):
+            return None  # as it is for nearly every file of a large tree
         found: str | None = None
         for pattern in self.patterns:
             wanted = pattern.removeprefix("!")
@@ -120,3 +125,14 @@ class Blocklist:
 
     def __contains__(self, path: str) -> bool:
         return self.blocks(path)
+
+
+@lru_cache(maxsize=64)
+def _screen(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], tuple[Glob, ...]]:
+    """Put all patterns of one component into one expression; the longer ones stay by themselves."""
+    wanted = [each.strip("/").casefold() for each in patterns if not each.startswith("!")]
+    names = [Glob(each).parts[0] for each in wanted if "/" not in each and each != "**"]
+    sources = [each.pattern if isinstance(each, re.Pattern) else re.escape(each) + r"\Z" for each in names if each]
+    return re.compile("|".join(sources) or "(?!)", re.DOTALL), tuple(
+        Glob(each) for each in wanted if "/" in each or each == "**"
+    )

@@ -9,12 +9,13 @@ from __future__ import annotations
 import codecs
 import difflib
 import re
+from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
+from functools import cached_property, partial
+from itertools import accumulate, islice
 
 from glue.errors import ToolError
 
@@ -24,6 +25,8 @@ QUOTES = str.maketrans("“”„‟«»‘’‚‛′″–—‒―−‐‑\
 ESCAPES = {"n": "\n", "t": "\t", "r": "", '"': '"', "'": "'", "\\": "\\", "`": "`", "$": "$", "/": "/"}
 
 MAX_PAIRS = 500  # of anchors that are looked at
+MAX_LINES = 500_000  # of a file that is matched line by line
+MAX_PLACES = 10_000
 MAX_QUOTE = 1024 * 1024
 
 Span = tuple[int, int, str]  # from, to, and what goes there
@@ -39,22 +42,27 @@ class Edit:
     echo: str
 
 
-@dataclass(frozen=True, slots=True)
 class _Text:
-    """A file's text: its lines without their ends, and what it takes to put it together again."""
+    """A file's text, and its lines where they are asked for."""
 
-    text: str
-    lines: list[str]
-    starts: list[int]  # where each line starts
+    def __init__(self, text: str) -> None:
+        self.text = text
 
-    @classmethod
-    def of(cls, text: str) -> _Text:
-        lines = text.split("\n")
-        starts, at = [], 0
-        for line in lines:
-            starts.append(at)
-            at += len(line) + 1
-        return cls(text, [line.removesuffix("\r") for line in lines], starts)
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")
+
+    @cached_property
+    def starts(self) -> array[int]:
+        """Where each line starts; packed, for a file may be all line ends."""
+        return array("I", accumulate((len(line) + 1 for line in self.lines[:-1]), initial=0))
+
+    def may_hold(self, old: str) -> bool:
+        """Say at little cost whether lines of a quote can be there at all; and whether there are not too many."""
+        lines = {line.strip() for line in _lines(old)[:50]}
+        if not any(lines) or self.text.count("\n") > MAX_LINES:
+            return False
+        return all(line in self.text for line in lines)
 
     def span(self, first: int, last: int) -> tuple[int, int]:
         """From the start of one line to the end of another, its line end not included."""
@@ -75,7 +83,7 @@ def edit(content: bytes, old: str, new: str, *, replace_all: bool = False) -> Ed
     if old == new:
         raise ToolError("old and new are the same; nothing to do")
     # Matching goes by "\n"; positions are carried back to the text as it is.
-    flat = _Text.of(decoded.replace("\r\n", "\n"))
+    flat = _Text(decoded.replace("\r\n", "\n"))
     for rung, match in LADDER:
         spans = match(flat, old, new)
         if not spans:
@@ -97,12 +105,14 @@ def _exact(flat: _Text, old: str, new: str) -> list[Span]:
 
 def _trailing(flat: _Text, old: str, new: str) -> list[Span]:
     """Whole lines that agree but for white space at their ends."""
+    if not flat.may_hold(old):
+        return []
     return [(*span, _cut(new, old)) for span in _whole_lines(flat, old, str.rstrip)]
 
 
 def _indented(flat: _Text, old: str, new: str) -> list[Span]:
     """Whole lines that agree but for their indentation; the replacement takes on the file's."""
-    if not old.strip():
+    if not flat.may_hold(old):
         return []
     spans = []
     for start, end in _whole_lines(flat, old, str.strip):
@@ -128,6 +138,8 @@ def _anchored(flat: _Text, old: str, new: str) -> list[Span]:
     """A block whose first and last lines agree, and its middle more or less."""
     wanted = _lines(old)
     if len(wanted) < 3 or not wanted[0].strip() or not wanted[-1].strip():
+        return []
+    if not flat.may_hold(f"{wanted[0]}\n{wanted[-1]}"):
         return []
     slack = max(2, len(wanted) // 4)
     words = Counter(_words(wanted[1:-1]))
@@ -174,8 +186,11 @@ LADDER: tuple[tuple[str, Callable[[_Text, str, str], list[Span]]], ...] = (
 
 
 def _finds(text: str, old: str) -> list[int]:
-    found, at = [], text.find(old)
+    found: list[int] = []
+    at = text.find(old)
     while at >= 0:
+        if len(found) >= MAX_PLACES:
+            raise ToolError(f"old fits more than {MAX_PLACES} places; quote more of the text around the one meant")
         found.append(at)
         at = text.find(old, at + len(old))
     return found
@@ -290,7 +305,8 @@ def _encode(mark: bytes, name: str, text: str) -> bytes:
 
 def _apply(text: str, flat: _Text, spans: list[Span]) -> tuple[str, list[tuple[int, int]]]:
     """Replace the spans; give the text, and the lines that changed, counted from 0."""
-    ends = [found.start() - at for at, found in enumerate(re.finditer("\r\n", text))]  # in the flat text
+    # Where the line ends of two characters are, counted in the flat text.
+    ends = array("I", (found.start() - at for at, found in enumerate(re.finditer("\r\n", text))))
     windows = 2 * len(ends) > flat.text.count("\n")
     pieces, changed = [], []
     done, line = 0, 0
@@ -335,7 +351,7 @@ def _ambiguous(flat: _Text, spans: list[Span], rung: str) -> str:
 
 def _nothing(flat: _Text, old: str) -> str:
     wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")[:100]
-    lines = [line.strip()[:100] for line in flat.lines[:1000]]
+    lines = [line.strip()[:100] for line in flat.text[:200_000].split("\n")[:1000]]
     close = difflib.get_close_matches(wanted, [line for line in lines if line], n=1, cutoff=0.6) if wanted else []
     if not close:
         return "old was not found, not even roughly; read the file again and quote it exactly"

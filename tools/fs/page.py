@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 
 from glue.errors import ToolError
@@ -25,12 +26,13 @@ def page(file: io.BufferedReader, offset: int = 1, limit: int = LINES, start: in
     if (note := _binary(file)) is not None:
         return note
     _skip(file, offset, start)
-    lines, number, hint = _take(file, offset, min(limit, LINES), start)
-    if not lines:
+    taken, number, hint = _take(file, offset, min(limit, LINES), start)
+    if not taken:
         return "[the file is empty]" if offset == 1 and start == 0 else f"[no more text: line {offset} ends here]"
-    text = b"".join(lines).decode("utf-8", "replace")
+    text = b"".join(taken).decode("utf-8", "replace")
     if numbers:
-        text = "".join(f"{at:6}| {line}" for at, line in enumerate(text.splitlines(keepends=True), offset))
+        lines = re.findall(r"[^\n]*\n|[^\n]+$", text)  # not splitlines: it ends lines where no one else does
+        text = "".join(f"{at:6}| {line}" for at, line in enumerate(lines, offset))
     if not hint:
         return text
     separator = "" if text.endswith("\n") else "\n"

@@ -56,12 +56,13 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
             path: relative to the root
             offset: first entry, counted from 1
         """
+        offset = max(offset, 1)
         with _told(path), root.directory(path, guard=watch) as place:
             entries, more = _entries(place.fd)
         if not entries:
             return "[the directory is empty]"
         last = min(offset - 1 + LISTED, len(entries))
-        text = _bounded(entries[max(offset - 1, 0) : last])
+        text = _bounded(entries[offset - 1 : last])
         if last < len(entries):
             text.append(f"[entries {offset}-{last} of {len(entries)}; continue with offset {last + 1}]")
         elif more:
@@ -83,7 +84,8 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
         limit = max(1, min(limit, 1000))
         with _told(path), root.directory(path, guard=watch) as place:
             above = len(place.names)
-            for entry in tree.walk(place, budget, everything=ignored):
+            above_rules = () if ignored else tree.rules_above(root, place.names)
+            for entry in tree.walk(place, budget, everything=ignored, rules=above_rules):
                 if entry.kind != "folder" and any(glob.matches(entry.names[above:]) for glob in globs):
                     found.append(show(entry.path))
                     if len(found) > limit:
@@ -93,6 +95,8 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
             text.append(f"[the first {limit}; narrow the pattern or the path for more]")
         if budget.stopped:
             text.append(f"[stopped early, {budget.stopped}: narrow the path]")
+        if budget.skipped:
+            text.append(f"[{budget.skipped} folders could not be entered]")
         return "\n".join(text)
 
     async def grep(
@@ -249,8 +253,8 @@ def _suffix(entry: os.DirEntry[str]) -> str:
 def _bounded(lines: list[str]) -> list[str]:
     size, kept = 0, []
     for line in lines:
-        size += len(line) * 4
-        if size > RESULT * 4:
+        size += len(line.encode("utf-8", "replace")) + 1
+        if size > RESULT:
             kept.append("[too many to show]")
             break
         kept.append(line)

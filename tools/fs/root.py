@@ -50,8 +50,8 @@ class Root:
     """An opened directory. Close it, use it in `with`, or let it be collected."""
 
     def __init__(self, path: str | os.PathLike[str], *, fast: bool | None = None) -> None:
-        given = os.fspath(path)
         self.fd = -1
+        given = os.fspath(path)
         try:
             self.fd = os.open(given, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -226,6 +226,16 @@ def _spellings(given: str, fd: int) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _open_directory(name: str, parent: int) -> int:
+    try:
+        return os.open(name, DIRECTORY, dir_fd=parent)
+    except PermissionError:
+        if not hasattr(os, "O_PATH"):
+            raise
+    # A folder that may be passed through but not listed.
+    return os.open(name, DIRECTORY | os.O_PATH, dir_fd=parent)
+
+
 class _Walk:
     """One walk: the descriptors held on the way, the names behind it and the parts before it."""
 
@@ -265,7 +275,7 @@ class _Walk:
         if len(self.fds) >= MAX_DEPTH:
             raise UnsafePath(f"{shorten(self.path)} is nested deeper than {MAX_DEPTH} directories")
         try:
-            fd = os.open(part, DIRECTORY, dir_fd=self.here)
+            fd = _open_directory(part, self.here)
         except OSError as error:
             return self.other(part, error)
         self.fds.append(fd)

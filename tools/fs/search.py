@@ -41,7 +41,8 @@ def search(query: dict[str, Any]) -> None:
                 return
             searcher.file(place.fd, place.names, must=True)
         else:
-            for entry in tree.walk(place, budget, everything=query["ignored"]):
+            rules = () if query["ignored"] else tree.rules_above(root, place.names)
+            for entry in tree.walk(place, budget, everything=query["ignored"], rules=rules):
                 if entry.kind != "file" or (globs and not any(glob.matches(entry.names) for glob in globs)):
                     continue
                 if blocked is not None and blocked.blocks(entry.path):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from glue.errors import GlueError
 from glue.tools.fs.ignore import MAX_FILE, Rules, ignored
-from glue.tools.fs.root import DIRECTORY, Place, open_at
+from glue.tools.fs.root import DIRECTORY, Place, Root, open_at
 
 MAX_DEPTH = 64
 MAX_ENTRIES = 100_000
@@ -55,12 +55,13 @@ class _Level:
     rules: tuple[Rules, ...]
 
 
-def walk(place: Place, budget: Budget, *, everything: bool = False) -> Iterator[Entry]:
+def walk(place: Place, budget: Budget, *, everything: bool = False, rules: tuple[Rules, ...] = ()) -> Iterator[Entry]:
     """Yield what lies below a directory, sorted, folders before what they hold.
 
-    What .gitignore leaves out, and .git itself, is passed over unless `everything` is asked for.
+    What .gitignore leaves out, and .git itself, is passed over unless `everything` is asked for;
+    `rules` are those of the folders above.
     """
-    levels = [_enter(os.dup(place.fd), place.names, (), budget, everything)]
+    levels = [_enter(os.dup(place.fd), place.names, rules, budget, everything)]
     try:
         while levels:
             level = levels[-1]
@@ -118,6 +119,18 @@ def _kind(entry: os.DirEntry[str]) -> str:
         return "file" if entry.is_file(follow_symlinks=False) else "other"
     except OSError:
         return "other"
+
+
+def rules_above(root: Root, names: tuple[str, ...]) -> tuple[Rules, ...]:
+    """Read the .gitignore files of the folders that lie above a folder."""
+    found: list[Rules] = []
+    for depth in range(len(names)):
+        try:
+            with root.directory("/".join(names[:depth]) or ".") as place:
+                found.extend(_rules(place.fd, depth))
+        except (OSError, GlueError):
+            pass
+    return tuple(found)
 
 
 def _rules(fd: int, depth: int) -> list[Rules]:

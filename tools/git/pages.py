@@ -9,6 +9,9 @@ from glue.errors import ToolError
 from glue.tools.fs.page import page
 from glue.tools.git.repo import Repo
 
+WHOLE = 16 * 1024 * 1024
+LARGE_PAGE = 80 * 1024
+
 
 class Pager:
     """Takes blocks of output, keeps the lines from `offset` on that fit, and says when it has enough."""
@@ -59,7 +62,11 @@ def file_page(repo: Repo, revision: str, path: str, offset: int) -> str:
         return "\n".join(["[a folder]", *names[:1000]])
     if entry.kind == "commit":
         return f"[another repository (submodule), at commit {entry.sha}]"
-    content = repo.blob(entry.sha, cap=64 * 1024 * 1024, cut=True)
+    content = repo.blob(entry.sha, cap=WHOLE, cut=True)
     if entry.mode == "120000":
         return f"[a link to {content[:4096].decode('utf-8', 'replace')!a}]"
+    if len(content) == WHOLE and b"\0" not in content[:8192]:  # too large to be held: paged as it comes
+        pager = Pager(offset, LARGE_PAGE)
+        repo.git(["cat-file", "blob", entry.sha], sink=pager.feed)
+        return pager.text()
     return page(io.BufferedReader(cast(io.RawIOBase, io.BytesIO(content))), offset)

@@ -18,6 +18,8 @@ from glue.tools.git.repo import EMPTY_TREE, SECONDS, Repo
 from glue.tools.process import Stop, in_thread
 
 PAGE = 200 * 1024
+VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"}
+VISIBLE |= {0x7F: 0x2421} | dict.fromkeys(range(128, 160), 65533)
 LISTED = 300  # files in the summary of a diff
 ResultT = TypeVar("ResultT")
 
@@ -32,8 +34,9 @@ def tools(
         """One private git directory and one deadline for each call."""
 
         def work(stop: Stop) -> str:
+            until = time.monotonic() + SECONDS
             with Repo(where, alternates=trust, stop=stop) as repo:
-                repo.until = time.monotonic() + SECONDS
+                repo.until = until
                 return clean(job(repo))
 
         return await in_thread(work)
@@ -158,9 +161,8 @@ def describe(commit: Commit) -> str:
 
 
 def clean(text: str) -> str:
-    """Take out what could play with a terminal, and half characters."""
-    text = text.encode("utf-8", "replace").decode()
-    return "".join(char for char in text if char >= " " or char in "\n\t\r") if not text.isprintable() else text
+    """Make visible what could play with a terminal: nothing is taken out, for it may be part of the change."""
+    return text.encode("utf-8", "replace").decode().translate(VISIBLE)
 
 
 def bounded(text: str) -> str:

@@ -24,7 +24,7 @@ class Refs:
 
     def __init__(self, own: Root, common: Root) -> None:
         self.own, self.common = own, common
-        self._packed: dict[str, str] | None = None
+        self._packed: bytes | None = None
 
     def find(self, name: str) -> str | None:
         """Give the hash a name stands for: HEAD, a full ref, or a branch, remote branch or tag, in this order."""
@@ -43,7 +43,7 @@ class Refs:
             home = self.own if ref.startswith(OF_WORKTREE) else self.common
             content = small(home, ref, MAX_REF)
             if content is None:
-                return self.packed().get(ref)
+                return self.packed(ref)
             text = content.decode("utf-8", "surrogateescape").strip()
             if not text.startswith("ref:"):
                 if not HASH.fullmatch(text):
@@ -60,12 +60,11 @@ class Refs:
         ref = text.removeprefix("ref:").strip()
         return ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else ""
 
-    def packed(self) -> dict[str, str]:
+    def packed(self, ref: str) -> str | None:
+        """Look a ref up among the packed ones; there may be a million, so no table is made."""
         if self._packed is None:
-            self._packed = {}
-            for line in (small(self.common, "packed-refs", MAX_PACKED) or b"").split(b"\n"):
-                value, _, name = line.partition(b" ")
-                text = value.decode("ascii", "replace")
-                if HASH.fullmatch(text):
-                    self._packed[name.rstrip(b"\r").decode("utf-8", "surrogateescape")] = text
-        return self._packed
+            self._packed = b"\n" + (small(self.common, "packed-refs", MAX_PACKED) or b"") + b"\n"
+        at = self._packed.find(b" " + ref.encode("utf-8", "surrogateescape") + b"\n")
+        start = self._packed.rfind(b"\n", 0, max(at, 0)) + 1
+        value = self._packed[start : max(at, start)].decode("ascii", "replace")
+        return value if HASH.fullmatch(value) else None
