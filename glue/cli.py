@@ -77,7 +77,9 @@ def main(args: list[str] | None = None) -> None:
         commands.main(args, prog_name="glue")
         return
     try:
-        commands.main(args, prog_name="glue", standalone_mode=False)
+        code = commands.main(args, prog_name="glue", standalone_mode=False)  # click returns what a command exits with
+        if isinstance(code, int) and code:
+            sys.exit(code)
     except click.exceptions.Abort:
         fail("cancelled", 130)
     except click.ClickException as error:
