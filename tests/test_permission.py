@@ -249,6 +249,28 @@ async def test_waiting_for_an_answer_can_be_cancelled() -> None:
     assert ran == []
 
 
+async def test_a_person_who_does_not_answer_does_not_hold_up_a_cancellation() -> None:
+    asked, gate, answered = threading.Event(), threading.Event(), threading.Event()
+
+    def ask(request: glue.PermissionRequest) -> bool:
+        asked.set()
+        gate.wait(30)
+        answered.set()
+        return True
+
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(invoke, save, {"path": "a"}, glue.Ask(ask))
+            await anyio.to_thread.run_sync(asked.wait, 30)
+            scope.cancel()
+    late = answered.is_set()
+    gate.set()
+
+    assert scope.cancelled_caught
+    assert not late
+    assert ran == []
+
+
 async def test_waiting_for_an_answer_is_not_part_of_the_timeout() -> None:
     gate = anyio.Event()
 

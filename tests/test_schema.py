@@ -307,6 +307,7 @@ def faults(annotation: Any, value: Any) -> list[str]:
     ("annotation", "value", "lines"),
     [
         (int, "many", ['got "many", expected an integer']),
+        (list[int], "x", ['got "x", expected a list of integers']),
         (list[int], [1, "x", 2, "y"], ['[1]: got "x", expected an integer', '[3]: got "y", expected an integer']),
         (Point, {"y": "up"}, ["x: missing, expected a number", 'y: got "up", expected a number']),
         (Point, {"x": 1, "z": 2}, ["z: unknown name; there are: x, y"]),

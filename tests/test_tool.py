@@ -722,6 +722,17 @@ async def test_hooks_add_up_and_each_sees_what_the_others_left() -> None:
     ]
 
 
+async def test_a_hook_may_have_one_side_only() -> None:
+    seen: list[str] = []
+    before = glue.ToolHook(before=lambda step: seen.append(f"before {step.name}"))
+    after = glue.ToolHook(after=lambda step, result: seen.append(f"after {result.text}"))
+
+    result = await invoke(double, {"number": 1}, hooks=(after, before))
+
+    assert result.text == "2"
+    assert seen == ["before double", "after 2"]
+
+
 async def test_a_skipped_tool_does_not_run() -> None:
     log, named = hooks_log()
 
