@@ -47,7 +47,14 @@ FIRST = {
 SECONDS = 60
 
 # (module, what was changed) -> why no test can tell. The text is what the report prints.
-EQUIVALENT: dict[tuple[str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str], str] = {
+    ("glue.batch", "True  ->  False"): "zip(strict=) of two lists that are made equally long",
+    (
+        "glue.batch",
+        "len(group) == 1 or limit == 1  ->  len(group) == 1 and limit == 1",
+    ): "a task group of one is only slower",
+    ("glue.batch", "0  ->  1"): "a clock that ran out a moment ago: READY has stopped such a run already",
+}
 
 
 class Mutant:
