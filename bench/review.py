@@ -101,9 +101,8 @@ def score_location(cases: list[dict[str, Any]]) -> None:
         rows = [row for case in cases for row in _located(case, re.compile(wanted))]
         before, near, after, after_near = (sum(row[at] for row in rows) for at in range(4))
         count = max(len(rows), 1)
-        print(
-            f"  {title} ({len(rows)} claims): hit@exact before {before / count:.0%}, after anchoring {after / count:.0%}"
-        )
+        print(f"  {title} ({len(rows)} claims)")
+        print(f"{'':<4}hit@exact before anchoring {before / count:.0%}, after {after / count:.0%}")
         print(f"{'':<4}within 3 lines before {near / count:.0%}, after {after_near / count:.0%}")
     print()
 
