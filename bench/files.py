@@ -64,8 +64,8 @@ def _report(rows: list[tuple[str, Callable[[], Any]]]) -> int:
         seconds = time.perf_counter() - began
         mine, theirs = _peak(resource.RUSAGE_SELF), _peak(resource.RUSAGE_CHILDREN)
         worst = max(worst, mine, theirs)
-        last = answer.splitlines()[-1][-60:]
-        print(f"{name:30} {seconds:8.2f} {_used() - used:6.2f} {mine:8.0f} {theirs:10.0f}  {last!r}")
+        cost = f"{seconds:8.2f} {_used() - used:6.2f} {mine:8.0f} {theirs:10.0f}"
+        print(f"{name:30} {cost}  {answer.splitlines()[-1][-60:]!r}")
     print(f"peak {worst:.0f} MB in any process; {LIMIT} allowed")
     return 0 if worst <= LIMIT else 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from glue.tools import fs
 from glue.tools.fs import Blocklist, Root, ready, safe_join, safe_open, truncate
 from glue.tools.fs.glob import Glob, alternatives
 from glue.tools.fs.openat2 import available
+from glue.tools.fs.search import texts
 
 Tools = dict[str, Any]
 
@@ -144,6 +146,33 @@ def test_what_is_no_path_is_refused_with_one_line(tools: Tools, tmp_path: Path, 
 
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_folder_that_may_be_passed_but_not_listed_is_passed(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "closed/file").write_text("x")
+    (tmp_path / "closed").chmod(0o311)
+    tmp_path.chmod(0o755)
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        root = Root(tmp_path, fast=False)
+        pid = os.fork()
+    if pid == 0:
+        try:
+            if os.getuid() == 0:
+                os.setgroups([])
+                os.setuid(65534)
+            os.write(writer, ready.functions(root)["read_file"]("closed/file").encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        said = file.read()
+    os.waitpid(pid, 0)
+    (tmp_path / "closed").chmod(0o755)
+
+    assert said == "x" or not hasattr(os, "O_PATH")
 
 
 def test_deep_nesting_leaks_no_descriptor(tools: Tools, tmp_path: Path) -> None:
@@ -371,6 +400,23 @@ def test_search_that_would_run_for_ever_is_stopped(tmp_path: Path) -> None:
 async def test_search_says_what_is_wrong_with_a_pattern(tools: Tools, pattern: str) -> None:
     with pytest.raises(ToolError, match="the pattern cannot be used"):
         await tools["grep"](pattern)
+
+
+def test_search_opens_nothing_through_a_link(root: Root, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to("file")
+
+    assert list(texts(root.fd, "file", "file", b"")) == ["x"]
+    with pytest.raises(OSError, match="symbolic link"):
+        texts(root.fd, "link", "link", b"")
+
+
+def test_ignore_rules_above_the_folder_count_too(tools: Tools, tmp_path: Path) -> None:
+    _tree(tmp_path, "src/a.py", "src/a.log", "src/gen/b.py", "src/deep/gen/c.py")
+    (tmp_path / ".gitignore").write_text("*.log\n/src/gen\n")
+
+    assert tools["find_files"]("*", path="src").split("\n") == ["src/a.py", "src/deep/gen/c.py"]
+    assert anyio.run(tools["grep"], "needle", "src/deep") == "src/deep/gen/c.py:1: needle in src/deep/gen/c.py"
 
 
 async def test_search_that_is_cancelled_leaves_no_process(tools: Tools, tmp_path: Path) -> None:

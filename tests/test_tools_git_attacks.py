@@ -366,6 +366,13 @@ def _forged_worktree(lab: Lab) -> None:
     lab.dot.write_text(f"gitdir: {admin}\n")
 
 
+@hostile("log", opens=False)
+def _stolen_worktree(lab: Lab) -> None:
+    lab.git("worktree", "add", "-q", str(lab.base / "linked"), where=lab.victim)
+    shutil.rmtree(lab.dot)
+    lab.dot.write_text(f"gitdir: {lab.victim / '.git/worktrees/linked'}\n")
+
+
 @hostile("log", "main", opens=False)
 def _common_directory_elsewhere(lab: Lab) -> None:
     shutil.rmtree(lab.dot / "objects")
