@@ -21,6 +21,8 @@ from glue.agents.review.rules import (
     queries,
     react,
     removed,
+    requests,
+    script,
     secrets,
     tests,
     tripwire,
@@ -35,11 +37,13 @@ FAMILIES = (
     leftovers,
     queries,
     web,
+    requests,
     removed,
     exceptions,
     bounds,
     python,
     golang,
+    script,
     react,
     loops,
     growth,
@@ -53,7 +57,8 @@ _log = logging.getLogger("glue.review")
 
 def rules() -> tuple[Rule, ...]:
     """Every rule there is, in the order of their families."""
-    return tuple(value for family in FAMILIES for value in vars(family).values() if isinstance(value, Rule))
+    found = [value for family in FAMILIES for value in vars(family).values() if isinstance(value, Rule)]
+    return tuple({rule.name: rule for rule in found}.values())
 
 
 def check(

@@ -42,6 +42,16 @@ LOST = Rule(
     acceptance="The failure is handled again, and a test shows it.",
 )
 
+WIDENED = Rule(
+    name="exception-widened",
+    category="bug",
+    severity="medium",
+    confidence="high",
+    title="The handler now catches `{new}` instead of `{old}`",
+    body="Only `{old}` was expected here. Now every other failure, bugs included, is handled as if it were that one.",
+    acceptance="Only the expected error is caught.",
+)
+
 _BROAD = ("Exception", "BaseException")
 _GO_MUST = (
     r"(?:json|xml|yaml|toml|gob|proto)\.(?:Unmarshal|Marshal)\w*|\w+\.(?:Decode|Encode)|strconv\.(?:Atoi|Parse\w+)"
@@ -50,21 +60,42 @@ _GO_MUST = (
 )
 _GO_BLANK = re.compile(rf"^\s*(?:\w+\s*,\s*)?_\s*:?=\s*(?P<what>{_GO_MUST})\(")
 _GO_BARE = re.compile(
-    r"^\s*(?P<what>(?:json|xml|yaml|toml)\.Unmarshal|os\.(?:WriteFile|MkdirAll?|Rename)|\w*(?:tx|Tx)\.Commit|\w*(?:db|tx|DB|Tx)\.Exec)\("
+    r"^\s*(?P<what>(?:json|xml|yaml|toml)\.Unmarshal|os\.(?:WriteFile|MkdirAll?|Rename)|\w*(?:tx|Tx)\.Commit|\w*(?:db|tx|DB|Tx)\.Exec|http\.ListenAndServe\w*)\("
 )
 _JS_CATCH = re.compile(r"\bcatch\s*(?:\([^)]*\))?\s*\{")
 _JS_EMPTY_HANDLER = re.compile(r"\.catch\(\s*(?:\(\s*\w*\s*\)|\w+)\s*=>\s*(?:\{\s*\}|null|undefined|void 0)\s*\)")
-_CHECKS = re.compile(r"if err\b.*!= nil|\.catch\(|if err :=")
 
 
 def check(project: Project) -> Iterator[Finding]:
     for view in project.code_views():
+        yield from _lost(view)
         if view.tree is not None:
             yield from _python(view, view.tree)
         elif view.language == "js":
             yield from _js(view)
         elif view.language == "go":
             yield from _go(view)
+
+
+def _lost(view: View) -> Iterator[Finding]:
+    """An error check that was deleted right below the call it checked, and an `except` that was widened."""
+    for edit in view.edits:
+        gone = next((line for line in edit.removed if re.search(r"if err != nil|if err := ", line.text)), None)
+        kept = any(re.search(r"\berr\b", line.text) for line in edit.added)
+        above = edit.before
+        if gone and not kept and above is not None and above.new and re.search(r"\berr\b.*=", above.text):
+            yield from LOST.at(view, above.new, what=gone.text.strip())
+    for old, new in view.pairs:
+        if (
+            new.new
+            and ".catch(" in old.text
+            and ".catch(" not in new.text
+            and old.text.split(".catch(")[0].strip() in new.text
+        ):
+            yield from LOST.at(view, new.new, what=".catch(...)")
+        was, now = (re.match(r"\s*except\s+(\S.*?)(?:\s+as\s+\w+)?:", line.text) for line in (old, new))
+        if new.new and was and now and now[1] in _BROAD and was[1] not in _BROAD:
+            yield from WIDENED.at(view, new.new, old=was[1], new=now[1])
 
 
 def _python(view: View, tree: ast.Module) -> Iterator[Finding]:

@@ -114,6 +114,16 @@ DEFER_LOOP = Rule(
     acceptance="What a round opens is closed in that round.",
 )
 
+EARLY_DEFER = Rule(
+    name="go-defer-before-check",
+    category="bug",
+    severity="high",
+    confidence="high",
+    title="`{what}` is deferred before the error is checked",
+    body="Where the call fails the value is nil, and closing it panics. Check the error first.",
+    acceptance="The error is checked before the `defer`.",
+)
+
 _GLOBAL = re.compile(r"^var\s+(?P<name>[A-Z]\w*)\s+(?P<type>\*[\w.]+|map\[.*|\[\].*|[\w.]+)\s*(?:=\s*(?P<value>.*))?$")
 _CONSTANT = re.compile(r"errors\.New|fmt\.Errorf|MustCompile|template\.Must|flag\.|prometheus\.|expvar\.")
 _OPENS = re.compile(
@@ -174,6 +184,7 @@ def _function(view: View, block: Block, structs: set[str]) -> Iterator[Finding]:
                 yield from LOST_CONTEXT.at(view, line(match.start()), what=match.group())
     yield from _handles(view, block)
     yield from _goroutines(view, block)
+    yield from _early(view, block)
     for match in re.finditer(r"\bvar\s+(\w+)\s+map\[", body):
         name, rest = match[1], body[match.end() :]
         write = re.search(rf"\b{name}\[[^\]]+\]\s*=(?!=)", rest)
@@ -203,6 +214,16 @@ def _handles(view: View, block: Block) -> Iterator[Finding]:
         )
         if not re.search(closes, rest) and not handed:
             yield from BODY_OPEN.at(view, number, what=f"{name}.Body" if match["http"] else name)
+
+
+def _early(view: View, block: Block) -> Iterator[Finding]:
+    pattern = re.compile(
+        r"\b(?P<name>\w+)\s*,\s*err\s*:?=[^\n]*\n\s*(?P<defer>defer\s+(?P=name)(?:\.Body)?\.Close\(\))"
+    )
+    for match in pattern.finditer(block.body):
+        number = view.source.line_of(block.at + match.start("defer"))
+        if number in view.added:
+            yield from EARLY_DEFER.at(view, number, what=match["defer"].removeprefix("defer").strip())
 
 
 def _goroutines(view: View, block: Block) -> Iterator[Finding]:

@@ -32,18 +32,6 @@ NO_UNSUBSCRIBE = Rule(
     "collection: the callback stays registered, and keeps everything it refers to alive.",
     acceptance="After calling the returned function the callback is no longer called; a test shows it.",
 )
-NO_REMOVAL = Rule(
-    name="listener-never-removed",
-    category="performance",
-    severity="medium",
-    confidence="medium",
-    title="`{what}` is started and never stopped",
-    body="The object starts `{what}` and has no line that stops it, so it cannot be let go: the timer keeps it and "
-    "everything it "
-    "refers to alive.",
-    acceptance="There is a method that stops it, and whoever drops the object calls it.",
-)
-
 _LONG_LIVED = re.compile(
     r"\bclass\s+(?P<name>\w*(?:Cache|Store|Manager|Service|Server|Registry|Pool|Bus|Tracker|Monitor|Logger|Emitter|Broker|Hub|Client"
     r"|Repository|Controller|Gateway|Scheduler)\w*)\b|class\s+(?P<other>\w+)[^{]*extends\s+\w*(?:EventEmitter|EventTarget)"

@@ -84,7 +84,7 @@ _VALIDATING = re.compile(
 )
 _PLAIN = frozenset(("str", "int", "float", "Any", "dict", "object", "bytes"))
 _BOUNDS = re.compile(
-    r"\b(?P<what>(?:max_length|min_length|max_digits|gt|ge|lt|le|pattern|regex|max_items|maxLength|minLength|maximum|minimum)\s*[=:]\s*[^,)}]+)"
+    r"\b(?P<what>(?:max_length|min_length|max_digits|gt|ge|lt|le|pattern|regex|max_items|maxLength|minLength|maximum|minimum|unique|nullable)\s*[=:]\s*[^,)}]+)"
 )
 _PARAMETER = re.compile(r"[(,]\s*(?:public |private |readonly )*(?P<name>\w+)\??\s*:\s*any(?:\[\])?\s*(?=[,)=])")
 _VARIABLE = re.compile(r"\b(?:const|let|var)\s+(?P<name>\w+)\s*:\s*any\b")
@@ -124,7 +124,7 @@ def _pairs(view: View) -> Iterator[Finding]:
         if (
             bound
             and not _BOUNDS.search(new.text)
-            and re.search(r"Field\(|Query\(|Body\(|z\.|schema|validat", old.text + new.text)
+            and re.search(r"Field\(|Column\(|mapped_column\(|Query\(|Body\(|z\.|schema|validat", old.text + new.text)
         ):
             yield from CONSTRAINT.at(view, new.new, what=bound["what"].strip())
 

@@ -55,6 +55,28 @@ MISSING_DEPS = Rule(
     acceptance="Every value the callback reads is in its dependency array (or in a ref); a test changes it and sees "
     "the new value.",
 )
+ASYNC_EFFECT = Rule(
+    name="async-effect",
+    category="bug",
+    severity="medium",
+    confidence="high",
+    title="The effect is an async function",
+    body="An effect may return a cleanup function or nothing; an async one returns a promise, which React ignores: "
+    "there "
+    "is no cleanup, and a late answer sets state after the component has changed or gone.",
+    acceptance="The async work runs in a function inside the effect, and a stale answer is ignored.",
+)
+CONDITIONAL_HOOK = Rule(
+    name="conditional-hook",
+    category="bug",
+    severity="high",
+    confidence="high",
+    title="`{what}` is not called on every render",
+    body="React tells hooks apart by the order of their calls. {why}, so in some renders the order differs and state "
+    "ends "
+    "up in the wrong hook.",
+    acceptance="Hooks are called unconditionally at the top of the component.",
+)
 MUTATED_STATE = Rule(
     name="react-mutated-state",
     category="bug",
@@ -99,6 +121,7 @@ def check(project: Project) -> Iterator[Finding]:
             yield from _keys(view)
         if "use" in view.source.code:
             yield from _effects(view)
+            yield from _order(view)
             yield from _mutations(view)
 
 
@@ -294,6 +317,60 @@ def _declared(body: str) -> set[str]:
 
 def _without_keys(body: str) -> str:
     return re.sub(r"(?<=[{,\s])\w+\s*:(?!:)(?=\s)", " ", body)
+
+
+def _order(view: View) -> Iterator[Finding]:
+    """Hooks in a condition or a loop, or below an early return, and effects that are async functions."""
+    source = view.source
+    for match in re.finditer(r"\buse(?:Layout)?Effect\(\s*async\b", source.code):
+        if source.line_of(match.start()) in view.added:
+            yield from ASYNC_EFFECT.at(view, source.line_of(match.start()))
+    for block in view.functions:
+        if not _COMPONENT.match(block.name):
+            continue
+        body = block.body[1:]
+        for hook in re.finditer(
+            r"(?<![\w.])(?P<name>use(?:State|Effect|Memo|Callback|Ref|Context|Reducer|LayoutEffect))\(", body
+        ):
+            number = source.line_of(block.at + 1 + hook.start())
+            opened = _opened_by(body[: hook.start()])
+            early = re.search(
+                r"^\s*if\s*\([^\n]*\)\s*(?:return\b|\{\s*return\b[^}]*\})",
+                _top_level_guards(body[: hook.start()]),
+                re.MULTILINE,
+            )
+            if number in view.added and opened in ("if", "for", "while", "else"):
+                yield from CONDITIONAL_HOOK.at(
+                    view, number, what=hook["name"], why=f"This call stands inside `{opened}`"
+                )
+            elif number in view.added and opened == "" and early:
+                yield from CONDITIONAL_HOOK.at(
+                    view, number, what=hook["name"], why="A `return` above may end the render first"
+                )
+
+
+def _opened_by(before: str) -> str:
+    """What opened the innermost block that is still open: a keyword, "other", or nothing at the top of the function."""
+    stack: list[str] = []
+    for match in re.finditer(r"[{}]", before):
+        if match.group() == "}":
+            if stack:
+                stack.pop()
+            continue
+        head = before[max(0, match.start() - 160) : match.start()].rstrip()
+        keyword = re.search(r"\b(if|for|while)\s*\((?:[^()]|\([^()]*\))*\)$|\b(else)$", head)
+        stack.append((keyword[1] or keyword[2]) if keyword else "other")
+    return stack[-1] if stack else ""
+
+
+def _top_level_guards(body: str) -> str:
+    """The function's own statements, with one-line blocks of `if` left in."""
+    return "\n".join(line for line in body.split("\n") if len(line) - len(line.lstrip()) <= _indent_of(body))
+
+
+def _indent_of(body: str) -> int:
+    first = next((line for line in body.split("\n") if line.strip()), "")
+    return len(first) - len(first.lstrip())
 
 
 def _mutations(view: View) -> Iterator[Finding]:

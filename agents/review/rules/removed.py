@@ -92,6 +92,17 @@ TIMEOUT = Rule(
     body="Without `{what}` this call waits for ever when the other side does not answer.",
     acceptance="The call has a time limit.",
 )
+TIMEZONE = Rule(
+    name="timezone-removed",
+    category="bug",
+    severity="medium",
+    confidence="high",
+    title="The time zone was taken away",
+    body="The old line gave a time with its zone (`{what}`), the new one gives a naive time: comparing the two "
+    "raises, and "
+    "storing it means whatever zone the machine happens to be in.",
+    acceptance="Times carry their zone; a test runs in another zone.",
+)
 GUARD = Rule(
     name="type-guard-removed",
     category="bug",
@@ -167,6 +178,9 @@ def check(project: Project) -> Iterator[Finding]:
             match = _TIMEOUTS.search(old.text)
             if match and "timeout" not in new.text.lower() and new.new and counts.net("timeout") < 0:
                 yield from TIMEOUT.at(view, new.new, what=match["what"])
+            zone = re.search(r"timezone\.utc|\bUTC\b|tz=\S+|ZoneInfo\(", old.text)
+            if zone and re.search(r"\bnow\(\)|utcnow\(\)|fromtimestamp\([^,]*\)$", new.text) and new.new:
+                yield from TIMEZONE.at(view, new.new, what=zone.group())
         for edit in view.edits:
             if edit.removed and not _whole_function(edit):
                 yield from _edit(view, edit, counts)

@@ -60,6 +60,7 @@ _FALLBACK = re.compile(
     r"""(?:getenv|environ\.get|env\.get|process\.env\.|env\[)\(?["']?(?P<name>\w+)["']?\]?\)?\s*(?:,|\|\||\?\?|or)\s*"""
     r"""(?P<quote>["'`])(?P<value>[^"'`\n]+)(?P=quote)"""
 )
+_SIGNED = re.compile(r"""\b(?P<what>jwt\.(?:sign|verify|encode|decode))\([^,\n]+,\s*["'`][^"'`\n]{3,}["'`]""")
 _SECRET_NAME = re.compile(
     r"(?:^|[_.-])(?:password|passwd|passphrase|pwd|secret|secret_?key|api_?key|apikey|auth_?token|access_?token|"
     r"refresh_?token|bearer_?token|private_?key|client_?secret|access_?key|signing_?key|encryption_?key|jwt_?secret|"
@@ -128,9 +129,13 @@ def _assigned(view: View, number: int, line: str) -> str:
     for pattern in (_FALLBACK, _ASSIGNED):
         for match in pattern.finditer(bare):
             name = _CAMEL.sub("_", match["name"])
-            if _SECRET_NAME.search(name) and not _PUBLIC.search(name) and _literal_secret(match["value"]):
+            if not _SECRET_NAME.search(name) or _PUBLIC.search(name):
+                continue
+            # A default is used wherever the variable is not set: there even a placeholder is a password.
+            if _literal_secret(match["value"]) or (pattern is _FALLBACK and len(match["value"]) > 3):
                 return match["name"]
-    return ""
+    signed = _SIGNED.search(bare)
+    return signed["what"] if signed else ""
 
 
 def _literal_secret(value: str) -> bool:
