@@ -2,17 +2,27 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BASE := $(VENV)/.base
 STAMP := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 
 .PHONY: demo test lint bench docs mutants soak browser clean
 
-$(STAMP): pyproject.toml
+# The package alone, which is all that the demo needs.
+$(BASE): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check "pip>=25.1"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --group dev -e .
+	@echo "installing glue into $(VENV) ..."
+	@$(PIP) -e .
 	@touch $@
 
-demo: $(STAMP)
+# And what the checks and tests need.
+$(STAMP): $(BASE)
+	@echo "installing the tools of the tests ..."
+	@$(PIP) "pip>=25.1"
+	@$(PIP) --group dev -e .
+	@touch $@
+
+demo: $(BASE)
 	$(BIN)/python -m glue.agents.review.demo
 
 lint: $(STAMP)
@@ -27,7 +37,7 @@ bench: $(STAMP)
 	$(BIN)/python bench/run.py
 
 docs: $(STAMP)
-	$(BIN)/python -m pip install -q --disable-pip-version-check --group docs
+	$(PIP) --group docs
 	$(BIN)/mkdocs build --strict
 
 mutants: $(STAMP)
