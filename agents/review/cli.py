@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from glue.agents.review import steps
+from glue.agents.review import clean, steps
 from glue.agents.review.model import SEVERITIES, Bundle, ReviewRun
 from glue.errors import ConfigError, GlueError
 
@@ -74,7 +74,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except GlueError as error:
-            click.echo(f"glue review: {error}", err=True)
+            click.echo(f"glue review: {clean.line(str(error), 600)}", err=True)
             ctx.exit(2 if isinstance(error, ConfigError) or type(error).__name__ in ("GitError", "UnsafePath") else 3)
 
 
@@ -230,7 +230,7 @@ def doctor(ctx: click.Context, /, root: str) -> None:
 
     found = examine(root)
     for trouble in found:
-        click.echo(str(trouble))
+        click.echo(clean.line(str(trouble), 600))
     if not found:
         click.echo("nothing found in the workflows")
     ctx.exit(1 if any(trouble.level == "error" for trouble in found) else 0)

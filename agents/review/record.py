@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from glue.agents.review import codec
+from glue.agents.review import clean, codec
 from glue.agents.review.model import Bundle, Finding, ReviewRun
 from glue.codec import message_from_json, message_to_json
 from glue.context import AnyTool, Context, ToolResult
@@ -178,7 +178,7 @@ def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
             lines.append(f"~ {name}: {was!r} -> {now!r}")
     if old.coverage.percent != new.coverage.percent:
         lines.append(f"~ coverage: {old.coverage.percent:g} % -> {new.coverage.percent:g} %")
-    return lines
+    return [clean.line(line, 300) for line in lines]
 
 
 def _say(finding: Any) -> str:

@@ -133,7 +133,8 @@ def _does_nothing(body: list[ast.stmt]) -> bool:
 
 def _is_empty(value: ast.expr) -> bool:
     if isinstance(value, ast.Constant):
-        return value.value in (None, "", 0, True)  # False is an answer: "does it work?"
+        # False is an answer ("does it work?"), and it equals 0.
+        return value.value is not False and value.value in (None, "", 0, True)
     return isinstance(value, ast.List | ast.Dict | ast.Tuple) and not ast.unparse(value).strip("[](){} ")
 
 

@@ -92,7 +92,7 @@ MUTATED_STATE = Rule(
 _MAP = re.compile(r"\.(?:map|flatMap)\(\s*(?:async\s*)?(?:function\s*)?(?P<args>\([^)]*\)|\w+)\s*(?:=>)?\s*")
 _TAG = re.compile(r"<(?P<name>[A-Za-z][\w.]*)?(?=[\s/>])")
 _HOOK = re.compile(
-    r"\b(?P<hook>useEffect|useLayoutEffect|useCallback|useMemo)\(\s*(?:async\s*)?(?:\([^)]*\)|\w+)\s*=>\s*"
+    r"\b(?P<hook>useEffect|useLayoutEffect|useCallback|useMemo)\(\s*(?:async\s*)?(?P<args>\([^)]*\)|\w+)\s*=>\s*"
 )
 _STARTS = re.compile(
     r"\b(?P<what>setInterval|addEventListener|setTimeout|requestAnimationFrame|subscribe|new\s+(?:WebSocket|EventSource"
@@ -192,6 +192,7 @@ class _Hook:
     end: int
     deps: str | None
     deps_at: int
+    args: str
 
 
 def _hooks(source: Source) -> Iterator[_Hook]:
@@ -207,7 +208,7 @@ def _hooks(source: Source) -> Iterator[_Hook]:
         rest = code[body_end + 1 : call_end]
         deps = re.search(r"\[(?P<deps>[^\]]*)\]\s*,?\s*$", rest)
         at = body_end + 1 + deps.start() if deps else call_end
-        yield _Hook(match["hook"], match.end(), body_end, deps["deps"] if deps else None, at)
+        yield _Hook(match["hook"], match.end(), body_end, deps["deps"] if deps else None, at, match["args"])
 
 
 def _effects(view: View) -> Iterator[Finding]:
@@ -236,12 +237,15 @@ def _cleanup(view: View, hook: _Hook, body: str) -> Iterator[Finding]:
 
 def _dependencies(view: View, hook: _Hook, body: str) -> Iterator[Finding]:
     reactive = _reactive(view, hook)
-    inner = _declared(body)
+    inner = _declared(body) | set(re.findall(r"\w+", hook.args))
     used = {match["name"] for match in _WORD.finditer(_without_keys(body))} & reactive - inner
     listed = set(re.findall(r"[\w$]+", hook.deps or ""))
     missing = sorted(name for name in used - listed if not re.match(r"set[A-Z]|dispatch$", name))
     source = view.source
-    silenced = "exhaustive-deps" in source.comments[hook.start : hook.deps_at]
+    last = source.line_of(hook.deps_at)
+    silenced = any(
+        re.search("exhaustive-deps|eslint-disable", source.comment_line(n)) for n in range(last - 2, last + 1)
+    )
     if not missing or silenced:  # a silenced check is a finding of its own
         return
     number = source.line_of(hook.deps_at)

@@ -21,8 +21,8 @@ _LANGUAGES = {
     ".go": "go",
 }
 _TEST = re.compile(
-    r"(?:^|/)(?:\w*_?tests?|__tests__|__mocks__|spec|specs|testdata|fixtures?|e2e|cypress)/"
-    r"|(?:^|/)(?:test_[^/]+|conftest)\.py$|_test\.(?:go|py)$|\.(?:test|spec)\.[cm]?[jt]sx?$",
+    r"(?:^|/)(?:\w*_?tests?|__tests__|__mocks__|spec|specs|testdata|\w*fixtures?_*|e2e|cypress)/"
+    r"|(?:^|/)(?:test_[^/]+|conftest)\.py$|_test\.(?:go|py)$|\.(?:test|spec|stories)\.[cm]?[jt]sx?$",
     re.IGNORECASE,
 )
 _DOC = re.compile(r"\.(?:md|markdown|rst|adoc|txt)$", re.IGNORECASE)
@@ -33,6 +33,7 @@ _GENERATED = re.compile(
 )
 _MARK = re.compile(r"code generated .{0,80}do not edit|@generated\b", re.IGNORECASE)
 _PAIRED = 0.55  # how alike a deleted and an added line must be to count as one edited line
+_FEW = 20  # files of a repository that is too young to be blamed for having no tests
 _LARGE = 400  # lines of one change block above which pairing is not tried
 
 
@@ -152,11 +153,11 @@ class Project:
 
     @cached_property
     def has_tests(self) -> bool | None:
-        """Whether the repository has tests; None where the list of its files is not known."""
+        """Whether the repository has tests; None where that cannot be said: no list of files, or hardly any file."""
         paths = [*self.bundle.paths, *(file.path for file in self.bundle.files)]
         if any(is_test(path) for path in paths):
             return True
-        return False if self.bundle.paths else None
+        return False if len(self.bundle.paths) > _FEW else None
 
     @cached_property
     def tests_touched(self) -> bool:
