@@ -1,0 +1,36 @@
+# /// script
+# dependencies = ["glue-agents"]
+# ///
+"""Ask the same agent on several models.
+
+python examples/swap.py anthropic:claude-haiku-4-5 gemini ollama:qwen3:0.6b
+"""
+
+import sys
+
+import glue
+
+
+@glue.tool
+def weather(city: str) -> str:
+    """Say what the weather is in a city."""
+    return f"{city}: 21 degrees, dry"
+
+
+agent: glue.Agent[None, None] = glue.Agent("offline", tools=[weather], instructions="Answer in one line.")
+
+
+def main(models: list[str]) -> int:
+    failed = False
+    for model in models or ["offline"]:
+        try:
+            result = agent.run_sync("What is the weather in Toronto?", model=model)
+            print(f"{model}: {result.text}")
+        except glue.GlueError as error:
+            failed = True
+            print(error, file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
