@@ -38,6 +38,8 @@ MODULES = {
 TESTS = ("test_batch.py", "test_transcript.py", "test_limits.py", "test_loop_*.py")
 # Where a fault is likely to be noticed first: a quick kill saves the rest.
 FIRST = {
+    "glue.batch": "test_batch.py",
+    "glue.transcript": "test_transcript.py",
     "glue.policies.gates": "test_loop_limits.py",
     "glue.truncation": "test_loop_text.py",
     "glue.ending": "test_loop_ends.py",
@@ -206,7 +208,7 @@ def survives(mutant: Mutant | None) -> bool:
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             os.dup2(nowhere.fileno(), 1)
             os.dup2(nowhere.fileno(), 2)
-            code = _tests(FIRST.get(mutant.module, "") if mutant else "")
+            code = _tests(FIRST[mutant.module] if mutant else "")
     finally:
         os._exit(code)
 
@@ -214,20 +216,12 @@ def survives(mutant: Mutant | None) -> bool:
 def _tests(first: str) -> int:
     import pytest
 
-    files = [str(path) for pattern in TESTS for path in sorted((ROOT / "tests").glob(pattern))]
-    files.sort(key=lambda path: not first or not path.endswith(first))
-    options = [
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-W",
-        "ignore::pytest.PytestAssertRewriteWarning",
-        "--hypothesis-seed=1",
-        "-k",
-        "not trio",
-    ]
-    return int(pytest.main([*options, *files]))
+    files = [path for pattern in TESTS for path in sorted((ROOT / "tests").glob(pattern))]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    options += ["--hypothesis-seed=1", "-k", "not trio"]
+    likely = [str(path) for path in files if path.name == first]
+    rest = [str(path) for path in files if path.name != first]
+    return int((likely and pytest.main([*options, *likely])) or pytest.main([*options, *rest]))
 
 
 def main() -> int:
