@@ -97,7 +97,7 @@ class EmptyReply(ProviderError):
 
 
 class FailoverError(ProviderError):
-    """Every provider of a chain failed. `kind` is that of the last failure."""
+    """Every provider of a chain failed. `kind` is that of the last failure, or an overflow if there was one."""
 
     def __init__(self, message: str, *, kind: ErrorKind, attempts: Sequence[Attempt], model: str = "") -> None:
         super().__init__(message, kind=kind, provider="failover", model=model)

@@ -82,7 +82,7 @@ class Bedrock:
         yield wire.priced(done, self.name, model)
 
     def _headers(self, target: str, body: bytes) -> dict[str, str]:
-        if any(name == b"authorization" for name, _ in self.http._headers):
+        if self.http.authorized:
             return {}
         # Looked up each time: credentials of a session expire and are replaced.
         credentials = self._credentials or sigv4.find_credentials(os.environ)

@@ -24,7 +24,13 @@ ROWS = (
         key=("OPENAI_API_KEY",),
         model="gpt-5-nano",
         window=400_000,
-        quirks=Quirks(max_tokens="max_completion_tokens", system_role="developer", cache="key", encrypted=True),
+        quirks=Quirks(
+            max_tokens="max_completion_tokens",
+            system_role="developer",
+            cache="key",
+            encrypted=True,
+            tool_id_limit=40,
+        ),
     ),
     Row(
         "gemini",
@@ -43,7 +49,7 @@ ROWS = (
         model="gpt-4o-mini",
         auth="api-key",
         base_url_env=("AZURE_OPENAI_BASE_URL",),
-        quirks=Quirks(max_tokens="max_completion_tokens"),
+        quirks=Quirks(max_tokens="max_completion_tokens", tool_id_limit=40),
     ),
     Row(
         "vertex",
@@ -147,7 +153,6 @@ ROWS = (
         base_url="https://router.huggingface.co/v1",
         key=("HF_TOKEN",),
         model="openai/gpt-oss-20b",
-        quirks=Quirks(think_tags=True),
     ),
     Row(
         "moonshot",
@@ -211,6 +216,7 @@ ROWS = (
         base_url="https://models.github.ai/inference",
         key=("GITHUB_API_KEY",),
         model="openai/gpt-4o-mini",
+        quirks=Quirks(tool_id_limit=40),
     ),
     Row(
         "vercel",

@@ -96,6 +96,11 @@ class HTTP:
         while lines:
             await lines.pop().close()
 
+    @property
+    def authorized(self) -> bool:
+        """Say whether every request carries a key already."""
+        return any(name == b"authorization" for name, _ in self._headers)
+
     def hide(self, secret: str) -> None:
         """Keep one more secret out of logs and errors: a token that was fetched later."""
         if len(secret) > 3 and secret not in self._secrets:

@@ -41,7 +41,7 @@ class Vertex:
         yield wire.priced(done, self.name, model)
 
     async def _headers(self) -> dict[str, str]:
-        if any(name == b"authorization" for name, _ in self.http._headers):
+        if self.http.authorized:
             return {}
         token = await self._tokens.get()
         self.http.hide(token)
