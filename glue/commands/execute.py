@@ -25,6 +25,8 @@ from glue.result import RunResult
 from glue.terminal import Screen, is_interactive
 from glue.types import Provider
 
+ONE_SESSION = "--session names the conversation to go on with, --continue takes the last: give one of them"
+
 
 def execute(
     agent: Agent[Any, Any] | None, words: Sequence[str], given: Mapping[str, Any], *, path: str | None = None
@@ -54,9 +56,7 @@ def execute(
 
 def check(given: Mapping[str, Any]) -> None:
     if given["session"] and given["resume"]:
-        raise click.UsageError(
-            "--session names the conversation to go on with; --continue takes the last one: give one"
-        )
+        raise click.UsageError(ONE_SESSION)
     if given["as_curl"] and not given["show_wire"]:
         raise click.UsageError("--as-curl needs --show-wire")
     if given["record"] and given["replay"]:
@@ -137,7 +137,7 @@ class Run:
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen)
             if self.show.spinner.is_on:
-                group.start_soon(self._spin)
+                group.start_soon(self.spin)
             try:
                 done.append(await work())
             except Exception as raised:  # a task group would wrap it
@@ -160,7 +160,7 @@ class Run:
                     raise KeyboardInterrupt
                 self.cancel.cancel()
 
-    async def _spin(self) -> None:
+    async def spin(self) -> None:
         while True:
             await anyio.sleep(0.12)
             self.show.spinner.tick()

@@ -41,7 +41,7 @@ class Show:
     def settle(self) -> None:
         """End a line that was begun, and take the spinner away."""
         self.spinner.hide()
-        if self.open == "out" and (self.out.is_terminal or not self.err.is_terminal):
+        if self.open == "out":
             self.out.write("\n")
         elif self.open == "err":
             self.err.write("\n")
