@@ -73,25 +73,39 @@ def commands() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run a command; a user's mistake is one line, never a traceback (GLUE_DEBUG=1 shows it)."""
-    if os.environ.get("GLUE_DEBUG"):
-        commands.main(args, prog_name="glue")
-        return
+    guarded(commands, args, "glue")
+
+
+def guarded(command: click.Command, args: list[str] | None, program: str) -> None:
+    """Run a click command so that every failure has one line and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a narrow encoding must not end a run
     try:
-        code = commands.main(args, prog_name="glue", standalone_mode=False)  # click returns what a command exits with
+        code = command.main(args, prog_name=program, standalone_mode=False)  # click returns what a command exits with
+        sys.stdout.flush()
         if isinstance(code, int) and code:
             sys.exit(code)
     except click.exceptions.Abort:
         fail("cancelled", 130)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        fail(_said(error, program), error.exit_code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: leave quietly
         sys.exit(141)
     except KeyboardInterrupt:
         fail("cancelled", 130)
     except Exception as error:
+        if os.environ.get("GLUE_DEBUG"):
+            raise
         _fail_typed(error)
+
+
+def _said(error: click.ClickException, program: str) -> str:
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else program
+    text = error.format_message().strip().rstrip(".")
+    return f"{text}; see `{where} --help`" if isinstance(error, click.UsageError) else text
 
 
 def _fail_typed(error: Exception) -> None:
@@ -104,10 +118,10 @@ def _fail_typed(error: Exception) -> None:
         fail(str(error), result.outcome.exit_code if result is not None else 1)
     if isinstance(error, OSError):
         fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error), 1)
-    raise error
+    raise error  # a bug of ours or of a tool, not the user's mistake: the traceback is what helps
 
 
 def fail(message: str, code: int) -> None:
     """Say one line on stderr and leave."""
-    click.echo(f"glue: {message}", err=True)
+    click.echo(f"glue: {' '.join(message.split())}", err=True)
     sys.exit(code)

@@ -109,8 +109,8 @@ def capabilities(spec: str) -> Capabilities:
     return capabilities_of(lookup(name), model)
 
 
-def default(environ: Mapping[str, str] = os.environ) -> str:
-    """Return GLUE_MODEL, or the first provider whose key is set."""
+def default(environ: Mapping[str, str] = os.environ, *, otherwise: str = "") -> str:
+    """Return GLUE_MODEL, or the first provider whose key is set, or else `otherwise`."""
     if named := environ.get("GLUE_MODEL", "").strip():
         return named
     _built_in()
@@ -120,6 +120,8 @@ def default(environ: Mapping[str, str] = os.environ) -> str:
             if any(environ.get(variable) for variable in row.key):
                 return name
             variables.append(row.key[0])
+    if otherwise:
+        return otherwise
     raise ConfigError(
         f"no model is named and no key is set; set GLUE_MODEL, or a key such as {', '.join(variables[:3])}; "
         "'offline' needs none"

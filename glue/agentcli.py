@@ -1,0 +1,83 @@
+"""The command line of an agent file: what `agent.cli()` gives."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from glue.agent import Agent
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def run_options(function: F) -> F:
+    """Add the options that every run has, here and in `glue run`."""
+    for option in reversed((*_SETTINGS, *_OUTPUT)):
+        function = option(function)
+    return function
+
+
+def chat_options(function: F) -> F:
+    """Add the options of a run that a chat has too."""
+    for option in reversed(_SETTINGS):
+        function = option(function)
+    return function
+
+
+_SETTINGS: tuple[Callable[[Any], Any], ...] = (
+    click.option("-m", "--model", metavar="NAME", help="Provider and model; several with commas fail over."),
+    click.option("--tools", metavar="LIST", help="Ready-made tools: fs, edit, git, shell, coding; with commas."),
+    click.option("--mcp", metavar="CONFIG", type=click.Path(), help="Add the tools of the MCP servers in this file."),
+    click.option("-s", "--session", metavar="NAME", help="Keep the conversation under this name, and go on with it."),
+    click.option("-c", "--continue", "resume", is_flag=True, help="Go on with the last conversation."),
+    click.option("--store", metavar="PATH", help="The folder, or the .db file, that keeps sessions."),
+    click.option("--max-turns", type=click.IntRange(min=0), help="Turns with tools, at most."),
+    click.option("--budget-usd", type=click.FloatRange(min=0), help="Dollars to spend, at most."),
+    click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Seconds, at most."),
+    click.option("--allow", multiple=True, metavar="RULE", help="Let a tool run unasked: write_file, 'shell:git *'."),
+    click.option("--deny", multiple=True, metavar="RULE", help="Never let a tool run; goes before --allow."),
+    click.option("-y", "--yes", is_flag=True, help="Let every tool run unasked."),
+)
+_OUTPUT: tuple[Callable[[Any], Any], ...] = (
+    click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line."),
+    click.option("--usage", is_flag=True, help="Say afterwards what was used, on stderr."),
+    click.option("--show-wire", is_flag=True, help="Show the exact requests, keys masked, on stderr."),
+    click.option("--as-curl", is_flag=True, help="With --show-wire: as curl commands."),
+    click.option("--record", metavar="FILE", type=click.Path(dir_okay=False), help="Write the run to a recording."),
+    click.option("--replay", metavar="FILE", type=click.Path(dir_okay=False), help="Answer from a recording."),
+    click.option("-q", "--quiet", is_flag=True, help="Only the answer, and errors."),
+    click.option("-v", "--verbose", count=True, help="Thinking, results and retries too; -vv adds the log."),
+)
+
+
+def main(agent: Agent[Any, Any], args: Sequence[str] | None = None) -> None:
+    """Run an agent with a prompt from the command line, and leave with the exit code of its outcome."""
+    from glue.cli import guarded
+
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    guarded(_command(agent, path), list(args) if args is not None else None, _program())
+
+
+def _command(agent: Agent[Any, Any], path: str | None) -> click.Command:
+    @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+    @click.argument("prompt", nargs=-1)
+    @run_options
+    def command(prompt: tuple[str, ...], **given: Any) -> None:
+        """Run the agent with PROMPT: words, @FILE for a file's content, - for stdin; stdin where there is none."""
+        from glue.commands.execute import execute
+
+        sys.exit(execute(agent, prompt, given, path=path))
+
+    if agent.name:
+        command.help = (command.help or "").replace("the agent", f"the agent {agent.name}", 1)
+    return command
+
+
+def _program() -> str:
+    import os
+
+    return os.path.basename(sys.argv[0]) or "agent"

@@ -1,0 +1,32 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["glue-agents"]
+#
+# [tool.glue]
+# max_turns = 16
+# budget_usd = 0.50
+# ///
+"""An object instead of prose: `python NAME.py @mail.txt` prints a ticket as JSON."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from glue import Agent
+from glue.providers import default
+
+
+@dataclass
+class Ticket:
+    title: Annotated[str, "at most ten words"]
+    severity: Literal["low", "medium", "high"]
+    steps: Annotated[list[str], "how to see the fault, one step each"]
+
+
+agent = Agent(
+    default(otherwise="offline"),  # GLUE_MODEL, or the first provider whose key is set; -m names another
+    output=Ticket,  # validated; the model is asked again where it does not fit
+    instructions="Turn the user's mail into a ticket.",
+)
+
+if __name__ == "__main__":
+    agent.cli()  # in code: agent.run_sync(mail).output.severity
