@@ -59,10 +59,10 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
         offset = max(offset, 1)
         with _told(path), root.directory(path, guard=watch) as place:
             entries, more = _entries(place.fd)
+            last = min(offset - 1 + LISTED, len(entries))
+            text = _bounded([_described(place.fd, *entry) for entry in entries[offset - 1 : last]])
         if not entries:
             return "[the directory is empty]"
-        last = min(offset - 1 + LISTED, len(entries))
-        text = _bounded(entries[offset - 1 : last])
         if last < len(entries):
             text.append(f"[entries {offset}-{last} of {len(entries)}; continue with offset {last + 1}]")
         elif more:
@@ -224,30 +224,27 @@ def _told(path: str) -> Iterator[None]:
         raise ToolError("the text holds half a character, which no file can hold") from None
 
 
-def _entries(fd: int) -> tuple[list[str], bool]:
+def _entries(fd: int) -> tuple[list[tuple[str, str]], bool]:
+    """Gather the names of a folder and what they are, sorted; say whether there were too many."""
     names: list[tuple[str, str]] = []
-    more = False
     with os.scandir(fd) as found:
         for entry in found:
             if len(names) >= tree.MAX_ENTRIES:
-                more = True
-                break
-            names.append((entry.name, _suffix(entry)))
-    return [f"{show(name)}{suffix}" for name, suffix in sorted(names)], more
+                return sorted(names), True
+            names.append((entry.name, tree.kind_of(entry)))
+    return sorted(names), False
 
 
-def _suffix(entry: os.DirEntry[str]) -> str:
+def _described(fd: int, name: str, what: str) -> str:
+    if what in ("link", "folder"):
+        return show(name) + ("@" if what == "link" else "/")
     try:
-        if entry.is_symlink():
-            return "@"
-        if entry.is_dir(follow_symlinks=False):
-            return "/"
-        found = entry.stat(follow_symlinks=False)
+        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
     except OSError:
-        return "  (unreadable)"
+        return f"{show(name)}  (unreadable)"
     if stat.S_ISREG(found.st_mode):
-        return f"  {found.st_size} bytes"
-    return f"  ({kind(found.st_mode)})"
+        return f"{show(name)}  {found.st_size} bytes"
+    return f"{show(name)}  ({kind(found.st_mode)})"
 
 
 def _bounded(lines: list[str]) -> list[str]:

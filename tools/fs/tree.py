@@ -101,7 +101,7 @@ def _enter(fd: int, names: tuple[str, ...], rules: tuple[Rules, ...], budget: Bu
                 if budget.entries < 0 or (budget.entries % 1024 == 0 and budget.spent):
                     budget.stopped = budget.stopped or "too many entries"
                     break
-                entries.append((entry.name, _kind(entry)))
+                entries.append((entry.name, kind_of(entry)))
     except OSError:
         budget.skipped += 1
     entries.sort(reverse=True)
@@ -110,7 +110,8 @@ def _enter(fd: int, names: tuple[str, ...], rules: tuple[Rules, ...], budget: Bu
     return _Level(fd, names, entries, rules)
 
 
-def _kind(entry: os.DirEntry[str]) -> str:
+def kind_of(entry: os.DirEntry[str]) -> str:
+    """Say what an entry is, without following it."""
     try:
         if entry.is_symlink():
             return "link"

@@ -98,6 +98,14 @@ def _counted(change: Change, counts: dict[str, tuple[int | None, int | None]]) -
     return replace(change, added=added, deleted=deleted)
 
 
+def stanza(change: Change) -> bytes:
+    """Write what git writes of a binary file, for one that git was not asked about."""
+    old, new = (each.encode("utf-8", "surrogateescape") for each in (change.old_path, change.path))
+    before = b"/dev/null" if change.status == "A" else b"a/" + old
+    after = b"/dev/null" if change.status == "D" else b"b/" + new
+    return b"diff --git a/%s b/%s\nBinary files %s and %s differ\n" % (old, new, before, after)
+
+
 def _count(raw: bytes) -> int | None:
     return None if raw == b"-" else int(raw)
 

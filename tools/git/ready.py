@@ -14,7 +14,7 @@ from glue.tools.fs.page import show
 from glue.tools.git.pages import Pager, file_page
 from glue.tools.git.parse import Change, Commit
 from glue.tools.git.pathspec import literal_pathspec
-from glue.tools.git.repo import EMPTY_TREE, SECONDS, Repo
+from glue.tools.git.repo import EMPTY_TREE, SECONDS, SMALLER, Repo
 from glue.tools.process import Stop, in_thread
 
 PAGE = 200 * 1024
@@ -133,10 +133,23 @@ def diff(
     blocked = [change for change in changes if blocklist is not None and _blocked(change, blocklist)]
     shown = [change for change in changes if change not in blocked]
     lines = [*head, *_summary(shown, len(blocked))] if offset <= 1 else []
+    large = repo.oversized(shown)
+    if offset <= 1 and large:
+        lines[-1:] = [f"[{len(large)} files are too large to compare and are listed only]", ""]
+    shown, blocked = [change for change in shown if change not in large], [*blocked, *large]
     if not shown:
         return "\n".join(lines or ["no changes"])
-    pager = Pager(offset, PAGE - sum(len(line.encode("utf-8", "replace")) + 1 for line in lines))
-    repo.diff_tree(start, end, pathspec=_pathspec(shown if path else [], blocked), sink=pager.feed)
+    room = PAGE - sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
+    specs = _pathspec(shown if path else [], blocked)
+    pager = Pager(offset, room)
+    try:
+        repo.diff_tree(start, end, pathspec=specs, sink=pager.feed)
+    except GitError as error:
+        if "memory" not in str(error) or repo.threshold:
+            raise
+        repo.threshold = SMALLER  # files of many short lines: those are then called binary, and the rest is shown
+        pager = Pager(offset, room)
+        repo.diff_tree(start, end, pathspec=specs, sink=pager.feed)
     return "\n".join([*lines, pager.text()])
 
 

@@ -18,12 +18,15 @@ from glue.tools.fs.root import shorten
 from glue.tools.git import layout, parse
 from glue.tools.git.environment import environment, find_git
 from glue.tools.git.parse import Change, Commit, Hit, TreeEntry
+from glue.tools.git.pathspec import literal_pathspec
 from glue.tools.git.refs import HASH, SHORT, Refs
 from glue.tools.process import Finished, Sink, Stop, run
 
 SECONDS = 15.0
 CAP = 512 * 1024
 MEMORY = 320 * 1024 * 1024
+LARGE = 8 * 1024 * 1024  # bigFileThreshold below
+SMALLER = "512k"
 MAX_SHALLOW = 4 * 1024 * 1024
 EMPTY_TREE = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
@@ -88,6 +91,7 @@ class Repo:
         self.root = os.fspath(root)
         self.seconds, self.stop = seconds, stop
         self.until: float | None = None  # of time.monotonic(): a deadline shared by all calls, where one is set
+        self.threshold = ""  # a smaller size from which files count as binary, once memory did not suffice
         self.directory = ""
         self.program = find_git(self.root)
         try:
@@ -171,14 +175,44 @@ class Repo:
         """
         options = ["diff-tree", "-r", "-p", "--full-index", f"-U{max(0, min(context, 1000))}", *DIFF]
         between = [self._tree(base), self._tree(head), "--"]
-        return self.git([*options, *between, *(paths or pathspec)], literal=not pathspec, cap=cap, sink=sink)
+        if sink is not None:
+            return self.git([*options, *between, *(paths or pathspec)], literal=not pathspec, cap=cap, sink=sink)
+        try:
+            return self.git([*options, *between, *(paths or pathspec)], literal=not pathspec, cap=cap)
+        except GitError as error:
+            if "memory" not in str(error):
+                raise
+        # git holds a new file whole to say that it is binary, however large; one such file must not hide the rest.
+        given = list(pathspec) or [literal_pathspec(path) for path in paths]
+        large = self.oversized(self.changes(base, head, pathspec=given))
+        given += [literal_pathspec(name, exclude=True) for each in large for name in (each.old_path, each.path)]
+        self.threshold = SMALLER
+        return self.git([*options, *between, *given], literal=False, cap=cap) + b"".join(map(parse.stanza, large))
 
     def changes(self, base: str, head: str, paths: Sequence[str] = (), *, pathspec: Sequence[str] = ()) -> list[Change]:
         """List the files that differ between two commits' trees, with modes, renames and counts of lines."""
         options = ["diff-tree", "-r", "-z", "--raw", "--numstat", "--no-abbrev", *DIFF]
         between = [self._tree(base), self._tree(head), "--"]
-        out = self.git([*options, *between, *(paths or pathspec)], literal=not pathspec, cap=16 * 1024 * 1024)
-        return parse.changes(out)
+        given = [*options, *between, *(paths or pathspec)]
+        try:
+            return parse.changes(self.git(given, literal=not pathspec, cap=16 * 1024 * 1024))
+        except GitError as error:
+            if "memory" not in str(error) or self.threshold:
+                raise
+        self.threshold = SMALLER
+        return parse.changes(self.git(given, literal=not pathspec, cap=16 * 1024 * 1024))
+
+    def oversized(self, changes: Sequence[Change]) -> list[Change]:
+        """Pick the changes of files that are too large to be compared."""
+        binary = [change for change in changes if change.binary]
+        wanted = sorted({sha for change in binary for sha in (change.old_sha, change.new_sha) if sha.strip("0")})
+        if not wanted:
+            return []
+        feed = "".join(f"{sha}\n" for sha in wanted).encode()
+        out = self.git(["cat-file", "--batch-check=%(objectname) %(objectsize)"], feed=feed, cap=8 * 1024 * 1024)
+        sizes = {line.split()[0]: line.split()[1] for line in out.decode("ascii", "replace").splitlines()}
+        large = {sha for sha, size in sizes.items() if size.isdigit() and int(size) > LARGE}
+        return [change for change in binary if change.old_sha in large or change.new_sha in large]
 
     def list_tree(self, rev: str, path: str = "", *, recursive: bool = True) -> list[TreeEntry]:
         """List the files of a commit, or those below a path."""
@@ -262,9 +296,10 @@ class Repo:
         cut: bool = False,
         sink: Sink | None = None,
         seconds: float | None = None,
+        feed: bytes = b"",
     ) -> bytes:
         """Run one git command over the objects and give what it prints; only full hashes name commits here."""
-        finished = self._run(args, literal, cap, sink, seconds)
+        finished = self._run(args, literal, cap, sink, seconds, feed)
         if finished.reason == "enough" or (finished.reason == "cap" and cut):
             return finished.out
         if finished.reason == "deadline":
@@ -275,22 +310,26 @@ class Repo:
             raise GitError(f"git {args[0]} failed: {_say(finished)}")
         return finished.out
 
-    def _run(self, args: Sequence[str], literal: bool, cap: int, sink: Sink | None, seconds: float | None) -> Finished:
+    def _run(
+        self, args: Sequence[str], literal: bool, cap: int, sink: Sink | None, seconds: float | None, feed: bytes
+    ) -> Finished:
         self._check_open()
         left = self.seconds if seconds is None else min(seconds, self.seconds)
         if self.until is not None:
             left = min(left, self.until - time.monotonic())
+        threshold = ["-c", f"core.bigFileThreshold={self.threshold}"] if self.threshold else []
         more = {"GIT_DIR": self.directory, "GIT_OBJECT_DIRECTORY": self._objects()}
         env = environment(self.root, **more)
         if not literal:
             del env["GIT_LITERAL_PATHSPECS"]
         return run(
-            [self.program, "--no-pager", *(_argument(arg) for arg in args)],
+            [self.program, "--no-pager", *threshold, *(_argument(arg) for arg in args)],
             env=env,
             cwd=self.directory,
             deadline=max(left, 0.0),
             cap=cap,
             sink=sink,
+            feed=feed,
             stop=self.stop,
             pass_fds=(self.layout.objects,),
             memory=MEMORY,
