@@ -101,5 +101,4 @@ def _python(view: View, tree: ast.Module) -> Iterator[Finding]:
 
 
 def _is_read(call: ast.Call) -> bool:
-    text = ast.unparse(call)
-    return "insert" not in text.lower() and "update(" not in text.lower() and "delete" not in text.lower()
+    return re.search(r"\binsert|\bupdate\b|\bdelete\b", ast.unparse(call), re.IGNORECASE) is None

@@ -244,7 +244,8 @@ def _compared(view: View, node: ast.Compare) -> Iterator[Finding]:
                     yield from IS_LITERAL.at(view, node.lineno)
                     return
         elif (
-            not isinstance(left, ast.Constant | ast.Call)
+            not isinstance(op, ast.NotEq)  # x != x asks for NaN
+            and not isinstance(left, ast.Constant | ast.Call)
             and ast.unparse(left) == ast.unparse(right)
             and not view.is_test
         ):

@@ -73,6 +73,7 @@ _HARMLESS = re.compile(
     r"placeholder|qmark|marks?\b|^\w*(?:columns?|cols|fields|table(?:_?name)?|schema|order_?by|direction)$",
     re.IGNORECASE,
 )
+_FRAGMENT = re.compile(r"where|clause|condition|filter|join|order|suffix|sql|query", re.IGNORECASE)
 _SHELLS = re.compile(r"^(?:os\.(?:system|popen)|commands\.getoutput|subprocess\.(?:getoutput|getstatusoutput))$")
 _SUBPROCESS = re.compile(r"(?:^|\.)(?:run|call|check_call|check_output|Popen|create_subprocess_shell)$")
 
@@ -152,7 +153,7 @@ def _call(view: View, call: ast.Call, texts: dict[str, ast.expr]) -> Iterator[Fi
     if text is None:
         return
     first, end = text.lineno, max(text.end_lineno or text.lineno, call.lineno if call.lineno - text.lineno < 6 else 0)
-    if last in _RUNS_SQL and view.touches(first, end) and (what := _sql_hole(text)):
+    if last in _RUNS_SQL and view.touches(first, end) and (what := _sql_hole(text, bound=len(call.args) > 1)):
         yield from SQL.at(view, first, end, what=what)
     elif _SHELLS.match(name) or (_SUBPROCESS.search(name) and _shell_is_on(call)):
         holes = _holes(text)
@@ -202,10 +203,12 @@ def _literal(text: ast.expr) -> str:
     )
 
 
-def _sql_hole(text: ast.expr) -> str:
+def _sql_hole(text: ast.expr, bound: bool) -> str:
+    """The first value written into SQL. Where values are bound as well, a fragment such as `where` is taken for text."""
     if not _SQL.search(_literal(text)):
         return ""
-    return next((hole for hole in _holes(text) if not _is_harmless(hole)), "")
+    holes = [hole for hole in _holes(text) if not _is_harmless(hole)]
+    return next((hole for hole in holes if not (bound and _FRAGMENT.search(hole))), "")
 
 
 def _is_harmless(hole: str) -> bool:

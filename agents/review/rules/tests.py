@@ -118,7 +118,7 @@ _FLAG = re.compile(
 )
 _GO_EXPORTED = re.compile(r"^func\s+(?P<name>(?:New)?[A-Z]\w*)\s*[\[(]")
 _GO_METHOD = re.compile(r"^func\s+\((?:\w+\s+)?\*?(?P<type>\w+)\)\s+(?P<name>[A-Z]\w*)\(")
-_EXAMPLE = re.compile(r"(?:^|/)(?:examples?|samples?|demos?|docs?|scripts?)/")
+_EXAMPLE = re.compile(r"(?:^|/)(?:examples?|samples?|demos?|docs?|scripts?|bench\w*)/")
 _LOGIC = re.compile(r"\b(?:if|for|switch|while|elif|case)\b")
 
 
