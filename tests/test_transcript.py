@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glue.testing import call, partial, shape
-from glue.transcript import NO_RESULT, History, answer_calls, harden, needs_answer, prompt_start, unanswered
+from glue.transcript import (
+    NO_RESULT,
+    History,
+    answer_calls,
+    estimate,
+    harden,
+    message_chars,
+    needs_answer,
+    prompt_start,
+    unanswered,
+)
 from glue.types import AssistantMessage, Message, Opaque, Text, Thinking, ToolMessage, UserMessage, user
 
 
@@ -179,3 +189,14 @@ def test_what_needs_an_answer() -> None:
     assert not needs_answer([user("a"), said("x")])
     assert not needs_answer([user("a"), said("x"), hidden])
     assert not needs_answer([])
+
+
+def test_tokens_are_what_was_said_thought_called_and_returned() -> None:
+    reply = AssistantMessage(content=(Thinking(text="hm"), Text(text="ok"), call("read", '{"a":1}'), opaque()))
+
+    assert message_chars(reply) == 'hmokread{"a":1}'
+    assert estimate([user("abcd"), reply, result("a", "xy")], len) == 4 + len('hmokread{"a":1}') + 2
+
+
+def opaque() -> Opaque:
+    return Opaque(wire="w", data={"long": "x" * 99})

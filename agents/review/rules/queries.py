@@ -204,7 +204,7 @@ def _literal(text: ast.expr) -> str:
 
 
 def _sql_hole(text: ast.expr, bound: bool) -> str:
-    """The first value written into SQL. Where values are bound as well, a fragment such as `where` is taken for text."""
+    """Give the first value written into SQL; beside bound values, a fragment such as `where` is taken for text."""
     if not _SQL.search(_literal(text)):
         return ""
     holes = [hole for hole in _holes(text) if not _is_harmless(hole)]
