@@ -269,6 +269,8 @@ def test_names_are_resolved_with_steps_and_abbreviations(repo: Path, run: Run) -
 
 
 def test_unborn_branch_and_no_repository_are_said_plainly(tmp_path: Path, run: Run) -> None:
+    with pytest.raises(GitError, match="is not a directory"):
+        Repo(tmp_path / "missing")
     (tmp_path / "empty").mkdir()
     with pytest.raises(GitError, match="it has no"):
         Repo(tmp_path / "empty")
@@ -300,6 +302,16 @@ def test_throw_away_directory_is_thrown_away(repo: Path) -> None:
     assert not directory.exists()
     with pytest.raises(GitError, match="closed"):
         opened.resolve("HEAD")
+
+
+def test_reftable_is_said_plainly(repo: Path, run: Run) -> None:
+    head = run("rev-parse", "HEAD")
+    (repo / ".git/HEAD").write_text("ref: refs/heads/.invalid\n")
+
+    with Repo(repo) as opened:
+        assert opened.resolve(head) == head
+        with pytest.raises(GitError, match="reftable"):
+            opened.resolve("HEAD")
 
 
 def test_run_git_reads_and_nothing_else(repo: Path, run: Run) -> None:

@@ -50,6 +50,8 @@ class Refs:
                     raise GitError(f"{shorten(ref)} does not hold a hash")
                 return text
             ref = text[4:].strip()
+            if ref == "refs/heads/.invalid":
+                raise GitError("the repository keeps its refs in a reftable, which is not read; give full hashes")
             if not ref.startswith("refs/") or BAD.search(ref):
                 raise GitError(f"a symbolic ref leads to {shorten(ref)}, which is no ref")
         raise GitError("symbolic refs lead round in a circle")

@@ -96,8 +96,8 @@ class Repo:
         self.program = find_git(self.root)
         try:
             self.layout = layout.find(self.root, alternates=alternates)
-        except OSError as error:
-            raise GitError(f"the repository cannot be read: {error.strerror}") from error
+        except (OSError, ValueError) as error:
+            raise GitError(f"the repository cannot be read: {getattr(error, 'strerror', None) or error}") from error
         try:
             self.refs = Refs(self.layout.own, self.layout.common)
             self.shallow = self._shallow()
@@ -112,6 +112,10 @@ class Repo:
         if self.directory:
             shutil.rmtree(self.directory, ignore_errors=True)
             self.directory = ""
+
+    def __del__(self) -> None:
+        if getattr(self, "directory", ""):  # nobody closed it
+            self.close()
 
     def __enter__(self) -> Repo:
         return self
