@@ -440,6 +440,16 @@ def _tasks() -> list[str]:
         return []
 
 
+async def test_lines_are_counted_through_large_files(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "large").write_text("".join(f"line {n}\n" for n in range(300_000)) + "needle\nend\n")
+
+    assert await tools["grep"]("needle") == "large:300001: needle"
+    assert (
+        await tools["grep"]("nee[d]le$", context=1)
+        == "large-300000- line 299999\nlarge:300001: needle\nlarge-300002- end"
+    )
+
+
 async def test_long_lines_are_shown_around_the_hit(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "minified").write_text("x" * 3_000_000 + "needle" + "y" * 1000)
 

@@ -148,31 +148,35 @@ def texts(parent: int, name: str, path: str, literal: bytes) -> Iterator[str]:
         found = os.fstat(fd)
         regular(found, path)
         if found.st_size >= BLOCK:
-            return blocks(open(os.dup(fd), "rb"))
+            return blocks(open(os.dup(fd), "rb"), literal)
         whole = os.read(fd, found.st_size + 1)  # no more than that is set aside
     finally:
         os.close(fd)
     return iter(()) if literal not in whole or b"\0" in whole[:SNIFF] else iter((decode(whole),))
 
 
-def blocks(file: io.BufferedReader) -> Iterator[str]:
-    """Read a file by whole lines, a block at a time; a line longer than a block is taken in pieces."""
+def blocks(file: io.BufferedReader, literal: bytes) -> Iterator[str]:
+    """Read a file by whole lines, a block at a time; a line longer than a block is taken in pieces.
+
+    A block without the literal that is sought only has its lines counted.
+    """
     with file:
         if b"\0" not in file.peek(SNIFF)[:SNIFF]:
-            yield from _blocks(file)
+            for block in _blocks(file):
+                yield decode(block) if literal in block else "\n" * block.count(b"\n")
 
 
-def _blocks(file: io.BufferedReader) -> Iterator[str]:
+def _blocks(file: io.BufferedReader) -> Iterator[bytes]:
     rest = b""
     while chunk := file.read(BLOCK):
         cut = chunk.rfind(b"\n") + 1
         if not cut and len(rest) < BLOCK:
             rest += chunk
             continue
-        yield decode(rest + chunk[:cut])
+        yield rest + chunk[:cut]
         rest = chunk[cut:]
     if rest:
-        yield decode(rest)
+        yield rest
 
 
 def decode(block: bytes) -> str:
