@@ -216,6 +216,7 @@ SAYS = {
     "bare link": "See https://evil.example/x?y=1#z, HTTP://EVIL.EXAMPLE and www.evil.example now.",
     "other schemes": "See ftp://evil.example/x, javascript:alert(1), data:text/html,x and //evil.example/x.",
     "escaped link": "See \\[docs](https://evil.example) and \\\\[docs](https://evil.example).",
+    "link, escaped twice": "See \\[docs\\](x) and !\\[docs\\](x) and \\<b\\>.",
     "link over two lines": "See [the\ndocs](https://evil.example) and [docs](\nhttps://evil.example\n).",
     "image": "Look: ![alt](https://evil.example/pixel.png) !\\[x](https://evil.example/p.png)",
     "image by reference": "Look: ![alt][img]\n\n[img]: https://evil.example/pixel.png",
