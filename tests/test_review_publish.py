@@ -415,6 +415,31 @@ def test_a_marker_counts_only_at_the_very_start(github: FakeForge) -> None:
     assert len(github.pulls[1].comments) == 2
 
 
+def test_a_check_run_carries_annotations_and_is_renewed_not_repeated(github: FakeForge) -> None:
+    github.fail("lose", match="POST .*/check-runs")
+
+    first = send(github, review(*FINDINGS), check=True)
+    send(github, review(*FINDINGS), check=True)
+
+    (check,) = github.pulls[1].checks
+    assert first.delivery is not None
+    assert first.delivery.problem == ""
+    assert (check["conclusion"], len(check["annotations"])) == ("failure", 3)
+    assert {note["annotation_level"] for note in check["annotations"]} == {"failure", "warning", "notice"}
+
+
+def test_two_stickies_of_ours_become_one_even_if_the_answer_is_lost(forge: FakeForge) -> None:
+    send(forge, review(MUTABLE))
+    forge.pulls[1].comments.append({**stickies(forge)[0], "id": 9000})
+    forge.fail("lose", match="DELETE")
+
+    done = send(forge, review(MUTABLE))
+
+    assert done.delivery is not None
+    assert done.delivery.problem == ""
+    assert len(stickies(forge)) == 1
+
+
 def test_ignore_by_a_writer_binds_and_by_others_is_only_listed(github: FakeForge) -> None:
     send(github, review(MUTABLE, BOUND))
     marks_of = {row["line"]: row for row in github.pulls[1].inline}

@@ -31,9 +31,10 @@ _CALL = re.compile(
 )
 _JSON = re.compile(r"^\s*(?:```\w*\s*)?[\[{][\s\S]{2,}[\]}]\s*(?:```)?\s*$")
 _PLACEHOLDER = re.compile(
-    r"\btest (?:body|title)\b|\blorem ipsum\b|\bTODO: (?:write|fill)\b|\bfoo bar baz\b|\{\{[^{}\n]{1,60}\}\}"
+    r"\btest (?:body|title)\b|\blorem ipsum\b|\bTODO: (?:write|fill)\b|\bfoo bar baz\b"
+    r"|\{\{ ?(?:title|body|summary|path|finding)[^{}\n]{0,40}\}\}"
     r"|^[ \t]*\.\.\.[ \t]*$"
-    r"|<(?:one[- ]line|short|your|insert|brief|path|title|description|summary)\b[^<>\n]{0,60}>"
+    r"|<(?:one[- ]line|short|your|insert|brief|path|title|description|summary)\b[ -][^<>\n=]{2,60}>"
     r"|\[(?:insert|your|placeholder|one-line)\b[^\]\n]{0,60}\]",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -84,8 +85,7 @@ def _transport(text: str, whole: bool) -> Iterable[str]:
         return
     if _open_fence(text):
         yield "transport.fence"
-    prose = _prose(text)
-    if _LEAKED.search(prose):
+    if _LEAKED.search(_SPANS.sub(" ", _prose(text))):
         yield "transport.token"
     if _CALL.search(text):
         yield "transport.call"
