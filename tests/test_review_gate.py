@@ -109,6 +109,8 @@ def test_noise_is_named(name: str) -> None:
         "Use `x if x else y`; the current form evaluates `f()` twice (once per branch)",
         "Line 3 repeats: `a`, `a`, `a`. That is three times the same key in one dictionary literal.",
         "1. First this.\n2. Then that.\n\n```python\nx = 1\n```",
+        "The `<think>` tag and `<|im_start|>` are not closed by the parser.",
+        "The <title> element and the {{ name }} of the template are escaped twice.",
         "Null check validates the wrong parameter, so rawTokenId may be null",
     ],
 )

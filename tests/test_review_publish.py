@@ -395,6 +395,51 @@ def test_a_dismissal_in_the_base_passes_the_gate_until_the_code_changes(github: 
     assert send(github, review(changed), bundle=ruled, dry=True).verdict.exit_code == 1
 
 
+def test_an_author_cannot_dismiss_a_secret_or_an_attack(github: FakeForge) -> None:
+    grave = (replace(MUTABLE, source="rules", rule="secret"), replace(BOUND, source="rules", category="attack"))
+    found = send(github, review(*grave), dry=True).report.findings
+    trailers = "\n".join(f"Review-Dismiss: {one.fingerprint} mine" for one in found)
+    change = bundle(commits=(Commit(sha="1" * 40, message=f"x\n\n{trailers}", author="ann"),))
+
+    assert len(send(github, review(*grave), bundle=change, dry=True).report.items) == 2
+
+
+def test_a_marker_counts_only_at_the_very_start(github: FakeForge) -> None:
+    me = github.user()
+    quoted = f"> {STICKY}v=1 head=x digest=y -->\nwhat is this?"
+    github.pulls[1].comments.append({"id": 1, "body": quoted, "user": {"id": me.id, "login": me.login}})
+
+    send(github, review(MUTABLE))
+
+    assert github.pulls[1].comments[0]["body"] == quoted
+    assert len(github.pulls[1].comments) == 2
+
+
+def test_a_check_run_carries_annotations_and_is_renewed_not_repeated(github: FakeForge) -> None:
+    github.fail("lose", match="POST .*/check-runs")
+
+    first = send(github, review(*FINDINGS), check=True)
+    send(github, review(*FINDINGS), check=True)
+
+    (check,) = github.pulls[1].checks
+    assert first.delivery is not None
+    assert first.delivery.problem == ""
+    assert (check["conclusion"], len(check["annotations"])) == ("failure", 3)
+    assert {note["annotation_level"] for note in check["annotations"]} == {"failure", "warning", "notice"}
+
+
+def test_two_stickies_of_ours_become_one_even_if_the_answer_is_lost(forge: FakeForge) -> None:
+    send(forge, review(MUTABLE))
+    forge.pulls[1].comments.append({**stickies(forge)[0], "id": 9000})
+    forge.fail("lose", match="DELETE")
+
+    done = send(forge, review(MUTABLE))
+
+    assert done.delivery is not None
+    assert done.delivery.problem == ""
+    assert len(stickies(forge)) == 1
+
+
 def test_ignore_by_a_writer_binds_and_by_others_is_only_listed(github: FakeForge) -> None:
     send(github, review(MUTABLE, BOUND))
     marks_of = {row["line"]: row for row in github.pulls[1].inline}

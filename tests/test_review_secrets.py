@@ -14,13 +14,28 @@ VALUE = "Qw7" + "er1Ty9Ui3Op5As2Df8Gh4Jk6"
 
 
 @pytest.mark.parametrize(
-    "name", ["GITHUB_TOKEN", "OPENAI_API_KEY", "DB_PASSWORD", "aws_secret_access_key", "MY_PAT", "DATABASE_URL"]
+    "name",
+    [
+        "GITHUB_TOKEN",
+        "OPENAI_API_KEY",
+        "DB_PASSWORD",
+        "aws_secret_access_key",
+        "MY_PAT",
+        "DATABASE_URL",
+        "accessKey",
+        "NPM_AUTH",
+        "CI_JOB_JWT",
+        "DBPASS",
+    ],
 )
 def test_names_that_say_secret(name: str) -> None:
     assert secret_name(name)
 
 
-@pytest.mark.parametrize("name", ["PATH", "PWD", "HOME", "SSH_AUTH_SOCK", "LANG", "GITHUB_REPOSITORY", "CI"])
+@pytest.mark.parametrize(
+    "name",
+    ["PATH", "PWD", "HOME", "SSH_AUTH_SOCK", "LANG", "GITHUB_REPOSITORY", "CI", "GIT_AUTHOR_NAME", "PASSENGER_COUNT"],
+)
 def test_names_that_do_not(name: str) -> None:
     assert not secret_name(name)
 
@@ -90,6 +105,12 @@ def test_text_without_secrets_is_left_alone() -> None:
     text = "The `cache` of load() is shared; see tests/test_app.py:12 and commit " + "a1b2c3d4e5" * 4 + "."
 
     assert watch.redact(text) == text
+
+
+def test_long_names_with_a_keys_prefix_are_names() -> None:
+    text = "The constraint pk_user_accounts_identifier_unique and hf_transformer_model_loader are new."
+
+    assert guard({}).redact(text) == text
 
 
 def test_known_tokens_of_the_change_may_stay() -> None:

@@ -24,11 +24,21 @@ _TAGS = (
     " strong style sub summary sup svg table tbody td textarea tfoot th thead title tr track tt u ul use var video wbr"
 )
 _TAG = re.compile(rf"<(?=!--|!\[|!doctype|\?|/?(?:{'|'.join(_TAGS.split())})(?![\w.:-]))", re.IGNORECASE)
-_LINK = re.compile(r"!{0,3}\[((?:[^\[\]\n\\]|\\.){0,500})\]\(((?:[^()\n]|\([^()\n]*\)){0,4000})\)")
-_REFERENCE = re.compile(r"!{0,3}\[((?:[^\[\]\n\\]|\\.){1,500})\][ \n]?\[[^\[\]\n]{0,200}\]")
+_LOADS = (
+    "a|audio|base|body|button|embed|form|frame|iframe|img|input|link|meta|object|picture|script|source|style|svg|video"
+)
+_LOADING = re.compile(rf"<(?=!--|!\[|!doctype|\?|/?(?:{_LOADS})(?![\w.:-]))", re.IGNORECASE)
+_BARE = (
+    "abstractmethod|cache|cached_property|classmethod|contextmanager|dataclass|final|fixture|overload|override|property"
+)
+_DECORATOR = re.compile(
+    rf"(?<![\w.])@(?:[A-Za-z_]\w*\s*\(|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|(?:{_BARE}|staticmethod|wraps|tool)\b(?![/-]))"
+)
+_LINK = re.compile(r"!{0,3}\[((?:[^\[\]\n\\]|\\.){0,200})\]\(((?:[^()\n]|\([^()\n]*\)){0,4000})\)")
+_REFERENCE = re.compile(r"!{0,3}\[((?:[^\[\]\n\\]|\\.){1,200})\][ \n]?\[[^\[\]\n]{0,200}\]")
 _DEFINITION = re.compile(r"^\s{0,8}(?:>\s?|[-*+]\s+)*\[[^\[\]\n]{1,200}\]:[ \t]*\S*.*$", re.MULTILINE)
 _URL = re.compile(
-    r"(?:\b[a-z][a-z0-9+.-]{1,20}:)?[/\\]{2,}(?=[\w\[%-])[^\s<>\"'`]{1,4000}|\b(?:javascript|data|vbscript|mailto|file"
+    r"(?:\b[a-z][a-z0-9+.-]{1,20}:|(?<![/\\]))[/\\]{2,8}(?=[\w\[%-])[^\s<>\"'`]{1,4000}|\b(?:javascript|data|vbscript|mailto|file"
     r"|xmpp|tel|callto):(?=[^\s`])[^\s<>\"'`]{0,4000}|\bwww\d{0,3}\.[^\s<>\"'`]{1,4000}",
     re.IGNORECASE,
 )
@@ -110,8 +120,7 @@ def prose(text: str) -> str:
 def code(text: str, known: str = "") -> str:
     """Write a code span that holds, whatever backticks are inside."""
     text = _short_runs(" ".join(visible(text).split()))
-    if not known or text not in known:
-        text = _tame(text)
+    text = _tame(text, known=bool(known) and text in known)
     if not text:
         return ""
     mark = "`" * (_longest(text, "`") + 1)
@@ -122,7 +131,7 @@ def code(text: str, known: str = "") -> str:
 def fence(text: str, language: str = "", known: str = "") -> str:
     """Write a fenced block that holds, whatever fences are inside."""
     lines = _short_runs(visible(text)).strip("\n").split("\n")
-    lines = [row if known and row.strip() and row.strip() in known else _tame(row) for row in lines]
+    lines = [_tame(row, known=bool(row.strip()) and row.strip() in known) for row in lines]
     body = "\n".join(lines)
     mark = "`" * max(3, _longest(body, "`") + 1)
     return f"{mark}{language if language == 'suggestion' or language in _LANGUAGES else ''}\n{body}\n{mark}"
@@ -297,14 +306,19 @@ def _address(match: re.Match[str]) -> str:
     return (name + path)[:120].rstrip(".,;:!?)") + tail
 
 
-def _tame(text: str) -> str:
-    """Break in code what would act if a renderer took it for prose."""
+def calls_nobody(code: str) -> bool:
+    """Whether every name behind an at-sign in a line of code is a decorator, and not somebody's."""
+    return all(_DECORATOR.match(code, match.start()) for match in _MENTION.finditer(code))
+
+
+def _tame(text: str, *, known: bool) -> str:
+    """Break in code what would act if a renderer took it for prose. Code of the change keeps its plain tags."""
     text = _URL.sub(lambda match: match.group() if match.group().startswith("//") else _address(match), text)
     text = re.sub(r"!+(?=\[)", "! ", text)
     text = re.sub(r"\](?=\()", "] ", text)
-    text = _MENTION.sub("@ ", text)
+    text = _MENTION.sub(lambda match: "@" if known and _DECORATOR.match(text, match.start()) else "@ ", text)
     text = re.sub(r"\b((?:close|fix|resolve)[sd]?|fixe[sd])(:?\s+\S*)#(?=\d)", r"\1\2no. ", text, flags=re.IGNORECASE)
-    text = _TAG.sub("< ", text)
+    text = (_LOADING if known else _TAG).sub("< ", text)
     return _inert_rows(text)
 
 

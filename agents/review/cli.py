@@ -158,6 +158,7 @@ _saved = _options(
 @_output
 @click.option("--dry-run", is_flag=True, help="Send no change; print the exact requests.")
 @click.option("--blind", is_flag=True, help="With --dry-run: do not even look at the forge.")
+@click.option("--check", is_flag=True, help="Also add a check run with annotations (GitHub; checks: write).")
 @click.option("--forge", type=click.Choice(["github", "gitlab", "gitea"]), help="Where to post; found in CI by itself.")
 @click.option("--api", default="", help="The address of the forge's API.")
 @click.option("--repo", default="", metavar="OWNER/NAME", help="The repository; found in CI by itself.")

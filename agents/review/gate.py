@@ -166,7 +166,9 @@ def _run_codes(run: ReviewRun, shown: str, language: str, examples: Sequence[str
         codes.append(f"transport.{run.stop_reason}")
     if not run.finished and not any(not _ruled(finding) for finding in run.findings):
         codes.append("channel.nothing")
-    if run.summary.strip():
+    if len(run.summary) > 3 * SUMMARY:
+        codes.append("caps.summary")
+    elif run.summary.strip():
         codes += summary_codes(run.summary, shown, language=language, examples=examples)
     elif run.finished and not run.findings:
         codes.append("transport.empty")
@@ -174,10 +176,12 @@ def _run_codes(run: ReviewRun, shown: str, language: str, examples: Sequence[str
 
 
 def _texts(run: ReviewRun) -> Iterable[str]:
-    yield run.summary
-    for finding in run.findings:
-        yield "\n".join((finding.path, finding.title, finding.body, finding.suggestion or "", finding.acceptance))
-    yield " ".join(finding.title for finding in run.findings)
+    most = 3 * SUMMARY  # what is longer is cut before it is shown
+    yield run.summary[:most]
+    for finding in run.findings[:CONSIDERED]:
+        parts = (finding.path, finding.title, finding.body, finding.suggestion or "", finding.acceptance)
+        yield "\n".join(part[:most] for part in parts)
+    yield " ".join(finding.title for finding in run.findings)[:most]
 
 
 def _ruled(finding: Finding) -> bool:

@@ -17,7 +17,7 @@ def _each(words: str) -> list[str]:
     return words.split()
 
 
-_FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_FENCED = re.compile(r"^[ \t]*(`{3,12}|~{3,12})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _SPANS = re.compile(r"`[^`\n]*`")
 _TOKENS = re.compile(r"\S+")
 _WORDS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
@@ -31,9 +31,10 @@ _CALL = re.compile(
 )
 _JSON = re.compile(r"^\s*(?:```\w*\s*)?[\[{][\s\S]{2,}[\]}]\s*(?:```)?\s*$")
 _PLACEHOLDER = re.compile(
-    r"\btest (?:body|title)\b|\blorem ipsum\b|\bTODO: (?:write|fill)\b|\bfoo bar baz\b|\{\{[^{}\n]{1,60}\}\}"
-    r"|^\s*\.\.\.\s*$"
-    r"|<(?:one[- ]line|short|your|insert|brief|path|title|description|summary)\b[^<>\n]{0,60}>"
+    r"\btest (?:body|title)\b|\blorem ipsum\b|\bTODO: (?:write|fill)\b|\bfoo bar baz\b"
+    r"|\{\{ ?(?:title|body|summary|path|finding)[^{}\n]{0,40}\}\}"
+    r"|^[ \t]*\.\.\.[ \t]*$"
+    r"|<(?:one[- ]line|short|your|insert|brief|path|title|description|summary)\b[ -][^<>\n=]{2,60}>"
     r"|\[(?:insert|your|placeholder|one-line)\b[^\]\n]{0,60}\]",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -78,14 +79,13 @@ def text_codes(text: str, *, language: str = "en", examples: Iterable[str] = (),
 
 def _transport(text: str, whole: bool) -> Iterable[str]:
     shown = "".join(char for char in text if unicodedata.category(char)[0] != "C")
-    bare = re.sub(r"^\s*#{1,6}[^\n]*$|```\w*|~~~\w*|[-*_=\s]", "", text, flags=re.MULTILINE)
+    bare = re.sub(r"^[ \t]*#{1,6}[^\n]*$|```\w*|~~~\w*|[-*_=\s]", "", text, flags=re.MULTILINE)
     if not shown.strip() or not "".join(char for char in bare if char.isalnum()):
         yield "transport.empty"
         return
     if _open_fence(text):
         yield "transport.fence"
-    prose = _prose(text)
-    if _LEAKED.search(prose):
+    if _LEAKED.search(_SPANS.sub(" ", _prose(text))):
         yield "transport.token"
     if _CALL.search(text):
         yield "transport.call"

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from glue.agents.review import clean, commands, verdict
+from glue.agents.review.checks import post_check
 from glue.agents.review.dedupe import Dismissal
 from glue.agents.review.deliver import Delivery, deliver
 from glue.agents.review.forges.base import Forge
 from glue.agents.review.forges.client import ForgeError, Sent
 from glue.agents.review.forges.detect import Where, open_forge, where
+from glue.agents.review.forges.github import GitHub
 from glue.agents.review.model import Bundle, ReviewRun, Severity
 from glue.agents.review.report import Report, build
 from glue.agents.review.secrets import Guard, guard, mask
@@ -48,12 +50,17 @@ def publish(
     bot: int | None = None,
     given: Iterable[Dismissal] = (),
     quiet: bool = True,
+    check: bool = False,
     sleep: Callable[[float], None] | None = None,
 ) -> Published:
-    """Gate a review and post it. `dry` sends no change and keeps the exact requests; `blind` does not even look."""
+    """Gate a review and post it. `dry` sends no change and keeps the exact requests; `blind` does not even look.
+
+    With `check`, GitHub also gets a check run with annotations; its token then needs `checks: write`.
+    """
     secrets = known_secrets(environ, run)
     delivery: Delivery | None = None
     requests: tuple[Sent, ...] = ()
+    forge: Forge | None = None
     report = build(bundle, run, secrets, given=given, language=language)
     if post:
         forge = open_forge(
@@ -72,7 +79,6 @@ def publish(
             report = build(bundle, run, secrets, given=(*given, *said), language=language)
         delivery = Delivery(problem=problem) if problem else deliver(forge, report, bundle, quiet=quiet)
         delivery.problem = clean.line(secrets.redact(delivery.problem))
-        requests = tuple(forge.client.log)
     outcome = verdict.decide(
         (*report.findings, *(item.finding for item, mark in report.dismissed if not mark.binding)),
         report.coverage,
@@ -83,6 +89,11 @@ def publish(
         delivered=None if delivery is None else delivery.delivered,
         undelivered=delivery.problem if delivery else "",
     )
+    if forge is not None and delivery is not None:
+        if check and delivery.delivered and not report.codes and isinstance(forge, GitHub):
+            delivery.problem = clean.line(secrets.redact(post_check(forge, report, outcome)))
+            outcome = replace(outcome, delivered=delivery.delivered)
+        requests = tuple(forge.client.log)
     return Published(report=report, verdict=outcome, delivery=delivery, requests=requests)
 
 

@@ -15,7 +15,6 @@ from glue.agents.review.suggest import fault
 
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _ADDRESS = re.compile(r"https?:[/\\]{2}|\bwww\.|<!--|!\[|^\s*/[a-z][\w-]*\s*$|^\s*::|##\[|javascript:", re.I | re.M)
-_MENTION = re.compile(r"@[\w-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +101,7 @@ def build(
         coverage=_covered(run.coverage, safe),
         skipped=tuple(replace(skip, path=safe(skip.path, 300), reason=safe(skip.reason, 200)) for skip in run.skipped),
         notices=tuple(safe(notice, 500) for notice in run.notices[:20]),
-        codes=tuple(safe(code, 60) for code in gated.codes),
+        codes=tuple(re.sub(r"[^\w.-]", "", code)[:60] or "unknown" for code in gated.codes),
         dropped=len(gated.dropped),
         tripwire=run.tripwire,
         finished=run.finished or not run.provider,
@@ -170,8 +169,10 @@ def _covered(coverage: Coverage, safe: _Safe) -> Coverage:
 
 
 def _item(finding: Finding, bundle: Bundle, safe: _Safe) -> Item:
-    path = safe(" ".join(clean.visible(finding.path).split()), 300)
-    reason = commentable(finding, bundle.file(finding.path)) or ("a secret in the name" if path != finding.path else "")
+    path = safe(" ".join(clean.visible(finding.path).split())[:300], 300)
+    reason = commentable(finding, bundle.file(finding.path))
+    if not reason and path != finding.path:
+        reason = "the file's name cannot be shown"
     line = finding.line or finding.claimed
     suggestion = finding.suggestion
     if suggestion is not None and (fault(finding, bundle) or not _harmless(suggestion, finding, bundle, safe.guard)):
@@ -206,8 +207,5 @@ def _harmless(code: str, finding: Finding, bundle: Bundle, guard: Guard) -> bool
         return False
     known = bundle.head.get(finding.path, "") + bundle.diff
     rows = [row for row in code.split("\n") if row.strip() not in known]
-    new = "\n".join(rows)
-    if _ADDRESS.search(new):
-        return False
     # A decorator is code; any other name behind an at-sign would be a call for somebody.
-    return not any(_MENTION.search(row) and not re.match(r"\s*@[\w.]+\s*(?:\(.*)?$", row) for row in rows)
+    return not _ADDRESS.search("\n".join(rows)) and all(clean.calls_nobody(row) for row in rows)

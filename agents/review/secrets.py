@@ -21,8 +21,9 @@ WINDOW = 12  # so many characters in a row of a longer secret already count as a
 MASK = "[redacted]"
 
 _NAME = re.compile(
-    r"TOKEN|SECRET|PASS|PWD|KEY|CREDENTIAL|AUTH|PRIVATE|COOKIE|SESSION|DSN|WEBHOOK|SIGNATURE|SALT|CERT|JWT|BEARER"
-    r"|_PAT\b|DATABASE_URL|CONNECTION|MONGO_?UR|REDIS_?UR|AMQP|API_?ID",
+    r"TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE|COOKIE|WEBHOOK|BEARER|JWT|KEY$|PASS$"
+    r"|(?:^|[_.-])(?:PASS|PWD|PW|KEYS?|AUTH|AUTHORIZATION|SESSION|DSN|SIGNATURE|SALT|CERT|CREDS|PAT)(?:$|[_.\d-])"
+    r"|(?:DATABASE|DB|MONGO|MONGODB|REDIS|AMQP|POSTGRES|MYSQL|CONNECTION)_?(?:URL|URI|STRING)",
     re.IGNORECASE,
 )
 _HARMLESS = (
@@ -41,7 +42,8 @@ _SHAPES = re.compile(
             r"\bgl(?:pat|cbt|dt|rt|soat|ptt|ft|imt|agent)-[\w.-]{16,}",
             r"\bxox[abeoprs]-[\w-]{10,}",
             r"\bxapp-[\w-]{10,}",
-            r"\b(?:sk|pk|rk)[_-](?:live|test|ant|proj|or|svcacct)?[_-]?[A-Za-z0-9_-]{20,}",
+            r"\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{10,}",
+            r"\bsk-(?=[\w-]*\d)[\w-]{20,}",
             r"\bAIza[\w-]{30,}",
             r"\bya29\.[\w-]{20,}",
             r"\bGOCSPX-[\w-]{20,}",
@@ -49,7 +51,7 @@ _SHAPES = re.compile(
             r"\bnpm_[A-Za-z0-9]{30,}",
             r"\bpypi-[\w-]{30,}",
             r"\bSG\.[\w-]{16,}\.[\w-]{16,}",
-            r"\b(?:hf|gsk|xai|nvapi|dop_v1|doo_v1|shpat|shpss|shpca|figd|lin_api|ntn|r8|pplx|tfp|dckr_pat)[_-][\w-]{20,}",
+            r"\b(?:hf|gsk|xai|nvapi|dop_v1|doo_v1|shpat|shpss|shpca|figd|lin_api|ntn|r8|pplx|tfp|dckr_pat)[_-](?=[\w-]*\d)[\w-]{20,}",
             r"\bAC[a-f0-9]{32}\b|\bSK[a-f0-9]{32}\b",
             r"hooks\.slack\.com/services/[\w/]{20,}",
             r"discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}",

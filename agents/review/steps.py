@@ -152,6 +152,7 @@ def publish(bundle: Bundle, run: ReviewRun, given: Mapping[str, Any], environ: M
         fail_on=fail_on,
         require_coverage=required,
         language=config.language,
+        check=bool(given.get("check")),
     )
     if dry:
         text = publishing.shown(published.requests)

@@ -113,6 +113,8 @@ class Client:
                 self.patience -= busy.wait
                 self.sleep(busy.wait)
             except ForgeError as error:
+                if method == "DELETE" and error.status == 404:  # gone, perhaps by our own lost request
+                    return Answer(status=404, body=None, headers={})
                 again = error.status == 0 or error.status >= 500
                 if not again or tried >= tries:
                     raise
