@@ -173,6 +173,7 @@ async def test_s044_a_malformed_call_is_repaired_once() -> None:
 
     assert (result.requests, result.outcome, result.repairs) == (2, "truncated", 1)
     assert repairs(events) == [("malformed", True, None), ("malformed", True, False)]
+    assert "before its tool call was complete" in result.messages[2].text
 
 
 async def test_s045_a_dropped_call_vetoes_the_end() -> None:

@@ -166,6 +166,19 @@ async def test_s104_cancelled_in_the_stream() -> None:
     assert result.messages[-1].stop_reason is StopReason.CANCELLED
 
 
+async def test_s104_the_text_of_a_cancelled_reply_is_its_own() -> None:
+    cancel = Cancel()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, TextDelta) and event.text == "hello":
+            cancel.cancel()
+
+    provider = Script(calls("noop", text="first"), say("hello world", chunk=5))
+    result = await run(provider, "go", tools=[noop], on_event=listen, cancel=cancel)
+
+    assert (result.text, shape(result.messages)) == ("hello", "u a t a")
+
+
 async def test_s104_cancelled_in_a_tool() -> None:
     started = anyio.Event()
 

@@ -376,6 +376,14 @@ async def test_s029_a_chain_may_be_collapsed() -> None:
     assert shape(result.messages) == "u a u+ a"
 
 
+async def test_s029_a_transcript_that_begins_in_a_chain_stays_as_it_is() -> None:
+    prompt = user(CONTINUE, origin="continue")
+
+    result = await run(Script("rest"), [prompt])
+
+    assert collapse_continuations(result).messages == result.messages
+
+
 async def test_s030_the_notice_is_not_in_the_transcript() -> None:
     result = await run(Script(repeat(cut())), "go")
 
