@@ -1,0 +1,130 @@
+"""Tools that go through the editor where it offers that: its unsaved buffers and its terminals."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from glue.acp.rpc import RpcError
+from glue.context import Context
+from glue.errors import ToolError
+from glue.tool import Tool, tool
+
+if TYPE_CHECKING:
+    from glue.acp.server import Server
+
+OUTPUT = 64 * 1024  # bytes of a terminal that are kept
+
+
+def editor_tools(tools: Iterable[Tool[..., Any]], cwd: str, server: Server) -> list[Tool[..., Any]]:
+    """Put the editor's own reading, writing and terminals in the place of ours, where it has them."""
+    files = server.client.get("fs") or {}
+    replaced: dict[str, Tool[..., Any]] = {}
+    if files.get("readTextFile"):
+        replaced["read_file"] = _reader(cwd, server)
+    if files.get("writeTextFile"):
+        replaced["write_file"] = _writer(cwd, server)
+    if server.client.get("terminal"):
+        replaced["shell"] = _terminal(cwd, server)
+    return [replaced.get(each.name, each) for each in tools]
+
+
+def _place(cwd: str, path: str) -> str:
+    """Give the whole path of a file below the root; the editor opens it, so a link may lead no further."""
+    from glue.tools.fs import safe_join
+
+    return os.path.join(cwd, safe_join(cwd, path))
+
+
+def _reader(cwd: str, server: Server) -> Tool[..., Any]:
+    @tool(name="read_file")
+    async def read_file(context: Context[Any], path: str, offset: int = 1, limit: int = 2000) -> str:
+        """Read lines of a text file of the project, as the editor has it, unsaved changes included.
+
+        Args:
+            path: relative to the root
+            offset: first line, counted from 1
+            limit: how many lines
+        """
+        params = {"sessionId": context.session_id, "path": _place(cwd, path), "line": offset, "limit": limit}
+        answer = await _ask(server, "fs/read_text_file", params)
+        return str(answer.get("content", ""))
+
+    return read_file
+
+
+def _writer(cwd: str, server: Server) -> Tool[..., Any]:
+    @tool(name="write_file", needs_permission=True, target="path", alone=True)
+    async def write_file(context: Context[Any], path: str, content: str) -> str:
+        """Write a whole file of the project through the editor; what was there is replaced.
+
+        Args:
+            path: relative to the root
+            content: the new text, written as it is
+        """
+        params = {"sessionId": context.session_id, "path": _place(cwd, path), "content": content}
+        await _ask(server, "fs/write_text_file", params)
+        return f"wrote {path}: {len(content.encode())} bytes"
+
+    return write_file
+
+
+def _terminal(cwd: str, server: Server) -> Tool[..., Any]:
+    @tool(name="shell", needs_permission=True, target="command", alone=True)
+    async def shell(context: Context[Any], command: str) -> str:
+        """Run a command line in a terminal of the editor, and give its exit code and what it printed.
+
+        Args:
+            command: a shell command line
+        """
+        session = {"sessionId": context.session_id}
+        args = {"command": "sh", "args": ["-c", command], "cwd": cwd, "outputByteLimit": OUTPUT}
+        made = await _ask(server, "terminal/create", {**session, **args})
+        terminal = {**session, "terminalId": made.get("terminalId", "")}
+        context.progress(data={"terminal_id": terminal["terminalId"]})
+        done = False
+        try:
+            status = await _ask(server, "terminal/wait_for_exit", terminal)
+            output = await _ask(server, "terminal/output", terminal)
+            done = True
+        finally:
+            if not done:
+                server.peer.send_request("terminal/kill", terminal)
+            server.peer.send_request("terminal/release", terminal)
+        code = status.get("exitCode")
+        ended = f"exit code {code}" if code is not None else f"ended by signal {status.get('signal')}"
+        return f"{ended}\n{output.get('output', '')}"
+
+    return shell
+
+
+class Step(TypedDict):
+    """One entry of a plan."""
+
+    content: str
+    status: str
+
+
+def plan_tool() -> Tool[..., Any]:
+    """Make the tool by which a model shows its plan."""
+
+    @tool(name="plan", advisory=True)
+    async def plan(context: Context[Any], steps: list[Step]) -> str:
+        """Show the plan of a longer task and how far it is; send the whole plan each time.
+
+        Args:
+            steps: what is to be done, each with a status of pending, in_progress or completed
+        """
+        context.progress(data={"plan": [dict(step) for step in steps]})
+        return "shown"
+
+    return plan
+
+
+async def _ask(server: Server, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    try:
+        answer = await server.peer.request(method, params)
+    except RpcError as error:
+        raise ToolError(f"the editor said: {error}") from error
+    return answer if isinstance(answer, dict) else {}
