@@ -166,6 +166,11 @@ class Session(Generic[DepsT, OutputT]):
         self._overrides["limits"] = limits
         self._call_limits = None  # the last word counts
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What holds for the next prompt: the agent's settings, under those of this session."""
+        return {**self.agent.settings, **{name: value for name, value in self._overrides.items() if value is not None}}
+
     def configure(self, **overrides: Unpack[Overrides]) -> None:
         """Change what holds from the next prompt on: the model, the tools, the role, ..."""
         for name, value in overrides.items():

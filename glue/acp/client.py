@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from glue.acp.rpc import RpcError
 from glue.context import Context
@@ -15,17 +15,19 @@ if TYPE_CHECKING:
     from glue.acp.server import Server
 
 OUTPUT = 64 * 1024  # bytes of a terminal that are kept
+SECONDS = 600.0  # after which a command is stopped
 
 
 def editor_tools(tools: Iterable[Tool[..., Any]], cwd: str, server: Server) -> list[Tool[..., Any]]:
     """Put the editor's own reading, writing and terminals in the place of ours, where it has them."""
-    files = server.client.get("fs") or {}
+    files = server.client.get("fs")
+    files = files if isinstance(files, dict) else {}
     replaced: dict[str, Tool[..., Any]] = {}
-    if files.get("readTextFile"):
+    if files.get("readTextFile") is True:
         replaced["read_file"] = _reader(cwd, server)
-    if files.get("writeTextFile"):
+    if files.get("writeTextFile") is True:
         replaced["write_file"] = _writer(cwd, server)
-    if server.client.get("terminal"):
+    if server.client.get("terminal") is True:
         replaced["shell"] = _terminal(cwd, server)
     return [replaced.get(each.name, each) for each in tools]
 
@@ -47,6 +49,8 @@ def _reader(cwd: str, server: Server) -> Tool[..., Any]:
             offset: first line, counted from 1
             limit: how many lines
         """
+        if offset < 1 or limit < 1:
+            raise ToolError("offset and limit are counted from 1")
         params = {"sessionId": context.session_id, "path": _place(cwd, path), "line": offset, "limit": limit}
         answer = await _ask(server, "fs/read_text_file", params)
         return str(answer.get("content", ""))
@@ -71,7 +75,7 @@ def _writer(cwd: str, server: Server) -> Tool[..., Any]:
 
 
 def _terminal(cwd: str, server: Server) -> Tool[..., Any]:
-    @tool(name="shell", needs_permission=True, target="command", alone=True)
+    @tool(name="shell", needs_permission=True, target="command", alone=True, timeout=SECONDS)
     async def shell(context: Context[Any], command: str) -> str:
         """Run a command line in a terminal of the editor, and give its exit code and what it printed.
 
@@ -81,20 +85,23 @@ def _terminal(cwd: str, server: Server) -> Tool[..., Any]:
         session = {"sessionId": context.session_id}
         args = {"command": "sh", "args": ["-c", command], "cwd": cwd, "outputByteLimit": OUTPUT}
         made = await _ask(server, "terminal/create", {**session, **args})
-        terminal = {**session, "terminalId": made.get("terminalId", "")}
-        context.progress(data={"terminal_id": terminal["terminalId"]})
+        if not isinstance(made.get("terminalId"), str):
+            raise ToolError("the editor gave no terminal")
+        terminal = {**session, "terminalId": made["terminalId"]}
+        context.progress(data={"terminal_id": made["terminalId"]})
         done = False
         try:
             status = await _ask(server, "terminal/wait_for_exit", terminal)
             output = await _ask(server, "terminal/output", terminal)
             done = True
-        finally:
+        finally:  # nothing may be awaited here: the call may have been cancelled
             if not done:
                 server.peer.send_request("terminal/kill", terminal)
             server.peer.send_request("terminal/release", terminal)
         code = status.get("exitCode")
         ended = f"exit code {code}" if code is not None else f"ended by signal {status.get('signal')}"
-        return f"{ended}\n{output.get('output', '')}"
+        cut = "[the beginning was cut off]\n" if output.get("truncated") else ""
+        return f"{cut}{output.get('output', '')}\n[{ended}]"
 
     return shell
 
@@ -103,7 +110,7 @@ class Step(TypedDict):
     """One entry of a plan."""
 
     content: str
-    status: str
+    status: Literal["pending", "in_progress", "completed"]
 
 
 def plan_tool() -> Tool[..., Any]:
@@ -114,7 +121,7 @@ def plan_tool() -> Tool[..., Any]:
         """Show the plan of a longer task and how far it is; send the whole plan each time.
 
         Args:
-            steps: what is to be done, each with a status of pending, in_progress or completed
+            steps: what is to be done, in order, each with how far it is
         """
         context.progress(data={"plan": [dict(step) for step in steps]})
         return "shown"

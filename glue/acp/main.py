@@ -8,26 +8,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import anyio
-
-from glue.acp.server import DEFAULTS, Server
-from glue.stores.file import FileStore
-
 if TYPE_CHECKING:
+    from glue.acp.server import Server
     from glue.agent import Agent
 
 
-def serve(make: Callable[[str, Server], Agent[Any, Any]], folder: str | None = None) -> None:
-    """Serve one editor on standard input and output."""
-    source, sink = take_stdout()
-    server = Server(make, FileStore(folder or state_folder()), source, sink)
+def serve(
+    make: Callable[[str, Server], Agent[Any, Any]], streams: tuple[BinaryIO, BinaryIO], folder: str | None = None
+) -> None:
+    """Serve one editor on the streams that `take_stdout` gave."""
+    import logging
+
+    import anyio
+
+    from glue.acp.server import Server
+    from glue.stores.file import FileStore
+
+    logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")  # warnings; what it logs shows in the editor
+    server = Server(make, FileStore(folder or state_folder()), *streams)
     anyio.run(server.serve)
 
 
 def take_stdout() -> tuple[BinaryIO, BinaryIO]:
     """Keep the real standard output for the protocol; whatever else prints goes to standard error."""
-    sink = os.fdopen(os.dup(1), "wb")
-    source = os.fdopen(os.dup(0), "rb")
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
@@ -42,11 +46,12 @@ def state_folder() -> str:
     return str(Path(base) / "glue" / "acp")
 
 
-def coding_agent(model: str, bundle: str) -> Callable[[str, Server], Agent[Any, Any]]:
+def ready_agent(model: str, bundle: str) -> Callable[[str, Server], Agent[Any, Any]]:
     """Make an agent with ready-made tools for whatever directory the editor works in."""
 
     def make(cwd: str, server: Server) -> Agent[Any, Any]:
         from glue.acp.client import editor_tools, plan_tool
+        from glue.acp.options import DEFAULTS
         from glue.agent import Agent
         from glue.tools import coding, fs, git
 

@@ -6,7 +6,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import anyio
 import anyio.from_thread
@@ -14,11 +14,15 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 LONGEST = 16 * 1024 * 1024  # bytes of one line
+BEHIND = 1024 * 1024  # bytes that may wait for a slow reader before a run waits for it too
+LAST = 5.0  # seconds to send what is left when the other end has gone quiet
 
 PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 AUTH_REQUIRED, NOT_FOUND = -32000, -32002
 
 logger = logging.getLogger("glue.acp")
+
+Work: TypeAlias = Callable[[], Awaitable[Any]]
 
 
 class RpcError(Exception):
@@ -33,59 +37,77 @@ class RpcError(Exception):
         return error if self.data is None else {**error, "data": self.data}
 
 
+class Answer:
+    """A result, with something to do right behind it."""
+
+    def __init__(self, result: Any, then: Callable[[], None]) -> None:
+        self.result, self.then = result, then
+
+
 class Peer:
-    """One end of a connection. `accept` may do things at once, before the request's own task runs."""
+    """One end of a connection.
+
+    `call` is told of each request the moment it is read, so that order counts, and gives the work that
+    answers it; `notice` is told of each notification.
+    """
+
+    tasks: TaskGroup  # while it serves: for what must outlive one request
 
     def __init__(
         self,
         source: BinaryIO,
         sink: BinaryIO,
-        handle: Callable[[str, Any], Awaitable[Any]],
-        accept: Callable[[str, Any], None] = lambda method, params: None,
+        call: Callable[[str, dict[str, Any]], Work],
+        notice: Callable[[str, dict[str, Any]], None],
     ) -> None:
         self._source, self._sink = source, sink
-        self._handle, self._accept = handle, accept
+        self._call, self._notice = call, notice
         self._out: deque[bytes] = deque()
-        self._more = anyio.Event()
-        self._pending: dict[int, tuple[anyio.Event, list[Any]]] = {}
+        self._waiting = 0  # bytes not yet written
+        self._more, self._less = anyio.Event(), anyio.Event()
+        self._pending: dict[int, tuple[anyio.Event, list[dict[str, Any]]]] = {}
         self._last = 0
         self._closing = False
-        self._tasks: TaskGroup | None = None
 
     async def serve(self) -> None:
         """Answer until the other end closes; then cancel what is still under way."""
         async with anyio.create_task_group() as writing:
             writing.start_soon(self._write)
             async with anyio.create_task_group() as tasks:
-                self._tasks = tasks
+                self.tasks = tasks
                 await anyio.to_thread.run_sync(self._read, abandon_on_cancel=True)
                 tasks.cancel_scope.cancel()
             self._closing = True
             self._more.set()
+            writing.cancel_scope.deadline = anyio.current_time() + LAST
 
     def notify(self, method: str, params: Any) -> None:
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def request(self, method: str, params: Any) -> Any:
         """Ask the other end and wait for its answer."""
-        self._last += 1
-        number, done, answer = self._last, anyio.Event(), []  # type: ignore[var-annotated]
+        done, answer = anyio.Event(), list[dict[str, Any]]()
+        number = self.send_request(method, params)
         self._pending[number] = (done, answer)
-        self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         try:
             await done.wait()
         finally:
-            self._pending.pop(number, None)
-        message = answer[0]
-        if "error" in message:
-            error = message["error"] if isinstance(message["error"], dict) else {}
+            del self._pending[number]
+        if "error" in answer[0]:
+            error = answer[0]["error"] if isinstance(answer[0]["error"], dict) else {}
             raise RpcError(error.get("code", INTERNAL), str(error.get("message", "failed")), error.get("data"))
-        return message.get("result")
+        return answer[0].get("result")
 
-    def send_request(self, method: str, params: Any) -> None:
-        """Ask without waiting: for tidying up, when whoever asked may be cancelled."""
+    def send_request(self, method: str, params: Any) -> int:
+        """Ask without waiting: for tidying up, when whoever asks may be cancelled."""
         self._last += 1
         self._send({"jsonrpc": "2.0", "id": self._last, "method": method, "params": params})
+        return self._last
+
+    async def drain(self) -> None:
+        """Wait while the other end is far behind with reading."""
+        while self._waiting > BEHIND and not self._closing:
+            await self._less.wait()
 
     # Reading --------------------------------------------------------------------------------------
 
@@ -107,46 +129,49 @@ class Peer:
 
     def _line(self, line: bytes) -> None:
         try:
-            message = json.loads(line)
+            message = json.loads(line, parse_constant=_no_number)
         except (ValueError, RecursionError):
             self._refuse(PARSE_ERROR, "not a line of JSON")
             return
-        if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
+        if not isinstance(message, dict) or not _is_id(message.get("id")):
             self._refuse(INVALID_REQUEST, "not a JSON-RPC message")
-        elif "method" in message:
+        elif isinstance(message.get("method"), str):
             self._called(message)
-        elif message.get("id") in self._pending and ("result" in message or "error" in message):
-            done, answer = self._pending[message["id"]]
-            answer.append(message)
-            done.set()
-        elif "result" not in message and "error" not in message:
+        elif "method" not in message and ("result" in message or "error" in message):
+            if (asked := self._pending.get(message.get("id"))) is not None:  # type: ignore[arg-type]
+                asked[1].append(message)
+                asked[0].set()
+        else:
             self._refuse(INVALID_REQUEST, "neither a request nor an answer")
 
     def _called(self, message: dict[str, Any]) -> None:
         method, params = message["method"], message.get("params")
         params = {} if params is None else params
-        tasks = self._tasks
-        if tasks is None:
-            return
         try:
-            self._accept(method, params)
+            if not isinstance(params, dict):
+                raise RpcError(INVALID_PARAMS, "params must be an object")
+            if "id" not in message:
+                self._notice(method, params)
+                return
+            work = self._call(method, params)
         except RpcError as error:
             if "id" in message:
                 self._answer(message["id"], error=error)
-            return
-        if "id" in message:
-            tasks.start_soon(self._run, message["id"], method, params)
+        else:
+            self.tasks.start_soon(self._run, message["id"], method, work)
 
-    async def _run(self, id: Any, method: str, params: Any) -> None:
+    async def _run(self, id: Any, method: str, work: Work) -> None:
         try:
-            result = await self._handle(method, params)
+            result = await work()
         except RpcError as error:
             self._answer(id, error=error)
         except Exception as error:  # a bug must answer too, or the editor waits for ever
             logger.exception("%s failed", method)
             self._answer(id, error=RpcError(INTERNAL, f"{type(error).__name__}: {error}"))
         else:
-            self._answer(id, result=result)
+            self._answer(id, result=result.result if isinstance(result, Answer) else result)
+            if isinstance(result, Answer):
+                result.then()
 
     def _answer(self, id: Any, result: Any = None, error: RpcError | None = None) -> None:
         body = {"result": result} if error is None else {"error": error.to_json()}
@@ -155,25 +180,36 @@ class Peer:
     # Writing --------------------------------------------------------------------------------------
 
     def _send(self, message: dict[str, Any]) -> None:
-        self._out.append(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        line = json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n"
+        self._out.append(line)
+        self._waiting += len(line)
         self._more.set()
 
     async def _write(self) -> None:
         while True:
-            if not self._out:
-                if self._closing:
-                    return
-                self._more = anyio.Event()
-                if not self._out:
-                    await self._more.wait()
-                continue
-            block = b"".join(self._out)
-            self._out.clear()
-            await anyio.to_thread.run_sync(self._put, block)
+            while self._out:
+                block = b"".join(self._out)
+                self._out.clear()
+                await anyio.to_thread.run_sync(self._put, block, abandon_on_cancel=True)
+                self._waiting -= len(block)
+                self._less.set()
+                self._less = anyio.Event()
+            if self._closing:
+                return
+            self._more = anyio.Event()
+            await self._more.wait()
 
     def _put(self, block: bytes) -> None:
         try:
             self._sink.write(block)
             self._sink.flush()
-        except (BrokenPipeError, ValueError):
-            self._out.clear()  # the editor is gone; the reader will see its end too
+        except (OSError, ValueError):
+            logger.debug("the editor is gone")  # the reader will see its end too
+
+
+def _is_id(value: Any) -> bool:
+    return value is None or isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
