@@ -1,0 +1,19 @@
+"""Tools of MCP servers in an agent: over stdio or streamable HTTP, each call asked for like any other.
+
+    async with mcp.connect("mcp.json") as servers:
+        agent = glue.Agent("openai", tools=[*fs.tools("."), *servers.tools])
+
+Needs the extra `glue-agents[mcp]`; the SDK is imported when a server is connected. Works under asyncio and trio.
+"""
+
+from __future__ import annotations
+
+from glue.tools.mcp.config import ServerConfig as ServerConfig
+from glue.tools.mcp.config import read_config as read_config
+from glue.tools.mcp.connect import Servers as Servers
+from glue.tools.mcp.connect import connect as connect
+from glue.tools.mcp.connect import connect_http as connect_http
+from glue.tools.mcp.connect import connect_stdio as connect_stdio
+from glue.tools.mcp.connection import Connection as Connection
+
+__all__ = ["Connection", "ServerConfig", "Servers", "connect", "connect_http", "connect_stdio", "read_config"]

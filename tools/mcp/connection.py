@@ -1,0 +1,220 @@
+"""One MCP server: its tools, kept up to date, and its process, restarted once when it dies."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.abc import TaskStatus
+
+from glue.context import Context, ToolResult
+from glue.errors import ConfigError, ToolError
+from glue.tool import Tool
+from glue.tools.mcp.config import ServerConfig
+from glue.tools.mcp.results import prefixed, tool_result
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+logger = logging.getLogger("glue.mcp")
+
+PAGES = 100  # of a list of tools; a server that never ends one must not hang us
+
+
+class Connection:
+    """A server that is connected. `tools` changes when the server says so; read it anew for each run."""
+
+    def __init__(
+        self, config: ServerConfig, *, timeout: float, on_change: Callable[[Connection], object] | None = None
+    ) -> None:
+        self.config, self.timeout = config, timeout
+        self.tools: tuple[Tool[..., Any], ...] = ()
+        self._on_change = on_change
+        self._client: Client | None = None
+        self._settled = anyio.Event()  # set while there is a client, or none any more
+        self._news = anyio.Event()
+        self._changed = False
+        self._restarts = 1
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    async def own(self, *, task_status: TaskStatus[None]) -> None:
+        """Hold the connection, in one task from its beginning to its end: the SDK's scopes ask for that."""
+        begun = False
+        while True:
+            try:
+                async with AsyncExitStack() as stack:
+                    client = await stack.enter_async_context(_client(self.config, self.timeout, self._heard))
+                    await self._list(client)
+                    self._client = client
+                    self._settled.set()
+                    if not begun:
+                        begun = True
+                        task_status.started()
+                    await self._watch(client)
+            except Exception as error:
+                if not begun:
+                    raise
+                logger.warning("MCP server %s: %s", self.name, plain(error))
+            self._client = None
+            if not self._restarts:
+                self._settled.set()
+                return
+            self._restarts -= 1
+
+    async def _watch(self, client: Client) -> None:
+        """Follow changes of the list until the connection is lost."""
+        async with anyio.create_task_group() as tasks:
+            if _is_modern(client):
+                tasks.start_soon(self._subscribe, client)
+            while self._client is client:
+                await self._news.wait()
+                self._news = anyio.Event()
+                if self._changed:
+                    self._changed = False
+                    before = [tool.spec for tool in self.tools]
+                    await self._list(client)
+                    if self._on_change is not None and before != [tool.spec for tool in self.tools]:
+                        self._on_change(self)
+            tasks.cancel_scope.cancel()
+
+    async def _subscribe(self, client: Client) -> None:
+        """Ask a server of the newer protocol for changes, which it sends only when asked."""
+        from mcp import MCPError
+        from mcp.client.subscriptions import SubscriptionLost
+
+        try:
+            async with client.listen(tools_list_changed=True) as changes:
+                self._tell_changed()  # what changed before it listened to us
+                async for _ in changes:
+                    self._tell_changed()
+        except (MCPError, SubscriptionLost, TimeoutError) as error:
+            logger.debug("MCP server %s tells of no changes: %s", self.name, error)
+
+    async def _heard(self, message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/tools/list_changed":
+            self._tell_changed()
+
+    def _tell_changed(self) -> None:
+        self._changed = True
+        self._news.set()
+
+    async def _list(self, client: Client) -> None:
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(PAGES):
+            page = await client.list_tools(cursor=cursor, cache_mode="bypass")
+            found += [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools]
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        known = {tool["name"]: tool for tool in found}
+        names = prefixed(self.name, known)
+        self.tools = tuple(self._tool(shown, known[name]) for shown, name in names.items())
+
+    def _tool(self, shown: str, given: Mapping[str, Any]) -> Tool[..., Any]:
+        name = given["name"]
+
+        async def call(context: Context[Any], arguments: dict[str, Any]) -> ToolResult:
+            return await self._call(name, arguments, context)
+
+        return Tool.from_schema(
+            shown,
+            str(given.get("description") or given.get("title") or f"The tool {name} of {self.name}."),
+            given.get("inputSchema") or {"type": "object", "properties": {}},
+            call,
+            needs_permission=True,  # whatever the server says of itself
+            target=lambda arguments: json.dumps(arguments, default=str, ensure_ascii=False)[:500],
+        )
+
+    async def _call(self, name: str, arguments: dict[str, Any], context: Context[Any]) -> ToolResult:
+        from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+
+        async def told(progress: float, total: float | None, message: str | None) -> None:
+            text = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
+            context.progress(text, {"progress": progress, "total": total})
+
+        await self._settled.wait()  # a restart may be under way
+        client = self._client
+        if client is None:
+            raise ToolError(f"the MCP server {self.name} has ended, and was restarted once before")
+        try:
+            result = await client.call_tool(name, arguments, self.timeout, told)
+        except MCPError as error:
+            if error.code == REQUEST_TIMEOUT:
+                raise ToolError(f"{name} of {self.name} did not answer within {self.timeout:g} seconds") from error
+            if error.code != CONNECTION_CLOSED:
+                raise ToolError(f"{self.name} said: {error.message}") from error
+            self._lost(client)
+            raise ToolError(self._gone()) from error
+        except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            self._lost(client)
+            raise ToolError(self._gone()) from error
+        return tool_result(result.model_dump(by_alias=True, mode="json", exclude_none=True))
+
+    def _lost(self, client: Client) -> None:
+        if self._client is client:  # the first to notice
+            self._client = None
+            self._settled = anyio.Event()
+            self._news.set()
+
+    def _gone(self) -> str:
+        what = "it is started again, so try once more" if self._restarts else "it was restarted once before"
+        return f"the MCP server {self.name} ended during the call; {what}"
+
+
+def _client(config: ServerConfig, timeout: float, heard: Callable[[Any], Any]) -> AbstractAsyncContextManager[Client]:
+    try:
+        from mcp import Client
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+        from mcp_types import Implementation
+    except ImportError as error:
+        raise ConfigError("MCP servers need the extra: pip install 'glue-agents[mcp]'") from error
+    from glue import __version__
+
+    options: dict[str, Any] = {
+        "read_timeout_seconds": timeout,
+        "message_handler": heard,
+        "client_info": Implementation(name="glue", version=__version__),
+    }
+    if config.url:
+        return _over_http(config, options)
+    parameters = StdioServerParameters(
+        command=config.command, args=list(config.args), env=dict(config.env), cwd=config.cwd
+    )
+    return Client(stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr), **options)
+
+
+@asynccontextmanager
+async def _over_http(config: ServerConfig, options: dict[str, Any]) -> AsyncIterator[Client]:
+    import httpx2  # the SDK's own HTTP library, which takes headers from whoever makes the client
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    patience = httpx2.Timeout(30.0, read=300.0)  # a stream may be silent for long
+    async with (
+        httpx2.AsyncClient(headers=dict(config.headers), timeout=patience) as http,
+        Client(streamable_http_client(config.url, http_client=http), **options) as client,
+    ):
+        yield client
+
+
+def _is_modern(client: Client) -> bool:
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+    return client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def plain(error: BaseException) -> str:
+    """Say what went wrong in one line, out of whatever groups it comes in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__

@@ -1,0 +1,80 @@
+"""From what a server sends, as plain JSON, to tools and results of ours. Pure."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from glue.context import ToolResult
+from glue.types import File, Image, Part, Text
+
+LONGEST = 64  # characters of a tool's name, which is all that some providers take
+
+
+def prefixed(server: str, tools: Iterable[str]) -> dict[str, str]:
+    """Give each tool a name that every provider takes, with its server's in front."""
+    made: dict[str, str] = {}
+    for tool in tools:
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}__{tool}")
+        if not re.match(r"[A-Za-z_]", name):
+            name = f"_{name}"
+        if len(name) > LONGEST or name in made:
+            mark = hashlib.sha256(tool.encode()).hexdigest()[:8]
+            name = f"{name[: LONGEST - 9]}_{mark}"
+        made[name] = tool
+    return made
+
+
+def tool_result(result: Mapping[str, Any]) -> ToolResult:
+    """Map text, images, embedded files and structured content; what no model reads is named in a line."""
+    parts = [_part(block) for block in result.get("content") or () if isinstance(block, Mapping)]
+    structured = result.get("structuredContent")
+    meta = None
+    if structured is not None:
+        meta = {"structured": structured}
+        if not any(isinstance(part, Text) and _same(part.text, structured) for part in parts):
+            parts.append(Text(text=json.dumps(structured, ensure_ascii=False)))
+    if not parts:
+        parts.append(Text(text="(nothing)"))
+    return ToolResult(content=tuple(parts), is_error=bool(result.get("isError")), meta=meta)
+
+
+def _part(block: Mapping[str, Any]) -> Part:
+    kind = block.get("type")
+    if kind == "text":
+        return Text(text=str(block.get("text", "")))
+    if kind == "image":
+        return _binary(str(block.get("mimeType", "image/png")), str(block.get("data", "")), "an image")
+    if kind == "resource" and isinstance(block.get("resource"), Mapping):
+        held = block["resource"]
+        if "text" in held:
+            return Text(text=f"<resource uri={json.dumps(held.get('uri', ''))}>\n{held['text']}\n</resource>")
+        return _binary(str(held.get("mimeType", "")), str(held.get("blob", "")), str(held.get("uri", "a resource")))
+    if kind == "resource_link":
+        return Text(text=f"[{block.get('title') or block.get('name', '')}]({block.get('uri', '')})")
+    return Text(text=f"[{kind} {block.get('mimeType', '')} that cannot be shown]")
+
+
+def _binary(media_type: str, data: str, name: str) -> Part:
+    try:
+        content = base64.b64decode(data, validate=True)
+    except ValueError:
+        return Text(text=f"[{name} that is no base64]")
+    if media_type.startswith("image/"):
+        return Image(media_type=media_type, data=content)
+    if media_type == "application/pdf":
+        return File(media_type=media_type, data=content, name=name)
+    return Text(text=f"[{name}: {len(content)} bytes of {media_type or 'an unknown type'}]")
+
+
+def _same(text: str, structured: Any) -> bool:
+    """Say whether a text says all that the structured content says; a plain value is often wrapped as a result."""
+    wrapped = structured["result"] if isinstance(structured, dict) and structured.keys() == {"result"} else structured
+    try:
+        return text == wrapped or json.loads(text) in (structured, wrapped)
+    except ValueError:
+        return False
