@@ -888,14 +888,15 @@ def test_resume_says_nothing_again(editor: Open, tmp_path: Path) -> None:
 def test_unknown_sessions_are_not_found(editor: Open, tmp_path: Path) -> None:
     client = editor("agent = made(Script('a'))")
 
-    for method, more in [
+    calls: list[tuple[str, dict[str, Any]]] = [
         ("session/load", {"cwd": str(tmp_path), "mcpServers": []}),
         ("session/resume", {"cwd": str(tmp_path)}),
         ("session/close", {}),
         ("session/prompt", {"prompt": [{"type": "text", "text": "x"}]}),
         ("session/set_mode", {"modeId": "ask"}),
         ("session/set_config_option", {"configId": "mode", "value": "ask"}),
-    ]:
+    ]
+    for method, more in calls:
         for name in ("../../etc", ["x"], None):
             error = client.answer(client.send(method, {"sessionId": name, **more}))["error"]
             assert error["code"] == -32002, method
