@@ -28,6 +28,18 @@ def chat_options(function: F) -> F:
     return function
 
 
+def permission_options(function: F) -> F:
+    """Add the options that say which tools may run."""
+    for option in reversed(_PERMISSIONS):
+        function = option(function)
+    return function
+
+
+_PERMISSIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--allow", multiple=True, metavar="RULE", help="Let a tool run unasked: write_file, 'shell:git *'."),
+    click.option("--deny", multiple=True, metavar="RULE", help="Never let a tool run; goes before --allow."),
+    click.option("-y", "--yes", is_flag=True, help="Let every tool run unasked."),
+)
 _SETTINGS: tuple[Callable[[Any], Any], ...] = (
     click.option("-m", "--model", metavar="NAME", help="Provider and model; several with commas fail over."),
     click.option("--tools", metavar="LIST", help="Ready-made tools: fs, edit, git, shell, coding; with commas."),
@@ -38,9 +50,7 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
     click.option("--max-turns", type=click.IntRange(min=0), help="Turns with tools, at most."),
     click.option("--budget-usd", type=click.FloatRange(min=0), help="Dollars to spend, at most."),
     click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Seconds, at most."),
-    click.option("--allow", multiple=True, metavar="RULE", help="Let a tool run unasked: write_file, 'shell:git *'."),
-    click.option("--deny", multiple=True, metavar="RULE", help="Never let a tool run; goes before --allow."),
-    click.option("-y", "--yes", is_flag=True, help="Let every tool run unasked."),
+    *_PERMISSIONS,
 )
 _OUTPUT: tuple[Callable[[Any], Any], ...] = (
     click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line."),

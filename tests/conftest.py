@@ -147,3 +147,43 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("withstood")
         for name, count in sorted(counts.items()):
             terminalreporter.write_line(f"{count:>7,}  {name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a command ended and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Run `glue ARGS...` in this process, in an empty folder and with no keys set."""
+    import io
+    import os
+    import sys
+
+    from glue.cli import main
+
+    for name in list(os.environ):
+        if name.endswith(("_API_KEY", "_BASE_URL", "_TOKEN")) or name.startswith(("GLUE_", "XDG_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    def run(*args: str, input: str = "") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(input.encode())))
+        capsys.readouterr()
+        code = 0
+        try:
+            main(list(args))
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run

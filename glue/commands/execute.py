@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import click
@@ -19,11 +20,16 @@ from glue.commands.plan import Plan
 from glue.commands.prompting import read_prompt, unread_pipe
 from glue.commands.showing import Show, usage_line
 from glue.context import Cancel
-from glue.errors import GlueError
+from glue.errors import ConfigError, GlueError, ProviderError
+from glue.limits import Outcome
 from glue.permission import Decision, PermissionRequest
 from glue.result import RunResult
-from glue.terminal import Screen, is_interactive
+from glue.terminal import Screen, clean, is_interactive
 from glue.types import Provider
+
+if TYPE_CHECKING:
+    from glue.session import Session
+    from glue.stores.protocol import Store
 
 ONE_SESSION = "--session names the conversation to go on with, --continue takes the last: give one of them"
 
@@ -46,9 +52,19 @@ def execute(
         if given["show_wire"]:
             from glue.commands.wire import wiretap
 
-            sent = stack.enter_context(wiretap(lambda text: show.note(text, "cyan"), curl=given["as_curl"]))
+            def write(text: str) -> None:
+                show.note(clean(text) if err.is_terminal else text, "cyan")
+
+            sent = stack.enter_context(wiretap(write, curl=given["as_curl"]))
         run = Run(agent, plan, show, tape(stack, given))
-        result = run.blocking(prompt)
+        try:
+            result = run.blocking(prompt)
+        except GlueError as error:
+            if given["as_json"]:
+                from glue.eventjson import error_to_json
+
+                JsonLines(out).write({"type": "error", "error": error_to_json(error)})
+            raise
         if sent is not None and not sent:
             show.note("nothing went over a wire: this provider has none", "cyan")
     return finish(result, show, given, run)
@@ -94,6 +110,11 @@ class Run:
         self.agent = agent if agent is not None else by_name(plan)
         if self.agent.output is not None and is_stand_in(plan.model or self.agent.settings["model"]):
             self.agent = without_output(self.agent)
+        if self.agent.output is not None:
+            show.stream = False  # the object is printed at the end, whole
+        if self.agent.deps_type is not None:
+            wanted = self.agent.deps_type.__name__
+            raise ConfigError(f"this agent needs deps ({wanted}), which a command line cannot give; run it from code")
         self.session_id = ""
         self.cancel = Cancel()
         self.interrupts = 0
@@ -127,7 +148,7 @@ class Run:
         named = self.plan.find("store") or ""
         store = open_store(named)
         self.session_id = given["session"] or await last_session(store, named)
-        session = self.agent.session(self.session_id, store=store, **self.overrides())
+        session = open_session(self.agent, self.session_id, store, self.overrides())
         return await session.prompt(prompt, **options)
 
     async def _attended(self, work: Callable[[], Awaitable[RunResult[Any]]]) -> RunResult[Any]:
@@ -155,9 +176,9 @@ class Run:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
                 self.interrupts += 1
-                if self.interrupts > 1:
+                if self.interrupts > 1:  # something does not let itself be cancelled
                     self.show.settle()
-                    raise KeyboardInterrupt
+                    os._exit(Outcome.CANCELLED.exit_code)
                 self.cancel.cancel()
 
     async def spin(self) -> None:
@@ -172,10 +193,11 @@ class Run:
         was_on, spinner.is_on = spinner.is_on, False
         try:
             err.write(question(request, err) + "\n" + err.paint("  " + keys(request), "yellow"))
-            line = sys.stdin.readline()
+            # Not readline(): a thread that is left waiting there would hold the lock of stdin at the end.
+            line = os.read(sys.stdin.fileno(), 4096)
             if not line:
                 err.write("\n")
-            return answer_of(line)
+            return answer_of(line.decode("utf-8", "replace"))
         finally:
             spinner.is_on = was_on
 
@@ -209,6 +231,13 @@ def by_name(plan: Plan) -> Agent[Any, Any]:
     return Agent(plan.model or default(), tools=tools, instructions=instructions)
 
 
+def open_session(agent: Agent[Any, Any], name: str, store: Store, overrides: dict[str, Any]) -> Session[Any, Any]:
+    try:
+        return agent.session(name, store=store, **overrides)
+    except ValueError as error:  # a name that no store can keep
+        raise ConfigError(str(error)) from None
+
+
 def is_stand_in(model: Any) -> bool:
     from glue.providers import parse
 
@@ -226,7 +255,8 @@ def finish(result: RunResult[Any], show: Show, given: Mapping[str, Any], run: Ru
     if given["as_json"]:
         from glue.eventjson import result_to_json
 
-        JsonLines(show.out).write(result_to_json(result, run.session_id))
+        ended = {**result_to_json(result, run.session_id), "exit_code": exit_code(result)}
+        JsonLines(show.out).write(ended)
     else:
         write_answer(result, show)
     if result.error is not None and not given["as_json"]:
@@ -235,12 +265,17 @@ def finish(result: RunResult[Any], show: Show, given: Mapping[str, Any], run: Ru
         show.note(f"glue: {result.notice}", "yellow")
     if given["usage"]:
         show.note(usage_line(result), "dim")
-    return result.outcome.exit_code
+    return exit_code(result)
+
+
+def exit_code(result: RunResult[Any]) -> int:
+    """Give the code of the outcome; a wrong key, model or address is the user's to mend, as any wrong name is."""
+    error = result.error
+    mistake = isinstance(error, ProviderError) and error.kind in ("auth", "not_found")
+    return 2 if mistake and result.outcome is Outcome.FAILED else result.outcome.exit_code
 
 
 def write_answer(result: RunResult[Any], show: Show) -> None:
-    from glue.terminal import clean
-
     if result.output is not None:
         from glue.eventjson import plain
 
@@ -254,8 +289,6 @@ def write_answer(result: RunResult[Any], show: Show) -> None:
 
 
 def describe(error: GlueError) -> str:
-    from glue.terminal import clean
-
     return " ".join(clean(str(error)).split())
 
 

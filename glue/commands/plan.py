@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from glue.commands.asking import permission
 from glue.commands.bundles import make_tools, split
 from glue.config import Setting, settings
+from glue.errors import ConfigError
 from glue.header import glue_table
 from glue.limits import Limits
 
@@ -53,7 +54,10 @@ class Plan:
         own: Limits | None = self.agent.settings["limits"] if self.agent is not None else None
         find = self._said if own is not None else self.find
         changed = {field: find(name) for name, field in _LIMITS.items() if find(name) is not None}
-        return replace(own or Limits(), **changed) if changed else None
+        try:
+            return replace(own or Limits(), **changed) if changed else None
+        except (ValueError, TypeError) as error:
+            raise ConfigError(str(error)) from None
 
     def tools(self, root: str = ".") -> list[Any]:
         """Make the ready-made tools that were asked for, those left out that the agent has under the same name."""

@@ -8,13 +8,16 @@ from typing import Any
 
 import click
 
+from glue.agentcli import permission_options
+
 
 @click.command()
 @click.argument("recording", type=click.Path(dir_okay=False))
 @click.argument("file", required=False, metavar="[FILE.py]")
 @click.argument("words", nargs=-1, metavar="[PROMPT...]")
 @click.option("-v", "--verbose", is_flag=True, help="Thinking and the results of tools too.")
-def replay(recording: str, file: str | None, words: tuple[str, ...], verbose: bool) -> None:
+@permission_options
+def replay(recording: str, file: str | None, words: tuple[str, ...], verbose: bool, **permissions: Any) -> None:
     """Play what a model said in RECORDING, as made by --record.
 
     With FILE.py the agent runs again, its tools too, and must ask what it asked then; PROMPT is the recorded one
@@ -27,7 +30,7 @@ def replay(recording: str, file: str | None, words: tuple[str, ...], verbose: bo
         from glue.commands.agentfile import open_agent
         from glue.commands.execute import execute
 
-        given: dict[str, Any] = {**_DEFAULTS, "replay": recording, "verbose": int(verbose)}
+        given: dict[str, Any] = {**_DEFAULTS, **permissions, "replay": recording, "verbose": int(verbose)}
         sys.exit(execute(open_agent(file), words or (first_prompt(exchanges, recording),), given, path=file))
     _play(exchanges, verbose)
 
@@ -42,9 +45,6 @@ _DEFAULTS: dict[str, Any] = {
     "max_turns": None,
     "budget_usd": None,
     "timeout": None,
-    "allow": (),
-    "deny": (),
-    "yes": False,
     "as_json": False,
     "usage": False,
     "show_wire": False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from glue.commands.execute import open_session
 from glue.commands.showing import usage_text
 from glue.errors import ConfigError
 from glue.stores.protocol import copy
@@ -103,7 +104,7 @@ def _save(chat: Chat, name: str) -> None:
     async def save() -> None:
         if await before.load():
             await copy(before.store, before.id, chat.store, named)
-        chat.session = chat.agent.session(named, store=chat.store, **before._overrides)
+        chat.session = open_session(chat.agent, named, chat.store, before._overrides)
 
     chat.portal.call(save)
     chat.kept = named

@@ -17,7 +17,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from glue.agent import Agent
 from glue.commands.asking import answer_of, keys, question
-from glue.commands.execute import ONE_SESSION, Run, describe, screens
+from glue.commands.execute import ONE_SESSION, Run, describe, exit_code, open_session, screens
 from glue.commands.keeping import last_session, open_store
 from glue.commands.lines import Lines
 from glue.commands.plan import Plan
@@ -69,7 +69,7 @@ class Chat:
         self.store = open_store(named)
         if given["session"] or given["resume"]:
             chosen = given["session"] or await last_session(self.store, named)
-            self.session = self.agent.session(chosen, store=self.store, **self.run.overrides())
+            self.session = open_session(self.agent, chosen, self.store, self.run.overrides())
             await self.session.load()
             self.kept = chosen
         else:
@@ -147,7 +147,7 @@ class Chat:
             self.show.note(f"glue: {result.notice}", "yellow")
         if self.plan.given["verbose"]:
             self.show.note(usage_line(result))
-        return result.outcome.exit_code
+        return exit_code(result)
 
     def _failed(self, error: BaseException) -> int:
         self.show.settle()
