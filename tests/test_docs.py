@@ -78,7 +78,9 @@ def blocks(page: Path) -> list[Block]:
     for match, after in zip(found, [*found[1:], None], strict=False):
         near = after is not None and after["info"] == "text" and not text[match.end() : after.start()].strip()
         says = after["body"] if near and after is not None else None
-        made.append(Block(line=text.count("\n", 0, match.start()) + 2, info=match["info"], body=match["body"], says=says))
+        made.append(
+            Block(line=text.count("\n", 0, match.start()) + 2, info=match["info"], body=match["body"], says=says)
+        )
     return made
 
 
@@ -181,7 +183,9 @@ def test_every_page_is_in_the_menu() -> None:
 
 
 def test_the_table_of_outcomes_is_the_code() -> None:
-    table = re.findall(r"^\| `(\w+)` \| (yes|no) \|.*?\| (\d+) \|", (ROOT / "docs" / "loop.md").read_text(), re.MULTILINE)
+    table = re.findall(
+        r"^\| `(\w+)` \| (yes|no) \|.*?\| (\d+) \|", (ROOT / "docs" / "loop.md").read_text(), re.MULTILINE
+    )
 
     assert table == [(end.value, "yes" if end.complete else "no", str(end.exit_code)) for end in Outcome]
 
