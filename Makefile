@@ -36,9 +36,11 @@ test: lint
 bench: $(STAMP)
 	$(BIN)/python bench/run.py
 
+# NO_MKDOCS_2_WARNING: the theme's notice of its successor, zensical, which reads the same mkdocs.yml.
 docs: $(STAMP)
-	$(PIP) --group docs
-	$(BIN)/mkdocs build --strict
+	@$(PIP) --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
+	@echo "site/index.html is ready"
 
 mutants: $(STAMP)
 	$(BIN)/python bench/mutants.py
