@@ -141,6 +141,7 @@ NEW = [
     # types
     ("any-type", "a.ts", "export function f(x: any) {\n  return x;\n}\n"),
     ("any-write", "a.ts", "export function f(u: User, k: string, v: string) {\n  (u as any)[k] = v;\n}\n"),
+    ("any-spread", "a.ts", "export function f(user: any, out: string[]) {\n  out.push(...user.meta.roles);\n}\n"),
     ("unchecked-cast", "a.ts", "export function f(x: unknown) {\n  const u = x as User;\n  return u.id;\n}\n"),
     # requests
     ("path-traversal", "a.ts", "router.get('/f', (req, res) => {\n  const name = req.query.name;\n  const file = path.join(ROOT, name);\n  res.sendFile(file);\n});\n"),
@@ -188,6 +189,7 @@ EDITED = [
     ("error-check-removed", "a.go", "package a\n\nfunc f() error {\n\tx, err := g()\n\tif err != nil {\n\t\treturn err\n\t}\n\tuse(x)\n\treturn nil\n}\n", "package a\n\nfunc f() error {\n\tx, err := g()\n\tuse(x)\n\treturn nil\n}\n"),
     ("error-check-removed", "a.ts", "export const f = () => save(x).catch(report);\n", "export const f = () => save(x);\n"),
     ("constraint-removed", "a.py", "class A(Base):\n    mail = Column(String, unique=True)\n", "class A(Base):\n    mail = Column(String)\n"),
+    ("props-to-context", "A.tsx", "export function A({ x }: P) {\n  return <p>{x}</p>;\n}\n", "export function A() {\n  const { x } = useDataContext();\n  return <p>{x}</p>;\n}\n"),
     ("route-without-auth", "a.py", ROUTES, ROUTES + "\n\n@router.delete('/c')\ndef c():\n    return 3\n"),
     ("comparison-changed", "a.py", "def f(n, top):\n    return n < top\n", "def f(n, top):\n    return n <= top\n"),
     ("bound-shifted", "a.py", "def f(x, n):\n    return x[: n - 1]\n", "def f(x, n):\n    return x[: n]\n"),

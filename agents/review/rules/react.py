@@ -77,6 +77,18 @@ CONDITIONAL_HOOK = Rule(
     "up in the wrong hook.",
     acceptance="Hooks are called unconditionally at the top of the component.",
 )
+PROPS_TO_CONTEXT = Rule(
+    name="props-to-context",
+    category="bug",
+    severity="low",
+    confidence="medium",
+    title="`{what}` takes no props any more and reads a context",
+    body="The component was handed what it shows; now it fetches it from `{hook}`. It can no longer be rendered, "
+    "tested or "
+    "reused without the provider, and renders again whenever anything in the context changes. Where the parent is a "
+    "direct one, props are the smaller way.",
+    acceptance="The component takes props, or the description says why a context is needed here.",
+)
 MUTATED_STATE = Rule(
     name="react-mutated-state",
     category="bug",
@@ -122,6 +134,7 @@ def check(project: Project) -> Iterator[Finding]:
         if "use" in view.source.code:
             yield from _effects(view)
             yield from _order(view)
+            yield from _contexts(view)
             yield from _mutations(view)
 
 
@@ -321,6 +334,18 @@ def _declared(body: str) -> set[str]:
 
 def _without_keys(body: str) -> str:
     return re.sub(r"(?<=[{,\s])\w+\s*:(?!:)(?=\s)", " ", body)
+
+
+def _contexts(view: View) -> Iterator[Finding]:
+    """Components that had props before the change, and now have none and call a context hook."""
+    for block in view.functions:
+        if not re.match("[A-Z]", block.name) or not re.search(r"\(\s*\)\s*(?::[^{]*)?$", block.header.strip()):
+            continue
+        hook = re.search(r"\buse(?:\w*Context|Store)\b(?=\s*[(<])", block.body)
+        had = re.search(rf"function\s+{block.name}\s*\(\s*\{{[^}}]*\w|\b{block.name}\s*=\s*\(\s*\{{[^}}]*\w", view.base)
+        if hook and had and view.touches(block.start, block.start + 1):
+            last = view.source.line_of(block.at + hook.end())
+            yield from PROPS_TO_CONTEXT.at(view, block.start, last, what=block.name, hook=hook.group())
 
 
 def _order(view: View) -> Iterator[Finding]:
