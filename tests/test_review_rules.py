@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -471,9 +472,27 @@ def test_a_file_name_that_talks_is_noticed() -> None:
 
 
 def test_a_rule_that_fails_does_not_take_the_others_down() -> None:
-    deep = "x = " + "(" * 3_000 + ")" * 3_000 + "\nbreakpoint()\n"
+    deep = "x = " + "(\n" * 3_000 + ")\n" * 3_000 + "breakpoint()\n"
 
     assert "debugger-left" in new("a.py", deep)
+
+
+@pytest.mark.parametrize("path", ["a.py", "a.ts", "a.tsx", "a.go", "a.md"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 20_000, "{\n" * 9_000, "function f(a) {\n" * 3_000, "func f(a int) {\n" * 3_000, "`${" * 9_000, "\"'" * 9_000,
+        "a" * 90_000, " " * 90_000 + "x", "select from where " * 5_000, "<a " * 9_000, "xs.map((x) => <li\n" * 1_500,
+        "useEffect(() => {\n" * 1_500, "ignore all the your these " * 4_000, "password = " * 5_000, "/*" * 9_000, "a.b." * 9_000,
+    ],
+)  # fmt: skip
+def test_no_text_keeps_the_rules_busy_for_long(path: str, text: str) -> None:
+    bundle = from_texts({}, {path: text})
+    started = time.process_time()
+
+    rules.check(bundle)
+
+    assert time.process_time() - started < 20  # they take well below one; a pattern that runs away takes minutes
 
 
 def test_every_rule_has_a_test() -> None:

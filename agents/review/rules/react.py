@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from glue.agents.review.model import Finding
 from glue.agents.review.rules.rule import Rule
-from glue.agents.review.rules.source import Source, closing
+from glue.agents.review.rules.source import DEEPEST, MOST, Source, closing
 from glue.agents.review.rules.view import Project, View
 
 MISSING_KEY = Rule(
@@ -106,6 +107,8 @@ _TAG = re.compile(r"<(?P<name>[A-Za-z][\w.]*)?(?=[\s/>])")
 _HOOK = re.compile(
     r"\b(?P<hook>useEffect|useLayoutEffect|useCallback|useMemo)\(\s*(?:async\s*)?(?P<args>\([^)]*\)|\w+)\s*=>\s*"
 )
+_OPENS_TAG = re.compile(r"\(?\s*(?=<)")
+_RETURNS_TAG = re.compile(r"\breturn\s*\(?\s*(?=<)")
 _STARTS = re.compile(
     r"\b(?P<what>setInterval|addEventListener|setTimeout|requestAnimationFrame|subscribe|new\s+(?:WebSocket|EventSource"
     r"|IntersectionObserver|ResizeObserver|MutationObserver))\s*\("
@@ -140,7 +143,7 @@ def check(project: Project) -> Iterator[Finding]:
 
 def _keys(view: View) -> Iterator[Finding]:
     source = view.source
-    for match in _MAP.finditer(source.code):
+    for match in islice(_MAP.finditer(source.code), MOST):
         tag = _returned_tag(source, match.end())
         if tag is None:
             continue
@@ -173,16 +176,15 @@ def _tag_edited(view: View, first: int, last: int) -> bool:
 def _returned_tag(source: Source, at: int) -> tuple[int, int] | None:
     """The opening tag of the element that an arrow function returns, as offsets."""
     code = source.code
-    rest = code[at:]
-    body = re.match(r"\(?\s*(?=<)", rest)
+    body = _OPENS_TAG.match(code, at)
     if body:
-        start = at + body.end()
-    elif rest.startswith("{"):
+        start = body.end()
+    elif code.startswith("{", at):
         end = closing(code, at)
-        returned = list(re.finditer(r"\breturn\s*\(?\s*(?=<)", code[at:end]))
+        returned = list(_RETURNS_TAG.finditer(code, at, min(end, at + 20_000)))
         if not returned:
             return None
-        start = at + returned[-1].end()
+        start = returned[-1].end()
     else:
         return None
     if code.startswith("<>", start):
@@ -190,7 +192,7 @@ def _returned_tag(source: Source, at: int) -> tuple[int, int] | None:
     if not _TAG.match(code, start):
         return None
     depth = 0
-    for offset in range(start, min(len(code), start + 4_000)):
+    for offset in range(start, min(len(code), start + 1_500)):
         char = code[offset]
         depth += {"{": 1, "}": -1}.get(char, 0)
         if char == ">" and depth == 0 and code[offset - 1] != "=":
@@ -210,9 +212,14 @@ class _Hook:
 
 def _hooks(source: Source) -> Iterator[_Hook]:
     code = source.code
-    for match in _HOOK.finditer(code):
+    around: list[int] = []
+    for match in islice(_HOOK.finditer(code), MOST // 2):
         opening = code.index("(", match.start())
         call_end = closing(code, opening, "()")
+        around = [one for one in around if one > opening]
+        if len(around) >= DEEPEST:
+            continue
+        around.append(call_end)
         if code[match.end() : match.end() + 1] == "{":
             body_end = closing(code, match.end())
         else:
