@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -141,6 +142,7 @@ NEW = [
     # types
     ("any-type", "a.ts", "export function f(x: any) {\n  return x;\n}\n"),
     ("any-write", "a.ts", "export function f(u: User, k: string, v: string) {\n  (u as any)[k] = v;\n}\n"),
+    ("any-spread", "a.ts", "export function f(user: any, out: string[]) {\n  out.push(...user.meta.roles);\n}\n"),
     ("unchecked-cast", "a.ts", "export function f(x: unknown) {\n  const u = x as User;\n  return u.id;\n}\n"),
     # requests
     ("path-traversal", "a.ts", "router.get('/f', (req, res) => {\n  const name = req.query.name;\n  const file = path.join(ROOT, name);\n  res.sendFile(file);\n});\n"),
@@ -188,6 +190,7 @@ EDITED = [
     ("error-check-removed", "a.go", "package a\n\nfunc f() error {\n\tx, err := g()\n\tif err != nil {\n\t\treturn err\n\t}\n\tuse(x)\n\treturn nil\n}\n", "package a\n\nfunc f() error {\n\tx, err := g()\n\tuse(x)\n\treturn nil\n}\n"),
     ("error-check-removed", "a.ts", "export const f = () => save(x).catch(report);\n", "export const f = () => save(x);\n"),
     ("constraint-removed", "a.py", "class A(Base):\n    mail = Column(String, unique=True)\n", "class A(Base):\n    mail = Column(String)\n"),
+    ("props-to-context", "A.tsx", "export function A({ x }: P) {\n  return <p>{x}</p>;\n}\n", "export function A() {\n  const { x } = useDataContext();\n  return <p>{x}</p>;\n}\n"),
     ("route-without-auth", "a.py", ROUTES, ROUTES + "\n\n@router.delete('/c')\ndef c():\n    return 3\n"),
     ("comparison-changed", "a.py", "def f(n, top):\n    return n < top\n", "def f(n, top):\n    return n <= top\n"),
     ("bound-shifted", "a.py", "def f(x, n):\n    return x[: n - 1]\n", "def f(x, n):\n    return x[: n]\n"),
@@ -469,9 +472,27 @@ def test_a_file_name_that_talks_is_noticed() -> None:
 
 
 def test_a_rule_that_fails_does_not_take_the_others_down() -> None:
-    deep = "x = " + "(" * 3_000 + ")" * 3_000 + "\nbreakpoint()\n"
+    deep = "x = " + "(\n" * 3_000 + ")\n" * 3_000 + "breakpoint()\n"
 
     assert "debugger-left" in new("a.py", deep)
+
+
+@pytest.mark.parametrize("path", ["a.py", "a.ts", "a.tsx", "a.go", "a.md"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 20_000, "{\n" * 9_000, "function f(a) {\n" * 3_000, "func f(a int) {\n" * 3_000, "`${" * 9_000, "\"'" * 9_000,
+        "a" * 90_000, " " * 90_000 + "x", "select from where " * 5_000, "<a " * 9_000, "xs.map((x) => <li\n" * 1_500,
+        "useEffect(() => {\n" * 1_500, "ignore all the your these " * 4_000, "password = " * 5_000, "/*" * 9_000, "a.b." * 9_000,
+    ],
+)  # fmt: skip
+def test_no_text_keeps_the_rules_busy_for_long(path: str, text: str) -> None:
+    bundle = from_texts({}, {path: text})
+    started = time.process_time()
+
+    rules.check(bundle)
+
+    assert time.process_time() - started < 20  # they take well below one; a pattern that runs away takes minutes
 
 
 def test_every_rule_has_a_test() -> None:

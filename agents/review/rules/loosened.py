@@ -62,6 +62,17 @@ BYPASS = Rule(
     "overwritten with any value, also the ones that matter for safety (`id`, `role`, `__proto__`).",
     acceptance="Only named fields can be set, each with its own type.",
 )
+SPREAD = Rule(
+    name="any-spread",
+    category="types",
+    severity="medium",
+    confidence="high",
+    title="`{what}` is spread without knowing that it is a list",
+    body="Nothing says what `{what}` is: its owner has the type `any`. A value that cannot be iterated throws here, "
+    "and a text "
+    "is spread into its letters. Check it (`Array.isArray`) before.",
+    acceptance="Only a list is spread; a test passes something else.",
+)
 CAST = Rule(
     name="unchecked-cast",
     category="types",
@@ -90,6 +101,7 @@ _PARAMETER = re.compile(r"[(,]\s*(?:public |private |readonly )*(?P<name>\w+)\??
 _VARIABLE = re.compile(r"\b(?:const|let|var)\s+(?P<name>\w+)\s*:\s*any\b")
 _AS_ANY = re.compile(r"\bas\s+any\b|<any>\s*\w")
 _DYNAMIC_WRITE = re.compile(r"\(\s*(?P<what>\w+\s+as\s+any\s*\)\s*\[\s*(?!['\"`\d])[\w.]+\s*\])\s*=(?!=)")
+_SPREAD = re.compile(r"[\[(,]\s*\.\.\.(?P<what>(?P<name>\w+)\??\.[\w.?]+)\s*[\]),]")
 _CAST = re.compile(r"=\s*(?P<name>\w+)\s+as\s+(?P<type>[A-Z]\w*)\s*;?\s*$")
 
 
@@ -138,6 +150,9 @@ def _new_any(view: View, loosened: list[Finding]) -> Iterator[Finding]:
             yield from BYPASS.at(view, number, what=f"({write['what']}")
         elif _PARAMETER.search(code) or _VARIABLE.search(code) or _AS_ANY.search(code):
             places.append(number)
+        spread = _SPREAD.search(code)
+        if spread and _is_any(view, number, spread["name"]):
+            yield from SPREAD.at(view, number, what=spread["what"])
         cast = _CAST.search(code)
         if cast and _is_any(view, number, cast["name"]):
             yield from CAST.at(view, number, name=cast["name"], type=cast["type"])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from glue.agents.review.model import Finding
 from glue.agents.review.rules.rule import Rule
-from glue.agents.review.rules.source import Source, closing
+from glue.agents.review.rules.source import DEEPEST, MOST, Source, closing
 from glue.agents.review.rules.view import Project, View
 
 MISSING_KEY = Rule(
@@ -77,6 +78,18 @@ CONDITIONAL_HOOK = Rule(
     "up in the wrong hook.",
     acceptance="Hooks are called unconditionally at the top of the component.",
 )
+PROPS_TO_CONTEXT = Rule(
+    name="props-to-context",
+    category="bug",
+    severity="low",
+    confidence="medium",
+    title="`{what}` takes no props any more and reads a context",
+    body="The component was handed what it shows; now it fetches it from `{hook}`. It can no longer be rendered, "
+    "tested or "
+    "reused without the provider, and renders again whenever anything in the context changes. Where the parent is a "
+    "direct one, props are the smaller way.",
+    acceptance="The component takes props, or the description says why a context is needed here.",
+)
 MUTATED_STATE = Rule(
     name="react-mutated-state",
     category="bug",
@@ -94,6 +107,8 @@ _TAG = re.compile(r"<(?P<name>[A-Za-z][\w.]*)?(?=[\s/>])")
 _HOOK = re.compile(
     r"\b(?P<hook>useEffect|useLayoutEffect|useCallback|useMemo)\(\s*(?:async\s*)?(?P<args>\([^)]*\)|\w+)\s*=>\s*"
 )
+_OPENS_TAG = re.compile(r"\(?\s*(?=<)")
+_RETURNS_TAG = re.compile(r"\breturn\s*\(?\s*(?=<)")
 _STARTS = re.compile(
     r"\b(?P<what>setInterval|addEventListener|setTimeout|requestAnimationFrame|subscribe|new\s+(?:WebSocket|EventSource"
     r"|IntersectionObserver|ResizeObserver|MutationObserver))\s*\("
@@ -122,12 +137,13 @@ def check(project: Project) -> Iterator[Finding]:
         if "use" in view.source.code:
             yield from _effects(view)
             yield from _order(view)
+            yield from _contexts(view)
             yield from _mutations(view)
 
 
 def _keys(view: View) -> Iterator[Finding]:
     source = view.source
-    for match in _MAP.finditer(source.code):
+    for match in islice(_MAP.finditer(source.code), MOST):
         tag = _returned_tag(source, match.end())
         if tag is None:
             continue
@@ -160,16 +176,15 @@ def _tag_edited(view: View, first: int, last: int) -> bool:
 def _returned_tag(source: Source, at: int) -> tuple[int, int] | None:
     """The opening tag of the element that an arrow function returns, as offsets."""
     code = source.code
-    rest = code[at:]
-    body = re.match(r"\(?\s*(?=<)", rest)
+    body = _OPENS_TAG.match(code, at)
     if body:
-        start = at + body.end()
-    elif rest.startswith("{"):
+        start = body.end()
+    elif code.startswith("{", at):
         end = closing(code, at)
-        returned = list(re.finditer(r"\breturn\s*\(?\s*(?=<)", code[at:end]))
+        returned = list(_RETURNS_TAG.finditer(code, at, min(end, at + 20_000)))
         if not returned:
             return None
-        start = at + returned[-1].end()
+        start = returned[-1].end()
     else:
         return None
     if code.startswith("<>", start):
@@ -177,7 +192,7 @@ def _returned_tag(source: Source, at: int) -> tuple[int, int] | None:
     if not _TAG.match(code, start):
         return None
     depth = 0
-    for offset in range(start, min(len(code), start + 4_000)):
+    for offset in range(start, min(len(code), start + 1_500)):
         char = code[offset]
         depth += {"{": 1, "}": -1}.get(char, 0)
         if char == ">" and depth == 0 and code[offset - 1] != "=":
@@ -197,9 +212,14 @@ class _Hook:
 
 def _hooks(source: Source) -> Iterator[_Hook]:
     code = source.code
-    for match in _HOOK.finditer(code):
+    around: list[int] = []
+    for match in islice(_HOOK.finditer(code), MOST // 2):
         opening = code.index("(", match.start())
         call_end = closing(code, opening, "()")
+        around = [one for one in around if one > opening]
+        if len(around) >= DEEPEST:
+            continue
+        around.append(call_end)
         if code[match.end() : match.end() + 1] == "{":
             body_end = closing(code, match.end())
         else:
@@ -321,6 +341,18 @@ def _declared(body: str) -> set[str]:
 
 def _without_keys(body: str) -> str:
     return re.sub(r"(?<=[{,\s])\w+\s*:(?!:)(?=\s)", " ", body)
+
+
+def _contexts(view: View) -> Iterator[Finding]:
+    """Components that had props before the change, and now have none and call a context hook."""
+    for block in view.functions:
+        if not re.match("[A-Z]", block.name) or not re.search(r"\(\s*\)\s*(?::[^{]*)?$", block.header.strip()):
+            continue
+        hook = re.search(r"\buse(?:\w*Context|Store)\b(?=\s*[(<])", block.body)
+        had = re.search(rf"function\s+{block.name}\s*\(\s*\{{[^}}]*\w|\b{block.name}\s*=\s*\(\s*\{{[^}}]*\w", view.base)
+        if hook and had and view.touches(block.start, block.start + 1):
+            last = view.source.line_of(block.at + hook.end())
+            yield from PROPS_TO_CONTEXT.at(view, block.start, last, what=block.name, hook=hook.group())
 
 
 def _order(view: View) -> Iterator[Finding]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
 
 _STRING = r""""(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
 _LEXERS = {
@@ -117,14 +119,26 @@ def read(text: str, language: str) -> Source:
     )
 
 
+MOST = 1_000  # functions of a file that are looked at
+DEEPEST = 8  # levels of functions in functions
+
+
 def closing(code: str, at: int, pair: str = "{}") -> int:
     """The offset of the bracket that closes the one at `at`, or the end of the text."""
-    depth = 0
-    for match in re.finditer(f"[{re.escape(pair)}]", code[at:]):
-        depth += 1 if match.group() == pair[0] else -1
-        if depth == 0:
-            return at + match.start()
-    return len(code) - 1
+    return _closings(code, pair).get(at, len(code) - 1)
+
+
+@lru_cache(maxsize=16)
+def _closings(code: str, pair: str) -> dict[int, int]:
+    """Where each bracket is closed, found in one pass: nested ones must not cost a scan each."""
+    found: dict[int, int] = {}
+    waiting: list[int] = []
+    for match in re.finditer(f"[{re.escape(pair)}]", code):
+        if match.group() == pair[0]:
+            waiting.append(match.start())
+        elif waiting:
+            found[waiting.pop()] = match.start()
+    return found
 
 
 def functions(source: Source, language: str) -> tuple[Block, ...]:
@@ -133,9 +147,14 @@ def functions(source: Source, language: str) -> tuple[Block, ...]:
     if pattern is None:
         return ()
     blocks = []
-    for match in pattern.finditer(source.code):
+    around: list[int] = []  # ends of the functions that hold this one
+    for match in islice(pattern.finditer(source.code), MOST):
         opening = match.end() - 1
         end = closing(source.code, opening)
+        around = [one for one in around if one > opening]
+        if len(around) >= DEEPEST:
+            continue
+        around.append(end)
         name = next((value for value in match.groupdict().values() if value), "")
         blocks.append(
             Block(

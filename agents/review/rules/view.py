@@ -34,6 +34,8 @@ _GENERATED = re.compile(
 _MARK = re.compile(r"code generated .{0,80}do not edit|@generated\b", re.IGNORECASE)
 _PAIRED = 0.55  # how alike a deleted and an added line must be to count as one edited line
 _FEW = 20  # files of a repository that is too young to be blamed for having no tests
+_LONG = 2_000  # characters of a line that people do not write
+_HUGE = 600_000  # characters of a file
 _LARGE = 400  # lines of one change block above which pairing is not tried
 
 
@@ -63,6 +65,9 @@ class View:
 
     @cached_property
     def language(self) -> str:
+        """The language whose rules apply; none for what no person wrote, such as a file of very long lines."""
+        if len(self.head) > _HUGE or max(map(len, self.head.split("\n"))) > _LONG:
+            return ""
         return language(self.path)
 
     @cached_property
