@@ -131,13 +131,15 @@ class Client:
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise ForgeError(f"{what}: cannot connect: {_why(error)}") from error
-        watch = threading.Timer(self.timeout, _shut, (connection,))  # a dripping server resets each socket timeout
+        # A dripping server resets each socket timeout; the connection lets go of its socket before the answer is read.
+        watch = threading.Timer(self.timeout, _shut, (connection.sock,))
         watch.daemon = True
         watch.start()
         try:
             connection.request(method, target, body=raw, headers=headers)
             response = connection.getresponse()
-            data = _read(response)
+            with response:
+                data = _read(response)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ForgeError(f"{what}: no answer: {_why(error)}", ambiguous=True) from error
         finally:
@@ -194,10 +196,9 @@ def _read(response: http.client.HTTPResponse) -> bytes:
     return bytes(data)
 
 
-def _shut(connection: http.client.HTTPConnection) -> None:
-    if connection.sock is not None:
-        with contextlib.suppress(OSError):
-            connection.sock.shutdown(socket.SHUT_RDWR)
+def _shut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def escaped(text: str) -> str:
