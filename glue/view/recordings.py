@@ -8,7 +8,7 @@ from pathlib import Path
 
 from glue.codec import message_from_json
 from glue.errors import StoreError
-from glue.recording import _read as read_exchanges
+from glue.recording import read_exchanges
 from glue.types import AssistantMessage, Json, ToolSpec
 from glue.view.model import Entry, Note, Transcript, attempts_of
 from glue.view.sources import entry_of
