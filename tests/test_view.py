@@ -556,7 +556,7 @@ async def test_a_recording_shows_failures_and_attempts(tmp_path: Path) -> None:
 
     shown = "".join(parse(page(read)).text)
     assert "HTTP 529" in shown
-    assert "no key" in shown
+    assert "script: auth" in shown
     assert "Conversation 2 of 2" in shown
 
 
