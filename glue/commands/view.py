@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("target", metavar="SESSION|FILE")
 @click.option("-o", "--output", default="", metavar="OUT.html", help="Where to write it; - for stdout.")
-@click.option("--store", default="", metavar="PATH", help="The folder, or the .db file, that keeps the session.")
-def view(target: str, output: str, store: str) -> None:
+@click.option("--store", metavar="PATH", help="The folder, or the .db file, that keeps the session.")
+def view(target: str, output: str, store: str | None) -> None:
     """Make one HTML page of a transcript, and say where it is.
 
     SESSION is the name of a conversation in the store. FILE is a session file, a recording
@@ -38,35 +38,34 @@ def view(target: str, output: str, store: str) -> None:
     click.echo(str(path))
 
 
-def _transcript(target: str, store: str) -> Transcript:
+def _transcript(target: str, named: str | None) -> Transcript:
     import anyio
 
-    from glue.errors import ConfigError
+    from glue.errors import ConfigError, ReplayError, StoreError
     from glue.view.sources import read_file, read_session
 
     path = Path(target)
-    if not store and path.is_file():
-        return read_file(path)
-    place = Path(store).expanduser() if store else _usual()
-    if not place.exists():
-        known = f"no file {target!r}, and " if not store else ""
-        raise ConfigError(f"there is {known}no store {place}; name a file, or the store with --store")
-    return anyio.run(read_session, _open(place), target)
+    try:
+        if not named and path.is_file():
+            return read_file(path)
+        return anyio.run(read_session, _store(target, named), target)
+    except (StoreError, ReplayError) as error:
+        raise ConfigError(str(error)) from error
 
 
-def _usual() -> Path:
-    state = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "glue" / "sessions"
+def _store(target: str, named: str | None) -> Store:
+    from glue.commands.keeping import open_store, store_path
+    from glue.config import settings
+    from glue.errors import ConfigError
 
-
-def _open(path: Path) -> Store:
-    if path.is_dir():
-        from glue.stores.file import FileStore
-
-        return FileStore(path)
-    from glue.stores.sqlite import SQLiteStore
-
-    return SQLiteStore(path)
+    found = settings({"store": named}).get("store")
+    place = str(found.value) if found is not None else ""
+    if not store_path(place).exists():  # opening would make it
+        missing = f"no store {store_path(place)}"
+        raise ConfigError(
+            f"there is {missing if named else f'no file {target!r}, and {missing}'}; name one with --store"
+        )
+    return open_store(place)
 
 
 def _beside(target: str) -> Path:
