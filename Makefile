@@ -48,8 +48,13 @@ mutants: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/pytest -q -m soak
 
+# Where Chromium is missing it is installed, if that is ours to do; else the tests are skipped and say why.
 browser: $(STAMP)
-	$(BIN)/pytest -q -m browser
+	@if ! { command -v chromium && command -v chromedriver; } >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends chromium chromium-driver fonts-dejavu-core >/dev/null; \
+	fi
+	$(BIN)/pytest -q -rs -m browser
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info

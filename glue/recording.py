@@ -106,7 +106,7 @@ class Replay:
         if by not in ("order", "hash"):
             raise ValueError(f"by must be 'order' or 'hash', not {by!r}")
         self.path, self.by = Path(path), by
-        self.name, self._left = _read(self.path)
+        self.name, self._left = read_exchanges(self.path)
         self._total = len(self._left)
         self._asked = 0
 
@@ -250,7 +250,8 @@ def _error_from_json(data: Mapping[str, Json]) -> ProviderError:
     return ProviderError(data["message"], kind=cast(ErrorKind, data["kind"]), **details)
 
 
-def _read(path: Path) -> tuple[str, list[dict[str, Json]]]:
+def read_exchanges(path: Path) -> tuple[str, list[dict[str, Json]]]:
+    """Read who was recorded, and each request with its reply, in the order they were made."""
     try:
         lines = list(_lines(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:

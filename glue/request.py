@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass, replace
 
 import anyio
 
@@ -13,7 +13,7 @@ from glue.limits import Outcome
 from glue.policies.base import Stop
 from glue.policies.budgets import budget_error
 from glue.state import State, seconds_left
-from glue.types import AssistantMessage, Attempt, Done, ProviderEvent, Request, TextDelta, new_id
+from glue.types import AssistantMessage, Attempt, Done, Json, ProviderEvent, Request, TextDelta, new_id
 
 
 @dataclass(slots=True)
@@ -61,11 +61,13 @@ async def send(state: State, request: Request) -> Reply:
 async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Reply:
     partial, drain, cancel, listening = state.partial, state.drain, state.cancel, state.on_event is not None
     state.reply_id = ""
+    before = len(state.attempts)
     async for event in stream:
         if isinstance(event, TextDelta):
             partial.append(event.text)
         elif isinstance(event, Done):
-            return Reply(message=replace(event.message, id=state.reply_id) if state.reply_id else event.message)
+            message = replace(event.message, id=state.reply_id) if state.reply_id else event.message
+            return Reply(message=_noted(message, state.attempts[before:]))
         elif isinstance(event, Attempt):
             if (stop := _attempted(state, event)) is not None:
                 return Reply(stop=stop)
@@ -83,6 +85,18 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Reply:
     if state.reply_id:
         return Reply(error=ProviderError("the stream ended early", kind="protocol", provider=name, emitted=True))
     return Reply(error=EmptyReply(provider=name))
+
+
+def _noted(message: AssistantMessage, tried: Sequence[Attempt]) -> AssistantMessage:
+    """Write the tries that failed on the reply they led to, so that a stored transcript tells of them."""
+    if not tried:
+        return message
+    return replace(message, meta={**(message.meta or {}), "attempts": [_said(attempt) for attempt in tried]})
+
+
+def _said(attempt: Attempt) -> dict[str, Json]:
+    said = {name: value for name, value in asdict(attempt).items() if value not in (None, "", 0.0)}
+    return said | ({"seconds": round(attempt.seconds, 3)} if attempt.seconds else {})
 
 
 def _attempted(state: State, attempt: Attempt) -> Stop | None:
