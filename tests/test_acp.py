@@ -913,6 +913,68 @@ def test_a_busy_session_cannot_be_loaded(editor: Open, tmp_path: Path) -> None:
     assert client.answer(client.send("session/load", params))["error"]["code"] == -32600
 
 
+# MCP servers --------------------------------------------------------------------------------------
+
+MCP = """
+from mcp.server.mcpserver import MCPServer
+import os
+server = MCPServer("demo")
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    '''Add two numbers.'''
+    return a + b
+
+@server.tool()
+def where() -> str:
+    '''Say where it runs.'''
+    return os.getcwd() + " " + os.environ["COLOUR"]
+
+server.run()
+"""
+
+
+def test_mcp_servers_of_the_editor_are_tools_of_the_session(editor: Open, tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
+    (tmp_path / "server.py").write_text(MCP)
+    work = tmp_path / "work"
+    work.mkdir()
+    client = editor("agent = made(Script(calls(call('demo__add', {'a': 1, 'b': 2}), call('demo__where')), 'end'))")
+    client.answers["session/request_permission"] = choose("allow_once")
+    given = {
+        "name": "demo",
+        "command": sys.executable,
+        "args": [str(tmp_path / "server.py")],
+        "env": [{"name": "COLOUR", "value": "red"}],
+    }
+    session = client.start(work, mcpServers=[given])
+
+    client.prompt(session)
+    ends = [each["content"][0]["content"]["text"] for each in client.updates("tool_call_update") if "content" in each]
+    client.ask("session/close", {"sessionId": session})
+
+    assert ends == ["3", f"{work} red"]
+    assert client.close() == 0
+
+
+def test_an_mcp_server_that_cannot_be_started_fails_the_session_alone(editor: Open, tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
+    client = editor("agent = made(Script('fine'))")
+
+    for server, said in [
+        ({"name": "x", "command": "/no/such/program", "args": [], "env": []}, "there is no command"),
+        ({"type": "http", "name": "x", "url": "http://127.0.0.1:9", "headers": []}, "only MCP servers over stdio"),
+        ({"name": "x", "command": "x", "env": [7]}, "only MCP servers over stdio"),
+        (7, "only MCP servers over stdio"),
+    ]:
+        params = {"cwd": str(tmp_path), "mcpServers": [server]}
+        error = client.answer(client.send("session/new", params))["error"]
+        assert (error["code"], said in error["message"]) == (-32602, True), error
+
+    assert client.prompt(client.start(tmp_path))["stopReason"] == "end_turn"
+    assert client.ask("session/list", {})["sessions"][0]["title"] == "go"
+
+
 # Bad clients --------------------------------------------------------------------------------------
 
 GARBAGE = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -490,3 +491,54 @@ async def test_our_own_client_on_our_own_server(tmp_path: Path) -> None:
 
     assert drawn.content == (Image(media_type="image/png", data=b"png"),)
     assert seen == [("drawing", {"progress": 1.0, "total": None})]
+
+
+# The reference servers, from npm ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        pytest.skip("node or npm is missing")
+    folder = tmp_path_factory.mktemp("npm")
+    (folder / "package.json").write_text('{"private": true}')
+    packages = ["@modelcontextprotocol/server-everything", "@modelcontextprotocol/server-filesystem"]
+    done = subprocess.run(
+        ["npm", "install", "--no-audit", "--no-fund", *packages], cwd=folder, capture_output=True, timeout=300
+    )
+    if done.returncode:
+        pytest.skip(f"npm could not fetch the servers: {done.stderr.decode()[-200:]}")
+    return folder / "node_modules" / ".bin"
+
+
+@pytest.mark.soak
+async def test_the_reference_server_everything(reference: Path) -> None:
+    seen: list[Any] = []
+
+    async with mcp.connect_stdio("demo", str(reference / "mcp-server-everything")) as connection:
+        names = {tool.name for tool in connection.tools}
+        said = await use(connection, "echo", message="hello")
+        wrong = await use(connection, "echo")
+        drawn = await use(connection, "get-tiny-image")
+        long = await use(connection, "trigger-long-running-operation", seen, duration=1, steps=2)
+        weather = await use(connection, "get-structured-content", location="Chicago")
+
+    assert "demo__get-tiny-image" in names
+    assert "hello" in said.text
+    assert wrong.is_error
+    assert any(isinstance(part, Image) for part in drawn.content)
+    assert not long.is_error
+    assert [data["progress"] for _, data in seen] == [1, 2]
+    assert "temperature" in (weather.meta or {})["structured"]
+
+
+@pytest.mark.soak
+async def test_the_reference_server_filesystem(reference: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("inside")
+
+    async with mcp.connect_stdio("demo", str(reference / "mcp-server-filesystem"), [str(tmp_path)]) as connection:
+        read = await use(connection, "read_text_file", path=str(tmp_path / "a.txt"))
+        outside = await use(connection, "read_text_file", path="/etc/hostname")
+
+    assert read.text == "inside"
+    assert outside.is_error

@@ -72,8 +72,8 @@ def _binary(media_type: str, data: str, name: str) -> Part:
 
 
 def _same(text: str, structured: Any) -> bool:
-    """Say whether a text says all that the structured content says; a plain value is often wrapped as a result."""
-    wrapped = structured["result"] if isinstance(structured, dict) and structured.keys() == {"result"} else structured
+    """Say whether a text says all that the structured content says; a plain value is often wrapped under one key."""
+    wrapped = next(iter(structured.values())) if isinstance(structured, dict) and len(structured) == 1 else structured
     try:
         return text == wrapped or json.loads(text) in (structured, wrapped)
     except ValueError:
