@@ -915,22 +915,22 @@ def test_a_busy_session_cannot_be_loaded(editor: Open, tmp_path: Path) -> None:
 
 # MCP servers --------------------------------------------------------------------------------------
 
+# A server in a few lines, of the older protocol: it starts quickly.
 MCP = """
-from mcp.server.mcpserver import MCPServer
-import os
-server = MCPServer("demo")
-
-@server.tool()
-def add(a: int, b: int) -> int:
-    '''Add two numbers.'''
-    return a + b
-
-@server.tool()
-def where() -> str:
-    '''Say where it runs.'''
-    return os.getcwd() + " " + os.environ["COLOUR"]
-
-server.run()
+import json, os, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, result = asked["method"], None
+    if method == "initialize":
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                  "serverInfo": {"name": "demo", "version": "1"}}
+    elif method == "tools/list":
+        result = {"tools": [{"name": "where", "inputSchema": {"type": "object", "properties": {}}}]}
+    elif method == "tools/call":
+        result = {"content": [{"type": "text", "text": os.getcwd() + " " + os.environ["COLOUR"]}]}
+    body = {"result": result} if result else {"error": {"code": -32601, "message": "unknown"}}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **body}), flush=True)
 """
 
 
@@ -939,7 +939,7 @@ def test_mcp_servers_of_the_editor_are_tools_of_the_session(editor: Open, tmp_pa
     (tmp_path / "server.py").write_text(MCP)
     work = tmp_path / "work"
     work.mkdir()
-    client = editor("agent = made(Script(calls(call('demo__add', {'a': 1, 'b': 2}), call('demo__where')), 'end'))")
+    client = editor("agent = made(Script(calls('demo__where'), 'end'))")
     client.answers["session/request_permission"] = choose("allow_once")
     given = {
         "name": "demo",
@@ -953,7 +953,7 @@ def test_mcp_servers_of_the_editor_are_tools_of_the_session(editor: Open, tmp_pa
     ends = [each["content"][0]["content"]["text"] for each in client.updates("tool_call_update") if "content" in each]
     client.ask("session/close", {"sessionId": session})
 
-    assert ends == ["3", f"{work} red"]
+    assert ends == [f"{work} red"]
     assert client.close() == 0
 
 

@@ -28,7 +28,6 @@ pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
 
 SERVER = """
 import os
-import anyio
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
@@ -45,11 +44,6 @@ def boom() -> str:
     raise ToolError("it broke")
 
 @server.tool()
-def die() -> str:
-    '''Crash.'''
-    os._exit(3)
-
-@server.tool()
 def picture() -> Image:
     '''Draw.'''
     return Image(data=b"png", format="png")
@@ -59,11 +53,6 @@ async def slow(context: Context) -> str:
     '''Report progress.'''
     await context.report_progress(1, 2, "half")
     return "done"
-
-@server.tool()
-async def hang() -> str:
-    '''Never end.'''
-    await anyio.sleep_forever()
 
 @server.tool()
 def place() -> str:
@@ -80,7 +69,7 @@ async def more(context: Context) -> str:
 # A server of the older protocol, in a few lines: the handshake, a list that changes, and an error.
 OLD = """
 import json, sys
-names = ["first"]
+names = ["first", "echo", "hang", "die"]
 def send(**frame):
     print(json.dumps({"jsonrpc": "2.0", **frame}), flush=True)
 for line in sys.stdin:
@@ -92,11 +81,17 @@ for line in sys.stdin:
                                 "serverInfo": info})
     elif method == "tools/list":
         page = asked.get("params", {}).get("cursor")
-        shown = names[1:] if page else names[:1]
+        shown = names[4:] if page else names[:4]
         tools = [{"name": name, "inputSchema": {"type": "object", "properties": {"x": {"type": "string"}}}}
                  for name in shown]
-        more = {} if page or len(names) == 1 else {"nextCursor": "2"}
+        more = {} if page or len(names) == 4 else {"nextCursor": "2"}
         send(id=number, result={"tools": tools, **more})
+    elif method == "tools/call" and asked["params"]["name"] == "die":
+        sys.exit(3)
+    elif method == "tools/call" and asked["params"]["name"] == "hang":
+        pass
+    elif method == "tools/call" and asked["params"]["name"] == "echo":
+        send(id=number, result={"content": [{"type": "text", "text": "fine"}]})
     elif method == "tools/call" and asked["params"]["name"] == "first":
         names.append("second")
         send(method="notifications/tools/list_changed")
@@ -162,46 +157,46 @@ async def test_tools_of_a_server_keep_their_schemas_and_map_their_results(server
 
 
 async def test_a_tool_of_a_server_is_asked_for_like_any_other(server: Callable[..., Any]) -> None:
-    async with server() as connection:
-        script = Script(calls(call("demo__add", {"a": 1, "b": 2})), "end")
+    async with server(OLD) as connection:
+        script = Script(calls(call("demo__echo", {"x": "y"})), "end")
         result = await glue.Agent(script, tools=connection.tools).run("go")
 
-    assert "permission denied: demo__add" in result.messages[2].text
+    assert 'permission denied: demo__echo {"x": "y"}' in result.messages[2].text
 
 
 async def test_a_crash_is_an_error_result_and_the_server_is_restarted_once(server: Callable[..., Any]) -> None:
-    async with server() as connection:
+    async with server(OLD) as connection:
         crashed = await use(connection, "die")
-        again = await use(connection, "add", a=1, b=2)
+        again = await use(connection, "echo")
         last = await use(connection, "die")
-        gone = await use(connection, "add", a=1, b=2)
+        gone = await use(connection, "echo")
 
     assert crashed.is_error
     assert "started again" in crashed.text
-    assert again.text == "3"
+    assert again.text == "fine"
     assert "restarted once before" in last.text
     assert gone.text == "the MCP server demo has ended, and was restarted once before"
 
 
 async def test_a_call_that_hangs_times_out_and_the_server_stays(server: Callable[..., Any]) -> None:
-    async with server() as connection:
+    async with server(OLD) as connection:
         connection.timeout = 0.2
         late = await use(connection, "hang")
         connection.timeout = 60
-        still = await use(connection, "add", a=1, b=2)
+        still = await use(connection, "echo")
 
     assert late.text == "hang of demo did not answer within 0.2 seconds"
-    assert still.text == "3"
+    assert still.text == "fine"
 
 
 async def test_a_call_can_be_cancelled(server: Callable[..., Any]) -> None:
-    async with server() as connection:
+    async with server(OLD) as connection:
         with anyio.move_on_after(0.2) as scope:
             await use(connection, "hang")
-        still = await use(connection, "add", a=1, b=2)
+        still = await use(connection, "echo")
 
     assert scope.cancelled_caught
-    assert still.text == "3"
+    assert still.text == "fine"
 
 
 @pytest.mark.parametrize("source", [SERVER + "\nserver.run()\n", OLD], ids=["newer", "older"])
@@ -265,9 +260,9 @@ async def test_several_servers_from_the_usual_file(tmp_path: Path) -> None:
 
     async with mcp.connect(tmp_path / "mcp.json") as connected:
         names = [tool.name for tool in connected.tools]
-        said = await invoke(connected.tools[1], {"x": "hi"})
+        said = await invoke(connected.tools[4], {"x": "hi"})
 
-    assert names == ["one__first", "two__first"]
+    assert (names[0], names[4]) == ("one__first", "two__first")
     assert said.text == "hi"
 
 

@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from glue.errors import ConfigError
 from glue.tool import Tool
 from glue.tools.mcp.config import ServerConfig, read_config
-from glue.tools.mcp.connection import Connection, plain
+from glue.tools.mcp.connection import Connection, load_sdk, plain
 
 TIMEOUT = 60.0  # seconds for one call
 START = 60.0  # seconds for a server to start: some are fetched first
@@ -96,6 +97,7 @@ async def connect_http(
 
 async def _start(tasks: TaskGroup, connections: Sequence[Connection]) -> None:
     """Start all at once; the first that cannot be started is the error."""
+    await anyio.to_thread.run_sync(load_sdk)
     failed: list[ConfigError] = []
 
     async def one(connection: Connection, group: TaskGroup) -> None:

@@ -172,12 +172,10 @@ class Connection:
 
 
 def _client(config: ServerConfig, timeout: float, heard: Callable[[Any], Any]) -> AbstractAsyncContextManager[Client]:
-    try:
-        from mcp import Client
-        from mcp.client.stdio import StdioServerParameters, stdio_client
-        from mcp_types import Implementation
-    except ImportError as error:
-        raise ConfigError("MCP servers need the extra: pip install 'glue-agents[mcp]'") from error
+    from mcp import Client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+    from mcp_types import Implementation
+
     from glue import __version__
 
     options: dict[str, Any] = {
@@ -191,6 +189,15 @@ def _client(config: ServerConfig, timeout: float, heard: Callable[[Any], Any]) -
         command=config.command, args=list(config.args), env=dict(config.env), cwd=config.cwd
     )
     return Client(stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr), **options)
+
+
+def load_sdk() -> None:
+    """Import the SDK, which takes a second: in a thread, so that whatever else runs goes on."""
+    try:
+        import mcp
+    except ImportError as error:
+        raise ConfigError("MCP servers need the extra: pip install 'glue-agents[mcp]'") from error
+    del mcp
 
 
 @asynccontextmanager
