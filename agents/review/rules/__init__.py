@@ -10,6 +10,7 @@ from glue.agents.review.model import CONFIDENCES, SEVERITIES, Bundle, Finding
 from glue.agents.review.rules import (
     bounds,
     docs,
+    effects,
     exceptions,
     golang,
     growth,
@@ -45,6 +46,7 @@ FAMILIES = (
     golang,
     script,
     react,
+    effects,
     loops,
     growth,
     loosened,
