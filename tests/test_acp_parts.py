@@ -22,7 +22,7 @@ from glue.errors import ConfigError, MissingKey
 from glue.limits import Outcome, StopReason
 from glue.stores.protocol import SessionInfo
 from glue.testing import call
-from glue.types import AssistantMessage, Image, Text, ToolCall, ToolMessage, UserMessage, user
+from glue.types import AssistantMessage, Image, Message, Text, ToolCall, ToolMessage, UserMessage, user
 
 
 def info(number: int, cwd: str = "/a", title: str = "x", updated: float | None = None) -> SessionInfo:
@@ -69,14 +69,17 @@ def assistant(*content: Any, stop: StopReason = StopReason.END_TURN, excluded: b
     return AssistantMessage(content=parts, stop_reason=stop, excluded=excluded)
 
 
-def kinds(messages: list[Any]) -> list[str]:
+def kinds(messages: list[Message]) -> list[str]:
     return [update["sessionUpdate"] for update in replay(messages, "/a", Ids())]
 
 
 def test_a_replay_tells_what_a_compaction_took_out_and_not_what_was_refused() -> None:
-    old = [replace(user("old"), excluded=True), assistant("answer", excluded=True)]
+    old: list[Message] = [replace(user("old"), excluded=True), assistant("answer", excluded=True)]
     summary = UserMessage(content=(Text(text="summary"),), origin="summary")
-    refused = [replace(user("bad"), excluded=True), assistant("no", stop=StopReason.REFUSAL, excluded=True)]
+    refused: list[Message] = [
+        replace(user("bad"), excluded=True),
+        assistant("no", stop=StopReason.REFUSAL, excluded=True),
+    ]
     filtered = [replace(user("worse"), excluded=True)]
 
     updates = list(replay([*old, summary, *refused, *filtered, user("new"), assistant("fine")], "/a", Ids()))
@@ -87,7 +90,7 @@ def test_a_replay_tells_what_a_compaction_took_out_and_not_what_was_refused() ->
 def test_a_replay_shows_images_and_names_calls_anew() -> None:
     asked = call("noop", id="1")
     result = ToolMessage(call_id="1", name="noop", content=(Text(text="ok"), Image(data=b"x")))
-    turn = [assistant(asked, stop=StopReason.TOOL_USE), result]
+    turn: list[Message] = [assistant(asked, stop=StopReason.TOOL_USE), result]
 
     updates = list(replay([user("go", Image(data=b"x")), *turn, *turn], "/a", Ids()))
 
