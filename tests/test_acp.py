@@ -312,6 +312,14 @@ def test_a_file_without_an_agent_is_one_line_and_exit_2(tmp_path: Path) -> None:
     assert done.stderr.decode().strip() == f"glue: {tmp_path}/agent.py defines no agent; name the one to run `agent`"
 
 
+def test_the_transcript_in_the_docs_is_what_happens() -> None:
+    script = Path(__file__).parent.parent / "bench" / "acp_transcript.py"
+
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, timeout=60)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 # LOOP.md 105 to 107 -------------------------------------------------------------------------------
 
 STOPS = {

@@ -27,9 +27,9 @@ def acp(file: str | None, model: str, tools: str, store: str | None) -> None:
 
     streams = take_stdout()  # before any code of the user's runs: it may print
     if file:
-        from glue.commands.loading import load_agent
+        from glue.commands.agentfile import open_agent
 
-        make = fixed_agent(load_agent(file))
+        make = fixed_agent(open_agent(file))
     else:
         from glue.providers import default, lookup
 

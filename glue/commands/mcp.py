@@ -22,10 +22,10 @@ def mcp(file: str, allow: tuple[str, ...], only_tools: bool) -> None:
     from pathlib import Path
 
     from glue.acp.main import take_stdout
-    from glue.commands.loading import load_agent
+    from glue.commands.agentfile import open_agent
 
     streams = take_stdout()  # before any code of the user's runs: it may print
-    agent = load_agent(file)
+    agent = open_agent(file)
 
     import anyio
 
