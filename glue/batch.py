@@ -89,6 +89,7 @@ def _groups(state: State, calls: Sequence[ToolCall]) -> list[list[int]]:
 
 async def _run_one(state: State, batch: Batch, messages: list[ToolMessage | None], index: int) -> None:
     call = batch.calls[index]
+    await anyio.lowlevel.checkpoint_if_cancelled()  # a tool that never waits would not notice
     state.emit(ToolStart(call=call))
     started = time.monotonic()
     result = await _invoke(state, call)

@@ -79,9 +79,10 @@ class State:
     attempts: list[Attempt] = field(default_factory=list)
     meta: dict[str, Json] = field(default_factory=dict)
     chain: Chain | None = None
-    in_chain: bool = False  # the next request carries on the last reply
+    in_chain: bool = False  # the next request carries on the last reply, or is the same one again
+    joins: bool = False  # the text of the next reply belongs to that of the last
     repairing: str = ""  # the tool whose call was asked for again
-    turn_open: bool = False
+    turn_open: int = 0  # the number of the turn that was started and has not ended
     wrapped_up: bool = False
     compacted: bool = False
     notice: str = ""
