@@ -26,10 +26,10 @@ from glue.events import (
 from glue.limits import Limits, Outcome, StopReason
 from glue.policies.base import Answer, Change, Deliver, Hook, Policy, Rewrite, Say, Stop
 from glue.policies.budgets import overspent
-from glue.request import Reply, exhausted, send
+from glue.request import Reply, cut_short, exhausted, send
 from glue.result import RunResult
 from glue.start import Options, start
-from glue.state import Journal, State
+from glue.state import Journal, State, watched
 from glue.transcript import History, estimate, has_content, message_chars
 from glue.truncation import Verdict, end_chain, end_repair, is_whole, judge_cut, visible_text, was_cut
 from glue.types import (
@@ -127,7 +127,7 @@ async def _ready(state: State) -> Request | Stop:
     for policy in state.policies:
         if state.in_chain and not policy.in_chain:
             continue
-        answer = await _answer(policy.before_request(state, request))
+        answer = await _answer(state, policy.before_request(state, request))
         if isinstance(answer, Stop):
             return answer
         if isinstance(answer, Change):
@@ -147,8 +147,12 @@ def _build(state: State) -> Request:
     return replace(state.template, tools=state.specs, tool_choice=choice)
 
 
-async def _answer(hook: Hook) -> Answer:
-    return await hook if inspect.isawaitable(hook) else hook
+async def _answer(state: State, hook: Hook) -> Answer:
+    if not inspect.isawaitable(hook):
+        return hook
+    with watched(state):  # a policy may ask a model or a person
+        return await hook
+    return cut_short(state)
 
 
 async def _rewrite(state: State, messages: Sequence[Message]) -> None:
@@ -234,7 +238,9 @@ async def _compact(state: State) -> bool:
         return False
     state.compacted = True
     for policy in state.policies:
-        messages = await policy.compact(state)
+        messages = None
+        with watched(state):
+            messages = await policy.compact(state)
         if messages is None:
             continue
         before = estimate(state.messages, state.limits.estimator)
@@ -287,7 +293,7 @@ async def _apply(state: State, verdict: Verdict) -> Stop | None:
         return verdict.stop
     if message is not None:
         for policy in state.policies:
-            answer = await _answer(policy.on_reply(state, message))
+            answer = await _answer(state, policy.on_reply(state, message))
             if isinstance(answer, Stop):
                 return answer
     if verdict.prompt is not None:
@@ -311,7 +317,7 @@ async def _tools(state: State, calls: Sequence[ToolCall], dropped: int) -> Stop 
     if batch.vote(state, dropped):
         return Stop(Outcome.DONE)
     for policy in state.policies:
-        answer = await _answer(policy.after_tools(state, batch.messages))
+        answer = await _answer(state, policy.after_tools(state, batch.messages))
         if isinstance(answer, Stop):
             return answer
         if isinstance(answer, Say):
@@ -338,7 +344,7 @@ async def _settle(state: State, reply: AssistantMessage) -> Stop | None:
     if state.cancel.cancelled or not state.may_turn(2) or not state.may_ask() or overspent(state) is not None:
         return done
     for policy in state.policies:
-        answer = await _answer(policy.on_settle(state, reply))
+        answer = await _answer(state, policy.on_settle(state, reply))
         if isinstance(answer, Stop):
             return answer
         if isinstance(answer, Say):

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-import anyio
-
 from glue.errors import Cancelled, EmptyReply, MaxTurnsExceeded, ProviderError
 from glue.events import LimitReached, MessageStart, OutputCapEscalated, RequestStart, TurnStart
 from glue.limits import Outcome
 from glue.policies.base import Stop
 from glue.policies.budgets import budget_error
-from glue.state import State, seconds_left
+from glue.state import State, watched
 from glue.types import AssistantMessage, Attempt, Done, Json, ProviderEvent, Request, TextDelta, new_id
 
 
@@ -37,11 +35,7 @@ async def send(state: State, request: Request) -> Reply:
     if state.on_event is not None:
         state.emit(RequestStart(number=state.requests, request=request))
     reply = Reply()
-    with anyio.CancelScope() as scope:
-        left = seconds_left(state)
-        if left is not None:
-            scope.deadline = anyio.current_time() + max(left, 0)
-        state.cancel.attach(scope.cancel)
+    with watched(state) as scope:
         stream = None
         try:
             stream = state.provider.stream(request)
@@ -49,14 +43,18 @@ async def send(state: State, request: Request) -> Reply:
         except ProviderError as error:
             reply = Reply(error=error)
         finally:
-            state.cancel.detach(scope.cancel)
             if (close := getattr(stream, "aclose", None)) is not None:
                 await close()
-    if state.cancel.cancelled:
-        reply.stop = Stop(Outcome.CANCELLED, Cancelled())
-    elif scope.cancelled_caught:
-        reply.stop = Stop(Outcome.BUDGET, budget_error(state, "seconds"))
+    if state.cancel.cancelled or scope.cancelled_caught:
+        reply.stop = cut_short(state)
     return reply
+
+
+def cut_short(state: State) -> Stop:
+    """Say why something that was under way was cancelled."""
+    if state.cancel.cancelled:
+        return Stop(Outcome.CANCELLED, Cancelled())
+    return Stop(Outcome.BUDGET, budget_error(state, "seconds"))
 
 
 async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Reply:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -165,8 +166,15 @@ class State:
         return output
 
 
-def seconds_left(state: State) -> float | None:
-    """Return how long the run may still take."""
-    if state.limits.seconds is None:
-        return None
-    return state.limits.seconds - (time.monotonic() - state.started)
+@contextmanager
+def watched(state: State) -> Iterator[anyio.CancelScope]:
+    """Cancel what is inside when the run is cancelled or its time is up."""
+    with anyio.CancelScope() as scope:
+        if state.limits.seconds is not None:
+            left = state.limits.seconds - (time.monotonic() - state.started)
+            scope.deadline = anyio.current_time() + max(left, 0)
+        state.cancel.attach(scope.cancel)
+        try:
+            yield scope
+        finally:
+            state.cancel.detach(scope.cancel)

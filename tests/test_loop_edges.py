@@ -160,6 +160,65 @@ async def test_no_tool_is_started_after_a_cancel() -> None:
     assert [message.text for message in result.messages[2:]] == ["ok", "cancelled"]
 
 
+class Hangs(Policy):
+    """Never answers one of the questions."""
+
+    def __init__(self, hook: str, act: Any) -> None:
+        self.hook, self.act = hook, act
+
+    async def _ask(self, hook: str) -> Any:
+        if hook == self.hook:
+            self.act()
+            await anyio.sleep_forever()
+
+    async def before_request(self, state: State, request: Request) -> Any:
+        return await self._ask("before_request")
+
+    async def on_reply(self, state: State, reply: AssistantMessage) -> Any:
+        return await self._ask("on_reply")
+
+    async def after_tools(self, state: State, results: Any) -> Any:
+        return await self._ask("after_tools")
+
+    async def on_settle(self, state: State, reply: AssistantMessage) -> Any:
+        return await self._ask("on_settle")
+
+    async def compact(self, state: State) -> Any:
+        return await self._ask("compact")
+
+
+HOOKS = {
+    "before_request": "u",
+    "on_reply": "u a t",
+    "after_tools": "u a t",
+    "on_settle": "u a t a",
+    "compact": "u a t a",
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+async def test_a_policy_that_is_asking_is_cancelled_at_once(hook: str) -> None:
+    cancel = Cancel()
+    provider = Script(
+        calls("noop"), say("x", stop="max_tokens") if hook == "compact" else "x", fail("context_overflow")
+    )
+
+    with anyio.fail_after(30):
+        result = await run(provider, "go", tools=[noop], policies=[Hangs(hook, cancel.cancel)], cancel=cancel)
+
+    assert (result.outcome, shape(result.messages)) == ("cancelled", HOOKS[hook])
+
+
+@pytest.mark.parametrize("hook", [name for name in HOOKS if name != "compact"])
+async def test_the_clock_ends_a_policy_that_is_asking(hook: str) -> None:
+    with anyio.fail_after(30):
+        result = await run(
+            Script(calls("noop"), "x"), "go", tools=[noop], policies=[Hangs(hook, int)], limits=Limits(seconds=0.2)
+        )
+
+    assert (result.outcome, shape(result.messages)) == ("budget", HOOKS[hook])
+
+
 # Limits --------------------------------------------------------------------------------------------
 
 
