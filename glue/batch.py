@@ -13,7 +13,7 @@ import anyio
 from glue.context import AnyTool, Context, ToolResult, error_result
 from glue.errors import ToolError
 from glue.events import ToolEnd, ToolStart, ToolUpdate
-from glue.state import State, seconds_left
+from glue.state import State, watched
 from glue.types import ToolCall, ToolMessage
 
 
@@ -39,15 +39,10 @@ async def run_batch(state: State, calls: Sequence[ToolCall]) -> Batch:
     """Run every call; those that a cancellation cut short get an error result that says so."""
     batch = Batch(calls, [None] * len(calls), [])
     messages: list[ToolMessage | None] = [None] * len(calls)
-    with anyio.CancelScope() as scope:
-        left = seconds_left(state)
-        if left is not None:
-            scope.deadline = anyio.current_time() + max(left, 0)
-        state.cancel.attach(scope.cancel)
+    with watched(state):
         try:
             await _run_groups(state, batch, messages)
         finally:
-            state.cancel.detach(scope.cancel)
             # Also when the enclosing scope is cancelled: the caller stores what there is.
             for index, call in enumerate(calls):
                 if messages[index] is None:
@@ -89,6 +84,7 @@ def _groups(state: State, calls: Sequence[ToolCall]) -> list[list[int]]:
 
 async def _run_one(state: State, batch: Batch, messages: list[ToolMessage | None], index: int) -> None:
     call = batch.calls[index]
+    await anyio.lowlevel.checkpoint_if_cancelled()  # a tool that never waits would not notice
     state.emit(ToolStart(call=call))
     started = time.monotonic()
     result = await _invoke(state, call)

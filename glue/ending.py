@@ -13,7 +13,7 @@ from glue.result import RunResult
 from glue.state import State
 from glue.transcript import OURS, unanswered
 from glue.truncation import NOTICE, end_chain, merge
-from glue.types import AssistantMessage, Message, Text, UserMessage
+from glue.types import AssistantMessage, Message, Text, UserMessage, new_id
 
 _TAGS = {
     Outcome.MAX_TURNS: StopReason.MAX_TURNS,
@@ -27,6 +27,7 @@ _TAGS = {
 _CHAIN_ENDS = {
     Outcome.CANCELLED: "cancelled",
     Outcome.REFUSED: "safety_blocked",
+    Outcome.TRUNCATED: "empty",  # the continuation held nothing to go on from
     Outcome.MAX_TURNS: "budget_exhausted",
     Outcome.BUDGET: "budget_exhausted",
 }
@@ -85,9 +86,12 @@ async def _keep_partial(state: State) -> None:
     """Keep the text of a reply that a cancellation or the clock cut off."""
     text, state.partial = "".join(state.partial), []
     if text.strip():
-        state.answer = [*state.answer, text] if state.in_chain else [text]
+        state.answer = [*state.answer, text] if state.joins else [text]
         message = AssistantMessage(
-            content=(Text(text=text),), stop_reason=StopReason.CANCELLED, provider=state.provider.name
+            id=state.reply_id or new_id(),  # that of the pieces that listeners have seen
+            content=(Text(text=text),),
+            stop_reason=StopReason.CANCELLED,
+            provider=state.provider.name,
         )
         await state.store(message)
 
@@ -143,5 +147,5 @@ async def store_results(state: State) -> None:
 
 def close_turn(state: State) -> None:
     if state.turn_open:
-        state.turn_open = False
-        state.emit(TurnEnd(turn=state.turns))
+        state.emit(TurnEnd(turn=state.turn_open))
+        state.turn_open = 0

@@ -25,12 +25,12 @@ from glue.events import (
 )
 from glue.limits import Limits, Outcome, StopReason
 from glue.policies.base import Answer, Change, Deliver, Hook, Policy, Rewrite, Say, Stop
-from glue.policies.budgets import budget_error
-from glue.request import Reply, exhausted, send
+from glue.policies.budgets import overspent
+from glue.request import Reply, cut_short, exhausted, send
 from glue.result import RunResult
 from glue.start import Options, start
-from glue.state import Journal, State, seconds_left
-from glue.transcript import History, estimate, has_content
+from glue.state import Journal, State, watched
+from glue.transcript import History, estimate, has_content, message_chars
 from glue.truncation import Verdict, end_chain, end_repair, is_whole, judge_cut, visible_text, was_cut
 from glue.types import (
     AssistantMessage,
@@ -120,14 +120,14 @@ async def _ready(state: State) -> Request | Stop:
     if state.cancel.cancelled:
         return Stop(Outcome.CANCELLED, Cancelled())
     if not state.in_chain and not state.may_turn():
-        return exhausted(state, "turns", state.limits.max_turns, state.turns)
+        return exhausted(state, "turns")
     if not state.may_ask():
-        return exhausted(state, "requests", state.limits.max_requests, state.requests)
+        return exhausted(state, "requests")
     request = _build(state)
     for policy in state.policies:
         if state.in_chain and not policy.in_chain:
             continue
-        answer = await _answer(policy.before_request(state, request))
+        answer = await _answer(state, policy.before_request(state, request))
         if isinstance(answer, Stop):
             return answer
         if isinstance(answer, Change):
@@ -147,8 +147,12 @@ def _build(state: State) -> Request:
     return replace(state.template, tools=state.specs, tool_choice=choice)
 
 
-async def _answer(hook: Hook) -> Answer:
-    return await hook if inspect.isawaitable(hook) else hook
+async def _answer(state: State, hook: Hook) -> Answer:
+    if not inspect.isawaitable(hook):
+        return hook
+    with watched(state):  # a policy may ask a model or a person
+        return await hook
+    return cut_short(state)
 
 
 async def _rewrite(state: State, messages: Sequence[Message]) -> None:
@@ -187,7 +191,7 @@ async def _judge(state: State, reply: Reply) -> Verdict:
     """Decide what becomes of a reply; the first rule that matches wins."""
     message = reply.message
     if message is not None:
-        state.charge_reply(message.usage, lambda: message.text)
+        state.charge_reply(message.usage, lambda: message_chars(message))
         state.emit(
             StopReasonObserved(
                 provider=message.provider,
@@ -201,7 +205,10 @@ async def _judge(state: State, reply: Reply) -> Verdict:
         if message.stop_reason is StopReason.CANCELLED and reply.stop is None:
             reply.stop = Stop(Outcome.CANCELLED, Cancelled("the provider cancelled the reply"))
     if reply.stop is not None:
-        return Verdict(then="end", stop=reply.stop)
+        kept = _text_only(message) if message is not None else None
+        if kept is not None:
+            state.partial = []  # else what was streamed is kept
+        return Verdict(then="end", store=kept, stop=reply.stop)
     if message is None:
         return await _judge_failure(state, cast(ProviderError, reply.error))
     state.partial = []
@@ -231,7 +238,9 @@ async def _compact(state: State) -> bool:
         return False
     state.compacted = True
     for policy in state.policies:
-        messages = await policy.compact(state)
+        messages = None
+        with watched(state):
+            messages = await policy.compact(state)
         if messages is None:
             continue
         before = estimate(state.messages, state.limits.estimator)
@@ -272,9 +281,10 @@ def _text_only(message: AssistantMessage) -> AssistantMessage | None:
 async def _apply(state: State, verdict: Verdict) -> Stop | None:
     """Store what the verdict keeps, say what it says, and ask the policies about the reply."""
     if (message := verdict.store) is not None:
-        if not state.in_chain:
+        if not state.joins:
             state.answer = []
         state.answer.append(visible_text(message))
+        state.joins = verdict.then == "again"
         await state.store(message)
     if verdict.then != "again" and verdict.stop is None:
         end_chain(state, "completed")
@@ -283,7 +293,7 @@ async def _apply(state: State, verdict: Verdict) -> Stop | None:
         return verdict.stop
     if message is not None:
         for policy in state.policies:
-            answer = await _answer(policy.on_reply(state, message))
+            answer = await _answer(state, policy.on_reply(state, message))
             if isinstance(answer, Stop):
                 return answer
     if verdict.prompt is not None:
@@ -301,14 +311,13 @@ async def _tools(state: State, calls: Sequence[ToolCall], dropped: int) -> Stop 
     batch = await run_batch(state, calls)
     await store_results(state)
     close_turn(state)
+    state.refresh()
     if state.cancel.cancelled:
         return Stop(Outcome.CANCELLED, Cancelled())
-    if (left := seconds_left(state)) is not None and left <= 0:
-        return Stop(Outcome.BUDGET, budget_error(state, "seconds"))
     if batch.vote(state, dropped):
         return Stop(Outcome.DONE)
     for policy in state.policies:
-        answer = await _answer(policy.after_tools(state, batch.messages))
+        answer = await _answer(state, policy.after_tools(state, batch.messages))
         if isinstance(answer, Stop):
             return answer
         if isinstance(answer, Say):
@@ -332,10 +341,10 @@ async def _settle(state: State, reply: AssistantMessage) -> Stop | None:
     state.refresh()
     done = Stop(Outcome.WRAPPED_UP if state.wrapped_up else Outcome.DONE)
     # What a policy says counts a turn of its own, and the answer to it needs another.
-    if state.cancel.cancelled or not state.may_turn(2) or not state.may_ask():
+    if state.cancel.cancelled or not state.may_turn(2) or not state.may_ask() or overspent(state) is not None:
         return done
     for policy in state.policies:
-        answer = await _answer(policy.on_settle(state, reply))
+        answer = await _answer(state, policy.on_settle(state, reply))
         if isinstance(answer, Stop):
             return answer
         if isinstance(answer, Say):

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-import anyio
-
 from glue.errors import Cancelled, EmptyReply, MaxTurnsExceeded, ProviderError
 from glue.events import LimitReached, MessageStart, OutputCapEscalated, RequestStart, TurnStart
 from glue.limits import Outcome
 from glue.policies.base import Stop
 from glue.policies.budgets import budget_error
-from glue.state import State, seconds_left
+from glue.state import State, watched
 from glue.types import AssistantMessage, Attempt, Done, Json, ProviderEvent, Request, TextDelta, new_id
 
 
@@ -28,8 +26,8 @@ class Reply:
 async def send(state: State, request: Request) -> Reply:
     """Send one request and stream its reply, watching for cancellation."""
     if not state.in_chain:
-        state.turn_open = True
-        state.emit(TurnStart(turn=state.turns + 1))
+        state.turn_open = state.turns + 1
+        state.emit(TurnStart(turn=state.turn_open))
     state.requests += 1
     state.purse.spend(requests=1)
     state.offered = frozenset(spec.name for spec in request.tools)
@@ -37,25 +35,26 @@ async def send(state: State, request: Request) -> Reply:
     if state.on_event is not None:
         state.emit(RequestStart(number=state.requests, request=request))
     reply = Reply()
-    with anyio.CancelScope() as scope:
-        left = seconds_left(state)
-        if left is not None:
-            scope.deadline = anyio.current_time() + max(left, 0)
-        state.cancel.attach(scope.cancel)
-        stream = state.provider.stream(request)
+    with watched(state) as scope:
+        stream = None
         try:
+            stream = state.provider.stream(request)
             reply = await _stream(state, stream)
         except ProviderError as error:
             reply = Reply(error=error)
         finally:
-            state.cancel.detach(scope.cancel)
             if (close := getattr(stream, "aclose", None)) is not None:
                 await close()
-    if state.cancel.cancelled:
-        reply.stop = Stop(Outcome.CANCELLED, Cancelled())
-    elif scope.cancelled_caught:
-        reply.stop = Stop(Outcome.BUDGET, budget_error(state, "seconds"))
+    if state.cancel.cancelled or scope.cancelled_caught:
+        reply.stop = cut_short(state)
     return reply
+
+
+def cut_short(state: State) -> Stop:
+    """Say why something that was under way was cancelled."""
+    if state.cancel.cancelled:
+        return Stop(Outcome.CANCELLED, Cancelled())
+    return Stop(Outcome.BUDGET, budget_error(state, "seconds"))
 
 
 async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Reply:
@@ -102,9 +101,13 @@ def _said(attempt: Attempt) -> dict[str, Json]:
 def _attempted(state: State, attempt: Attempt) -> Stop | None:
     """Count a further try of a wrapper; there may be no request left for it."""
     state.attempts.append(attempt)
+    said = "".join(state.partial)
+    if attempt.usage is not None or said:
+        state.charge_reply(attempt.usage, lambda: said)
+    if not state.may_ask():
+        state.emit(attempt)
+        return exhausted(state, "requests")  # what was cut off is all there is, and is kept
     state.partial.clear()
-    if attempt.usage is not None:
-        state.charge_reply(attempt.usage, str)
     if attempt.next_cap is not None:
         escalations = sum(1 for earlier in state.attempts if earlier.next_cap is not None)
         previous, discarded = attempt.previous_cap or 0, state.reply_id or attempt.discarded
@@ -113,14 +116,20 @@ def _attempted(state: State, attempt: Attempt) -> Stop | None:
         )
     state.emit(attempt)
     state.reply_id = ""
-    if not state.may_ask():
-        return exhausted(state, "requests", state.limits.max_requests, state.requests)
     state.requests += 1
     state.purse.spend(requests=1)
     return None
 
 
-def exhausted(state: State, kind: str, most: int | None, used: int) -> Stop:
+def exhausted(state: State, kind: str) -> Stop:
+    """End a run for want of turns or requests, its own or those of a run above."""
+    used, most = state.turns, state.limits.max_turns
+    if kind == "requests":
+        used, most = next(
+            (purse.requests, limits.max_requests)
+            for purse, limits in state.purses()
+            if limits.max_requests is not None and purse.requests >= limits.max_requests
+        )
     state.emit(LimitReached(kind=kind, used=used, max=most or 0))
     meta = {"turns": state.turns, "requests": state.requests, f"max_{kind}": most}
     return Stop(Outcome.MAX_TURNS, MaxTurnsExceeded(most or 0, used, kind), meta)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
 from glue.context import AnyTool, Cancel, Host, Purse
 from glue.errors import InvalidContinuation
@@ -14,8 +14,10 @@ from glue.policies.budgets import Budgets
 from glue.policies.guards import Guards
 from glue.policies.wrap_up import WrapUp
 from glue.state import Journal, State
-from glue.transcript import needs_answer, prompt_start
+from glue.transcript import has_content, needs_answer, prompt_start
 from glue.types import AssistantMessage, Message, Provider, Request, ToolMessage, UserMessage, user
+
+T = TypeVar("T")
 
 
 class Options(TypedDict, total=False):
@@ -38,11 +40,19 @@ def start(provider: Provider, messages: str | Sequence[Message], options: Option
     template = options.get("request") or Request()
     if not isinstance(template, Request):
         raise TypeError(f"request must be a glue.Request, not {template!r}")
+    if (cap := template.max_tokens) is not None and (isinstance(cap, bool) or not isinstance(cap, int) or cap < 1):
+        raise ValueError(f"max_tokens must be a whole number of 1 or more, or None for no cap, not {cap!r}")
     on_event = options.get("on_event")
     if on_event is not None and not callable(on_event):
         raise TypeError(f"on_event must be a function of one event, not {on_event!r}")
+    for name, kind in (("host", Host), ("cancel", Cancel)):
+        if not isinstance(given := options.get(name), kind | None):
+            raise TypeError(f"{name} must be a glue.{kind.__name__}, not {given!r}")
+    journal = options.get("journal")
+    if journal is not None and not hasattr(journal, "amend"):
+        raise TypeError(f"journal must have the methods of glue.state.Journal, not {journal!r}")
     transcript = _transcript(messages, resume)
-    tools = _tools(options.get("tools", ()))
+    tools = _tools(_several("tools", options.get("tools", ())))
     limits, source = _limits(options.get("limits"), tools)
     host = options.get("host") or Host()
     above = host.parent
@@ -55,13 +65,13 @@ def start(provider: Provider, messages: str | Sequence[Message], options: Option
         limits=limits,
         limits_source=source,
         template=template,
-        policies=_policies(options.get("policies", ())),
+        policies=_policies(_several("policies", options.get("policies", ()))),
         host=host,
         cancel=options.get("cancel") or (above.cancel if above else Cancel()),
         purse=Purse(parent=above.purse if above else None),
         on_event=on_event,
         drain=getattr(on_event, "drain", None),
-        journal=options.get("journal"),
+        journal=journal,
     )
     state.charge_prompt()
     return state
@@ -91,8 +101,8 @@ def _policies(given: Iterable[Policy]) -> list[Policy]:
 
 def _transcript(messages: str | Sequence[Message], resume: bool) -> list[Message]:
     if isinstance(messages, str):
-        return [user(messages)]
-    transcript = list(messages)
+        messages = [user(messages)]
+    transcript = list(_several("messages", messages))
     for message in transcript:
         if not isinstance(message, (UserMessage, AssistantMessage, ToolMessage)):
             raise TypeError(f"messages must be a text or glue messages, not {message!r}")
@@ -101,7 +111,16 @@ def _transcript(messages: str | Sequence[Message], resume: bool) -> list[Message
     if not needs_answer(transcript):
         what = "the transcript is empty" if not transcript else "the model has answered; say something new"
         raise InvalidContinuation(f"there is nothing to go on from: {what}")
+    prompt = transcript[prompt_start(transcript) :]
+    if prompt and not any(has_content(message.content) for message in prompt):
+        raise ValueError("messages must end in a prompt that says something; it is empty")
     return transcript
+
+
+def _several(name: str, given: Iterable[T]) -> Iterable[T]:
+    if not isinstance(given, Iterable):
+        raise TypeError(f"{name} must be a list, not {given!r}")
+    return given
 
 
 def _tools(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -79,9 +80,10 @@ class State:
     attempts: list[Attempt] = field(default_factory=list)
     meta: dict[str, Json] = field(default_factory=dict)
     chain: Chain | None = None
-    in_chain: bool = False  # the next request carries on the last reply
+    in_chain: bool = False  # the next request carries on the last reply, or is the same one again
+    joins: bool = False  # the text of the next reply belongs to that of the last
     repairing: str = ""  # the tool whose call was asked for again
-    turn_open: bool = False
+    turn_open: int = 0  # the number of the turn that was started and has not ended
     wrapped_up: bool = False
     compacted: bool = False
     notice: str = ""
@@ -164,8 +166,15 @@ class State:
         return output
 
 
-def seconds_left(state: State) -> float | None:
-    """Return how long the run may still take."""
-    if state.limits.seconds is None:
-        return None
-    return state.limits.seconds - (time.monotonic() - state.started)
+@contextmanager
+def watched(state: State) -> Iterator[anyio.CancelScope]:
+    """Cancel what is inside when the run is cancelled or its time is up."""
+    with anyio.CancelScope() as scope:
+        if state.limits.seconds is not None:
+            left = state.limits.seconds - (time.monotonic() - state.started)
+            scope.deadline = anyio.current_time() + max(left, 0)
+        state.cancel.attach(scope.cancel)
+        try:
+            yield scope
+        finally:
+            state.cancel.detach(scope.cancel)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from glue import Limits, Request, run, tool
+from glue import AssistantMessage, Limits, Policy, Request, run, tool
 from glue.testing import Script
-from glue.types import user
+from glue.types import Text, user
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,10 @@ def test_every_limit_but_the_counts_may_be_none() -> None:
     assert limits.max_turns is None
 
 
+def reply(text: str) -> AssistantMessage:
+    return AssistantMessage(content=(Text(text=text),))
+
+
 @tool
 async def noop() -> str:
     """Do nothing."""
@@ -58,6 +62,17 @@ async def noop() -> str:
         ({"provider": "openai"}, TypeError, "provider must"),
         ({"messages": ["hi"]}, TypeError, "messages must"),
         ({"messages": []}, ValueError, "messages must"),
+        ({"messages": 5}, TypeError, "messages must"),
+        ({"messages": user("hi")}, TypeError, "messages must"),
+        ({"messages": ""}, ValueError, "messages must .* empty"),
+        ({"messages": [user("hi"), reply("x"), user(" ")]}, ValueError, "messages must .* empty"),
+        ({"tools": None}, TypeError, "tools must"),
+        ({"tools": noop}, TypeError, "tools must"),
+        ({"request": Request(max_tokens=0)}, ValueError, "max_tokens must"),
+        ({"policies": Policy()}, TypeError, "policies must"),
+        ({"cancel": True}, TypeError, "cancel must"),
+        ({"host": {"deps": 1}}, TypeError, "host must"),
+        ({"journal": []}, TypeError, "journal must"),
         ({"tools": [print]}, TypeError, "tools must"),
         ({"tools": [noop, noop]}, ValueError, "'noop' is there twice"),
         ({"limits": 3}, TypeError, "limits must"),

@@ -103,10 +103,11 @@ def test_s101_helpful_texts_are_no_refusals() -> None:
     assert not looks_like_refusal("")
 
 
-async def test_s102_the_detector_is_off_by_default() -> None:
-    result = await run(Script("I can't help with that."), "go")
+@pytest.mark.parametrize("text", ["I can't reproduce the bug; tests pass", "I can't help with that."])
+async def test_s102_the_detector_is_off_by_default(text: str) -> None:
+    result = await run(Script(text), "go")
 
-    assert result.outcome is Outcome.DONE
+    assert (result.outcome, result.text, result.stop_reason) == ("done", text, "end_turn")
 
 
 async def test_s103_the_detector_ends_a_run() -> None:
@@ -204,6 +205,8 @@ async def test_s104_cancelled_in_a_tool() -> None:
 
     result = results[0]
     assert (result.outcome, shape(result.messages)) == ("cancelled", "u a t t t")
+    assert result.messages[1].stop_reason is StopReason.CANCELLED
+    assert provider.open_streams == 0
     assert [m.is_error for m in result.messages[2:]] == [False, True, True]
     assert [m.text for m in result.messages[2:]] == ["ok", "cancelled", "cancelled"]
     assert valid(result.messages)
@@ -251,7 +254,7 @@ async def test_s104_cancelled_after_the_last_reply() -> None:
 async def test_s104_cancelled_between_the_reply_and_its_tools() -> None:
     result = await cancelled_at(ToolStart, Script(calls("noop", "noop")))
 
-    assert result.outcome is Outcome.CANCELLED
+    assert (result.outcome, shape(result.messages)) == ("cancelled", "u a t t")
     assert valid(result.messages)
 
 

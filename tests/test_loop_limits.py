@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
+import anyio
 import pytest
 
-from glue import Cancel, Limits, Outcome, StopReason, ToolResult, Usage, run, run_continue, tool
+from glue import Cancel, Limits, Outcome, Request, StopReason, ToolResult, Usage, run, run_continue, tool
 from glue.errors import BudgetExceeded, InvalidContinuation, MaxTurnsExceeded, Stalled
 from glue.events import Event, GateApplied, GateConflict, LimitReached, MessageEnd, Nudge, WrapUp
 from glue.policies.delivery import Delivery, StallBudget
@@ -15,7 +16,7 @@ from glue.policies.gates import Gate, Gates
 from glue.policies.steering import FollowUp, Steering
 from glue.providers.retry import with_retries
 from glue.testing import Script, calls, fail, repeat, say, shape
-from glue.types import AssistantMessage, Text, ToolMessage, UserMessage, user
+from glue.types import AssistantMessage, ProviderEvent, Text, TextDelta, ToolMessage, UserMessage, user
 
 
 @tool
@@ -176,13 +177,23 @@ async def test_s074_time_is_a_budget_too() -> None:
 
 
 async def test_the_clock_ends_a_reply_and_keeps_its_text() -> None:
-    provider = Script(say("abc", chunk=1, delay=0.05))
+    closed: list[bool] = []
 
-    result = await run(provider, "go", limits=Limits(seconds=0.07))
+    class Hangs:
+        name = "hangs"
+
+        async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+            try:
+                yield TextDelta(text="a")
+                await anyio.sleep_forever()
+            finally:
+                closed.append(True)
+
+    result = await run(Hangs(), "go", limits=Limits(seconds=0.3))
 
     assert (result.outcome, result.text, shape(result.messages)) == ("budget", "a", "u a")
     assert result.stop_reason is StopReason.TOKEN_BUDGET
-    assert provider.open_streams == 0
+    assert closed == [True]
 
 
 async def test_s075_tokens_are_estimated() -> None:

@@ -12,7 +12,7 @@ from glue import Cancel, Limits, Message, Policy, Request, Usage, run, tool
 from glue.errors import ContextOverflow, EmptyReply, ProviderError
 from glue.events import Compacted, Event, OutputCapEscalated
 from glue.providers.escalation import with_escalation
-from glue.providers.retry import with_retries
+from glue.providers.retry import HINT, with_retries
 from glue.state import State
 from glue.testing import Reply, Script, calls, fail, repeat, say, shape
 from glue.types import AssistantMessage, user
@@ -184,7 +184,9 @@ async def test_s058_a_transport_that_fails_is_tried_again_with_less_reasoning_an
     assert (result.requests, clock.slept, result.outcome) == (2, [0.5], "done")
     assert [request.reasoning for request in provider.requests] == ["high", "minimal"]
     assert [len(request.messages) for request in provider.requests] == [1, 2]
+    assert provider.requests[1].messages[-1].text == HINT
     assert shape(result.messages) == "u a"
+    assert all(message.text != HINT for message in result.messages)
 
 
 async def test_s059_a_transport_is_tried_twice() -> None:

@@ -20,13 +20,21 @@ class Budgets(Policy):
     in_chain = True
 
     def before_request(self, state: State, request: Request) -> Hook:
-        for purse, limits in state.purses():
-            for kind, used, most in _spent(purse, limits):
-                if most is not None and used >= most:
-                    state.emit(LimitReached(kind=kind, used=used, max=most))
-                    meta = {"used": used, "limit": most, "input": purse.tokens_in, "output": purse.tokens_out}
-                    return Stop(Outcome.BUDGET, BudgetExceeded(kind, most, used), meta)
-        return None
+        if (found := overspent(state)) is None:
+            return None
+        purse, kind, used, most = found
+        state.emit(LimitReached(kind=kind, used=used, max=most))
+        meta = {"used": used, "limit": most, "input": purse.tokens_in, "output": purse.tokens_out}
+        return Stop(Outcome.BUDGET, BudgetExceeded(kind, most, used), meta)
+
+
+def overspent(state: State) -> tuple[Purse, str, float, float] | None:
+    """Return the first budget that is used up, with its purse, kind, what was used and what is allowed."""
+    for purse, limits in state.purses():
+        for kind, used, most in _spent(purse, limits):
+            if most is not None and used >= most:
+                return purse, kind, used, most
+    return None
 
 
 def _spent(purse: Purse, limits: Limits) -> tuple[tuple[str, float, float | None], ...]:

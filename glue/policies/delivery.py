@@ -10,6 +10,7 @@ from glue.events import Nudge
 from glue.limits import Outcome
 from glue.policies.base import Deliver, Hook, Policy, Stop, nudge
 from glue.state import State
+from glue.truncation import merge
 from glue.types import AssistantMessage
 
 _THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -40,7 +41,7 @@ class Delivery(Policy):
         self._nudged = 0
 
     def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
-        text = strip_thinking(reply.text)
+        text = strip_thinking(merge(state.answer))  # of the whole chain, not of its last part
         narrowed = bool(state.offered) and state.offered - self.terminal <= {self.tool}
         if narrowed:
             return Deliver(self.tool, text) if text else None
@@ -50,7 +51,8 @@ class Delivery(Policy):
             self._nudged += 1
             state.emit(Nudge(policy="delivery", text=self.text))
             return nudge(self.text)
-        return Deliver(self.tool, self._kept or text) if self.eager and text else None
+        kept = self._kept or text
+        return Deliver(self.tool, kept) if self.eager and kept else None
 
 
 class StallBudget(Policy):

@@ -8,6 +8,7 @@ from glue.errors import GuardHalted
 from glue.events import Guardrail, Nudge
 from glue.limits import Outcome
 from glue.policies.base import Hook, Policy, Stop, nudge
+from glue.policies.budgets import overspent
 from glue.state import State
 from glue.types import AssistantMessage, ToolMessage
 
@@ -30,6 +31,8 @@ class Guards(Policy):
     def after_tools(self, state: State, results: Sequence[ToolMessage]) -> Hook:
         limits = state.limits
         self._count(state, results)
+        if not state.may_turn() or not state.may_ask() or overspent(state) is not None:
+            return None  # a limit ranks above a guard, and READY says which
         return self._judge(state, "repeat", self._repeats, limits.repeat_nudge, limits.repeat_halt) or self._judge(
             state, "errors", self._errors, limits.error_nudge, limits.error_halt
         )
@@ -45,7 +48,7 @@ class Guards(Policy):
         if halt is not None and count >= halt:
             state.emit(Guardrail(kind=kind, count=count, action="halt"))
             return Stop(Outcome.HALTED, GuardHalted(kind, count), {"guard": kind, "count": count})
-        if say is None or count != say:
+        if say is None or count != say or not state.may_turn(2):  # one for the word, one to heed it
             return None
         text = (REPEAT if kind == "repeat" else ERRORS).format(count=count)
         state.emit(Guardrail(kind=kind, count=count, action="nudge"))
