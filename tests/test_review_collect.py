@@ -184,7 +184,7 @@ def test_staged_and_dirty_changes(checkout: Checkout) -> None:
     assert dirty.head["app.py"] == "def one():\n    return 100\n"
     assert dirty.base["app.py"] == "def one():\n    return 1\n"
     assert {file.path for file in dirty.files} == {"app.py", "new \u00e9.py"}
-    assert [skip.path for skip in dirty.skipped] == [".env"]
+    assert [(skip.path, skip.reason) for skip in dirty.skipped] == [(".env", "blocked: may hold secrets")]
 
 
 @pytest.mark.parametrize("name", ["--upload-pack=x", "-h", "no such", "HEAD:app.py", "../x", ""])

@@ -156,6 +156,13 @@ def test_a_hunk_that_ends_early_is_said_to_be_cut() -> None:
     assert file.commentable == {1, 2}
 
 
+def test_lines_beyond_the_counters_are_no_part_of_the_hunk() -> None:
+    file = one("--- a/x\n+++ b/x\n@@ -1,3 +1,1 @@\n a\n+smuggled\n-b\n-c\n")
+
+    assert file.commentable == {1}
+    assert file.odd == "hunk 1 is cut short"
+
+
 def test_an_empty_line_that_lost_its_blank_is_context() -> None:
     assert [line.kind for line in one("--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n a\n\n-b\n+c\n").hunks[0].lines] == [
         " ",
