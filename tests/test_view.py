@@ -387,7 +387,7 @@ def test_pictures_are_shown_only_from_bytes_that_are_pictures() -> None:
 
 
 def test_what_cannot_be_seen_is_shown() -> None:
-    assert escape("a\x1b[31m\u202eb\x7f\u200b\ud800\r\n\tc") == "a␛[31m⟨U+202E⟩b␡⟨U+200B⟩⟨U+D800⟩\n\tc"
+    assert escape("a\x1b[31m\u202eb\x7f\u200b\ud800\r\n\tc") == "a⟨ESC⟩[31m⟨U+202E⟩b⟨DEL⟩⟨U+200B⟩⟨U+D800⟩\n\tc"
 
 
 def test_joiners_of_scripts_and_emoji_stay() -> None:
@@ -407,6 +407,22 @@ def test_the_policy_allows_our_own_script_and_style_alone() -> None:
         assert f"{tag}-src 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'; img-src data:;")
     assert "unsafe" not in policy
+
+
+def test_every_text_can_be_read_in_light_and_in_dark() -> None:
+    style = (Path(page.__code__.co_filename).parent / "page.css").read_text()
+    colours = {name: pair for name, *pair in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", style)}
+
+    def shine(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    pairs = [(text, back) for text in ("text", "dim", "link", "bad") for back in ("back", "card", "sunk", "said")]
+    for text, back in [*pairs, ("good", "card"), ("bad", "bad-back"), ("text", "found")]:
+        for mode in (0, 1):
+            low, high = sorted((shine(colours[text][mode]), shine(colours[back][mode])))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (text, back, mode)
 
 
 # Turns and times ----------------------------------------------------------------------------------
