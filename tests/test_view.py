@@ -587,14 +587,20 @@ def test_events_are_read(tmp_path: Path) -> None:
         {"type": "compacted", "before": 900, "after": 90, "removed": 7},
         {"type": "of_a_newer_version"},
         {"type": "run_end", "outcome": "failed"},
-        {"type": "result", "outcome": "failed", "error": {"message": "all is lost"}},
+        {"type": "result", "outcome": "failed", "requests": 2, "seconds": 1.25, "error": {"message": "all is lost"}},
     ]
     path = tmp_path / "events.jsonl"
     path.write_text("\n".join(map(json.dumps, events)))
 
     shown = "".join(parse(page(read_file(path))).text)
 
-    for text in ("timeout", "next try after 1.5 s", "250 ms", "compacted: before 900", "all is lost"):
+    for text in (
+        "timeout",
+        "next try after 1.5 s",
+        "250 ms",
+        "compacted: before 900",
+        "failed, 2 requests, 1.2 s: all is lost",
+    ):
         assert text in shown
     assert shown.count("The run ended") == 1
 
