@@ -245,8 +245,9 @@ def test_what_the_loop_said_is_not_shown_as_the_users(origin: str) -> None:
 
 def test_what_is_not_sent_any_more_is_marked() -> None:
     old = UserMessage(content=(Text(text="old"),), excluded=True)
+    answer = AssistantMessage(content=(Text(text="older"),), excluded=True)
 
-    assert "not sent any more" in "".join(parse(page(transcript(old))).text)
+    assert "".join(parse(page(transcript(old, answer))).text).count("not sent any more") == 2
 
 
 def test_long_texts_are_whole_and_folded() -> None:
@@ -453,6 +454,15 @@ def test_results_belong_to_the_reply_before_them_also_when_ids_repeat() -> None:
 
     found = [pair[1].message.text for block in blocks if isinstance(block, Turn) for pair in block.calls if pair[1]]
     assert found == ["1", "2"]
+
+
+def test_calls_of_one_reply_under_one_id_have_a_result_each() -> None:
+    asked = reply(*(ToolCall(id="c", name="look", arguments="{}") for _ in range(2)))
+
+    (turn,) = arrange([Entry(message=message) for message in (asked, result("c", "1"), result("c", "2"))])
+
+    assert isinstance(turn, Turn)
+    assert [found.message.text for _, found in turn.calls if found is not None] == ["1", "2"]
 
 
 def test_a_batch_took_as_long_as_its_slowest_call() -> None:
