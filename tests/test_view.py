@@ -245,8 +245,9 @@ def test_what_the_loop_said_is_not_shown_as_the_users(origin: str) -> None:
 
 def test_what_is_not_sent_any_more_is_marked() -> None:
     old = UserMessage(content=(Text(text="old"),), excluded=True)
+    answer = AssistantMessage(content=(Text(text="older"),), excluded=True)
 
-    assert "not sent any more" in "".join(parse(page(transcript(old))).text)
+    assert "".join(parse(page(transcript(old, answer))).text).count("not sent any more") == 2
 
 
 def test_long_texts_are_whole_and_folded() -> None:
@@ -387,7 +388,7 @@ def test_pictures_are_shown_only_from_bytes_that_are_pictures() -> None:
 
 
 def test_what_cannot_be_seen_is_shown() -> None:
-    assert escape("a\x1b[31m\u202eb\x7f\u200b\ud800\r\n\tc") == "a␛[31m⟨U+202E⟩b␡⟨U+200B⟩⟨U+D800⟩\n\tc"
+    assert escape("a\x1b[31m\u202eb\x7f\u200b\ud800\r\n\tc") == "a⟨ESC⟩[31m⟨U+202E⟩b⟨DEL⟩⟨U+200B⟩⟨U+D800⟩\n\tc"
 
 
 def test_joiners_of_scripts_and_emoji_stay() -> None:
@@ -407,6 +408,22 @@ def test_the_policy_allows_our_own_script_and_style_alone() -> None:
         assert f"{tag}-src 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'; img-src data:;")
     assert "unsafe" not in policy
+
+
+def test_every_text_can_be_read_in_light_and_in_dark() -> None:
+    style = (Path(page.__code__.co_filename).parent / "page.css").read_text()
+    colours = {name: pair for name, *pair in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", style)}
+
+    def shine(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    pairs = [(text, back) for text in ("text", "dim", "link", "bad") for back in ("back", "card", "sunk", "said")]
+    for text, back in [*pairs, ("good", "card"), ("bad", "bad-back"), ("text", "found")]:
+        for mode in (0, 1):
+            low, high = sorted((shine(colours[text][mode]), shine(colours[back][mode])))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (text, back, mode)
 
 
 # Turns and times ----------------------------------------------------------------------------------
@@ -437,6 +454,15 @@ def test_results_belong_to_the_reply_before_them_also_when_ids_repeat() -> None:
 
     found = [pair[1].message.text for block in blocks if isinstance(block, Turn) for pair in block.calls if pair[1]]
     assert found == ["1", "2"]
+
+
+def test_calls_of_one_reply_under_one_id_have_a_result_each() -> None:
+    asked = reply(*(ToolCall(id="c", name="look", arguments="{}") for _ in range(2)))
+
+    (turn,) = arrange([Entry(message=message) for message in (asked, result("c", "1"), result("c", "2"))])
+
+    assert isinstance(turn, Turn)
+    assert [found.message.text for _, found in turn.calls if found is not None] == ["1", "2"]
 
 
 def test_a_batch_took_as_long_as_its_slowest_call() -> None:
@@ -571,14 +597,20 @@ def test_events_are_read(tmp_path: Path) -> None:
         {"type": "compacted", "before": 900, "after": 90, "removed": 7},
         {"type": "of_a_newer_version"},
         {"type": "run_end", "outcome": "failed"},
-        {"type": "result", "outcome": "failed", "error": {"message": "all is lost"}},
+        {"type": "result", "outcome": "failed", "requests": 2, "seconds": 1.25, "error": {"message": "all is lost"}},
     ]
     path = tmp_path / "events.jsonl"
     path.write_text("\n".join(map(json.dumps, events)))
 
     shown = "".join(parse(page(read_file(path))).text)
 
-    for text in ("timeout", "next try after 1.5 s", "250 ms", "compacted: before 900", "all is lost"):
+    for text in (
+        "timeout",
+        "next try after 1.5 s",
+        "250 ms",
+        "compacted: before 900",
+        "failed, 2 requests, 1.2 s: all is lost",
+    ):
         assert text in shown
     assert shown.count("The run ended") == 1
 

@@ -10,6 +10,7 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\uffff"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
+_NAMES = {"\x00": "NUL", "\x08": "BS", "\r": "CR", "\x1b": "ESC", "\x7f": "DEL"}
 HEAD = 3_000  # characters and lines that are shown of a long text
 LINES = 40
 
@@ -21,8 +22,7 @@ def visible(text: str) -> str:
 
 
 def _picture(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
+    return f"⟨{_NAMES.get(match[0]) or f'U+{ord(match[0]):04X}'}⟩"
 
 
 def escape(text: object) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from glue.codec import message_from_json
 from glue.errors import StoreError
 from glue.types import AssistantMessage, Attempt, Json
+from glue.view.escape import count, seconds
 from glue.view.model import Entry, Note, Transcript, attempts_of
 from glue.view.sources import WANTED, entry_of
 
@@ -34,8 +35,8 @@ def read_events(path: Path, text: str) -> Transcript:
         elif kind == "message_end":
             entries.append(_with(entry_of(message_from_json(event["message"])), attempts))
         elif kind == "tool_end":
-            seconds = event.get("seconds")
-            took = float(seconds) if isinstance(seconds, (int, float)) else None
+            said = event.get("seconds")
+            took = float(said) if isinstance(said, (int, float)) else None
             entries.append(entry_of(message_from_json(event["message"]), seconds=took))
         elif kind in _TOLD:
             entries.append(Note(kind="event", text=_told(event)))
@@ -79,5 +80,9 @@ def _end(event: Mapping[str, Json], attempts: list[Attempt]) -> Note:
     outcome = str(event.get("outcome"))
     error = event.get("error")
     why = f": {error.get('message')}" if isinstance(error, Mapping) else ""
+    took = [count(event["requests"], "request")] if isinstance(event.get("requests"), int) else []
+    took += [seconds(event["seconds"])] if isinstance(event.get("seconds"), (int, float)) else []
     failed = outcome not in ("done", "wrapped_up")
-    return Note(kind="failed" if failed else "event", text=f"{_ENDED}{outcome}{why}", attempts=tried)
+    return Note(
+        kind="failed" if failed else "event", text=f"{_ENDED}{', '.join([outcome, *took])}{why}", attempts=tried
+    )

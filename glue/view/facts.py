@@ -80,9 +80,8 @@ def _time(turns: Sequence[Turn]) -> str:
 
 
 def _attempts(blocks: Sequence[Block]) -> str:
-    tried = 0
-    for block in blocks:
-        tried += len(block.entry.attempts if isinstance(block, (Turn, Said)) else block.attempts)
+    shown = [block.entry if isinstance(block, Turn) else block for block in blocks if not isinstance(block, Said)]
+    tried = sum(len(item.attempts) for item in shown)
     return f'<b class="bad">{tried:,}</b>' if tried else ""
 
 

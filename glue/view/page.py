@@ -216,7 +216,7 @@ def _attempt(attempt: Attempt) -> str:
     if attempt.detail:
         words.append(f'<span class="detail" dir="auto">{one_line(attempt.detail, 400)}</span>')
     after = []
-    if attempt.seconds:
+    if attempt.seconds >= 0.001:
         after.append(f"took {seconds(attempt.seconds)}")
     if attempt.delay:
         after.append(f"next try after {seconds(attempt.delay)}")

@@ -60,7 +60,7 @@ def _tokens(turn: Turn) -> tuple[float, float]:
 
 
 def _column(left: float, step: float, parts: tuple[float, ...], most: float, turns: Sequence[Turn], timed: bool) -> str:
-    wide = step * 0.8 if step > 4 else step
+    wide = step * 0.8 if step > 8 else step
     low, high = ((HEIGHT - 5) * part / most for part in parts)
     first, last = turns[0].number, turns[-1].number
     name = f"reply {first}" if first == last else f"replies {first} to {last}"
