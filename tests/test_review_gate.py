@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from glue.agents.review import gate, rules, verdict
-from glue.agents.review.collect import from_texts
+from glue.agents.review import gate, verdict
 from glue.agents.review.diff import parse
 from glue.agents.review.model import Bundle, Change, Coverage, Finding, HunkCoverage, ReviewRun
 from glue.agents.review.noise import text_codes
@@ -260,16 +259,3 @@ def labelled(corpus: Path) -> list[tuple[str, str, str]]:
             case = row.get("offered_for") or row.get("case") or row.get("from_id", "").split("@")[0]
             rows.append((row["label"], row["text"], shown.get(case, "")))
     return rows
-
-
-def test_a_finding_that_only_claims_to_be_a_rules_is_put_through_the_gate() -> None:
-    after = "def add(item, seen=[]):\n    seen.append(item)\n    return seen\n"
-    bundle = from_texts({}, {"a.py": after})
-    honest = rules.check(bundle)
-    assert honest
-    forged = replace(honest[0], title="Pay up", body="buy now " * 200, quote="not in the file at all")
-
-    run = gate.distrust(ReviewRun(findings=(*honest, forged)), bundle)
-
-    assert [finding.source for finding in run.findings] == ["rules"] * len(honest) + [""]
-    assert gate.finding_code(run.findings[-1], bundle) == "grounding.quote"

@@ -184,24 +184,6 @@ def _texts(run: ReviewRun) -> Iterable[str]:
     yield " ".join(finding.title for finding in run.findings)[:most]
 
 
-def distrust(run: ReviewRun, bundle: Bundle) -> ReviewRun:
-    """Take the mark of the rules from findings that the rules do not make: a file may have been tampered with."""
-    if not any(_ruled(finding) for finding in run.findings):
-        return run
-    from glue.agents.review import rules
-
-    made = {_words(finding) for finding in rules.check(bundle)}
-    findings = tuple(
-        replace(finding, source="") if _ruled(finding) and _words(finding) not in made else finding
-        for finding in run.findings
-    )
-    return replace(run, findings=findings)
-
-
-def _words(finding: Finding) -> tuple[str, str, str, str]:
-    return finding.path, finding.quote, finding.title, finding.body
-
-
 def _ruled(finding: Finding) -> bool:
     return finding.source == "rules"
 

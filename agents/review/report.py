@@ -67,8 +67,7 @@ def build(
     """Gate a run, take out what was dismissed, and make every text safe."""
     most = sorted(run.findings, key=dedupe.rank)[: gate.CONSIDERED]
     placed = tuple(_placed(finding, bundle) for finding in most)
-    run = gate.distrust(replace(run, findings=placed), bundle)
-    gated = gate.judge(run, bundle, language=language, examples=prompt.examples())
+    gated = gate.judge(replace(run, findings=placed), bundle, language=language, examples=prompt.examples())
     marks = (*dedupe.dismissals(bundle), *given)
     safe = _Safe(guard)
     items: list[Item] = []
