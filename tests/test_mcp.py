@@ -488,6 +488,30 @@ async def test_our_own_client_on_our_own_server(tmp_path: Path) -> None:
     assert seen == [("drawing", {"progress": 1.0, "total": None})]
 
 
+# `glue run --mcp` ---------------------------------------------------------------------------------
+
+
+def test_a_run_from_the_command_line_has_the_tools_of_the_servers(tmp_path: Path) -> None:
+    (tmp_path / "old.py").write_text(OLD)
+    config = {"mcpServers": {"demo": {"command": sys.executable, "args": [str(tmp_path / "old.py")]}}}
+    (tmp_path / "mcp.json").write_text(json.dumps(config))
+    (tmp_path / "agent.py").write_text(
+        "import glue\nfrom glue.testing import Script, call, calls\n"
+        "script = Script(calls(call('demo__first', {'x': 'from the server'})), lambda r: r.messages[-1].text)\n"
+        "agent = glue.Agent(script)\n"
+    )
+    command = [sys.executable, "-c", "from glue.cli import main; main()", "run", "agent.py", "go"]
+
+    done = subprocess.run(
+        [*command, "--mcp", "mcp.json", "--yes"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    missing = subprocess.run([*command, "--mcp", "no.json"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    assert (done.returncode, done.stdout) == (0, "from the server\n"), done.stderr
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr.strip() == "glue: no.json could not be read: No such file or directory"
+
+
 # The reference servers, from npm ------------------------------------------------------------------
 
 

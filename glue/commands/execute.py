@@ -6,8 +6,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -30,6 +30,7 @@ from glue.types import Provider
 if TYPE_CHECKING:
     from glue.session import Session
     from glue.stores.protocol import Store
+    from glue.tools.mcp import Servers
 
 ONE_SESSION = "--session names the conversation to go on with, --continue takes the last: give one of them"
 
@@ -116,6 +117,7 @@ class Run:
             wanted = self.agent.deps_type.__name__
             raise ConfigError(f"this agent needs deps ({wanted}), which a command line cannot give; run it from code")
         self.session_id = ""
+        self.servers: Servers | None = None  # of --mcp, while they are connected
         self.cancel = Cancel()
         self.interrupts = 0
         if ask is None and is_interactive():
@@ -131,11 +133,29 @@ class Run:
         found = {"model": model, "limits": plan.limits, "permission": self.permission}
         if plan.agent is not None:
             found["tools"] = plan.tools()
+        if self.servers is not None:
+            found["tools"] = [*found.get("tools", self.agent.settings["tools"]), *self.servers.tools]
         return {name: value for name, value in found.items() if value is not None}
 
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[None]:
+        """Connect the MCP servers of --mcp, where it names any, for as long as the block lasts."""
+        config = self.plan.given.get("mcp")
+        if not config:
+            yield
+            return
+        from glue.tools.mcp import connect
+
+        async with connect(config) as self.servers:
+            yield
+
     def blocking(self, prompt: Any) -> RunResult[Any]:
+        async def work() -> RunResult[Any]:
+            async with self.connected():
+                return await self._prompt(prompt)
+
         async def main() -> RunResult[Any]:
-            return await self._attended(lambda: self._prompt(prompt))
+            return await self._attended(work)
 
         return anyio.run(main)
 

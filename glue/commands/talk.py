@@ -43,8 +43,9 @@ def talk(agent: Agent[Any, Any] | None, given: Mapping[str, Any], *, path: str |
     with start_blocking_portal() as portal:
         chat = Chat(agent, Plan(given, path=path, agent=agent), portal)
         try:
-            portal.call(chat.begin)
-            return chat.loop()
+            with portal.wrap_async_context_manager(chat.run.connected()):
+                portal.call(chat.begin)
+                return chat.loop()
         finally:
             portal.call(chat.agent.aclose)
 
