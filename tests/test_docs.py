@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^(?P<fence>```+)(?P<info>[^\n]*)\n(?P<body>.*?)^(?P=fence)[ ]*$", re.DOTALL | re.MULTILINE)
 FOREIGN = ("migration",)  # pages that show the code of other toolkits, which is not run
+RUN = ("python", 'python title="glue"')
 
 # Before the blocks of a page: a named model answers by itself, so that no block needs a key or a network.
 PRELUDE = """
@@ -84,17 +85,17 @@ def blocks(page: Path) -> list[Block]:
     return made
 
 
-def of(kind: str) -> Iterator[tuple[Path, Block]]:
-    return ((page, block) for page in PAGES for block in blocks(page) if block.info == kind)
+def of(*kinds: str) -> Iterator[tuple[Path, Block]]:
+    return ((page, block) for page in PAGES for block in blocks(page) if block.info in kinds)
 
 
 def ids(page: object) -> str:
     return page.stem if isinstance(page, Path) else ""
 
 
-@pytest.mark.parametrize("page", dict.fromkeys(page for page, _ in of("python")), ids=ids)
+@pytest.mark.parametrize("page", dict.fromkeys(page for page, _ in of(*RUN)), ids=ids)
 def test_the_blocks_of_a_page_run_and_print_what_it_says(page: Path, tmp_path: Path) -> None:
-    code = [block for block in blocks(page) if block.info == "python"]
+    code = [block for block in blocks(page) if block.info in RUN]
     script = tmp_path / "blocks.py"
     lines = [f"run({n}, {page.name!r}, {block.line}, {block.body!r})" for n, block in enumerate(code)]
     script.write_text("\n".join([PRELUDE, *lines]))
@@ -147,7 +148,7 @@ def plain(text: str) -> list[str]:
 def test_python_that_is_not_run_is_the_code_of_others() -> None:
     for page in PAGES:
         for block in blocks(page):
-            if re.match(r"(python|py|pycon)\b", block.info) and block.info != "python":
+            if re.match(r"(python|py|pycon)\b", block.info) and block.info not in RUN:
                 assert page.stem in FOREIGN, f"{page.name}:{block.line} is not run"
                 ast.parse(block.body)
 
