@@ -100,7 +100,10 @@ async def _invoke(state: State, call: ToolCall) -> ToolResult:
     if tool is None or call.name not in state.offered:
         return error_result(_unavailable(state, call.name, tool))
     try:
-        return await tool.invoke(call, _context(state, call))
+        result = await tool.invoke(call, _context(state, call))
+        if not isinstance(result, ToolResult):
+            raise TypeError(f"tool {call.name!r} must return a glue.ToolResult, not {result!r}")
+        return result
     except ToolError as error:
         return error_result(str(error))
     except Exception as error:

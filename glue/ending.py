@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 from glue.errors import Cancelled, EmptyReply
 from glue.events import RunEnd, TurnEnd
@@ -13,7 +14,7 @@ from glue.result import RunResult
 from glue.state import State
 from glue.transcript import OURS, unanswered
 from glue.truncation import NOTICE, end_chain, merge
-from glue.types import AssistantMessage, Message, Text, UserMessage, new_id
+from glue.types import AssistantMessage, Text, UserMessage, new_id
 
 _TAGS = {
     Outcome.MAX_TURNS: StopReason.MAX_TURNS,
@@ -118,7 +119,7 @@ async def _tag(state: State, outcome: Outcome) -> StopReason | None:
         return tag
     if tag is None or last.stop_reason is tag:
         return last.stop_reason
-    _swap(state, last, replace(last, stop_reason=tag))
+    _amend(state, last.id, stop_reason=tag)
     if state.journal is not None:
         await state.journal.amend(last.id, {"stop_reason": str(tag)})
     return tag
@@ -127,16 +128,17 @@ async def _tag(state: State, outcome: Outcome) -> StopReason | None:
 async def _exclude(state: State) -> None:
     """Keep a refused run in the log and out of every later request."""
     for message in tuple(state.new):
-        _swap(state, message, replace(message, excluded=True))
+        _amend(state, message.id, excluded=True)
     if state.journal is not None:
         await state.journal.exclude(tuple(message.id for message in state.new))
 
 
-def _swap(state: State, old: Message, new: Message) -> None:
+def _amend(state: State, id: str, **fields: Any) -> None:
+    """Change a message in both lists, each as it stands there: a policy may have shortened one."""
     for messages in (state.messages, state.new):
         for index in range(len(messages) - 1, -1, -1):
-            if messages[index] is old:
-                messages[index] = new
+            if messages[index].id == id:
+                messages[index] = replace(messages[index], **fields)
                 break
 
 

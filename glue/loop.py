@@ -219,8 +219,6 @@ async def _judge_failure(state: State, error: ProviderError) -> Verdict:
     state.partial = []
     if isinstance(error, FailoverError):
         state.attempts += [attempt for attempt in error.attempts if attempt not in state.attempts]
-    if error.usage is not None:
-        state.charge_reply(error.usage, str)
     if error.kind == "context_overflow":
         if await _compact(state):
             return Verdict(then="again")
@@ -238,12 +236,12 @@ async def _compact(state: State) -> bool:
         return False
     state.compacted = True
     for policy in state.policies:
-        messages = None
+        messages: Sequence[Message] | None = None
         with watched(state):
             messages = await policy.compact(state)
-        if messages is None:
+        if not messages:
             continue
-        before = estimate(state.messages, state.limits.estimator)
+        before = estimate((message for message in state.messages if not message.excluded), state.limits.estimator)
         if estimate(messages, state.limits.estimator) < before:
             await _rewrite(state, messages)
             return True

@@ -45,6 +45,8 @@ async def send(state: State, request: Request) -> Reply:
         finally:
             if (close := getattr(stream, "aclose", None)) is not None:
                 await close()
+    if reply.message is None and reply.stop is None:  # what was streamed is paid for, whatever came of it
+        state.charge_lost(reply.error.usage if reply.error is not None else None)
     if state.cancel.cancelled or scope.cancelled_caught:
         reply.stop = cut_short(state)
     return reply
@@ -101,9 +103,7 @@ def _said(attempt: Attempt) -> dict[str, Json]:
 def _attempted(state: State, attempt: Attempt) -> Stop | None:
     """Count a further try of a wrapper; there may be no request left for it."""
     state.attempts.append(attempt)
-    said = "".join(state.partial)
-    if attempt.usage is not None or said:
-        state.charge_reply(attempt.usage, lambda: said)
+    state.charge_lost(attempt.usage)
     if not state.may_ask():
         state.emit(attempt)
         return exhausted(state, "requests")  # what was cut off is all there is, and is kept

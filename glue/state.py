@@ -165,6 +165,11 @@ class State:
         self.purse.spend(tokens_out=output, usd=(usage.cost or 0.0) if usage else 0.0)
         return output
 
+    def charge_lost(self, usage: Usage | None) -> None:
+        """Count what a reply cost of which only pieces have come."""
+        if usage is not None or self.partial:
+            self.charge_reply(usage, lambda: "".join(self.partial))
+
 
 @contextmanager
 def watched(state: State) -> Iterator[anyio.CancelScope]:

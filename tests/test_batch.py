@@ -188,6 +188,12 @@ async def test_whatever_a_tool_raises_becomes_an_error_result() -> None:
     assert 0 <= end.seconds < 60
 
 
+async def test_a_tool_that_returns_something_else_is_told_to_the_model() -> None:
+    result = await run(Script(calls("plain", "plain"), "x"), "go", tools=[Plain(lambda _: "ok")])
+
+    assert results(result.messages) == ["TypeError: tool 'plain' must return a glue.ToolResult, not 'ok'"] * 2
+
+
 async def test_a_tool_knows_where_it_runs() -> None:
     seen: list[Context[Any]] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -22,13 +23,14 @@ from glue.events import (
     TurnEnd,
     TurnStart,
 )
+from glue.policies.base import Rewrite
 from glue.policies.delivery import Delivery
 from glue.policies.gates import Gate, Gates
 from glue.policies.steering import FollowUp
 from glue.providers.escalation import with_escalation
 from glue.state import State
 from glue.testing import Script, call, calls, fail, partial, repeat, say, shape
-from glue.types import AssistantMessage, Done, ProviderEvent, Text, TextDelta, user
+from glue.types import AssistantMessage, Done, ProviderEvent, Text, TextDelta, ToolMessage, user
 
 
 @tool
@@ -346,6 +348,67 @@ async def test_a_call_without_usage_is_estimated() -> None:
     result = await run(Script(repeat(reply)), "go", tools=[noop], limits=Limits(token_budget=1000))
 
     assert (result.outcome, result.requests) == ("budget", 1)
+
+
+async def test_the_pieces_of_a_reply_that_broke_off_are_estimated() -> None:
+    broken = await run(Script(say("x" * 40, error=fail("transient"))), "go")
+    told = await run(Script(say("x" * 40, error=fail("transient", usage=Usage(output=3)))), "go")
+
+    assert (broken.outcome, broken.usage.output, told.usage.output) == ("failed", 10, 3)
+
+
+async def test_the_pieces_of_a_cancelled_reply_are_estimated_once() -> None:
+    cancel = Cancel()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, TextDelta):
+            cancel.cancel()
+
+    result = await run(Script(say("x" * 40, chunk=20)), "go", cancel=cancel, on_event=listen)
+
+    assert (result.text, result.usage.output) == ("x" * 20, 5)
+
+
+# Compaction ----------------------------------------------------------------------------------------
+
+
+class Trim(Policy):
+    """Send copies, with short results."""
+
+    in_chain = True
+
+    def before_request(self, state: State, request: Request) -> Any:
+        short = (Text(text="..."),)
+        return Rewrite(
+            [replace(m, content=short) if isinstance(m, ToolMessage) else replace(m) for m in state.messages]
+        )
+
+
+@pytest.mark.parametrize(
+    ("last", "limits"), [(say("no", stop="refusal"), Limits()), (calls("noop"), Limits(max_turns=2))], ids=["no", "max"]
+)
+async def test_a_rewritten_run_is_tagged_and_excluded_in_both_lists(last: Any, limits: Limits) -> None:
+    result = await run(Script(calls("noop"), last), "go", tools=[noop], policies=[Trim()], limits=limits)
+
+    for messages in (result.messages, result.new_messages):
+        assert {message.excluded for message in messages} == {result.outcome is Outcome.REFUSED}
+        replies = [message for message in messages if isinstance(message, AssistantMessage)]
+        assert replies[-1].stop_reason == result.stop_reason
+    assert (result.messages[2].text, result.new_messages[2].text) == ("...", "ok")
+
+
+@pytest.mark.parametrize("keep", [[], [1]])
+async def test_a_compaction_that_leaves_nothing_or_saves_nothing_is_none(keep: list[int]) -> None:
+    class Keep(Policy):
+        async def compact(self, state: State) -> Sequence[Message] | None:
+            return [state.messages[index] for index in keep]
+
+    hidden = replace(user("x" * 99), excluded=True)
+    provider = Script(fail("context_overflow"))
+
+    result = await run(provider, [hidden, user("go")], policies=[Keep()])
+
+    assert (result.outcome, len(provider.requests), len(result.messages)) == ("context_window", 1, 2)
 
 
 # Events --------------------------------------------------------------------------------------------

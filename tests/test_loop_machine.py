@@ -23,7 +23,7 @@ from glue import (
     run_continue,
     tool,
 )
-from glue.events import Event
+from glue.events import Event, TurnEnd, TurnStart
 from glue.limits import StopReason as Reason
 from glue.policies.gates import Gate, Gates
 from glue.policies.steering import FollowUp, Steering
@@ -152,7 +152,9 @@ policies = st.lists(
 OLD: list[Message] = [user("before"), AssistantMessage(content=(Text(text="then"), call("noop", id="old")))]
 
 
-def check(result: RunResult[Any], before: Sequence[Message], events: list[Event], compacted: bool) -> None:
+def check(
+    result: RunResult[Any], before: Sequence[Message], events: list[Event], limits: Limits, compacted: bool
+) -> None:
     """Assert what must hold whatever happened."""
     own = result.new_messages
     assert_paired(own)
@@ -176,7 +178,10 @@ def check(result: RunResult[Any], before: Sequence[Message], events: list[Event]
     assert bool(result.notice) == (result.outcome is Outcome.TRUNCATED)
     assert [type(event).__name__ for event in events].count("RunEnd") == 1
     starts = [type(event).__name__ for event in events]
-    assert starts.count("TurnStart") == starts.count("TurnEnd")
+    turns = [[e.turn for e in events if isinstance(e, kind)] for kind in (TurnStart, TurnEnd)]
+    assert turns[0] == turns[1]
+    assert limits.max_turns is None or result.turns <= limits.max_turns
+    assert limits.max_requests is None or result.requests <= limits.max_requests
     assert starts.count("ToolStart") >= starts.count("ToolEnd")
     assert_paired(harden(result.messages))
 
@@ -236,7 +241,7 @@ def test_the_invariants_hold_on_every_outcome(
             cancel=cancel,
         )
         compacted = any(type(event).__name__ == "Compacted" for event in events)
-        check(result, before, events, compacted)
+        check(result, before, events, limits, compacted)
         assert provider.open_streams == 0
         for request in provider.requests:
             assert_paired(request.messages)
