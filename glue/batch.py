@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -24,6 +24,7 @@ class Batch:
     calls: Sequence[ToolCall]
     results: list[ToolResult | None]
     messages: list[ToolMessage]
+    started: dict[int, float] = field(default_factory=dict)  # when each call that was started was
 
     def vote(self, state: State, dropped: int) -> bool:
         """Tell whether the run ends here: every result that counts says so, and none is missing."""
@@ -46,7 +47,9 @@ async def run_batch(state: State, calls: Sequence[ToolCall]) -> Batch:
             # Also when the enclosing scope is cancelled: the caller stores what there is.
             for index, call in enumerate(calls):
                 if messages[index] is None:
-                    messages[index] = _message(call, error_result("cancelled"))
+                    messages[index] = cancelled = _message(call, error_result("cancelled"))
+                    if index in batch.started:
+                        _ended(state, batch, index, cancelled)
             batch.messages = [message for message in messages if message is not None]
             state.pending = list(batch.messages)
     return batch
@@ -86,13 +89,16 @@ async def _run_one(state: State, batch: Batch, messages: list[ToolMessage | None
     call = batch.calls[index]
     await anyio.lowlevel.checkpoint_if_cancelled()  # a tool that never waits would not notice
     state.emit(ToolStart(call=call))
-    started = time.monotonic()
+    batch.started[index] = time.monotonic()
     result = await _invoke(state, call)
-    message = _message(call, result)
     batch.results[index] = result
-    messages[index] = message
-    seconds = time.monotonic() - started
-    state.emit(ToolEnd(call=call, message=message, seconds=seconds, traceback=result.traceback))
+    messages[index] = message = _message(call, result)
+    _ended(state, batch, index, message, result.traceback)
+
+
+def _ended(state: State, batch: Batch, index: int, message: ToolMessage, traceback: str = "") -> None:
+    seconds = time.monotonic() - batch.started[index]
+    state.emit(ToolEnd(call=batch.calls[index], message=message, seconds=seconds, traceback=traceback))
 
 
 async def _invoke(state: State, call: ToolCall) -> ToolResult:

@@ -88,7 +88,8 @@ async def _drive(state: State) -> RunResult[None]:
             await end(state, Stop(Outcome.CANCELLED, Cancelled()))
         raise
     except Exception:  # a bug, of a provider or a policy: not ours to hide
-        await end(state, Stop(Outcome.FAILED))
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + 5):
+            await end(state, Stop(Outcome.FAILED))
         raise
     with anyio.CancelScope(shield=True):
         result = await end(state, stop)

@@ -68,6 +68,8 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Reply:
             partial.append(event.text)
         elif isinstance(event, Done):
             message = replace(event.message, id=state.reply_id) if state.reply_id else event.message
+            if not state.reply_id:  # a reply without deltas
+                state.emit(MessageStart(id=message.id, role="assistant"))
             return Reply(message=_noted(message, state.attempts[before:]))
         elif isinstance(event, Attempt):
             if (stop := _attempted(state, event)) is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from glue.context import AnyTool, Context, Host
+from glue.errors import InvalidContinuation
 from glue.events import Listener
 from glue.limits import Limits
 from glue.listening import join, writers
@@ -62,19 +63,30 @@ async def perform(job: Job) -> RunResult[Any]:
                 await job.journal.append(message)
     written = writers(call.get("stream"), call.get("tool_log"))
     do = run if job.prompt is not None else run_continue
-    result: RunResult[Any] = await do(
-        provider,
-        messages,
-        tools=[*tools, answer.tool] if answer is not None and answer.tool is not None else tools,
-        limits=_limits(job, settings),
-        request=_request(settings, system, answer),
-        policies=_policies(job, settings, provider, answer),
-        host=_host(job, settings, identity),
-        on_event=join((*written, *job.subscribers, call.get("on_event"))),
-        cancel=call.get("cancel"),
-        journal=job.journal,
-    )
+    try:
+        result: RunResult[Any] = await do(
+            provider,
+            messages,
+            tools=[*tools, answer.tool] if answer is not None and answer.tool is not None else tools,
+            limits=_limits(job, settings),
+            request=_request(settings, system, answer),
+            policies=_policies(job, settings, provider, answer),
+            host=_host(job, settings, identity),
+            on_event=join((*written, *job.subscribers, call.get("on_event"))),
+            cancel=call.get("cancel"),
+            journal=job.journal,
+        )
+    except (TypeError, ValueError, InvalidContinuation):
+        await _take_back(job.journal, messages[len(job.history) :])
+        raise
     return _finished(result, tools, answer, identity, unwrap=call.get("unwrap", True))
+
+
+async def _take_back(journal: Any, prompt: Sequence[Message]) -> None:
+    """Drop a prompt that was refused before anything came of it, so that the next one stands alone."""
+    last = getattr(journal, "messages", ())[-1:]
+    if prompt and last and last[0].id == prompt[-1].id:
+        await journal.drop([message.id for message in prompt])
 
 
 def _tools(settings: Mapping[str, Any], project: Project | None) -> list[AnyTool]:

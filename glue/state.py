@@ -111,7 +111,10 @@ class State:
     def refresh(self) -> None:
         """Read the limits anew: they may be replaced between requests."""
         if self.limits_source is not None:
-            self.limits = self.limits_source()
+            limits = self.limits_source()
+            if not isinstance(limits, Limits):
+                raise TypeError(f"limits must be a glue.Limits, or a function that returns one, not {limits!r}")
+            self.limits = limits
 
     def purses(self) -> Iterator[tuple[Purse, Limits]]:
         """Yield what was spent and what is allowed, here and in every run above."""

@@ -124,7 +124,7 @@ class Failover:
             error.retry_after = max(0.0, wait)
         if failed:
             last = failed[-1][1]
-            error.__cause__, error.status = last, last.status
+            error.__cause__, error.status, error.usage = last, last.status, last.usage
             error.retryable = any(failure.retryable for _, failure in failed)
         return error
 

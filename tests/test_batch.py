@@ -236,3 +236,21 @@ async def test_the_clock_ends_a_batch() -> None:
     assert results(result.messages) == ["ok", "cancelled"]
     assert isinstance(reply := result.messages[1], AssistantMessage)
     assert reply.stop_reason == "token_budget"
+
+
+async def test_a_tool_that_was_cut_short_is_told_to_have_ended() -> None:
+    events: list[Event] = []
+    cancel = Cancel()
+
+    @tool
+    async def hang() -> str:
+        """Never return."""
+        cancel.cancel()
+        await anyio.sleep_forever()
+        return ""
+
+    script = Script(calls(call("hang", id="a"), call("hang", id="b")))
+    await run(script, "go", tools=[hang], on_event=events.append, cancel=cancel, limits=Limits(parallel_tools=1))
+
+    assert [event.call.id for event in events if isinstance(event, ToolStart)] == ["a"]
+    assert [(e.call.id, e.message.text) for e in events if isinstance(e, ToolEnd)] == [("a", "cancelled")]

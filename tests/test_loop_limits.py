@@ -170,6 +170,14 @@ async def test_s074_money_is_a_budget_too() -> None:
     assert result.cost == pytest.approx(0.8)
 
 
+async def test_s074_money_without_a_price_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    reply = calls("noop", usage=Usage(output=1))
+
+    await run(Script(reply, reply, "x"), "go", tools=[noop], limits=Limits(usd_budget=1))
+
+    assert [record.getMessage()[:10] for record in caplog.records] == ["usd_budget"]
+
+
 async def test_s074_time_is_a_budget_too() -> None:
     result = await run(Script(), "go", limits=Limits(seconds=0))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from glue.events import (
     ContinuationTerminated,
     Event,
     MessageEnd,
+    MessageStart,
     RunEnd,
     RunStart,
     StopReasonObserved,
@@ -22,7 +23,7 @@ from glue.events import (
 from glue.policies.steering import Steering
 from glue.testing import Reply, Script, calls, fail, partial, repeat, say, shape
 from glue.truncation import CONTINUE, PLACEHOLDER, merge
-from glue.types import AssistantMessage, Text, UserMessage, new_id, user
+from glue.types import AssistantMessage, Done, ProviderEvent, Text, UserMessage, new_id, user
 
 
 @tool
@@ -144,6 +145,20 @@ async def test_message_events_carry_the_id_of_the_stored_message() -> None:
     started = next(event for event in events if type(event).__name__ == "MessageStart")
     assert started.id == result.messages[-1].id  # type: ignore[union-attr]
     assert names(events).count("TextDelta") == 3
+
+
+async def test_a_reply_without_deltas_has_a_start_too() -> None:
+    class Whole:
+        name = "whole"
+
+        async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+            yield Done(message=AssistantMessage(content=(Text(text="hi"),)))
+
+    events: list[Event] = []
+    result = await run(Whole(), "go", on_event=events.append)
+
+    started = [event.id for event in events if isinstance(event, MessageStart)]
+    assert started == [result.messages[-1].id]
 
 
 async def test_s012_text_continues_after_max_tokens() -> None:

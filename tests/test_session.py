@@ -468,3 +468,13 @@ async def test_a_session_is_a_context_manager() -> None:
         assert isinstance(session, Session)
         await session.prompt(user("x"))
     assert repr(session) == "Session('demo', Agent('script'))"
+
+
+async def test_a_prompt_that_is_refused_before_it_is_sent_is_not_kept() -> None:
+    session = Agent(Script("hello")).session()
+
+    with pytest.raises(ValueError, match="tool_choice"):
+        await session.prompt("first", limits=Limits(tool_choice="nope"))
+    result = await session.prompt("second")
+
+    assert [message.text for message in result.messages] == ["second", "hello"]

@@ -8,6 +8,7 @@ from glue.context import Purse
 from glue.errors import BudgetExceeded
 from glue.events import LimitReached
 from glue.limits import Limits, Outcome
+from glue.logs import logger
 from glue.policies.base import Hook, Policy, Stop
 from glue.state import State
 from glue.types import Request
@@ -19,7 +20,13 @@ class Budgets(Policy):
     order = 0
     in_chain = True
 
+    def __init__(self) -> None:
+        self._warned = False
+
     def before_request(self, state: State, request: Request) -> Hook:
+        if state.limits.usd_budget is not None and state.usage.cost is None and not self._warned:
+            self._warned = True
+            logger.warning("usd_budget counts only part of this run: some reply has no known price")
         if (found := overspent(state)) is None:
             return None
         purse, kind, used, most = found
