@@ -66,6 +66,8 @@ class Chat:
     async def begin(self) -> None:
         """Open the conversation: a named one from the store, else one in memory."""
         given = self.plan.given
+        model = self.run.overrides()["model"]
+        self.agent.open(model)  # a wrong name or a missing key is said now, not after the first prompt
         named = self.plan.find("store") or ""
         self.store = open_store(named)
         if given["session"] or given["resume"]:
