@@ -35,13 +35,25 @@ def permission_options(function: F) -> F:
     return function
 
 
+def _models(text: str) -> list[str]:
+    from glue.providers import known
+
+    return [name for name in known() if name.startswith(text)]
+
+
 _PERMISSIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--allow", multiple=True, metavar="RULE", help="Let a tool run unasked: write_file, 'shell:git *'."),
     click.option("--deny", multiple=True, metavar="RULE", help="Never let a tool run; goes before --allow."),
     click.option("-y", "--yes", is_flag=True, help="Let every tool run unasked."),
 )
 _SETTINGS: tuple[Callable[[Any], Any], ...] = (
-    click.option("-m", "--model", metavar="NAME", help="Provider and model; several with commas fail over."),
+    click.option(
+        "-m",
+        "--model",
+        metavar="NAME",
+        help="Provider and model; several with commas fail over.",
+        shell_complete=lambda context, parameter, text: _models(text),
+    ),
     click.option("--tools", metavar="LIST", help="Ready-made tools: fs, edit, git, shell, coding; with commas."),
     click.option("--mcp", metavar="CONFIG", type=click.Path(), help="Add the tools of the MCP servers in this file."),
     click.option("-s", "--session", metavar="NAME", help="Keep the conversation under this name, and go on with it."),

@@ -57,6 +57,13 @@ class Table(click.Group):
             ctx.fail(f"no command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        # By the table: the group's own way would load every command for its help.
+        named = [CompletionItem(name, help=text) for name, _, text in COMMANDS if name.startswith(incomplete)]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, _, text in COMMANDS])
@@ -109,9 +116,9 @@ def _said(error: click.ClickException, program: str) -> str:
 
 
 def _fail_typed(error: Exception) -> None:
-    from glue.errors import ConfigError, GlueError
+    from glue.errors import ConfigError, GlueError, PromptError
 
-    if isinstance(error, ConfigError):
+    if isinstance(error, (ConfigError, PromptError)):
         fail(str(error), 2)
     if isinstance(error, GlueError):
         result: Any = error.result

@@ -16,6 +16,7 @@ import click
 from glue.agent import Agent
 from glue.commands.asking import answer_of, keys, question
 from glue.commands.keeping import last_session, open_store
+from glue.commands.leaving import leave, threads
 from glue.commands.plan import Plan
 from glue.commands.prompting import read_prompt, unread_pipe
 from glue.commands.showing import Show, usage_line
@@ -40,6 +41,7 @@ def execute(
 ) -> int:
     """Run an agent, or a model by name where there is none; give the exit code."""
     check(given)
+    before = threads()
     prompt = read_prompt(words)
     plan = Plan(given, path=path, agent=agent)
     out, err = screens()
@@ -68,7 +70,7 @@ def execute(
             raise
         if sent is not None and not sent:
             show.note("nothing went over a wire: this provider has none", "cyan")
-    return finish(result, show, given, run)
+    return leave(finish(result, show, given, run), before)
 
 
 def check(given: Mapping[str, Any]) -> None:
@@ -213,13 +215,22 @@ class Run:
         was_on, spinner.is_on = spinner.is_on, False
         try:
             err.write(question(request, err) + "\n" + err.paint("  " + keys(request), "yellow"))
-            # Not readline(): a thread that is left waiting there would hold the lock of stdin at the end.
-            line = os.read(sys.stdin.fileno(), 4096)
-            if not line:
-                err.write("\n")
-            return answer_of(line.decode("utf-8", "replace"))
+            self.show.open = "err"
+            line = self._line()
+            self.show.open = "" if line else "err"  # the user's Enter has ended the line
+            return answer_of(line)
         finally:
             spinner.is_on = was_on
+
+    def _line(self) -> str:
+        """Read a line, or nothing once the run is cancelled: what is typed after that is for the shell."""
+        from select import select
+
+        stdin = sys.stdin.fileno()
+        while not self.cancel.cancelled:
+            if select([stdin], [], [], 0.1)[0] and not self.cancel.cancelled:
+                return os.read(stdin, 4096).decode("utf-8", "replace")
+        return ""
 
 
 class JsonLines:

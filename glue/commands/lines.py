@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 
 from glue.config import state_home
@@ -20,7 +19,7 @@ class Lines:
     def __init__(self, out: Screen) -> None:
         self.out = out
         self.is_terminal = sys.stdin.isatty() and out.is_terminal
-        self._interrupted = 0.0
+        self._interrupted = False
         self._history: Path | None = None
         if self.is_terminal:
             self._start()
@@ -28,12 +27,12 @@ class Lines:
     def read(self) -> str:
         """Read one entry; it may span lines. EOFError at the end."""
         line = self.ask("> ")
+        self._interrupted = False
         self._remember(line)
         if line.strip().startswith(QUOTES):
             return self._block(line.strip()[len(QUOTES) :])
         while line.endswith("\\"):
             line = line[:-1] + "\n" + self.ask(". ")
-        self._interrupted = 0.0
         return line
 
     def ask(self, prompt: str) -> str:
@@ -46,13 +45,15 @@ class Lines:
         return input(self._painted(prompt))
 
     def interrupted(self) -> bool:
-        """Note a Ctrl-C; say whether it is the second within two seconds."""
-        now = time.monotonic()
-        again = now - self._interrupted < 2.0
-        self._interrupted = now
+        """Note a Ctrl-C at the prompt; say whether it is the second in a row."""
+        again, self._interrupted = self._interrupted, True
+        self.end()
+        return again
+
+    def end(self) -> None:
+        """Leave the line in which ^C stands."""
         if self.is_terminal:
             self.out.write("\n")
-        return again
 
     def _block(self, first: str) -> str:
         lines = [first] if first else []

@@ -23,7 +23,7 @@ PROMPTS = {
 def new(name: str, template: str, force: bool) -> None:
     """Write a single-file agent. It runs at once, also without a key: the offline stand-in answers then."""
     path = Path(name if name.endswith(".py") else f"{name}.py")
-    if not path.stem.strip("."):
+    if path.name == ".py":
         raise click.UsageError(f"{name!r} is no name for a file")
     text = read_template(template).replace("NAME.py", path.name)
     try:

@@ -55,7 +55,8 @@ def _tools(chat: Chat, rest: str) -> None:
     for tool in tools:
         asks = " (asks)" if getattr(tool, "needs_permission", False) else ""
         first = tool.spec.description.split("\n")[0]
-        chat.show.note(one_line(f"{tool.spec.name:<16} {first}{asks}", chat.show.err.width), "cyan")
+        told = one_line(first + asks, chat.show.err.width - 18)
+        chat.show.note(f"{one_line(tool.spec.name):<16} {told}", "cyan")
 
 
 def _usage(chat: Chat, rest: str) -> None:

@@ -19,6 +19,7 @@ from glue.agent import Agent
 from glue.commands.asking import answer_of, keys, question
 from glue.commands.execute import ONE_SESSION, Run, describe, exit_code, open_session, screens
 from glue.commands.keeping import last_session, open_store
+from glue.commands.leaving import leave, threads
 from glue.commands.lines import Lines
 from glue.commands.plan import Plan
 from glue.commands.showing import Show, usage_line
@@ -40,14 +41,16 @@ def talk(agent: Agent[Any, Any] | None, given: Mapping[str, Any], *, path: str |
         raise click.UsageError(ONE_SESSION)
     # SIGINT is for the main thread; asyncio in the other one must not take it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = threads()
     with start_blocking_portal() as portal:
         chat = Chat(agent, Plan(given, path=path, agent=agent), portal)
         try:
             with portal.wrap_async_context_manager(chat.run.connected()):
                 portal.call(chat.begin)
-                return chat.loop()
+                code = chat.loop()
         finally:
             portal.call(chat.agent.aclose)
+    return leave(code, before)
 
 
 class Chat:
@@ -66,6 +69,8 @@ class Chat:
     async def begin(self) -> None:
         """Open the conversation: a named one from the store, else one in memory."""
         given = self.plan.given
+        model = self.run.overrides()["model"]
+        self.agent.open(model)  # a wrong name or a missing key is said now, not after the first prompt
         named = self.plan.find("store") or ""
         self.store = open_store(named)
         if given["session"] or given["resume"]:
@@ -128,7 +133,7 @@ class Chat:
                     return self._ended(item)
             except KeyboardInterrupt:
                 interrupts += 1
-                self.lines.interrupted()
+                self.lines.end()
                 if interrupts > 1:
                     return None
                 self.portal.call(self.session.cancel)

@@ -1,0 +1,292 @@
+"""The chat, driven as a person drives it: keys in, what stands on the screen out."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GLUE = str(Path(sys.executable).parent / "glue")
+SECONDS = 30.0
+
+AGENT = '''\
+import anyio
+
+from glue import Agent, Done, TextDelta, tool
+from glue.testing import Script, call, calls, repeat, say
+
+
+@tool(needs_permission=True, target="name")
+def save(name: str) -> str:
+    """Save a file.
+
+    Args:
+        name: of the file
+    """
+    return f"saved {name}"
+
+
+class Model(Script):
+    async def stream(self, request):
+        if "endless" in request.messages[-1].text:
+            yield TextDelta(text="It begins")
+            yield TextDelta(text=" and goes on")
+            await anyio.sleep_forever()
+        async for event in super().stream(request):
+            yield event
+
+
+def answer(request):
+    last = request.messages[-1]
+    if last.text.startswith("save") and type(last).__name__ == "UserMessage":
+        return calls(call("save", {"name": last.text.split()[1]}))
+    asked = sum(type(message).__name__ == "UserMessage" for message in request.messages)
+    return say(f"answer {asked} to <{last.text}>", chunk=3)
+
+
+agent = Agent(Model(repeat(answer)), tools=[save])
+'''
+
+
+class Tmux:
+    """A terminal in a tmux server of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.socket = str(folder / "tmux")
+        env = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", "PS1": "$ "}
+        size = ("-x", "100", "-y", "50")
+        self._run("-f", os.devnull, "new-session", "-d", *size, "-c", str(folder), "sh", env=env)
+
+    def _run(self, *args: str, env: dict[str, str] | None = None) -> str:
+        line = ["tmux", "-S", self.socket, *args]
+        return subprocess.run(line, capture_output=True, text=True, check=True, timeout=SECONDS, env=env).stdout
+
+    def type(self, *keys: str) -> None:
+        """Press keys: words are typed as they are, names such as Enter and C-c are keys."""
+        for key in keys:
+            special = key in ("Enter", "Up", "BSpace") or (key.startswith("C-") and len(key) == 3)
+            self._run("send-keys", *(() if special else ("-l", "--")), key)
+
+    def screen(self) -> str:
+        return self._run("capture-pane", "-p", "-S", "-200")
+
+    def wait(self, *texts: str) -> str:
+        """Look at the screen until it shows every text."""
+        end = time.monotonic() + SECONDS
+        while True:
+            screen = self.screen()
+            if all(text in screen for text in texts):
+                return screen
+            assert time.monotonic() < end, f"never showed {texts!r}:\n{screen}"
+
+    def close(self) -> None:
+        subprocess.run(["tmux", "-S", self.socket, "kill-server"], capture_output=True, check=False, timeout=SECONDS)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Tmux]:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    (tmp_path / "agent.py").write_text(AGENT)
+    tmux = Tmux(tmp_path)
+    yield tmux
+    tmux.close()
+
+
+@pytest.fixture
+def chat(terminal: Tmux) -> Tmux:
+    terminal.type(f"{GLUE} chat agent.py", "Enter")
+    terminal.wait("/help for help", "\n>")
+    return terminal
+
+
+def test_an_answer_streams(chat: Tmux) -> None:
+    chat.type("hello", "Enter")
+    chat.wait("answer 1 to <hello>")
+
+    chat.type("an endless one", "Enter")
+
+    chat.wait("It begins and goes on")  # there, while the answer is far from done
+
+
+def test_an_interrupt_cancels_the_turn_and_the_conversation_goes_on(chat: Tmux) -> None:
+    chat.type("an endless one", "Enter")
+    chat.wait("It begins")
+
+    chat.type("C-c")
+    chat.wait("(cancelled; the conversation goes on from here)")
+    chat.type("hello again", "Enter")
+
+    chat.wait("answer 2 to <hello again>")
+
+
+def test_a_second_interrupt_leaves(chat: Tmux) -> None:
+    chat.type("C-c")
+    chat.wait("(Ctrl-C again leaves)")
+
+    chat.type("C-c")
+    chat.type("echo left with $?", "Enter")
+
+    chat.wait("left with 0")
+
+
+def test_permission_is_asked_inline(chat: Tmux) -> None:
+    chat.type("save one.txt", "Enter")
+    chat.wait("? save one.txt", "[y]es, [n]o")
+    chat.type("n", "Enter")
+    chat.wait("✗ save(name=one.txt)  failed", "permission denied: save one.txt: the user said no")
+
+    chat.type("save two.txt", "Enter")
+    chat.wait("? save two.txt")
+    chat.type("y", "Enter")
+    chat.wait("· save(name=two.txt)  ok", "<saved two.txt>")
+
+
+def test_a_permission_for_the_session_is_remembered(chat: Tmux) -> None:
+    chat.type("save one.txt", "Enter")
+    chat.wait("? save one.txt")
+    chat.type("s", "Enter")
+    chat.wait("<saved one.txt>")
+
+    chat.type("save two.txt", "Enter")
+
+    assert "? save two.txt" not in chat.wait("<saved two.txt>")
+
+
+def test_an_interrupt_at_a_question_cancels_the_turn(chat: Tmux) -> None:
+    chat.type("save one.txt", "Enter")
+    chat.wait("? save one.txt", "[y]es, [n]o")
+
+    chat.type("C-c")
+    chat.wait("(cancelled; the conversation goes on from here)")
+    chat.type("hello", "Enter")
+
+    chat.wait("to <hello>")
+
+
+def test_a_fork_goes_on_from_where_it_was_made(chat: Tmux) -> None:
+    chat.type("one", "Enter")
+    chat.wait("answer 1 to <one>")
+    chat.type("two", "Enter")
+    chat.wait("answer 2 to <two>")
+
+    chat.type("/fork 1", "Enter")
+    chat.wait("after 2 messages; you are in ")
+    chat.type("another two", "Enter")
+
+    chat.wait("answer 2 to <another two>")
+    chat.type("/fork 9", "Enter")
+    chat.wait("there are 2 prompts")
+
+
+def test_a_saved_chat_can_be_continued(chat: Tmux) -> None:
+    chat.type("one", "Enter")
+    chat.wait("answer 1 to <one>")
+    chat.type("/save notes", "Enter")
+    chat.wait("kept as notes")
+    chat.type("two", "Enter")
+    chat.wait("answer 2 to <two>")
+    chat.type("/quit", "Enter")
+
+    chat.type(f"{GLUE} chat agent.py -c", "Enter")
+    chat.wait("kept as notes; /help for help")
+    chat.type("three", "Enter")
+
+    chat.wait("answer 3 to <three>")
+
+
+def test_lines_are_edited_remembered_and_joined(chat: Tmux) -> None:
+    chat.type("helloo", "BSpace", "Enter")
+    chat.wait("answer 1 to <hello>")
+    chat.type("Up", "Enter")
+    chat.wait("answer 2 to <hello>")
+
+    chat.type("first\\", "Enter", "second", "Enter")
+    chat.wait("answer 3 to <first\nsecond>")
+    chat.type('"""', "Enter", "a", "Enter", 'b"""', "Enter")
+
+    chat.wait("answer 4 to <a\nb>")
+
+
+def test_the_commands_of_a_chat(chat: Tmux) -> None:
+    chat.type("/help", "Enter", "/tools", "Enter", "/model", "Enter", "/usage", "Enter", "/nonsense", "Enter")
+
+    screen = chat.wait("/save", "save             Save a file. (asks)", "model: script", "0 messages", "no /nonsense")
+    assert "Traceback" not in screen
+    chat.type("/model nope", "Enter")
+    chat.wait("unknown provider 'nope'")
+
+
+def test_a_run_asks_at_the_terminal_too(terminal: Tmux) -> None:
+    terminal.type(f"{GLUE} run agent.py save one.txt", "Enter")
+    terminal.wait("? save one.txt", "[y]es, [n]o")
+
+    terminal.type("y", "Enter")
+    terminal.wait("<saved one.txt>")
+    terminal.type(f"{GLUE} run agent.py save two.txt", "Enter")
+    terminal.wait("? save two.txt")
+    terminal.type("C-c")
+    terminal.wait("glue: the run was cancelled")
+    terminal.type("echo left with $?", "Enter")
+
+    assert "Fatal" not in terminal.wait("left with 130")
+
+
+# Without tmux -------------------------------------------------------------------------------------
+
+
+def test_a_dumb_terminal_gets_plain_text(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(AGENT)
+    leader, follower = pty.openpty()
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "dumb"}
+    line = [GLUE, "chat", "agent.py"]
+    with subprocess.Popen(line, stdin=follower, stdout=follower, stderr=follower, env=env, cwd=tmp_path) as run:
+        os.close(follower)
+        seen = until(leader, b"> ")
+        os.write(leader, b"hello\n")
+        seen += until(leader, b"answer 1 to <hello>")
+        os.write(leader, b"save a.txt\n")
+        seen += until(leader, b"of save > ")
+        os.write(leader, b"y\n")
+        seen += until(leader, b"<saved a.txt>")
+        os.write(leader, b"/quit\n")
+        assert run.wait(SECONDS) == 0
+    os.close(leader)
+
+    assert b"\x1b" not in seen
+
+
+def until(fd: int, text: bytes) -> bytes:
+    """Read what a terminal shows until it shows a text."""
+    seen = b""
+    end = time.monotonic() + SECONDS
+    while text not in seen:
+        ready = select.select([fd], [], [], max(end - time.monotonic(), 0))[0]
+        assert ready, f"never showed {text!r}: {seen!r}"
+        seen += os.read(fd, 4096)
+    return seen
+
+
+def test_lines_from_a_pipe_are_answered_one_by_one(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(AGENT)
+
+    ran = cli("chat", "agent.py", input='one\n\nsave a.txt\n"""\na\nb\n"""\n/usage\n')
+
+    assert ran.code == 0
+    assert ran.out == (
+        "answer 1 to <one>\n"
+        "answer 2 to <permission denied: save a.txt: nobody can be asked here;"
+        " --allow save allows it, --yes allows everything>\n"
+        "answer 3 to <a\nb>\n"
+    )
+    assert "8 messages" in ran.err
