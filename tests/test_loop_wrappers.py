@@ -10,12 +10,12 @@ import pytest
 
 from glue import Cancel, Limits, Message, Policy, Request, Usage, run, tool
 from glue.errors import ContextOverflow, EmptyReply, ProviderError
-from glue.events import Compacted, Event, OutputCapEscalated
+from glue.events import Compacted, Event, MessageStart, OutputCapEscalated, TurnEnd, TurnStart
 from glue.providers.escalation import with_escalation
 from glue.providers.retry import HINT, with_retries
 from glue.state import State
 from glue.testing import Reply, Script, calls, fail, repeat, say, shape
-from glue.types import AssistantMessage, user
+from glue.types import AssistantMessage, Attempt, TextDelta, user
 
 CAP = Request(max_tokens=4096)
 NO_CONTINUATION = Limits(continuation_max_attempts=0)
@@ -281,3 +281,45 @@ async def test_an_endless_pause_ends_at_the_request_limit() -> None:
     result = await run(Script(repeat(say("", stop="pause_turn"))), "go", limits=Limits(max_requests=4))
 
     assert (result.outcome, result.requests, shape(result.messages)) == ("max_turns", 4, "u")
+
+
+async def test_a_failed_try_is_told_and_kept_on_the_reply() -> None:
+    events: list[Event] = []
+    provider = Script(fail("empty", "nothing came"), say("ok"))
+
+    result = await run(with_retries(provider, sleep=Clock()), "go", on_event=events.append)
+
+    told = [event for event in events if isinstance(event, Attempt)]
+    assert [(attempt.kind, attempt.delay) for attempt in told] == [("empty", 0.25)]
+    assert isinstance(reply := result.messages[-1], AssistantMessage)
+    assert reply.meta is not None
+    (noted,) = reply.meta["attempts"]
+    assert (noted["kind"], noted["provider"], noted["delay"]) == ("empty", "script", 0.25)
+    assert "usage" not in noted
+    assert "next_cap" not in noted
+
+
+async def test_what_was_thrown_away_is_not_in_a_cancelled_answer() -> None:
+    cancel = Cancel()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, TextDelta) and event.text == "new":
+            cancel.cancel()
+
+    provider = Script(cut("old text"), say("newer", chunk=3))
+    result = await run(with_escalation(provider, attempts=1), "go", request=CAP, on_event=listen, cancel=cancel)
+
+    assert (result.outcome, result.text) == ("cancelled", "new")
+
+
+async def test_each_turn_and_each_reply_has_its_own_number_and_id() -> None:
+    events: list[Event] = []
+    provider = Script(calls("noop", text="one"), calls("noop", text="two"), "three")
+
+    result = await run(provider, "go", tools=[noop], on_event=events.append)
+
+    assert [event.turn for event in events if isinstance(event, TurnStart)] == [1, 2, 3]
+    assert [event.turn for event in events if isinstance(event, TurnEnd)] == [1, 2, 3]
+    replies = [message.id for message in result.messages if isinstance(message, AssistantMessage)]
+    assert [event.id for event in events if isinstance(event, MessageStart)] == replies
+    assert len(set(replies)) == 3
