@@ -513,6 +513,15 @@ def test_an_editor_that_hangs_up_in_the_middle_leaves_no_process(editor: Open, t
     assert client.close() == 0
 
 
+def test_ctrl_c_ends_it_though_the_editor_is_still_there(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Stuck())")
+    client.start(tmp_path)
+
+    client.process.send_signal(signal.SIGINT)
+
+    assert client.process.wait(timeout=30) == 130
+
+
 # Permission ---------------------------------------------------------------------------------------
 
 TWICE = "agent = made(Script(calls(call('danger', {'what': 'a'})), calls(call('danger', {'what': 'b'})), 'end'))"

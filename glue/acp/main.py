@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -19,14 +19,22 @@ def serve(
     """Serve one editor on the streams that `take_stdout` gave."""
     import logging
 
-    import anyio
-
     from glue.acp.server import Server
     from glue.stores.file import FileStore
 
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")  # warnings; what it logs shows in the editor
     server = Server(make, FileStore(folder or state_folder()), *streams)
-    anyio.run(server.serve)
+    run(server.serve)
+
+
+def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
+    """Run a server until the other end hangs up, or until Ctrl-C."""
+    import anyio
+
+    try:
+        anyio.run(function, *args)
+    except KeyboardInterrupt:
+        os._exit(130)  # a thread still waits for a line, and nothing but the other end can wake it
 
 
 def take_stdout() -> tuple[BinaryIO, BinaryIO]:

@@ -21,13 +21,11 @@ def mcp(file: str, allow: tuple[str, ...], only_tools: bool) -> None:
     """
     from pathlib import Path
 
-    from glue.acp.main import take_stdout
+    from glue.acp.main import run, take_stdout
     from glue.commands.agentfile import open_agent
 
     streams = take_stdout()  # before any code of the user's runs: it may print
     agent = open_agent(file)
-
-    import anyio
 
     from glue.tools.mcp.serve import make_server, offered, policy, serve
 
@@ -35,4 +33,4 @@ def mcp(file: str, allow: tuple[str, ...], only_tools: bool) -> None:
     if only_tools:
         tools.popitem()
     server = make_server(agent, tools, policy(agent, allow))
-    anyio.run(serve, server, *streams)
+    run(serve, server, *streams)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def offered(agent: Agent[Any, Any], name: str) -> dict[str, AnyTool]:
     """List what is offered: the agent's tools, and the agent under its own name, or `name` where it has none."""
     tools: dict[str, AnyTool] = {tool.spec.name: tool for tool in agent.settings["tools"] or ()}
-    own = agent.name or name
+    own = re.sub(r"[^A-Za-z0-9_-]", "_", agent.name or name)
     while own in tools:
         own += "_agent"
     return {**tools, own: agent.as_tool(own)}
