@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,11 +19,14 @@ from glue.acp.calls import Ids, describe, diff_of
 from glue.acp.listing import PAGE, page
 from glue.acp.replay import replay
 from glue.acp.rpc import BEHIND, Peer, RpcError, Work
+from glue.acp.server import Server
 from glue.acp.shapes import plan_update
+from glue.agent import Agent
 from glue.errors import ConfigError, MissingKey
 from glue.limits import Outcome, StopReason
+from glue.stores.memory import MemoryStore
 from glue.stores.protocol import SessionInfo
-from glue.testing import call
+from glue.testing import Script, call
 from glue.types import AssistantMessage, Image, Message, Text, ToolCall, ToolMessage, UserMessage, user
 
 
@@ -223,3 +228,18 @@ async def test_a_bug_is_answered_and_the_connection_lives(caplog: pytest.LogCapt
     assert first["error"] == {"code": -32603, "message": "KeyError: 'a bug'"}
     assert second["result"] == {}
     assert "broken failed" in caplog.text
+
+
+# Prompts ------------------------------------------------------------------------------------------
+
+
+async def test_a_cancel_counts_also_where_no_model_is_asked(tmp_path: Path) -> None:
+    server = Server(lambda cwd, server: Agent(Script()), MemoryStore(), io.BytesIO(), io.BytesIO())
+    made = await server._new({"cwd": str(tmp_path), "mcpServers": []})
+    session = made.result["sessionId"]
+
+    work = server._call("session/prompt", {"sessionId": session, "prompt": [{"type": "text", "text": "/usage"}]})
+    server._notice("session/cancel", {"sessionId": session})
+
+    assert (await work())["stopReason"] == "cancelled"
+    assert (await server._call("session/close", {"sessionId": session})()) == {}
