@@ -68,12 +68,6 @@ class Reporter:
             self._in_chain = self._in_chain or event.message.stop_reason is StopReason.PAUSE_TURN
             self._used(event.message)
 
-    def finish(self, messages: Sequence[Message]) -> None:
-        """Tell of calls that a cancellation cut short: they have a result, and no event told of it."""
-        for message in messages:
-            if isinstance(message, ToolMessage) and message.call_id in self._open:
-                self._ended(message)
-
     def _started(self, event: ToolStart) -> None:
         call = event.call
         before = old_text(call, self._cwd)

@@ -217,7 +217,6 @@ class Server:
             cost=held.spent.cost,
         )
         result = await session.prompt(parts, on_event=reporter, cancel=turn.cancel, unwrap=False)
-        reporter.finish(result.new_messages)
         held.spent.add(result)
         return answer(result)
 
