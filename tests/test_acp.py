@@ -264,7 +264,7 @@ def editor(tmp_path: Path) -> Iterator[Open]:
 
 
 def test_initialize_says_what_is_there_and_nothing_else_is_on_stdout(editor: Open, tmp_path: Path) -> None:
-    client = editor("agent = made(Script('hello'))")
+    client = editor("import os\nos.system('echo noise of a child')\nagent = made(Script('hello'))")
 
     result = client.ask("initialize", {"protocolVersion": 1})
 
@@ -276,6 +276,7 @@ def test_initialize_says_what_is_there_and_nothing_else_is_on_stdout(editor: Ope
     assert set(capabilities["sessionCapabilities"]) == {"list", "resume", "close"}
     assert client.close() == 0
     assert "noise on standard output" in client.stderr
+    assert "noise of a child" in client.stderr
 
 
 def test_another_version_is_answered_with_ours_and_no_version_with_an_error(editor: Open) -> None:

@@ -224,6 +224,7 @@ async def test_an_older_server_and_its_errors(server: Callable[..., Any]) -> Non
     assert (ghost.is_error, ghost.text) == (True, "demo said: no tools/call here")
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # once is enough: it starts slowly
 async def test_only_what_is_given_is_in_the_environment(
     server: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -466,6 +467,7 @@ async def test_an_agent_is_served_to_the_sdk(tmp_path: Path) -> None:
     assert "noise on standard output" in (tmp_path / "stderr").read_text()
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # once is enough: it starts slowly
 async def test_what_is_allowed_on_the_command_line_runs(tmp_path: Path) -> None:
     async def work(client: Any) -> Any:
         return (await client.list_tools()).tools, await client.call_tool("danger", {"what": "x"})
@@ -476,6 +478,7 @@ async def test_what_is_allowed_on_the_command_line_runs(tmp_path: Path) -> None:
     assert result.content[0].text == "did x"
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # once is enough: it starts slowly
 async def test_our_own_client_on_our_own_server(tmp_path: Path) -> None:
     (tmp_path / "adder.py").write_text(AGENT)
     command = ["-c", "from glue.cli import main; main()", "mcp", str(tmp_path / "adder.py")]
