@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import pytest
 from glue.cli import COMMANDS
 
 Cli = Callable[..., Any]
-THERE = [name for name, home, _ in COMMANDS if name not in ("acp", "mcp", "view", "review")]
+THERE = [name for name, home, _ in COMMANDS if name != "review"]
 
 
 def test_help_lists_the_commands_in_the_order_people_need_them(cli: Cli) -> None:
@@ -334,3 +335,37 @@ def test_the_shell_completes_commands_options_and_providers() -> None:
     assert complete("glue re", 1) == ["review", "replay"]
     assert "--show-wire" in complete("glue run --sh", 2)
     assert complete("glue run -m gro", 3) == ["groq"]
+
+
+# The page -----------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "cli.md").read_text()
+
+
+def test_the_page_names_every_command_option_and_setting() -> None:
+    from glue.agentcli import run_options
+    from glue.config import SETTINGS, variable
+
+    def nothing() -> None: ...
+
+    options = [name for option in run_options(nothing).__click_params__ for name in option.opts]  # type: ignore[attr-defined]
+
+    for name, _, _ in COMMANDS:
+        assert f"`glue {name}" in PAGE, name
+    for name in (*options, *SETTINGS, *map(variable, SETTINGS)):
+        assert name in ("--quiet", "--verbose") or f"`{name}" in PAGE, name
+
+
+def test_the_page_has_every_event_with_its_fields() -> None:
+    from dataclasses import fields
+    from typing import get_args
+
+    from glue.eventjson import _snake
+    from glue.events import Event, RequestStart
+
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE.partition("## Events as JSON")[2], re.MULTILINE))
+
+    assert list(rows) == [_snake(event.__name__) for event in get_args(Event)]
+    for event in get_args(Event):
+        if event is not RequestStart:
+            assert re.findall(r"`(\w+)`", rows[_snake(event.__name__)]) == [field.name for field in fields(event)]

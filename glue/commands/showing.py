@@ -7,9 +7,10 @@ from typing import Any
 
 from glue import events as said
 from glue.events import Event
+from glue.limits import StopReason
 from glue.result import RunResult
 from glue.terminal import Screen, Spinner, clean, one_line, seconds
-from glue.types import Attempt, TextDelta, ThinkingDelta, ToolCall, ToolCallDelta, Usage
+from glue.types import AssistantMessage, Attempt, TextDelta, ThinkingDelta, ToolCall, ToolCallDelta, Usage
 
 
 class Show:
@@ -23,6 +24,8 @@ class Show:
         self.open = ""  # which output stands in the middle of a line: out, err or neither
         self.wrote = False
         self._apart = False  # a new message begins on a new line
+        self._cut = False  # the next message goes on in the same line
+        self._tools: dict[str, str] = {}  # those that run, by call
 
     def __call__(self, event: Event) -> None:
         handler = _HANDLERS.get(type(event))
@@ -69,8 +72,21 @@ class Show:
     # Events ---------------------------------------------------------------------------------------
 
     def _request(self, event: said.RequestStart) -> None:
+        if self._cut:
+            self._cut = False
+            return
         self._apart = self.open == "out"
-        self.spinner.start("thinking")
+        self._wait("thinking")
+
+    def _wait(self, label: str) -> None:
+        """Let the spinner turn, on a line of its own."""
+        if self.spinner.is_on and (self.open == "err" or self.out.is_terminal):
+            self.settle()
+        self.spinner.start(label)
+
+    def _message(self, event: said.MessageEnd) -> None:
+        if isinstance(event.message, AssistantMessage):
+            self._cut = event.message.stop_reason is StopReason.MAX_TOKENS and self.open == "out"
 
     def _delta(self, event: TextDelta) -> None:
         if event.text and self.stream:
@@ -91,7 +107,8 @@ class Show:
         self.spinner.tokens += (len(text) + 3) // 4
 
     def _tool(self, event: said.ToolStart) -> None:
-        self.spinner.start(f"{one_line(event.call.name, 40)}")
+        self._tools[event.call.id] = one_line(event.call.name, 40)
+        self._wait(self._tools[event.call.id])
 
     def _update(self, event: said.ToolUpdate) -> None:
         if event.event is not None and isinstance(event.event, said.ToolEnd) and not self.quiet:
@@ -100,7 +117,11 @@ class Show:
             self.note(f"  {one_line(event.name)}: {one_line(event.text, self.err.width - 20)}")
 
     def _result(self, event: said.ToolEnd) -> None:
-        self.spinner.stop()
+        self._tools.pop(event.call.id, None)
+        if not self._tools:
+            self.spinner.stop()
+        else:
+            self.spinner.label = next(reversed(self._tools.values()))
         if self.quiet:
             return
         self.note(tool_line(event, self.err.width - 2), "red" if event.message.is_error else "dim")
@@ -125,6 +146,7 @@ _HANDLERS: dict[type, Any] = {
     TextDelta: Show._delta,
     ThinkingDelta: Show._thought,
     ToolCallDelta: Show._call,
+    said.MessageEnd: Show._message,
     said.ToolStart: Show._tool,
     said.ToolUpdate: Show._update,
     said.ToolEnd: Show._result,
