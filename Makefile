@@ -19,7 +19,7 @@ $(BASE): pyproject.toml
 $(STAMP): $(BASE)
 	@echo "installing the tools of the tests ..."
 	@$(PIP) "pip>=25.1"
-	@$(PIP) --group dev -e .
+	@$(PIP) --group dev
 	@touch $@
 
 demo: $(BASE)

@@ -41,6 +41,9 @@ class Frozen(griffe.Extension):
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         _drop_fields(pkg)
+        if (drawing := pkg["errors"].docstring) is not None:  # the tree keeps its lines
+            title, _, tree = drawing.value.partition("\n\n")
+            drawing.value = f"{title}\n\n```text\n{tree}\n```"
 
 
 def _drop_fields(parent: griffe.Module | griffe.Class) -> None:

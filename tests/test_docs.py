@@ -206,15 +206,33 @@ def test_the_readme_names_every_provider() -> None:
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
-    """Find the commands of ours that the pages show, as words."""
+    """Find the commands that the pages show, as words."""
     for page, block in of("console"):
         for number, line in enumerate(block.body.splitlines(), block.line):
-            for part in re.split(r" [|&]+ |;", line.removeprefix("$ ")):
+            for part in re.split(r" [|&]+ |;", line.removeprefix("$ ") if line.startswith("$ ") else ""):
                 words = shlex.split(part, comments=True)
                 while words and "=" in words[0]:
                     del words[0]
-                if line.startswith("$ ") and words and words[0].rsplit("/")[-1] == "glue":
-                    yield f"{page.name}:{number}", words[1:]
+                if words:
+                    yield f"{page.name}:{number}", words
+
+
+def ours() -> Iterator[tuple[str, list[str]]]:
+    """Find those that our command line has to understand; an agent's file takes what `glue run` takes."""
+    for where, words in commands():
+        if words[0].rsplit("/")[-1] == "glue":
+            yield where, words[1:]
+        elif words[0] == "python" and words[1].endswith(".py") and "/" not in words[1]:
+            yield where, ["run", *words[1:]]
+
+
+def test_the_targets_that_pages_show_exist() -> None:
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    shown = [words[1] for _, words in commands() if words[0] == "make"]
+
+    assert shown
+    for target in (*shown, *re.findall(r"`make (\w+)`", "".join(page.read_text() for page in PAGES))):
+        assert target in targets
 
 
 def test_the_commands_that_pages_show_exist() -> None:
@@ -222,7 +240,7 @@ def test_the_commands_that_pages_show_exist() -> None:
 
     from glue.cli import commands as glue
 
-    for where, words in commands():
+    for where, words in ours():
         command: click.Command = glue
         context = click.Context(glue, info_name="glue")
         while isinstance(command, click.Group) and words and not words[0].startswith("-"):
