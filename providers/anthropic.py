@@ -54,9 +54,9 @@ class Anthropic:
             async for block in blocks:
                 for event in decoder.feed(block):
                     yield event
-                if decoder.failure is not None:
+                if decoder.failure is not None or decoder.ended:
                     break
-        done = decoder.finish()
+        done = wire.settle(self.http, decoder)
         for event in decoder.late:
             yield event
         yield wire.priced(done, self.name, model)

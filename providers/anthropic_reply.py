@@ -92,6 +92,11 @@ class Decoder:
                 self.failure = error
         return events
 
+    @property
+    def ended(self) -> bool:
+        """Whether the last event came: a server may leave the connection open behind it."""
+        return self._stopped
+
     def finish(self) -> Done:
         """Return the reply once the body has ended, or raise what went wrong."""
         if self.failure is not None:

@@ -76,7 +76,7 @@ class Bedrock:
                     yield event
                 if decoder.failure is not None:
                     break
-        done = decoder.finish()
+        done = wire.settle(self.http, decoder)
         for event in decoder.late:
             yield event
         yield wire.priced(done, self.name, model)

@@ -109,5 +109,5 @@ def _google_detail(fault: Fault, detail: Mapping[str, Json]) -> None:
 
 
 def _line(text: str) -> str:
-    text = " ".join(text[:4000].split())
+    text = " ".join("".join(char if char.isprintable() else " " for char in text[:4000]).split())
     return text if len(text) <= 300 else text[:297] + "..."

@@ -33,6 +33,7 @@ BODY = 32 * 1024 * 1024
 ERROR_BODY = 64 * 1024
 _ERROR_SECONDS = 10.0  # more is not worth waiting for the body of an error
 _CLOSE_SECONDS = 2.0
+_REST_SECONDS = 0.5  # for what comes after the last event: the end of the body, without which nothing is reused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +229,7 @@ class Exchange:
             return
         # Shielded, for a cancelled task could not even take the lock of its own connection.
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSE_SECONDS):
-            await self._finish(line)
+            await self._finish(line, leave=error is not None)
             stale: Line | None = line
             if self._response is not None and line.connection.is_available():
                 stale = keep(line, await idle_lines(self._http._key))
@@ -237,14 +238,18 @@ class Exchange:
         if error is not None:
             self._retype(error, line.watch)
 
-    async def _finish(self, line: Line) -> None:
-        """Read what has already come, so that the connection may serve again, then end the answer."""
-        line.watch.closed = True
+    async def _finish(self, line: Line, *, leave: bool) -> None:
+        """Read the rest, so that the connection may serve again, then end the answer.
+
+        Where the reader had all it wanted the rest has a moment to come; else only what is here already is read.
+        """
+        line.watch.closed = leave or self._blocks is None
+        line.watch.shorten(_REST_SECONDS)
         if self._plain is not None:
             await self._plain.aclose()
         if self._blocks is not None:
             # httpcore nests generators and closes only the outer one. Read on: with the watch closed
-            # the next read of the socket fails, which ends them all.
+            # the next read of the socket fails, or soon one that finds nothing, which ends them all.
             try:
                 async for _ in self._blocks:
                     pass

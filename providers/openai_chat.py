@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from glue.errors import ProviderError
 from glue.providers import wire
 from glue.providers.openai_chat_reply import WIRE as WIRE
 from glue.providers.openai_chat_reply import Decoder as Decoder
@@ -45,13 +46,18 @@ class OpenAIChat:
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         model = request.model or self.model
         decoder = Decoder(self.row.quirks, self.name, model)
-        async with self.http.post(PATH, encode(request, self.row, model), model=model) as blocks:
-            async for block in blocks:
-                for event in decoder.feed(block):
-                    yield event
-                if decoder.failure is not None:
-                    break
-        done = decoder.finish()
+        try:
+            async with self.http.post(PATH, encode(request, self.row, model), model=model) as blocks:
+                async for block in blocks:
+                    for event in decoder.feed(block):
+                        yield event
+                    if decoder.failure is not None or decoder.ended:
+                        break
+        except ProviderError as error:
+            # With its finish_reason the answer has come, and [DONE] alone is missing.
+            if not decoder.closed or error.kind not in ("timeout", "transient"):
+                raise
+        done = wire.settle(self.http, decoder)
         for event in decoder.late:
             yield event
         yield wire.priced(done, self.name, model)

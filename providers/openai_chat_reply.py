@@ -98,6 +98,11 @@ class Decoder:
                 self.failure = self._broken("a chunk of an unknown shape")
         return events
 
+    @property
+    def ended(self) -> bool:
+        """Whether the last event came: a server may leave the connection open behind it."""
+        return self._done
+
     def finish(self) -> Done:
         """Return the reply once the body has ended, or raise what went wrong."""
         try:
@@ -119,7 +124,7 @@ class Decoder:
             self._tagged(self._tags.end(), self.late)
         if not self._seen:
             raise self._nothing()
-        if whole is None and not self._is_closed:
+        if whole is None and not self.closed:
             raise self._broken("the stream ended without a finish_reason or [DONE]")
         return self._message(cut=whole is None and not self.raw_stop)
 
@@ -128,11 +133,12 @@ class Decoder:
             for data in self._parser.end():
                 self._chunk(data, self.late)
         except wire.BAD_SHAPE:
-            if not self._is_closed:
+            if not self.closed:
                 raise
 
     @property
-    def _is_closed(self) -> bool:
+    def closed(self) -> bool:
+        """Whether the server said that the answer is complete."""
         return self._done or bool(self.raw_stop)
 
     def _chunk(self, data: bytes, events: list[ProviderEvent]) -> None:

@@ -71,6 +71,11 @@ class Decoder:
                 self.failure = self._broken("an event of an unknown shape")
         return events
 
+    @property
+    def ended(self) -> bool:
+        """Whether the last event came: a server may leave the connection open behind it."""
+        return bool(self._response)
+
     def finish(self) -> Done:
         """Return the reply once the body has ended, or raise what went wrong."""
         whole = self._parser.body

@@ -7,6 +7,7 @@ from binascii import b2a_base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from json.encoder import encode_basestring
+from typing import Any
 
 from glue.errors import ErrorKind, ProviderError
 from glue.providers.row import Row
@@ -374,6 +375,18 @@ def protocol_error(
     what: str, provider: str, model: str, *, kind: ErrorKind = "protocol", body: str = ""
 ) -> ProviderError:
     return ProviderError(what, kind=kind, provider=provider, model=model, body=body[:2000])
+
+
+def settle(http: Any, decoder: Any) -> Done:
+    """End a reply. What a server says inside its stream may hold the key, as the body of an error may."""
+    try:
+        done: Done = decoder.finish()
+    except ProviderError as error:
+        if (mask := getattr(http, "mask", None)) is not None:
+            error.args = tuple(mask(str(part)) for part in error.args)
+            error.body = mask(error.body)
+        raise
+    return done
 
 
 def priced(done: Done, provider: str, model: str) -> Done:

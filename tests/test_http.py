@@ -22,9 +22,11 @@ from typing import Any
 import anyio
 import pytest
 
+from glue import providers
 from glue.errors import ConfigError, ProviderError
 from glue.providers.address import Address, proxy_for
 from glue.providers.http import ERROR_BODY, HTTP, Deadlines, load_engine
+from glue.types import AssistantMessage, Done, Request, user
 
 SECRET = "sk-" + "not" + "-a-real-one-0123456789"
 ENGINES = [name for name in ("httpx", "httpx2") if importlib.util.find_spec(name)]
@@ -676,3 +678,82 @@ def test_nothing_of_httpx_is_loaded_before_the_first_request() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
 
     assert done.stdout == "[]\n"
+
+
+# Whole answers ---------------------------------------------------------------------------------------
+
+CHAT = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\ndata: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+MESSAGE = (
+    b'data: {"type":"message_start","message":{"id":"m","content":[]}}\n\n'
+    b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}\n\n'
+    b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hi"}}\n\n'
+    b'data: {"type":"content_block_stop","index":0}\n\n'
+    b'data: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}\n\n'
+    b'data: {"type":"message_stop"}\n\n'
+)
+OUTPUT = b'[{"type":"message","id":"m","role":"assistant","content":[{"type":"output_text","text":"hi"}]}]'
+RESPONSE = (
+    b'data: {"type":"response.output_text.delta","output_index":0,"delta":"hi"}\n\n'
+    b'data: {"type":"response.completed","response":{"status":"completed","output":' + OUTPUT + b"}}\n\n"
+)
+WHOLE = {
+    "chat": ("deepseek:m", "", CHAT + b"data: [DONE]\n\n"),
+    "chat that forgets [DONE]": ("deepseek:m", "", CHAT),
+    "messages": ("anthropic:m", "", MESSAGE),
+    "responses": ("openai:m", "openai_responses", RESPONSE),
+}
+
+
+async def ask(server: Any, spec: str, wire: str, key: str = SECRET) -> AssistantMessage:
+    deadlines = Deadlines(read=5 if wire or "anthropic" in spec else 1)
+    provider = providers.new(spec, key=key, base_url=server.url, wire=wire, deadlines=deadlines, retries=False)
+    said = [event async for event in provider.stream(Request(messages=[user("hi")]))]
+    assert isinstance(said[-1], Done)
+    return said[-1].message
+
+
+@pytest.mark.parametrize("name", WHOLE)
+async def test_an_answer_is_whole_although_the_connection_stays_open_behind_it(loopback: Any, name: str) -> None:
+    spec, wire, body = WHOLE[name]
+    server = loopback(play(chunks(body, end=False)))
+
+    assert (await ask(server, spec, wire)).text == "hi"
+
+
+@pytest.mark.parametrize("name", WHOLE)
+async def test_an_answer_is_whole_although_the_connection_breaks_behind_it(loopback: Any, name: str) -> None:
+    spec, wire, body = WHOLE[name]
+    server = loopback(play(chunks(body, end=False), close=True))
+
+    assert (await ask(server, spec, wire)).text == "hi"
+
+
+async def test_the_end_of_a_body_that_comes_a_moment_later_lets_the_connection_serve_again(loopback: Any) -> None:
+    spec, wire, body = WHOLE["chat"]
+    server = loopback(play(chunks(body, end=False), 0.05, b"0\r\n\r\n"))
+
+    for _ in range(3):
+        await ask(server, spec, wire)
+
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("spec", ["deepseek:m", "anthropic:m"])
+async def test_a_key_inside_a_stream_is_taken_out_of_the_error(loopback: Any, spec: str) -> None:
+    fault = b'data: {"type":"error","error":{"type":"overloaded_error","message":"no ' + SECRET.encode() + b'"}}\n\n'
+    server = loopback(chunks(fault))
+
+    with pytest.raises(ProviderError, match=r"no \*\*\*") as caught:
+        await ask(server, spec, "")
+
+    assert SECRET not in f"{caught.value!r} {caught.value.body}"
+
+
+async def test_an_error_of_raw_bytes_says_nothing_to_the_terminal(loopback: Any) -> None:
+    body = b"\x1b]0;owned\x07\x1b[31m\x00\x9b bad"
+    server = loopback(b"HTTP/1.1 500 X\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+
+    with pytest.raises(ProviderError) as caught:
+        await ask(server, "deepseek:m", "")
+
+    assert str(caught.value).isprintable()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -888,11 +888,12 @@ class Server:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         self.asked.append((path, json.loads(body)))
         try:
-            yield self._play()
+            async with aclosing(self._play()) as blocks:
+                yield blocks
         finally:
             self.closed += 1
 
-    async def _play(self) -> AsyncIterator[bytes]:
+    async def _play(self) -> AsyncGenerator[bytes, None]:
         for block in self.blocks:
             yield block
 

@@ -402,6 +402,13 @@ async def test_search_says_what_is_wrong_with_a_pattern(tools: Tools, pattern: s
         await tools["grep"](pattern)
 
 
+async def test_search_names_a_path_that_is_not_there_on_one_line(tools: Tools) -> None:
+    with pytest.raises(ToolError) as caught:
+        await tools["grep"]("x", "no/such\x1b\nfile")
+
+    assert str(caught.value) == r"'no/such\x1b\nfile': no such file or directory"
+
+
 def test_search_opens_nothing_through_a_link(root: Root, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "link").symlink_to("file")

@@ -329,10 +329,26 @@ def test_run_git_reads_and_nothing_else(repo: Path, run: Run) -> None:
         ["grep", "--no-index", "x"],
         ["blame", "--contents=/etc/passwd", head],
         ["show", "--ext-diff", head],
+        ["log", "--remerge-diff", head],
+        ["show", "--diff-merges=remerge", head],
+        ["show", "--diff-merges", "r", head],
     ]
     for args in refused:
         with pytest.raises(GitError, match="run_git does not"):
             run_git(repo, args)
+
+
+def test_repository_that_is_refused_leaves_nothing_behind(
+    repo: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    (repo / ".git/config").write_bytes(b"#" * (2 * 1024 * 1024))
+
+    with pytest.raises(GitError, match="larger than"):
+        Repo(repo)
+
+    assert not list(scratch.iterdir())
 
 
 def test_output_and_time_are_bounded(repo: Path, run: Run) -> None:
@@ -365,7 +381,7 @@ def test_file_too_large_to_compare_does_not_hide_the_rest(repo: Path, run: Run) 
 
 
 def test_pathspec_is_empty_only_where_both_are() -> None:
-    assert build_pathspec([], []) == []
+    assert build_pathspec([], []) == build_pathspec([""], [" "]) == []
     assert build_pathspec([], ["x"])[0] == ":(glob)**"
     assert ":(glob)**" not in build_pathspec(["a"], ["x"])
     assert all(spec.startswith(":(exclude,glob)") for spec in build_pathspec(["a"], ["x"])[2:])

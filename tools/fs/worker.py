@@ -12,6 +12,7 @@ def main() -> None:
     sys.path.insert(0, query["home"])
     _limit(query["memory"])
     from glue.errors import GlueError
+    from glue.tools.fs.root import shorten
     from glue.tools.fs.search import say, search
 
     try:
@@ -19,7 +20,7 @@ def main() -> None:
     except (re.error, OverflowError, RecursionError, MemoryError) as error:
         say({"error": f"the pattern cannot be used: {error or type(error).__name__}"})
     except OSError as error:
-        say({"error": f"{error.filename or query['path']}: {error.strerror}"})
+        say({"error": f"{shorten(query['path'])}: {(error.strerror or 'cannot be used').lower()}"})
     except GlueError as error:
         say({"error": str(error)})
 

@@ -47,6 +47,7 @@ REFUSED = (
     "--pathspec-from-file",
     "--from-file",
     "--alternate-refs",
+    "--remerge-diff",  # merges anew, and writes what comes of it among the objects
 )
 REFUSED_SHORT = {"grep": ("-O", "-f"), "blame": ("-S",), "log": ("-O",), "show": ("-O",), "diff-tree": ("-O",)}
 
@@ -78,7 +79,9 @@ def _check(args: Sequence[str]) -> None:
     for arg in args[1:]:
         if arg == "--":
             return
-        option = arg.split("=")[0]
+        option, _, value = arg.partition("=")
+        if option.startswith("--diff-m") and value[:1] in ("", "r"):  # the value may also stand by itself
+            option = "--remerge-diff"
         if len(option) > 3 and option.startswith("--") and any(each.startswith(option) for each in REFUSED):
             raise GitError(f"run_git does not pass {option!r} on: it reaches beyond the objects")
         if arg.startswith(REFUSED_SHORT.get(args[0], "\0")):

@@ -9,10 +9,10 @@ def build_pathspec(includes: Iterable[str] = (), excludes: Iterable[str] = ()) -
     """Turn patterns into pathspecs for git, to stand behind `--`.
 
     A pattern without `/` fits at any depth, `**` spans folders, and a folder stands for all that is in it.
-    Excludes alone get a catch-all include before them; nothing gives nothing.
+    Excludes alone get a catch-all include before them; nothing gives nothing, and so do empty patterns.
     """
-    wanted = [spec for pattern in includes for spec in _specs(pattern, "glob")]
-    unwanted = [spec for pattern in excludes for spec in _specs(pattern, "exclude,glob")]
+    wanted = [spec for pattern in includes if pattern.strip() for spec in _specs(pattern, "glob")]
+    unwanted = [spec for pattern in excludes if pattern.strip() for spec in _specs(pattern, "exclude,glob")]
     if unwanted and not wanted:
         wanted = [":(glob)**"]
     return wanted + unwanted

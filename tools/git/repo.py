@@ -101,7 +101,7 @@ class Repo:
         try:
             self.refs = Refs(self.layout.own, self.layout.common)
             self.shallow = self._shallow()
-            self.directory = self._make()
+            self._make()
         except BaseException:
             self.close()
             raise
@@ -366,9 +366,9 @@ class Repo:
             raise GitError(".git/shallow does not hold hashes")
         return tuple(lines)
 
-    def _make(self) -> str:
-        directory = tempfile.mkdtemp(prefix="glue-git-")
+    def _make(self) -> None:
         wide = _is_sha256(layout.small(self.layout.common, "config", 1024 * 1024) or b"")
+        directory = self.directory = tempfile.mkdtemp(prefix="glue-git-")  # noted at once: what fails below removes it
         extra = "[extensions]\n\tobjectFormat = sha256\n" if wide else ""
         for name in ("objects", "refs"):
             os.mkdir(os.path.join(directory, name))
@@ -376,7 +376,6 @@ class Repo:
         _put(directory, "HEAD", "ref: refs/heads/nothing\n")
         if self.shallow:
             _put(directory, "shallow", "".join(f"{line}\n" for line in self.shallow))
-        return directory
 
 
 def _put(directory: str, name: str, text: str) -> None:
