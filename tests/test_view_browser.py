@@ -69,6 +69,7 @@ class Browser:
         return self._send("POST", self.session + path, body)
 
     def open(self, path: Path) -> None:
+        self.command("/url", url="about:blank")  # what the page before, or the start of the browser, asked for is over
         self.log("browser"), self.log("performance")
         self.command("/url", url=path.as_uri())
 
@@ -91,10 +92,10 @@ class Browser:
         return found
 
     def asked_for(self) -> set[str]:
-        """Give the address of every request since the page was opened."""
+        """Give the address of every request since the page was opened; pictures from bytes, and nothing, are none."""
         events = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
         sent = (event for event in events if event["method"] == "Network.requestWillBeSent")
-        return {event["params"]["request"]["url"] for event in sent}
+        return {url for event in sent if not (url := event["params"]["request"]["url"]).startswith(("data:", "about:"))}
 
     def type(self, text: str) -> None:
         script = "const field = document.getElementById('search'); field.value = arguments[0];"
