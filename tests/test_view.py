@@ -262,6 +262,14 @@ def test_long_texts_are_whole_and_folded() -> None:
         assert f"line {number} of many\n" in "".join(parsed.text)
 
 
+def test_code_that_is_cut_by_the_fold_goes_on_as_code() -> None:
+    code = "x = 1\n" * 200
+
+    parsed = parse(page(transcript(user(f"Look:\n```python\n{code}```\nSo."))))
+
+    assert [attrs["class"] for attrs in parsed.all("pre")] == ["text", "code", "code", "text"]
+
+
 @given(st.text(max_size=300).map(lambda text: text * 40) | st.text(alphabet="ab\n", max_size=9_000))
 @settings(max_examples=60, deadline=None)
 def test_parting_a_text_loses_nothing(text: str) -> None:

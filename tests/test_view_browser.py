@@ -69,6 +69,7 @@ class Browser:
         return self._send("POST", self.session + path, body)
 
     def open(self, path: Path) -> None:
+        self.command("/url", url="about:blank")  # what the page before, or the start of the browser, asked for is over
         self.log("browser"), self.log("performance")
         self.command("/url", url=path.as_uri())
 
@@ -91,10 +92,10 @@ class Browser:
         return found
 
     def asked_for(self) -> set[str]:
-        """Give the address of every request since the page was opened."""
+        """Give the address of every request since the page was opened; pictures from bytes, and nothing, are none."""
         events = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
         sent = (event for event in events if event["method"] == "Network.requestWillBeSent")
-        return {event["params"]["request"]["url"] for event in sent}
+        return {url for event in sent if not (url := event["params"]["request"]["url"]).startswith(("data:", "about:"))}
 
     def type(self, text: str) -> None:
         script = "const field = document.getElementById('search'); field.value = arguments[0];"
@@ -223,6 +224,10 @@ def test_nothing_is_wider_than_the_window(show: Callable[[Transcript], Browser])
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
         )
         assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth"), width
+        wide = (
+            "return [...document.querySelectorAll('pre, .card')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+        )
+        assert browser.run(wide) == 0, width
     browser.devtools("Emulation.clearDeviceMetricsOverride")
 
 
@@ -305,14 +310,17 @@ def test_light_and_dark_follow_the_system_and_the_button(show: Callable[[Transcr
     for scheme in ("light", "dark"):
         feature = {"name": "prefers-color-scheme", "value": scheme}
         browser.devtools("Emulation.setEmulatedMedia", features=[feature])
+        browser.run("localStorage.clear(); delete document.documentElement.dataset.theme")
         seen.append(browser.run(back))
-    browser.run("document.getElementById('theme').click()")
-    seen.append(browser.run(back))
-    browser.run("document.getElementById('theme').click()")
-    seen.append(browser.run(back))
+        for _ in range(2):
+            browser.run("document.getElementById('theme').click()")
+            seen.append(browser.run(back))
     browser.run("localStorage.clear()")
+    browser.devtools("Emulation.setEmulatedMedia", features=[])
 
-    assert seen[0] == seen[2] != seen[1] == seen[3]
+    light, dark = seen[0], seen[3]
+    assert light != dark
+    assert seen == [light, dark, light, dark, light, dark]
 
 
 def hostile(address: str) -> Transcript:
