@@ -532,3 +532,19 @@ async def test_a_tool_may_report_its_progress() -> None:
 
     updates = [(e.text, e.data) for e in events if type(e).__name__ == "ToolUpdate"]  # type: ignore[union-attr]
     assert updates == [("half", {"done": 0.5})]
+
+
+class Summed(Policy):
+    """A compactor that puts a summary in the place of all but the last message."""
+
+    async def compact(self, state: State) -> Sequence[Message]:
+        return [user("short", origin="summary"), state.messages[-1]]
+
+
+async def test_a_compaction_is_written_to_the_journal() -> None:
+    journal = Log()
+    long = [user("a" * 400), AssistantMessage(content=user("b" * 400).content), user("now")]
+
+    await run(Script(fail("context_overflow"), "ok"), long, policies=[Summed()], journal=journal)
+
+    assert journal.told == ["exclude 2", "insert", "append a"]
