@@ -543,7 +543,7 @@ class Summed(Policy):
 
 async def test_a_compaction_is_written_to_the_journal() -> None:
     journal = Log()
-    long = [user("a" * 400), AssistantMessage(content=user("b" * 400).content), user("now")]
+    long: list[Message] = [user("a" * 400), AssistantMessage(content=user("b" * 400).content), user("now")]
 
     await run(Script(fail("context_overflow"), "ok"), long, policies=[Summed()], journal=journal)
 
