@@ -96,6 +96,9 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
     except click.exceptions.Abort:
         fail("cancelled", 130)
     except click.ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2; older ones print it themselves
+            click.echo(error.format_message())
+            return
         fail(_said(error, program), error.exit_code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: leave quietly
@@ -124,7 +127,8 @@ def _fail_typed(error: Exception) -> None:
         result: Any = error.result
         fail(str(error), result.outcome.exit_code if result is not None else 1)
     if isinstance(error, OSError):
-        fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error), 1)
+        what = error.strerror or str(error)
+        fail(f"{what}: {error.filename}" if error.filename else what, 1)
     raise error  # a bug of ours or of a tool, not the user's mistake: the traceback is what helps
 
 

@@ -168,7 +168,7 @@ def cli(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     from glue.cli import main
 
     for name in list(os.environ):
-        if name.endswith(("_API_KEY", "_BASE_URL", "_TOKEN")) or name.startswith(("GLUE_", "XDG_")):
+        if name.upper().endswith(("_API_KEY", "_BASE_URL", "_TOKEN", "_PROXY")) or name.startswith(("GLUE_", "XDG_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     folder = tmp_path / "work"

@@ -68,8 +68,9 @@ class Tmux:
         self._run("-f", os.devnull, "new-session", "-d", *size, "-c", str(folder), "sh", env=env)
 
     def _run(self, *args: str, env: dict[str, str] | None = None) -> str:
-        line = ["tmux", "-S", self.socket, *args]
-        return subprocess.run(line, capture_output=True, text=True, check=True, timeout=SECONDS, env=env).stdout
+        line = ["tmux", "-u", "-S", self.socket, *args]
+        done = subprocess.run(line, capture_output=True, check=True, timeout=SECONDS, env=env, encoding="utf-8")
+        return done.stdout
 
     def type(self, *keys: str) -> None:
         """Press keys: words are typed as they are, names such as Enter and C-c are keys."""

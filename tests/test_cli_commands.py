@@ -28,6 +28,24 @@ def test_help_lists_the_commands_in_the_order_people_need_them(cli: Cli) -> None
     assert lines[:3] == ["new", "run", "chat"]
 
 
+def test_glue_alone_shows_the_help(cli: Cli) -> None:
+    ran = cli()
+
+    assert ran.code == 0
+    assert ran.out == cli("--help").out
+
+
+def test_a_full_disk_is_one_line() -> None:
+    program = str(Path(sys.executable).parent / "glue")
+    if not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full here")
+
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run([program, "providers"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+
+    assert (ran.returncode, ran.stderr) == (1, "glue: No space left on device\n")
+
+
 @pytest.mark.parametrize("name", THERE)
 def test_every_command_has_help_and_refuses_an_unknown_option(cli: Cli, name: str) -> None:
     told, wrong = cli(name, "--help"), cli(name, "--nonsense")
