@@ -144,7 +144,7 @@ def test_structured_output_is_printed_as_json(cli: Cli) -> None:
     Path("shape.py").write_text(
         "from dataclasses import dataclass\nfrom glue import Agent\nfrom glue.testing import Script\n"
         "@dataclass\nclass Point:\n    x: int\n    name: str\n"
-        'agent = Agent(Script(\'{"x": 3, "name": "é"}\'), output=Point)\n'
+        'agent = Agent(Script(\'Here: {"x": "3", "name": "é"}\'), output=Point)\n'
     )
 
     assert json.loads(cli("run", "shape.py", "go").out) == {"x": 3, "name": "é"}
@@ -214,6 +214,13 @@ def test_the_header_of_a_file_allows_and_limits(cli: Cli, agent: str) -> None:
     assert "of 1" in cli("run", agent, "loop", "--max-turns", "1").err
 
 
+def test_a_flag_goes_before_the_header_and_that_before_the_code(cli: Cli, agent: str) -> None:
+    Path(agent).write_text(AGENT.replace("# ///\nfrom", '# [tool.glue]\n# model = "offline"\n# ///\nfrom'))
+
+    assert "stand-in" in cli("run", agent, "hi").out
+    assert "unknown provider 'nope'" in cli("run", agent, "-m", "nope", "hi").err
+
+
 def test_a_refusal_in_the_header_stands_beside_flags(cli: Cli, agent: str) -> None:
     Path(agent).write_text(AGENT.replace("# ///\nfrom", '# [tool.glue]\n# deny = ["save"]\n# ///\nfrom'))
 
@@ -281,13 +288,35 @@ def test_recording_and_replaying_a_named_model_needs_its_key_once(
     assert SECRET not in Path("tape.jsonl").read_text()
 
 
+def test_a_recording_of_structured_output_plays_back_as_it_was_asked(
+    cli: Cli, loopback: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = BODY.replace(b"Hi.", b'{\\"x\\": 3}')
+    server = loopback(REPLY.replace(BODY, body).replace(b"%d" % len(BODY), b"%d" % len(body)))
+    monkeypatch.setenv("GROQ_BASE_URL", f"{server.url}/v1")
+    monkeypatch.setenv("GROQ_API_KEY", SECRET)
+    Path("shape.py").write_text(
+        "from dataclasses import dataclass\nfrom glue import Agent\n@dataclass\nclass Point:\n    x: int\n"
+        "agent = Agent('groq', output=Point)\n"
+    )
+    assert json.loads(cli("run", "shape.py", "--record", "tape.jsonl", "go").out) == {"x": 3}
+    assert b"json_schema" in server.seen[0].body
+    monkeypatch.delenv("GROQ_API_KEY")
+
+    assert json.loads(cli("run", "shape.py", "--replay", "tape.jsonl", "go").out) == {"x": 3}
+
+
 def test_the_wire_is_shown_with_keys_masked(cli: Cli, loopback: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server = loopback(REPLY)
     monkeypatch.setenv("GROQ_BASE_URL", f"{server.url}/v1")
     monkeypatch.setenv("GROQ_API_KEY", SECRET)
 
-    ran = cli("run", "-m", "groq", "--show-wire", f"my key is {SECRET}")
+    monkeypatch.setenv("OTHER_TOKEN", SECRET[::-1])
 
+    ran = cli("run", "-m", "groq", "--show-wire", f"my key is {SECRET}")
+    other = cli("run", "-m", "groq", "--show-wire", f"the other is {SECRET[::-1]}")
+
+    assert SECRET[::-1] not in other.err
     assert ran.out == "Hi.\n"
     assert f"POST {server.url}/v1/chat/completions\n" in ran.err
     assert "authorization: Bearer ***\n" in ran.err
@@ -418,7 +447,11 @@ def test_the_installed_command_runs(cli: Cli, agent: str) -> None:
 
 
 def test_a_narrow_encoding_does_not_end_a_run(cli: Cli, agent: str) -> None:
+    Path("prompts/greet").mkdir(parents=True)
+    Path("prompts/greet/v1.md").write_text("漢\n")
+
     assert glue("run", agent, "é", PYTHONIOENCODING="ascii").stdout == "1: \\xe9 \\u241b[31m\n"
+    assert glue("prompts", "show", "greet", "--from", "prompts", PYTHONIOENCODING="latin-1").stdout == "\\u6f22\n"
 
 
 def test_a_piped_stdin_that_was_not_read_is_mentioned(cli: Cli, agent: str) -> None:
