@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -118,3 +119,24 @@ def test_known_tokens_of_the_change_may_stay() -> None:
 
     assert guard({}).redact(token) == MASK
     assert guard({}).redact(token, known=f"+ integrity {token}") == token
+
+
+@pytest.mark.parametrize("shape", ["a85", "b85", "utf-16-le", "utf-16-be", "tags"])
+def test_rare_encodings_are_found_too(shape: str) -> None:
+    watch = guard({"A_TOKEN": VALUE})
+    encoders: dict[str, Callable[[bytes], bytes]] = {"a85": base64.a85encode, "b85": base64.b85encode}
+    if shape in encoders:
+        text = encoders[shape](VALUE.encode()).decode()
+    elif shape == "tags":
+        text = "<b></b>".join(VALUE)
+    else:
+        text = base64.b64encode(VALUE.encode(shape)).decode()
+
+    assert MASK in watch.redact(f"`x = '{text}'`")
+
+
+@pytest.mark.parametrize("code", [0xDCFF, 0xD800])
+def test_secret_that_is_no_text_is_looked_for_all_the_same(code: int) -> None:
+    watch = guard({"A_TOKEN": f"abcdef{chr(code)}0123456789"})
+
+    assert watch.redact("say abcdef0123456789") == f"say {MASK}"

@@ -205,16 +205,27 @@ def _forms(value: str) -> set[str]:
     """Every way a value is looked for, before folding."""
     forms: set[str] = set()
     for text in (value, value[::-1]):
-        raw = text.encode()
+        raw = _raw(text)
         forms |= {text, raw.hex(), codecs.encode(text, "rot13"), "".join(str(byte) for byte in raw)}
         forms |= {"".join(f"{byte:o}" for byte in raw), "".join(f"{byte:08b}" for byte in raw)}
         forms |= set(_aligned(raw))
         forms |= set(_aligned(raw.hex().encode()))
         forms |= set(_aligned(base64.b64encode(raw)))
         forms.add(base64.b32encode(raw).decode().rstrip("=")[: len(raw) * 8 // 5])
+        forms |= {encode(raw)[: len(raw) // 4 * 5].decode() for encode in (base64.a85encode, base64.b85encode)}
+        for wide in (text.encode("utf-16-le", "replace"), text.encode("utf-16-be", "replace")):
+            forms |= {wide.hex(), *_aligned(wide)}
         forms.add(base64.b64encode(raw).decode().rstrip("=")[::-1])
         forms.add(raw.hex()[::-1])
     return forms
+
+
+def _raw(text: str) -> bytes:
+    """Give the bytes of a value; the environment may hold some that are no text."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
 
 
 def _aligned(raw: bytes) -> Iterable[str]:
@@ -238,6 +249,7 @@ def _entropy(text: str) -> float:
     return -sum((n := text.count(char) / len(text)) * math.log2(n) for char in set(text)) if text else 0.0
 
 
+_TAGS = re.compile(r"<[^<>\n]{0,80}>")
 View = tuple[str, list[tuple[int, int]]]
 
 
@@ -280,7 +292,7 @@ def _unescape(token: str) -> str:
 
 
 def _projections(text: str) -> list[View]:
-    """Letters and digits alone, folded, with their places: of the text as it is, undone, and without 0x marks."""
+    """Letters and digits alone, folded, with their places: of the text as it is, undone, without 0x marks and tags."""
     out: list[View] = []
     views = _views(text)
     for view, spans in views:
@@ -288,6 +300,10 @@ def _projections(text: str) -> list[View]:
     bare, places = views[0]
     if re.search(r"0[xX][0-9a-fA-F]{2}", bare):
         kept = [at for at in range(len(bare)) if not _mark(bare, at)]
+        out.append(_letters("".join(bare[at] for at in kept), [places[at] for at in kept]))
+    if "<" in bare:  # a value with a tag between any two letters
+        tags = {at for match in _TAGS.finditer(bare) for at in range(*match.span())}
+        kept = [at for at in range(len(bare)) if at not in tags]
         out.append(_letters("".join(bare[at] for at in kept), [places[at] for at in kept]))
     return out
 
