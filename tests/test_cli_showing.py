@@ -138,6 +138,16 @@ def test_a_question_shows_what_will_happen() -> None:
     assert "path:" not in text
 
 
+def test_a_question_hides_nothing_of_its_target() -> None:
+    command = "echo  a\tb\n" + "x" * 3000 + "; rm -rf ~"
+    request = PermissionRequest(tool="shell", action="shell", target=command, arguments={"note": "y" * 400})
+
+    first, _, rest = question(request, Screen(io.StringIO(), {})).partition("\n")
+
+    assert first == "? shell echo  a␉b␊" + "x" * 3000 + "; rm -rf ~"
+    assert "y… 100 more characters" in rest
+
+
 @pytest.mark.parametrize(
     ("text", "allowed", "remember"),
     [("y", True, "call"), ("YES ", True, "call"), ("a", True, "target"), ("s", True, "session")]

@@ -41,7 +41,9 @@ def permission(
 
 def question(request: PermissionRequest, screen: Screen) -> str:
     """Write what a tool is about to do, so that it can be judged."""
-    what = f"{one_line(request.action)} {one_line(request.target, 2000)}".strip()
+    # Whole and as it is: what is cut off or squeezed here would be allowed unseen.
+    target = clean(request.target).replace("\n", "␊").replace("\t", "␉")
+    what = f"{one_line(request.action)} {target}".strip()
     lines = [screen.paint(f"? {what}", "yellow")]
     for name, value in request.arguments.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
@@ -49,8 +51,12 @@ def question(request: PermissionRequest, screen: Screen) -> str:
             continue
         shown = clean(text).splitlines() or [""]
         more = [f"    … {len(shown) - 12} more lines"] if len(shown) > 12 else []
-        lines += [f"  {one_line(name)}:", *(f"    {line[:300]}" for line in shown[:12]), *more]
+        lines += [f"  {one_line(name)}:", *(f"    {_cut(line)}" for line in shown[:12]), *more]
     return "\n".join(lines)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= 300 else f"{line[:300]}… {len(line) - 300} more characters"
 
 
 def answer_of(text: str) -> Decision:
