@@ -112,7 +112,8 @@ class Failover:
     def _all_failed(self, failed: Sequence[tuple[Attempt, ProviderError]], turn: Sequence[int]) -> FailoverError:
         attempts = [attempt for attempt, _ in failed]
         absent = [self._why[index] for index in range(len(self.providers)) if index not in turn]
-        texts = [f"{attempt.provider}: {attempt.kind}" for attempt in attempts]
+        texts = [f"{name}: left out for want of a key" for name in self.skipped]
+        texts += [_told(attempt) for attempt in attempts]
         texts += [f"{attempt.provider}: left out since {attempt.kind}" for attempt in absent]
         wait = min((until - self._clock() for until in self._rest.values()), default=float("inf"))
         error = FailoverError(
@@ -151,6 +152,12 @@ def named_chain(specs: Sequence[str], skipped: Sequence[str], options: Mapping[s
     providers = [new(spec, **{**options, "retries": False}) for spec in specs]
     chain = with_failover(*providers, skipped=skipped)
     return with_retries(chain) if retries else chain
+
+
+def _told(attempt: Attempt) -> str:
+    """Say who failed, how, and in one line why."""
+    why = " ".join(attempt.detail.removeprefix(f"{attempt.provider}: ").split())
+    return f"{attempt.provider}: {attempt.kind}" + (f", {why[:160]}" if why else "")
 
 
 def _kind(kinds: Sequence[ErrorKind], *, resting: bool) -> ErrorKind:

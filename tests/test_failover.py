@@ -238,3 +238,13 @@ async def test_closing_closes_all() -> None:
 def test_a_chain_of_none_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         with_failover()
+
+
+async def test_the_error_says_who_was_left_out_and_why_the_others_failed() -> None:
+    chain = with_failover(Script(fail("transient", "cannot connect", provider="b"), name="b"), skipped=["a"])
+
+    with pytest.raises(FailoverError) as caught:
+        async for _ in chain.stream(Request(messages=(user("hi"),))):
+            pass
+
+    assert str(caught.value).endswith("(a: left out for want of a key; b: transient, cannot connect)")
