@@ -841,6 +841,34 @@ def test_forged_blob_is_not_taken_for_what_its_name_says(template: Path, tmp_pat
         repo.cat_file("work", "a.py")
 
 
+def test_forged_tree_hides_no_change(template: Path, tmp_path: Path) -> None:
+    lab = lab_from(template, tmp_path / "lab")
+    true, other = lab.sha("work^{tree}"), lab.sha("main^{tree}")
+    path = lab.dot / "objects" / true[:2] / true[2:]
+    path.chmod(0o644)
+    path.write_bytes((lab.dot / "objects" / other[:2] / other[2:]).read_bytes())
+
+    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="damaged or forged"):
+        repo.changes("main", "work")
+
+
+def test_forged_folder_hides_no_change(template: Path, tmp_path: Path) -> None:
+    lab = lab_from(template, tmp_path / "lab")
+    folder = lab.root / "folder"
+    for text in ("one\n", "two\n"):
+        folder.mkdir(exist_ok=True)
+        (folder / "file").write_text(text)
+        lab.git("add", "-f", "folder/file")
+        lab.git("commit", "-qm", text)
+    true, other = lab.sha("HEAD:folder"), lab.sha("HEAD~1:folder")
+    path = lab.dot / "objects" / true[:2] / true[2:]
+    path.chmod(0o644)
+    path.write_bytes((lab.dot / "objects" / other[:2] / other[2:]).read_bytes())
+
+    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="damaged or forged"):
+        repo.changes("HEAD~1", "HEAD")
+
+
 def test_corpus_is_large_enough() -> None:
     assert len(ROWS) >= 40
     assert sys.platform != "win32"

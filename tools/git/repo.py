@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from glue.errors import GitError
 from glue.tools.fs.root import shorten
-from glue.tools.git import layout, parse
+from glue.tools.git import layout, parse, verify
 from glue.tools.git.environment import environment, find_git
 from glue.tools.git.parse import Change, Commit, Hit, TreeEntry
 from glue.tools.git.pathspec import literal_pathspec
@@ -197,6 +197,7 @@ class Repo:
         """List the files that differ between two commits' trees, with modes, renames and counts of lines."""
         options = ["diff-tree", "-r", "-z", "--raw", "--numstat", "--no-abbrev", *DIFF]
         between = [self._tree(base), self._tree(head), "--"]
+        verify.check_trees(self, between[0], between[1])
         given = [*options, *between, *(paths or pathspec)]
         try:
             return parse.changes(self.git(given, literal=not pathspec, cap=16 * 1024 * 1024))
