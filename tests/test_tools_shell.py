@@ -205,3 +205,9 @@ def test_bundle_without_a_repository_has_no_git_tools(tmp_path: Path) -> None:
 
     assert names == ["read_file", "list_dir", "find_files", "grep", "write_file", "edit_file"]
     assert "edit_file: Quote the old text" in coding.prompt(coding.tools(tmp_path))
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
+def test_tools_of_the_shell_need_a_deadline(tmp_path: Path, timeout: float) -> None:
+    with pytest.raises(ValueError, match="timeout must be"):
+        shell.tool(tmp_path, timeout=timeout)

@@ -41,6 +41,8 @@ def tool(
 
     `env` adds variables to the few that are passed on. `runner` wraps the argument list, as `bubblewrap` does.
     """
+    if not 0 < timeout < float("inf"):
+        raise ValueError(f"timeout must be a number of seconds above 0, not {timeout!r}")
     home = os.path.realpath(root)
     if not os.path.isdir(home):
         raise ValueError(f"root {os.fspath(root)!r} is not a directory")
