@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import ssl
 import threading
@@ -11,6 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+
+# A job in the background is started with Ctrl-C ignored, and would hand that down to the programs under test.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=["asyncio", "trio"])
