@@ -49,7 +49,7 @@ def _model(chat: Chat, name: str) -> None:
 
 
 def _tools(chat: Chat, rest: str) -> None:
-    tools = chat.session._overrides.get("tools") or chat.agent.settings["tools"]
+    tools = chat.session.settings["tools"]
     if not tools:
         chat.show.note("no tools; start with --tools fs,git to have some", "cyan")
     for tool in tools:

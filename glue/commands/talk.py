@@ -83,7 +83,7 @@ class Chat:
 
     @property
     def model(self) -> str:
-        model = self.session._overrides.get("model") or self.agent.settings["model"]
+        model = self.session.settings["model"]
         return model if isinstance(model, str) else model.name
 
     def loop(self) -> int:
