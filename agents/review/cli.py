@@ -49,6 +49,11 @@ _model = _options(
         help="Settings to use instead of the base's own.",
     ),
     click.option("--record", type=click.Path(dir_okay=False), help="Keep everything in a run file for `replay`."),
+    click.option(
+        "--previous",
+        type=click.Path(exists=True, file_okay=False),
+        help="A folder of --save: the model reads only what is new since, and its other findings stay.",
+    ),
 )
 _gate = _options(
     click.option(

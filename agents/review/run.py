@@ -11,6 +11,7 @@ from glue.agents.review import gate, prompt, rules
 from glue.agents.review.attempt import Setting, attempt
 from glue.agents.review.chunk import everything
 from glue.agents.review.config import Config, make
+from glue.agents.review.incremental import Earlier, carried, joined, narrow
 from glue.agents.review.model import Bundle, ReviewRun, Try
 from glue.agents.review.offline import Player
 from glue.agents.review.record import Record
@@ -31,8 +32,12 @@ async def review(
     on_event: Callable[[Event], None] | None = None,
     record: Record | None = None,
     replay: bool = False,
+    earlier: Earlier | None = None,
 ) -> ReviewRun:
-    """Review a bundle. Without providers the rules alone speak, through the same loop and tools."""
+    """Review a bundle. Without providers the rules alone speak, through the same loop and tools.
+
+    With an `earlier` review the model reads only the hunks that are new, and what it said of the others stays.
+    """
     started = time.monotonic()
     config = config or make(bundle.config)
     seed = record.seed if record else secrets.token_hex(16)
@@ -43,14 +48,20 @@ async def review(
     setting = Setting(bundle, config, repo, on_event, seed, ruled, record, replay)
     result = await _offline(setting)
     tries: list[Try] = []
-    for index, provider in enumerate(providers):
+    if earlier is not None:
+        setting = replace(setting, bundle=narrow(bundle, earlier))
+    unread = setting.bundle
+    for index, provider in enumerate(providers if earlier is None or unread.files else ()):
         drafted, note = await attempt(setting, provider, index)
-        judged = gate.judge(drafted, bundle, language=config.language, examples=prompt.examples())
+        judged = gate.judge(drafted, unread, language=config.language, examples=prompt.examples())
         codes = tuple(dict.fromkeys((*drafted.codes, *judged.codes)))
         tries.append(replace(note, codes=codes))
         result = replace(drafted, codes=codes)
         if not codes:
             break
+    if earlier is not None and not result.codes:
+        findings = (*result.findings, *carried(bundle, earlier))
+        result = replace(result, findings=findings, coverage=joined(bundle, earlier, result.coverage))
     notices = (*rules.notices(bundle), *_secret_files(bundle))
     attacked = bool(rules.notices(bundle)) or any(one.category == "attack" for one in result.findings)
     result = replace(

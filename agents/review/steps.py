@@ -83,16 +83,20 @@ def run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
 
     import anyio
 
+    from glue.agents.review import incremental
     from glue.agents.review.record import Record
     from glue.tools.git import Repo
 
+    if given["record"] and given.get("previous"):
+        raise ConfigError("--record keeps a whole review; leave out --previous")
     config = settings(bundle, given)
     record = Record(secrets.token_hex(16), bundle, config=_plain(bundle, given)) if given["record"] else None
     chain = providers(given["model"], config.model)
     with ExitStack() as stack:
         has_git = given.get("root") and not given.get("diff") and os.path.lexists(os.path.join(given["root"], ".git"))
         repo = stack.enter_context(Repo(given["root"])) if has_git else None
-        done = anyio.run(lambda: _review(bundle, chain, config=config, repo=repo, record=record))
+        earlier = incremental.load(given["previous"]) if given.get("previous") else None
+        done = anyio.run(lambda: _review(bundle, chain, config=config, repo=repo, record=record, earlier=earlier))
     if record is not None:
         record.save(given["record"])
     return done
