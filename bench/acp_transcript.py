@@ -23,7 +23,7 @@ AGENT = """
 import glue
 from glue.testing import Script, call, calls, say
 from glue.tools import fs
-from glue.types import Usage
+from glue import Usage
 
 model = Script(
     calls(
@@ -41,7 +41,7 @@ class Editor:
     """Sends requests and writes down every frame."""
 
     def __init__(self, folder: Path) -> None:
-        code = "from glue.cli import main; main()"
+        code = "from glue.cli.app import main; main()"
         command = [sys.executable, "-c", code, "acp", "agent.py", "--store", "store"]
         self.process = subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.names: dict[str, str] = {str(folder): "/project"}

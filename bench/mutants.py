@@ -2,7 +2,7 @@
 
     python bench/mutants.py                    a seeded sample of every module
     python bench/mutants.py --all              every mutant (long)
-    python bench/mutants.py -m glue.batch -n 40 --seed 7
+    python bench/mutants.py -m glue.loop.turn -n 40 --seed 7
 
 A mutant is killed when a test fails, or when the tests do not end in time. Survivors are printed;
 those in EQUIVALENT change nothing that a caller could see, each with the reason.
@@ -27,37 +27,38 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = {
-    "glue.loop": "glue/loop.py",
-    "glue.request": "glue/request.py",
-    "glue.ending": "glue/ending.py",
-    "glue.truncation": "glue/truncation.py",
-    "glue.batch": "glue/batch.py",
-    "glue.transcript": "glue/transcript.py",
+    "glue.loop.run": "glue/loop/run.py",
+    "glue.loop.turn": "glue/loop/turn.py",
+    "glue.loop.ending": "glue/loop/ending.py",
+    "glue.loop.truncation": "glue/loop/truncation.py",
+    "glue.loop.transcript": "glue/loop/transcript.py",
     "glue.policies.gates": "glue/policies/gates.py",
 }
-TESTS = ("test_batch.py", "test_transcript.py", "test_limits.py", "test_loop_*.py")
+TESTS = ("loop/test_loop_*.py", "core/test_limits.py")
 # Where a fault is likely to be noticed first: a quick kill saves the rest.
 FIRST = {
-    "glue.batch": "test_batch.py",
-    "glue.transcript": "test_transcript.py",
-    "glue.policies.gates": "test_loop_limits.py",
-    "glue.truncation": "test_loop_text.py",
-    "glue.ending": "test_loop_ends.py",
-    "glue.loop": "test_loop_ends.py",
-    "glue.request": "test_loop_text.py",
+    "glue.loop.turn": "loop/test_loop_batch.py",
+    "glue.loop.transcript": "loop/test_loop_transcript.py",
+    "glue.policies.gates": "loop/test_loop_limits.py",
+    "glue.loop.truncation": "loop/test_loop_text.py",
+    "glue.loop.ending": "loop/test_loop_ends.py",
+    "glue.loop.run": "loop/test_loop_ends.py",
 }
 SECONDS = 60
 
 # (module, what was changed) -> why no test can tell. The text is what the report prints.
 EQUIVALENT: dict[tuple[str, str], str] = {
-    ("glue.ending", "break  ->  pass"): "a message stands in a list once, so the search finds nothing more",
-    ("glue.transcript", "self._seen < len(messages)  ->  self._seen <= len(messages)"): "extends the list by nothing",
-    ("glue.batch", "True  ->  False"): "zip(strict=) of two lists that are made equally long",
+    ("glue.loop.ending", "break  ->  pass"): "a message stands in a list once, so the search finds nothing more",
     (
-        "glue.batch",
+        "glue.loop.transcript",
+        "self._seen < len(messages)  ->  self._seen <= len(messages)",
+    ): "extends the list by nothing",
+    ("glue.loop.turn", "True  ->  False"): "zip(strict=) of two lists that are made equally long",
+    (
+        "glue.loop.turn",
         "len(group) == 1 or limit == 1  ->  len(group) == 1 and limit == 1",
     ): "a task group of one is only slower",
-    ("glue.batch", "0  ->  1"): "a clock that ran out a moment ago: READY has stopped such a run already",
+    ("glue.loop.turn", "0  ->  1"): "a clock that ran out a moment ago: READY has stopped such a run already",
 }
 
 

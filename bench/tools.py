@@ -96,7 +96,10 @@ async def whole_calls() -> dict[str, float]:
         call=asked, host=glue.Host(), cancel=glue.Cancel(), purse=Purse(), report=lambda *said: None
     )
     best = {}
-    for name, tool in (("flat: whole call, async", glue.tool(same)), ("flat: whole call, in a thread", flat)):
+    for name, tool in (
+        ("flat: whole call, async", glue.tool(same)),
+        ("flat: whole call, in a thread", flat),
+    ):
         rounds = []
         for _ in range(5):
             started = time.process_time()

@@ -36,7 +36,7 @@ class Frozen(griffe.Extension):
 
     def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
         for decorator in cls.decorators:
-            if decorator.callable_path == "glue.frozen.dataclass" and isinstance(decorator.value, griffe.ExprCall):
+            if decorator.callable_path == "glue.dataclass.dataclass" and isinstance(decorator.value, griffe.ExprCall):
                 decorator.value.function = griffe.ExprName("dataclass", parent="dataclasses")
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:

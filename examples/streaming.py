@@ -10,7 +10,7 @@ import anyio
 
 from glue import Agent, tool
 from glue.events import ToolStart
-from glue.types import TextDelta
+from glue.provider import TextDelta
 
 
 @tool

@@ -3,15 +3,9 @@
 Names are loaded at first use, so that `import glue` costs next to nothing.
 """
 
-import sys
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from glue.agent import Agent as Agent
-    from glue.codec import message_from_json as message_from_json
-    from glue.codec import message_to_json as message_to_json
-    from glue.codec import messages_from_json as messages_from_json
-    from glue.codec import messages_to_json as messages_to_json
     from glue.compaction import keep_recent as keep_recent
     from glue.compaction import summarize as summarize
     from glue.context import Cancel as Cancel
@@ -26,16 +20,39 @@ if TYPE_CHECKING:
     from glue.errors import RunError as RunError
     from glue.errors import ToolError as ToolError
     from glue.events import Event as Event
-    from glue.field import Field as Field
-    from glue.hooks import Abort as Abort
-    from glue.hooks import Replace as Replace
-    from glue.hooks import Skip as Skip
-    from glue.hooks import ToolHook as ToolHook
+    from glue.function.call import Abort as Abort
+    from glue.function.call import Replace as Replace
+    from glue.function.call import Skip as Skip
+    from glue.function.call import Step as Step
+    from glue.function.call import ToolHook as ToolHook
+    from glue.function.decorator import Tool as Tool
+    from glue.function.decorator import tool as tool
+    from glue.function.schema import Field as Field
     from glue.limits import Limits as Limits
     from glue.limits import Outcome as Outcome
     from glue.limits import StopReason as StopReason
-    from glue.loop import run as run
-    from glue.loop import run_continue as run_continue
+    from glue.loop.run import run as run
+    from glue.loop.run import run_continue as run_continue
+    from glue.loop.truncation import collapse_continuations as collapse_continuations
+    from glue.messages import AssistantMessage as AssistantMessage
+    from glue.messages import File as File
+    from glue.messages import Image as Image
+    from glue.messages import Message as Message
+    from glue.messages import Opaque as Opaque
+    from glue.messages import Part as Part
+    from glue.messages import Request as Request
+    from glue.messages import Text as Text
+    from glue.messages import Thinking as Thinking
+    from glue.messages import ToolCall as ToolCall
+    from glue.messages import ToolMessage as ToolMessage
+    from glue.messages import ToolSpec as ToolSpec
+    from glue.messages import Usage as Usage
+    from glue.messages import UserMessage as UserMessage
+    from glue.messages import message_from_json as message_from_json
+    from glue.messages import message_to_json as message_to_json
+    from glue.messages import messages_from_json as messages_from_json
+    from glue.messages import messages_to_json as messages_to_json
+    from glue.messages import user as user
     from glue.permission import AllowAll as AllowAll
     from glue.permission import Ask as Ask
     from glue.permission import Decision as Decision
@@ -45,75 +62,55 @@ if TYPE_CHECKING:
     from glue.permission import Rules as Rules
     from glue.permission import allow as allow
     from glue.permission import deny as deny
-    from glue.policies.base import Policy as Policy
-    from glue.policies.base import Say as Say
-    from glue.policies.base import Stop as Stop
-    from glue.providers.escalation import with_escalation as with_escalation
+    from glue.policies.policy import Policy as Policy
+    from glue.policies.policy import Say as Say
+    from glue.policies.policy import Stop as Stop
+    from glue.provider import Attempt as Attempt
+    from glue.provider import Done as Done
+    from glue.provider import Provider as Provider
+    from glue.provider import ProviderEvent as ProviderEvent
+    from glue.provider import TextDelta as TextDelta
+    from glue.provider import ThinkingDelta as ThinkingDelta
+    from glue.provider import ToolCallDelta as ToolCallDelta
     from glue.providers.failover import with_failover as with_failover
+    from glue.providers.retry import with_escalation as with_escalation
     from glue.providers.retry import with_retries as with_retries
     from glue.result import RunResult as RunResult
     from glue.session import Session as Session
-    from glue.step import Step as Step
-    from glue.stores.file import FileStore as FileStore
+    from glue.stores.jsonl import FileStore as FileStore
     from glue.stores.memory import MemoryStore as MemoryStore
-    from glue.stores.protocol import Store as Store
     from glue.stores.sqlite import SQLiteStore as SQLiteStore
-    from glue.tool import Tool as Tool
-    from glue.tool import tool as tool
-    from glue.truncation import collapse_continuations as collapse_continuations
-    from glue.types import AssistantMessage as AssistantMessage
-    from glue.types import Attempt as Attempt
-    from glue.types import Done as Done
-    from glue.types import File as File
-    from glue.types import Image as Image
-    from glue.types import Message as Message
-    from glue.types import Opaque as Opaque
-    from glue.types import Part as Part
-    from glue.types import Provider as Provider
-    from glue.types import ProviderEvent as ProviderEvent
-    from glue.types import Request as Request
-    from glue.types import Text as Text
-    from glue.types import TextDelta as TextDelta
-    from glue.types import Thinking as Thinking
-    from glue.types import ThinkingDelta as ThinkingDelta
-    from glue.types import ToolCall as ToolCall
-    from glue.types import ToolCallDelta as ToolCallDelta
-    from glue.types import ToolMessage as ToolMessage
-    from glue.types import ToolSpec as ToolSpec
-    from glue.types import Usage as Usage
-    from glue.types import UserMessage as UserMessage
-    from glue.types import user as user
+    from glue.stores.store import Store as Store
 
 __version__ = "0.1.0"
 
 # Where each public name lives; a test compares this with the imports above and with __all__.
 _HOMES = {
     "agent": "Agent",
-    "codec": "message_from_json message_to_json messages_from_json messages_to_json",
     "compaction": "keep_recent summarize",
     "context": "Cancel Context Host ToolResult error_result text_result",
     "errors": "ConfigError GlueError ProviderError RunError ToolError",
     "events": "Event",
-    "field": "Field",
-    "hooks": "Abort Replace Skip ToolHook",
+    "function.call": "Abort Replace Skip Step ToolHook",
+    "function.decorator": "Tool tool",
+    "function.schema": "Field",
     "limits": "Limits Outcome StopReason",
+    "loop.run": "run run_continue",
+    "loop.truncation": "collapse_continuations",
+    "messages": "AssistantMessage File Image Message Opaque Part Request Text Thinking ToolCall ToolMessage "
+    "ToolSpec Usage UserMessage message_from_json message_to_json messages_from_json "
+    "messages_to_json user",
     "permission": "AllowAll Ask Decision DenyAll Permission PermissionRequest Rules allow deny",
-    "providers.escalation": "with_escalation",
+    "policies.policy": "Policy Say Stop",
+    "provider": "Attempt Done Provider ProviderEvent TextDelta ThinkingDelta ToolCallDelta",
     "providers.failover": "with_failover",
-    "providers.retry": "with_retries",
+    "providers.retry": "with_escalation with_retries",
     "result": "RunResult",
-    "step": "Step",
-    "tool": "Tool tool",
     "session": "Session",
-    "stores.file": "FileStore",
+    "stores.jsonl": "FileStore",
     "stores.memory": "MemoryStore",
-    "stores.protocol": "Store",
     "stores.sqlite": "SQLiteStore",
-    "types": "AssistantMessage Attempt Done File Image Message Opaque Part Provider ProviderEvent Request Text"
-    " TextDelta Thinking ThinkingDelta ToolCall ToolCallDelta ToolMessage ToolSpec Usage UserMessage user",
-    "loop": "run run_continue",
-    "policies.base": "Policy Say Stop",
-    "truncation": "collapse_continuations",
+    "stores.store": "Store",
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -131,13 +128,3 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_NAMES])
-
-
-class _Package(type(sys)):  # type: ignore[misc]
-    def __setattr__(self, name: str, value: object) -> None:
-        # An import of the module glue.tool would put it where the decorator of that name belongs.
-        if name not in _NAMES or not isinstance(value, type(sys)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack, overload
 
@@ -11,18 +11,20 @@ if TYPE_CHECKING:
     from glue.compaction import Compactor
     from glue.context import AnyTool, Cancel
     from glue.events import Listener
-    from glue.hooks import ToolHook
+    from glue.function.call import ToolHook
     from glue.limits import Limits
-    from glue.listening import Events
+    from glue.listeners import Events
+    from glue.messages import Effort, Json
+    from glue.options import AgentOptions, CallOptions, Instructions, Overrides, Prompt, RunOptions
     from glue.permission import Permission
-    from glue.policies.base import Policy
+    from glue.policies.policy import Policy
     from glue.project import Project, Role
+    from glue.provider import Provider
     from glue.result import RunResult
     from glue.session import Session
-    from glue.settings import AgentOptions, CallOptions, Instructions, Overrides, Prompt, RunOptions
-    from glue.stores.protocol import Store
+    from glue.stores.store import Store
     from glue.subagent import AgentTool
-    from glue.types import Effort, Json, Provider
+
 
 DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")
@@ -163,8 +165,8 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> RunResult[OutputT]: ...
     async def run(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Run one prompt to its end. A run that went wrong raises; the error carries `result`."""
+        from glue.options import prompt_messages
         from glue.running import Job, perform
-        from glue.settings import prompt_messages
 
         history, said = options.pop("message_history", ()), prompt_messages(prompt)
         job = Job(agent=self, prompt=said, history=history, layers=(_known(options),), output=output)
@@ -182,7 +184,6 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> RunResult[OutputT]: ...
     def run_sync(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Do as `run`, from code that is not async: a script, a thread, a notebook."""
-        from glue.blocking import run_blocking
 
         async def work() -> RunResult[Any]:
             try:
@@ -205,7 +206,7 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> Events[OutputT]: ...
     def stream(self, prompt: Prompt, *, output: Any = None, **options: Any) -> Events[Any]:
         """Run as an async iterator of events: `async with agent.stream(...) as events`."""
-        from glue.listening import Events, join
+        from glue.listeners import Events, join
 
         async def start(listener: Listener, cancel: Cancel) -> RunResult[Any]:
             heard = join((options.get("on_event"), listener))
@@ -245,7 +246,7 @@ class Agent(Generic[DepsT, OutputT]):
         """Run from the command line: the prompt from the arguments or from stdin."""
         from importlib import import_module
 
-        import_module("glue.agentcli").main(self)
+        import_module("glue.cli.options").main(self)
 
     # What it is made of ---------------------------------------------------------------------------
 
@@ -319,9 +320,28 @@ def _checked_tools(tools: Iterable[AnyTool]) -> tuple[AnyTool, ...]:
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:
     """Refuse an option that does not exist, as a plain signature would."""
-    from glue.settings import CALL_OPTIONS
+    from glue.options import CALL_OPTIONS
 
     for name in options:
         if name not in CALL_OPTIONS:
             raise TypeError(f"there is no option {name!r}; there are: {', '.join(sorted(CALL_OPTIONS))}")
     return options
+
+
+def run_blocking(function: Callable[[], Awaitable[T]]) -> T:
+    """Run an async function to its end, in an event loop of its own."""
+    import anyio
+    import sniffio
+
+    async def main() -> T:
+        return await function()
+
+    try:
+        sniffio.current_async_library()
+    except sniffio.AsyncLibraryNotFoundError:
+        return anyio.run(main)
+    # A running loop cannot run another: that one gets a thread, and an interrupt here cancels what it does.
+    from anyio.from_thread import start_blocking_portal
+
+    with start_blocking_portal() as portal:
+        return portal.call(main)

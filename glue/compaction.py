@@ -8,23 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from glue.errors import ProviderError
 from glue.limits import estimate_tokens
-from glue.policies.base import Answer, Policy, Rewrite
-from glue.transcript import estimate
-from glue.types import (
-    AssistantMessage,
-    Done,
-    Message,
-    Provider,
-    Request,
-    Text,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    user,
-)
+from glue.loop.transcript import estimate
+from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
+from glue.policies.policy import Answer, Policy, Rewrite
+from glue.provider import Done, Provider
 
 if TYPE_CHECKING:
-    from glue.state import State
+    from glue.loop.state import State
 
 Estimator = Callable[[str], int]
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from glue.types import Json, Part, Text, ToolCall, ToolSpec, new_id
+from glue.messages import Json, Part, Text, ToolCall, ToolSpec, new_id
 
 DepsT = TypeVar("DepsT", covariant=True)
 

@@ -33,8 +33,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from glue.messages import Usage
+    from glue.provider import Attempt
     from glue.result import RunResult
-    from glue.types import Attempt, Usage
 
 ErrorKind: TypeAlias = Literal[
     "auth",

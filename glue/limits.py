@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from enum import StrEnum
 
-from glue.frozen import dataclass
+from glue.dataclass import dataclass
 
 
 class StopReason(StrEnum):

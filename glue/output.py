@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from glue.context import Context, ToolResult, text_result
 from glue.errors import OutputError, ToolError
 from glue.events import Nudge
-from glue.faults import Faults
+from glue.function.schema import Shape, shape_of
+from glue.function.validation import Faults
 from glue.limits import Outcome
-from glue.policies.base import Hook, Policy, Stop, nudge
+from glue.loop.truncation import merge
+from glue.messages import AssistantMessage, Json, ToolCall, ToolMessage, ToolSpec
+from glue.policies.policy import Hook, Policy, Stop, nudge
 from glue.result import RunResult
-from glue.schema import shape_of
-from glue.shape import Shape
-from glue.truncation import merge
-from glue.types import AssistantMessage, Json, ToolCall, ToolMessage, ToolSpec
 
 if TYPE_CHECKING:
-    from glue.state import State
+    from glue.loop.state import State
 
 T = TypeVar("T")
 

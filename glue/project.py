@@ -11,7 +11,7 @@ from typing import Any
 
 from glue.context import Context, ToolResult, text_result
 from glue.errors import ConfigError, ToolError
-from glue.types import ToolCall, ToolSpec
+from glue.messages import ToolCall, ToolSpec
 
 MOST = 32 * 1024  # bytes of one file
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
+from glue.dataclass import dataclass
 from glue.errors import GlueError
-from glue.frozen import dataclass
 from glue.limits import Outcome, StopReason
-from glue.types import Attempt, Json, Message, Usage
+from glue.messages import Json, Message, Usage
+from glue.provider import Attempt
 
 OutputT = TypeVar("OutputT", covariant=True)
 

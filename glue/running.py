@@ -11,14 +11,15 @@ from glue.context import AnyTool, Context, Host
 from glue.errors import InvalidContinuation
 from glue.events import Listener
 from glue.limits import Limits
-from glue.listening import join, writers
-from glue.loop import run, run_continue
-from glue.policies.base import Policy
+from glue.listeners import join, writers
+from glue.loop.run import run, run_continue
+from glue.loop.state import Journal
+from glue.messages import Json, Message, Request, ToolMessage
+from glue.options import instructions_text, merge, with_meta
+from glue.policies.policy import Policy
+from glue.provider import Provider
 from glue.result import RunResult
-from glue.settings import instructions_text, merge, with_meta
-from glue.state import Journal
 from glue.subagent import AgentTool, child_usage
-from glue.types import Json, Message, Provider, Request, ToolMessage
 
 if TYPE_CHECKING:
     from glue.agent import Agent

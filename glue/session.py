@@ -14,14 +14,13 @@ from glue.context import Cancel
 from glue.errors import NewerSchema, SessionBusy, StoreError
 from glue.events import Event, Listener
 from glue.limits import Limits
-from glue.listening import Events, Listeners, join
+from glue.listeners import Events, Listeners, join
+from glue.messages import Json, Message, UserMessage, new_id
+from glue.options import CALL_OPTIONS, OVERRIDES, CallOptions, Overrides, Prompt, prompt_messages
 from glue.policies.steering import FollowUp, Steering
 from glue.result import RunResult
 from glue.running import Job, perform
-from glue.settings import CALL_OPTIONS, OVERRIDES, CallOptions, Overrides, Prompt, prompt_messages
-from glue.stores.log import Log
-from glue.stores.protocol import Store, copy
-from glue.types import Json, Message, UserMessage, new_id
+from glue.stores.store import Log, Store, copy
 
 DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")
@@ -93,7 +92,7 @@ class Session(Generic[DepsT, OutputT]):
     ) -> RunResult[OutputT]: ...
     def prompt_sync(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Do as `prompt`, from code that is not async."""
-        from glue.blocking import run_blocking
+        from glue.agent import run_blocking
 
         async def work() -> RunResult[Any]:
             try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from glue.context import Context, ToolResult, error_result, text_result
 from glue.errors import GlueError, ToolError
-from glue.types import Json, ToolCall, ToolMessage, ToolSpec, Usage, user
+from glue.messages import Json, ToolCall, ToolMessage, ToolSpec, Usage, user
 
 if TYPE_CHECKING:
     from glue.agent import Agent

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from glue.errors import ConfigError, MissingKey, UnknownProvider
 
 if TYPE_CHECKING:
-    from glue.providers.escalation import with_escalation as with_escalation
+    from glue.provider import Provider
+    from glue.providers.catalog import Row
     from glue.providers.failover import with_failover as with_failover
-    from glue.providers.listing import Capabilities
+    from glue.providers.models import Capabilities
+    from glue.providers.retry import with_escalation as with_escalation
     from glue.providers.retry import with_retries as with_retries
-    from glue.providers.row import Row
-    from glue.types import Provider
 
 __all__ = [
     "capabilities",
@@ -54,7 +54,7 @@ def register(
 
     Nothing is read or opened here. `key` names the variables that may hold its key.
     """
-    from glue.providers.row import Row
+    from glue.providers.catalog import Row
 
     name = name.strip().lower()
     if not name or any(sign in name for sign in ":/, "):
@@ -103,7 +103,7 @@ def key_available(name: str, environ: Mapping[str, str] = os.environ) -> bool:
 
 def capabilities(spec: str) -> Capabilities:
     """Return what a provider, or one model of it, can do and costs."""
-    from glue.providers.listing import capabilities_of
+    from glue.providers.models import capabilities_of
 
     name, model = parse(spec)
     return capabilities_of(lookup(name), model)
@@ -156,9 +156,8 @@ def _find(name: str) -> tuple[Row, Factory]:
 
 def _built_in() -> None:
     if not _registry:
-        from glue.providers.catalog import ROWS
-        from glue.providers.opening import Opener
-        from glue.providers.row import Row
+        from glue.providers.catalog import ROWS, Row
+        from glue.providers.registry import Opener
 
         for row in ROWS:
             _registry[row.name] = (row, Opener(row))
@@ -184,7 +183,7 @@ def _load_entry_point(name: str) -> None:
 
 
 def __getattr__(name: str) -> object:
-    homes = {"with_escalation": "escalation", "with_failover": "failover", "with_retries": "retry"}
+    homes = {"with_escalation": "retry", "with_failover": "failover", "with_retries": "retry"}
     if name not in homes:
         raise AttributeError(f"module 'glue.providers' has no attribute {name!r}")
     return getattr(__import__(f"glue.providers.{homes[name]}", fromlist=[name]), name)

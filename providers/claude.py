@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from glue.types import Effort, Json
+from glue.messages import Effort, Json
 
 BUDGETS: dict[Effort, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_000}
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from glue.errors import EmptyReply, ErrorKind, FailoverError, ProviderError
 from glue.limits import StopReason
-from glue.providers.retry import Retries, is_empty, with_retries
-from glue.providers.wrapper import close, model_of, opened
-from glue.types import Attempt, Done, Provider, ProviderEvent, Request, TextDelta, ThinkingDelta
+from glue.messages import Request
+from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta
+from glue.providers.retry import Retries, close, is_empty, model_of, opened, with_retries
 
 log = logging.getLogger("glue.failover")
 

@@ -19,10 +19,21 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from glue import outgoing
+from glue.dataclass import dataclass
 from glue.errors import ConfigError, ErrorKind, ProviderError
-from glue.frozen import dataclass
-from glue.providers.address import Address, proxy_for
-from glue.providers.line import KEEP_ALIVE, Backend, Broken, Content, Line, Watch, idle_lines, inflate, keep
+from glue.providers.connection import (
+    KEEP_ALIVE,
+    Address,
+    Backend,
+    Broken,
+    Content,
+    Line,
+    Watch,
+    idle_lines,
+    inflate,
+    keep,
+    proxy_for,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -277,7 +288,7 @@ class Exchange:
         )
 
     async def _refusal(self, watch: Watch) -> ProviderError:
-        from glue.providers.classify import classify
+        from glue.providers.errors import classify
 
         http = self._http
         if 300 <= self.status < 400:

@@ -9,20 +9,8 @@ from typing import TypeAlias
 import anyio
 
 from glue.limits import StopReason
-from glue.types import (
-    AssistantMessage,
-    Done,
-    Part,
-    ProviderEvent,
-    Request,
-    Text,
-    TextDelta,
-    Thinking,
-    ThinkingDelta,
-    ToolCall,
-    ToolCallDelta,
-    Usage,
-)
+from glue.messages import AssistantMessage, Part, Request, Text, Thinking, ToolCall, Usage
+from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 
 # What rules may answer: a text, the parts of a reply, or a whole reply.
 Answer: TypeAlias = "str | tuple[Part, ...] | AssistantMessage"

@@ -3,18 +3,76 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from types import TracebackType
+from typing import Literal, TypeAlias, TypeVar, cast
 
 import anyio
 
 from glue.errors import EmptyReply, ProviderError
 from glue.limits import StopReason
-from glue.providers.wrapper import Wrapper, model_of
-from glue.transcript import has_content
-from glue.types import AssistantMessage, Attempt, Done, Provider, ProviderEvent, Request, user
+from glue.loop.transcript import has_content
+from glue.messages import AssistantMessage, Request, user
+from glue.provider import Attempt, Done, Provider, ProviderEvent
+
+Self = TypeVar("Self", bound="Wrapper")
+
+
+class Wrapper:
+    """A provider around another one; closing it closes the other."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self.name = provider.name
+        self.model: str = getattr(provider, "model", "")
+        self.skipped: tuple[str, ...] = getattr(provider, "skipped", ())  # of a chain: those without a key
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.provider!r})"
+
+    def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        return self.provider.stream(request)
+
+    def open(self, request: Request) -> AsyncGenerator[ProviderEvent, None]:
+        return opened(self.provider, request)
+
+    async def aclose(self) -> None:
+        await close(self.provider)
+
+    async def __aenter__(self: Self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def opened(provider: Provider, request: Request) -> AsyncGenerator[ProviderEvent, None]:
+    """Start a stream, as something that can be closed."""
+    stream = provider.stream(request)
+    if hasattr(stream, "aclose"):
+        return cast("AsyncGenerator[ProviderEvent, None]", stream)
+
+    async def events() -> AsyncGenerator[ProviderEvent, None]:
+        async for event in stream:
+            yield event
+
+    return events()
+
+
+async def close(provider: Provider) -> None:
+    """Close a provider that can be closed, or the connections of one that only holds them."""
+    aclose = getattr(provider, "aclose", None) or getattr(getattr(provider, "http", None), "aclose", None)
+    if aclose is not None:
+        await aclose()
+
+
+def model_of(provider: Provider, request: Request) -> str:
+    return request.model or getattr(provider, "model", "")
+
 
 Sleep: TypeAlias = Callable[[float], Awaitable[object]]
 
@@ -160,3 +218,79 @@ def _random() -> float:
     from random import random
 
     return random()
+
+
+def with_escalation(
+    provider: Provider,
+    *,
+    ladder: Literal["double"] | int | Sequence[int] = "double",
+    attempts: int = 2,
+    ceiling: int | None = None,
+) -> Escalation:
+    """Raise `max_tokens` and ask again, at most `attempts` times, while a reply is cut by it.
+
+    The ladder is "double", a step to add, or a list of caps. A request without a cap is left alone.
+    The pieces of a reply that is thrown away have been seen by then: the report names its message.
+    """
+    return Escalation(provider, ladder, attempts, ceiling)
+
+
+class Escalation(Wrapper):
+    def __init__(
+        self, provider: Provider, ladder: Literal["double"] | int | Sequence[int], attempts: int, ceiling: int | None
+    ) -> None:
+        super().__init__(provider)
+        if isinstance(ladder, str) and ladder != "double":
+            raise ValueError(f"the ladder must be 'double', a step or a list of caps, not {ladder!r}")
+        if isinstance(ladder, int) and ladder < 1:
+            raise ValueError(f"the step must be 1 or more, not {ladder}")
+        self._ladder = ladder
+        self._attempts = attempts
+        self._ceiling = ceiling
+
+    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        left = self._attempts
+        while True:
+            started, done = time.monotonic(), None
+            async with aclosing(self.open(request)) as events:
+                async for event in events:
+                    if isinstance(event, Done):
+                        done = event
+                        break
+                    yield event
+            if done is None:
+                return
+            cap = request.max_tokens
+            higher = self._next(cap) if cap is not None and left > 0 and _was_cut(done) else None
+            if higher is None:
+                yield done
+                return
+            left -= 1
+            yield Attempt(
+                provider=done.message.provider or self.name,
+                model=done.message.model or model_of(self.provider, request),
+                kind="escalated",
+                detail=f"cut at max_tokens={cap}, asking again with {higher}",
+                seconds=time.monotonic() - started,
+                usage=done.message.usage,
+                previous_cap=cap,
+                next_cap=higher,
+                discarded=done.message.id,
+            )
+            request = replace(request, max_tokens=higher)
+
+    def _next(self, cap: int) -> int | None:
+        """Return the next cap, or None where the ladder or the ceiling gives no higher one."""
+        if isinstance(self._ladder, int):
+            higher: int | None = cap + self._ladder
+        elif isinstance(self._ladder, str):
+            higher = cap * 2
+        else:
+            higher = min((rung for rung in self._ladder if rung > cap), default=None)
+        if higher is not None and self._ceiling is not None:
+            higher = min(higher, self._ceiling)
+        return higher if higher is not None and higher > cap else None
+
+
+def _was_cut(done: Done) -> bool:
+    return done.message.stop_reason is StopReason.MAX_TOKENS

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from glue.messages import Request
+from glue.provider import ProviderEvent
 from glue.providers import wire
+from glue.providers.catalog import Row
+from glue.providers.gemini import Decoder, path
+from glue.providers.gemini import decode_json as decode_json
 from glue.providers.gemini import encode as encode
-from glue.providers.gemini import path
-from glue.providers.gemini_reply import Decoder
-from glue.providers.gemini_reply import decode_json as decode_json
-from glue.providers.google_auth import Tokens
-from glue.providers.row import Row
-from glue.types import ProviderEvent, Request
+from glue.providers.google import Tokens
 
 
 class Vertex:

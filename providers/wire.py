@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from binascii import b2a_base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from json.encoder import encode_basestring
 from typing import Any
 
 from glue.errors import ErrorKind, ProviderError
-from glue.providers.row import Row
-from glue.types import (
+from glue.messages import (
     AssistantMessage,
-    Done,
     File,
     Image,
     Json,
@@ -27,6 +25,8 @@ from glue.types import (
     UserMessage,
     new_id,
 )
+from glue.provider import Done, ToolCallDelta
+from glue.providers.catalog import Row
 
 # JSON ---------------------------------------------------------------------------------------------
 
@@ -391,7 +391,7 @@ def settle(http: Any, decoder: Any) -> Done:
 
 def priced(done: Done, provider: str, model: str) -> Done:
     """Put the cost on a reply, unless the provider said it."""
-    from glue.providers.prices import cost
+    from glue.providers.models import cost
 
     usage = done.message.usage
     if usage is None or usage.cost is not None:
@@ -400,3 +400,200 @@ def priced(done: Done, provider: str, model: str) -> Done:
     if price is None:
         return done
     return Done(message=replace(done.message, usage=replace(usage, cost=price)))
+
+
+MOST_MARKS = 2  # of the four that are allowed; tools and system have one each
+
+
+def join_turns(pieces: Iterable[tuple[str, bytes]], heads: Mapping[str, bytes], filler: bytes) -> bytes:
+    """Join the blocks of messages to an array of turns; neighbours of one role share a turn.
+
+    A head is `{"role":"user","content":[`. The first turn must be the user's: the filler stands in.
+    """
+    parts: list[bytes] = []
+    last = ""
+    for role, blocks in pieces:
+        if not blocks:
+            continue
+        if role == last:
+            parts += (b",", blocks)
+            continue
+        if not parts and role != "user":
+            parts += (b"]},", heads["user"], filler)
+        parts += (b"]},", heads[role], blocks)
+        last = role
+    if not parts:
+        parts = [b"]},", heads["user"], filler]
+    parts[0] = b"["
+    parts.append(b"]}]")
+    return b"".join(parts)
+
+
+def stable(messages: Sequence[Message], pieces: Sequence[tuple[str, bytes]]) -> Iterator[int]:
+    """Name the last message, to be found by the next request, and the last of the request before, which is cached."""
+    wanted, found = True, 0
+    for index in range(len(messages) - 1, -1, -1):
+        if isinstance(messages[index], AssistantMessage):
+            wanted = True
+        elif wanted and pieces[index][1]:
+            wanted = False
+            found += 1
+            yield index
+        if found == MOST_MARKS:
+            return
+
+
+def is_remote(part: Image | File) -> bool:
+    """Say whether a part is an address that the server has to fetch."""
+    return isinstance(part, Image) and part.url is not None and not part.url.startswith("data:")
+
+
+def inline(part: Image | File) -> tuple[str, str]:
+    """Return media type and base64 of a part that carries its bytes, be it in a data URL."""
+    if isinstance(part, Image) and part.url is not None and part.url.startswith("data:"):
+        head, _, data = part.url.partition(",")
+        kind, _, encoding = head[5:].partition(";")
+        if not encoding.endswith("base64"):
+            from urllib.parse import unquote_to_bytes
+
+            data = base64_text(unquote_to_bytes(data))
+        return kind or part.media_type, data
+    return part.media_type, base64_text(part.data or b"")
+
+
+@dataclass(slots=True)
+class Slot:
+    position: int
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list)
+    extra: dict[str, Json] | None = None
+
+
+class Calls:
+    """Join fragments to calls, whatever the server does to ids and indexes."""
+
+    def __init__(self) -> None:
+        self._slots: list[Slot] = []
+        self._by_index: dict[object, Slot] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._slots)
+
+    def add(self, fragments: list[Json]) -> list[ToolCallDelta]:
+        """Take the fragments of one chunk."""
+        deltas = []
+        for fragment in fragments:
+            function = fragment.get("function") or {}
+            name, text = text_of(function.get("name")), _argument_text(function.get("arguments"))
+            slot = self._slot(fragment.get("index"), text_of(fragment.get("id")), name)
+            if text:
+                slot.pieces.append(text)
+            if fragment.get("extra_content"):
+                slot.extra = {"extra_content": fragment["extra_content"]}
+            deltas.append(ToolCallDelta(index=slot.position, id=slot.id, name=slot.name, arguments=text))
+        return deltas
+
+    def _slot(self, index: Json, call_id: str, name: str) -> Slot:
+        # An index is a key, not a position: one server starts at 1, others send none or repeat 0.
+        slot = self._by_index.get(index) if index is not None else self._slots[-1] if self._slots else None
+        if index is None and call_id and slot is not None and (name or slot.id != call_id):
+            slot = None
+        if slot is not None and call_id and slot.id and slot.id != call_id:
+            slot = None
+        if slot is None:
+            slot = Slot(len(self._slots))
+            self._slots.append(slot)
+        if index is not None:
+            self._by_index[index] = slot
+        slot.id = slot.id or call_id
+        slot.name = slot.name or name
+        return slot
+
+    def parts(self, *, cut: bool, seed: str = "", wire_name: str = "openai_chat") -> list[ToolCall]:
+        """Return the calls; of a reply that was cut, only what is whole counts as complete."""
+        calls = []
+        used: set[str] = set()
+        for slot in self._slots:
+            text = "".join(slot.pieces)
+            is_last = slot is self._slots[-1]
+            call_id = slot.id if slot.id and slot.id not in used else _made_up(seed, slot.position)
+            used.add(call_id)
+            calls.append(
+                ToolCall(
+                    id=call_id,
+                    name=slot.name,
+                    arguments=text,
+                    complete=not cut or is_object(text) or not (text or is_last),
+                    opaque=Opaque(wire=wire_name, data=slot.extra) if slot.extra else None,
+                )
+            )
+        return calls
+
+
+def is_object(text: str) -> bool:
+    """Say whether a text is one whole JSON object."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _argument_text(value: Json) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if value is None else dumps(value).decode()
+
+
+def _made_up(seed: str, position: int) -> str:
+    return "call_" + (short_id(f"{seed} {position}", 20) if seed else new_id())
+
+
+_TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"))
+
+
+class ThinkTags:
+    """Part a streamed text into thoughts and words, whatever the tags are cut into."""
+
+    def __init__(self) -> None:
+        self._state = "start"
+        self._held = ""  # what may still turn out to be a tag
+        self._close = ""
+
+    def split(self, text: str) -> list[tuple[bool, str]]:
+        """Return pieces, each with whether it is a thought."""
+        if self._state == "text":
+            return [(False, text)]
+        text = self._held + text
+        self._held = ""
+        pieces: list[tuple[bool, str]] = []
+        if self._state == "start":
+            start = text.lstrip()
+            for opening, closing in _TAGS:
+                if start.startswith(opening):
+                    self._state, self._close, text = "thought", closing, start[len(opening) :]
+                    break
+                if opening.startswith(start):
+                    self._held = text
+                    return []
+            else:
+                self._state = "text"
+        if self._state == "thought":
+            return self._thought(text)
+        return [(False, text)] if text else pieces
+
+    def _thought(self, text: str) -> list[tuple[bool, str]]:
+        thought, tag, rest = text.partition(self._close)
+        if tag:
+            self._state = "text"
+            rest = rest.lstrip("\n")
+        else:
+            keep = next((n for n in range(len(self._close) - 1, 0, -1) if thought.endswith(self._close[:n])), 0)
+            self._held = thought[len(thought) - keep :]
+            thought = thought[: len(thought) - keep]
+        return [piece for piece in ((True, thought), (False, rest)) if piece[1]]
+
+    def end(self) -> list[tuple[bool, str]]:
+        """Return what was held back."""
+        held, self._held = self._held, ""
+        return [(self._state == "thought", held)] if held else []

@@ -170,7 +170,7 @@ def cli(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     import os
     import sys
 
-    from glue.cli import main
+    from glue.cli.app import main
 
     for name in list(os.environ):
         if name.upper().endswith(("_API_KEY", "_BASE_URL", "_TOKEN", "_PROXY")) or name.startswith(("GLUE_", "XDG_")):

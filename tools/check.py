@@ -10,7 +10,7 @@ from typing import Any
 
 from glue.context import AnyTool
 from glue.errors import ConfigError
-from glue.types import Json
+from glue.messages import Json
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 WIRES = ("anthropic", "bedrock", "gemini", "openai_chat", "openai_responses")

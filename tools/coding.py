@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from glue.tool import Tool
+from glue.function.decorator import Tool
 from glue.tools.fs.blocklist import Blocklist
 
 

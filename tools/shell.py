@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from glue.errors import ConfigError, ToolError
-from glue.spool import cap
-from glue.tool import Tool
-from glue.tool import tool as make
+from glue.function.decorator import Tool
+from glue.function.decorator import tool as make
+from glue.function.spool import cap
 
 SECONDS = 120.0
 KEPT = 8 * 1024 * 1024  # of output, for the spool

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from glue.agents.review import clean, steps
-from glue.agents.review.model import SEVERITIES, Bundle, ReviewRun
+from glue.agents.review import pipeline
+from glue.agents.review.delivery import clean
+from glue.agents.review.records import SEVERITIES, Bundle, ReviewRun
 from glue.errors import ConfigError, GlueError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -99,11 +100,11 @@ def review(ctx: click.Context, /, **given: Any) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from glue.agents.review.event import why_not
+    from glue.agents.review.change.event import why_not
 
     environ = dict(os.environ)
-    bundle = steps.gather(given, environ)
-    config = steps.settings(bundle, given)
+    bundle = pipeline.gather(given, environ)
+    config = pipeline.settings(bundle, given)
     reason = why_not(bundle.change, config)
     if reason:
         click.echo(f"glue review: skipped: {reason}", err=True)
@@ -111,11 +112,11 @@ def review(ctx: click.Context, /, **given: Any) -> None:
     if not bundle.files and not bundle.skipped:
         click.echo("glue review: there is nothing to review", err=True)
         return
-    run = steps.run(bundle, given)
+    run = pipeline.run(bundle, given)
     if given["save"]:
-        steps.save(given["save"], bundle, run)
+        pipeline.save(given["save"], bundle, run)
     posts = given["post"] if given["post"] is not None else bundle.change.mode == "pull_request"
-    ctx.exit(steps.publish(bundle, run, given, environ, post=posts or given["dry_run"]))
+    ctx.exit(pipeline.publish(bundle, run, given, environ, post=posts or given["dry_run"]))
 
 
 @review.command()
@@ -123,10 +124,10 @@ def review(ctx: click.Context, /, **given: Any) -> None:
 @click.option("--out", default="bundle.json", type=click.Path(dir_okay=False), help="Where to write the bundle.")
 def collect(out: str, **given: Any) -> None:
     """Gather the change from git objects into a bundle. Needs no key and no write token."""
-    from glue.agents.review import codec
+    from glue.agents.review import records
 
-    bundle = steps.gather(given, os.environ)
-    codec.save(bundle, out)
+    bundle = pipeline.gather(given, os.environ)
+    records.save(bundle, out)
     click.echo(f"{out}: {len(bundle.files)} files, {len(bundle.skipped)} left out", err=True)
 
 
@@ -140,13 +141,13 @@ def collect(out: str, **given: Any) -> None:
 @click.pass_context
 def run_command(ctx: click.Context, /, bundle_path: str, out: str, **given: Any) -> None:
     """Review a bundle: the rules, and a model where one is named. Never sees a write token."""
-    from glue.agents.review import codec
+    from glue.agents.review import records
 
     for name in TOKENS:
         os.environ.pop(name, None)
-    bundle = codec.load(Bundle, bundle_path)
-    run = steps.run(bundle, given)
-    codec.save(run, out)
+    bundle = records.load(Bundle, bundle_path)
+    run = pipeline.run(bundle, given)
+    records.save(run, out)
     click.echo(f"{out}: {len(run.findings)} findings, {run.coverage.percent:g} % read in full", err=True)
     ctx.exit(3 if run.codes else 0)
 
@@ -171,10 +172,10 @@ _saved = _options(
 @click.pass_context
 def publish(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: Any) -> None:
     """Gate, redact and post saved findings. Needs the write token and no model."""
-    from glue.agents.review import codec
+    from glue.agents.review import records
 
-    bundle, run = codec.load(Bundle, bundle_path), codec.load(ReviewRun, findings_path)
-    ctx.exit(steps.publish(bundle, run, given, os.environ, post=True))
+    bundle, run = records.load(Bundle, bundle_path), records.load(ReviewRun, findings_path)
+    ctx.exit(pipeline.publish(bundle, run, given, os.environ, post=True))
 
 
 @review.command()
@@ -184,10 +185,10 @@ def publish(ctx: click.Context, /, bundle_path: str, findings_path: str, **given
 @click.pass_context
 def gate(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: Any) -> None:
     """Judge saved findings and post nothing: the exit code is the answer."""
-    from glue.agents.review import codec
+    from glue.agents.review import records
 
-    bundle, run = codec.load(Bundle, bundle_path), codec.load(ReviewRun, findings_path)
-    ctx.exit(steps.publish(bundle, run, given, os.environ, post=False))
+    bundle, run = records.load(Bundle, bundle_path), records.load(ReviewRun, findings_path)
+    ctx.exit(pipeline.publish(bundle, run, given, os.environ, post=False))
 
 
 @review.command()
@@ -199,18 +200,18 @@ def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
     """Play a run file again, offline, and say whether it comes to the same."""
     import anyio
 
-    from glue.agents.review import record
-    from glue.agents.review.config import make
-    from glue.agents.review.run import review as review_bundle
+    from glue.agents.review import cassette
+    from glue.agents.review.change.config import make
+    from glue.agents.review.findings.model import review as review_bundle
 
-    old = record.load(run_file)
+    old = cassette.load(run_file)
     config = make(old.config) if old.config else None
     run = anyio.run(
-        lambda: review_bundle(old.bundle, providers=record.tapes(old), config=config, record=old, replay=True)
+        lambda: review_bundle(old.bundle, providers=cassette.tapes(old), config=config, record=old, replay=True)
     )
-    lines = record.differences(old.result, run) if old.result else ["the recording has no result"]
+    lines = cassette.differences(old.result, run) if old.result else ["the recording has no result"]
     click.echo("\n".join(lines) if lines else "the same findings, summary and requests", err=True)
-    code = steps.publish(old.bundle, run, given, {}, post=False)
+    code = pipeline.publish(old.bundle, run, given, {}, post=False)
     ctx.exit(1 if lines else code)
 
 
@@ -220,9 +221,9 @@ def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
 @click.pass_context
 def diff_command(ctx: click.Context, /, old: str, new: str) -> None:
     """Say how two reviews differ; each is a findings.json or a run file. Exit code 1 where they do."""
-    from glue.agents.review import record
+    from glue.agents.review import cassette
 
-    lines = record.differences(steps.result(old), steps.result(new))
+    lines = cassette.differences(pipeline.result(old), pipeline.result(new))
     click.echo("\n".join(lines) if lines else "no difference")
     ctx.exit(1 if lines else 0)
 
@@ -254,16 +255,16 @@ def selftest(root: str, model: str, count: int, seed: int) -> None:
     from glue.agents.review.selftest import Score
     from glue.agents.review.selftest import selftest as test
 
-    texts = steps.texts(root)
+    texts = pipeline.texts(root)
     if not texts:
         raise ConfigError("there is no Python, JavaScript, TypeScript or Go file to seed bugs into")
-    chain = steps.providers(model)
+    chain = pipeline.providers(model)
 
     async def score() -> Score:
         try:
             return await test(texts, providers=lambda: chain, count=count, seed=seed)
         finally:
-            await steps.close(chain)
+            await pipeline.close(chain)
 
     click.echo(str(anyio.run(score)))
 
@@ -271,7 +272,7 @@ def selftest(root: str, model: str, count: int, seed: int) -> None:
 @review.command()
 def rules() -> None:
     """List the deterministic rules."""
-    from glue.agents.review.rules import rules as every
+    from glue.agents.review.findings.rules import rules as every
 
     for rule in every():
         click.echo(
@@ -285,9 +286,9 @@ def respond() -> None:
 
     Outputs of the step: command, review (true or false), head, base and number.
     """
-    from glue.agents.review import clean
-    from glue.agents.review.outputs import actions
-    from glue.agents.review.respond import respond as answer
+    from glue.agents.review.delivery import clean
+    from glue.agents.review.delivery.commands import respond as answer
+    from glue.agents.review.delivery.outputs import actions
 
     found = answer(os.environ)
     values: dict[str, str | int | float | bool] = {"command": found.command, "review": found.review, "head": found.head}

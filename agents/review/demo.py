@@ -10,16 +10,17 @@ from pathlib import Path
 
 import anyio
 
-from glue.agents.review import codec, outputs, render
-from glue.agents.review.collect import collect
-from glue.agents.review.forges.detect import Where
-from glue.agents.review.model import Change
-from glue.agents.review.publish import publish, shown
-from glue.agents.review.record import Record
-from glue.agents.review.report import Report
-from glue.agents.review.run import review
+from glue.agents.review import records
+from glue.agents.review.cassette import Record
+from glue.agents.review.change.collect import collect
+from glue.agents.review.delivery import outputs, render
+from glue.agents.review.delivery.forges.forge import Where
+from glue.agents.review.delivery.publish import publish, shown
+from glue.agents.review.delivery.report import Report
+from glue.agents.review.findings.model import review
+from glue.agents.review.records import Change
 from glue.tools.git import Repo
-from glue.tools.git.environment import find_git
+from glue.tools.git.command import find_git
 
 BEFORE = {
     "README.md": "# Larder\n\nKeeps track of what is in the larder.\n\n    GET /items    list what there is\n",
@@ -128,8 +129,8 @@ def main(folder: str = "") -> int:
         run = anyio.run(lambda: review(bundle, repo=objects, record=record))
     place = Where(forge="github", api="https://api.github.com", repo="example/larder", number=7)
     published = publish(bundle, run, {}, place=place, dry=True, blind=True)
-    codec.save(bundle, out / "bundle.json")
-    codec.save(run, out / "findings.json")
+    records.save(bundle, out / "bundle.json")
+    records.save(run, out / "findings.json")
     record.save(out / "run.jsonl")
     (out / "requests.jsonl").write_text(shown(published.requests, place.api), encoding="utf-8")
     for form, name in (("markdown", "review.md"), ("sarif", "review.sarif"), ("json", "review.json")):

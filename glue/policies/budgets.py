@@ -6,12 +6,12 @@ import time
 
 from glue.context import Purse
 from glue.errors import BudgetExceeded
-from glue.events import LimitReached
+from glue.events import LimitReached, logger
+from glue.events import WrapUp as WrapUpEvent
 from glue.limits import Limits, Outcome
-from glue.logs import logger
-from glue.policies.base import Hook, Policy, Stop
-from glue.state import State
-from glue.types import Request
+from glue.loop.state import State
+from glue.messages import Request
+from glue.policies.policy import Hook, Policy, Stop, nudge
 
 
 class Budgets(Policy):
@@ -59,3 +59,20 @@ def budget_error(state: State, kind: str) -> BudgetExceeded:
             state.emit(LimitReached(kind=kind, used=used, max=most))
             return BudgetExceeded(kind, most, used)
     raise ValueError(f"no budget of {kind} is set")
+
+
+TEXT = "You are almost out of turns. Stop using tools and give your final answer now, with what you have."
+
+
+class WrapUp(Policy):
+    """Send the wrap-up message once, `limits.grace` turns before the last."""
+
+    order = 20
+
+    def before_request(self, state: State, request: Request) -> Hook:
+        most, grace = state.limits.max_turns, state.limits.grace
+        if state.wrapped_up or most is None or not 0 < grace < most or state.turns < most - grace:
+            return None
+        state.wrapped_up = True
+        state.emit(WrapUpEvent(turns_left=most - state.turns))
+        return nudge(TEXT, origin="wrap_up")

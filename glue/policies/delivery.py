@@ -8,10 +8,10 @@ from collections.abc import Collection
 from glue.errors import Stalled
 from glue.events import Nudge
 from glue.limits import Outcome
-from glue.policies.base import Deliver, Hook, Policy, Stop, nudge
-from glue.state import State
-from glue.truncation import merge
-from glue.types import AssistantMessage
+from glue.loop.state import State
+from glue.loop.truncation import merge
+from glue.messages import AssistantMessage
+from glue.policies.policy import Deliver, Hook, Policy, Stop, nudge
 
 _THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _QUESTION = re.compile(r"\?\s*$|\b(would you like|shall i|should i|do you want)\b", re.IGNORECASE)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from glue.events import GateApplied, GateConflict
-from glue.policies.base import Change, Hook, Policy
-from glue.state import State
-from glue.types import Request
+from glue.loop.state import State
+from glue.messages import Request
+from glue.policies.policy import Change, Hook, Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

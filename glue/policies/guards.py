@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 
 from glue.errors import GuardHalted
 from glue.events import Guardrail, Nudge
 from glue.limits import Outcome
-from glue.policies.base import Hook, Policy, Stop, nudge
+from glue.loop.state import State
+from glue.messages import AssistantMessage, ToolMessage
 from glue.policies.budgets import overspent
-from glue.state import State
-from glue.types import AssistantMessage, ToolMessage
+from glue.policies.policy import Hook, Policy, Stop, nudge
 
 REPEAT = (
     "You have made the same call with the same arguments {count} times. Its result will not change: try something else."
@@ -54,3 +55,86 @@ class Guards(Policy):
         state.emit(Guardrail(kind=kind, count=count, action="nudge"))
         state.emit(Nudge(policy="guards", text=text))
         return nudge(text)
+
+
+TEXT = "Go on: do what you announced, with the tools you have. If you are done, give your final answer."
+_INTENT = re.compile(
+    r"\b(i will now|i'll now|i will start|i'll start|i am going to|i'm going to|next,? i will|next,? i'll|now i will|"
+    r"now i'll|let me(?! know)|let's now|i will (?:first|next|then|proceed)|i'll (?:first|next|then|proceed))\b",
+    re.IGNORECASE,
+)
+_CLOSING = re.compile(r"\b(let me know|feel free|if you (?:need|want|would like)|happy to help)\b", re.IGNORECASE)
+
+
+def announces(text: str) -> bool:
+    """Tell whether a text ends in an announcement of work rather than in a result."""
+    tail = text.replace("\u2019", "'").strip()[-300:]
+    return bool(_INTENT.search(tail)) and not _CLOSING.search(tail)
+
+
+class AutoContinue(Policy):
+    """Nudge after an announcement, at most `times` a run."""
+
+    order = 65
+
+    def __init__(self, times: int = 2, text: str = TEXT) -> None:
+        self.times, self.text = times, text
+        self._said = 0
+
+    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
+        if self._said >= self.times or not state.tools or not announces(reply.text):
+            return None
+        self._said += 1
+        state.emit(Nudge(policy="auto_continue", text=self.text))
+        return nudge(self.text)
+
+
+LONGEST = 400  # a refusal is short; a long text that opens with regret goes on to help
+
+_ABLE = (
+    r"(?:can(?:no|')t|can not|am unable to|am not able to|won't|will not|could not|couldn't|am not allowed to|"
+    r"must decline to)"
+)
+_VERBS = (
+    r"(?:help|assist|comply|do that|do this|provide|create|write|generate|support|discuss|share|fulfil|fulfill|answer|"
+    r"engage|continue|participate|produce|give|offer|complete|process|carry out)"
+)
+_PHRASES = (
+    rf"\bi {_ABLE} {_VERBS}",
+    rf"\bi'm (?:unable|not able|not allowed|not permitted) to {_VERBS}",
+    r"\bi(?:'m| am) sorry,? but i (?:can|won|will|am|'m|must|do)",
+    r"\bi must (?:decline|refuse)\b",
+    r"\bi (?:have to|need to) (?:decline|refuse)\b",
+    r"\bi (?:decline|refuse) to\b",
+    r"\b(?:this|that|your) request (?:violates|goes against|is against|conflicts with|breaches)\b",
+    r"\bagainst my (?:guidelines|policy|policies|programming|principles)\b",
+    r"\bviolates? (?:our|the|my) (?:content |usage )?polic(?:y|ies)\b",
+    r"\bi(?:'m| am) not comfortable (?:with|helping|providing|writing|doing)\b",
+    r"\bas an ai(?: language model)?,? i (?:can|won|will|am|must|do)(?:no|')?t?\b",
+    r"\bi do(?:n't| not) feel comfortable\b",
+    r"\bnot something (?:that )?i can (?:help|assist|do|provide)\b",
+    r"\bi(?:'d| would) (?:rather|prefer) not (?:to )?(?:help|assist|do|provide|answer|discuss)\b",
+    r"\bmy guidelines (?:do not|don't|prevent)\b",
+    r"\bunable to (?:assist|help|comply|fulfil|fulfill) with\b",
+    r"\bcan't (?:help|assist) (?:you )?with (?:that|this)\b",
+    r"\bno can do\b",
+)
+_REFUSAL = re.compile("|".join(_PHRASES), re.IGNORECASE)
+
+
+def looks_like_refusal(text: str) -> bool:
+    """Tell whether a short text declines the request."""
+    plain = text.replace("\u2019", "'").strip()
+    return 0 < len(plain) <= LONGEST and bool(_REFUSAL.search(plain))
+
+
+class RefusalDetector(Policy):
+    """End a run as refused when a reply without calls reads like one."""
+
+    def __init__(self, detect: Callable[[str], bool] = looks_like_refusal) -> None:
+        self.detect = detect
+
+    def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
+        if reply.calls or not self.detect(reply.text):
+            return None
+        return Stop(Outcome.REFUSED, meta={"refusal": "detector"})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from glue.policies.base import Hook, Policy, Say
-from glue.state import State
-from glue.types import AssistantMessage, Request, UserMessage, user
+from glue.loop.state import State
+from glue.messages import AssistantMessage, Request, UserMessage, user
+from glue.policies.policy import Hook, Policy, Say
 
 Source = Callable[[], Sequence[str | UserMessage]]  # takes what is waiting; polled only when it can be sent
 

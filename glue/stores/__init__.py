@@ -1,16 +1,16 @@
 """Where conversations are kept: in memory, in one file each, or in SQLite."""
 
-from glue.stores.protocol import Hit, SessionInfo, Store, copy, lineage
+from glue.stores.store import Hit, SessionInfo, Store, copy, lineage
 
 __all__ = ["FileStore", "Hit", "MemoryStore", "SQLiteStore", "SessionInfo", "Store", "copy", "lineage"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from glue.stores.file import FileStore
+    from glue.stores.jsonl import FileStore
     from glue.stores.memory import MemoryStore
     from glue.stores.sqlite import SQLiteStore
 
-_HOMES = {"FileStore": "file", "MemoryStore": "memory", "SQLiteStore": "sqlite"}
+_HOMES = {"FileStore": "jsonl", "MemoryStore": "memory", "SQLiteStore": "sqlite"}
 
 
 def __getattr__(name: str) -> object:

@@ -1,16 +1,35 @@
-"""Records as lines of a file: opened alone, written whole, read as far as they are whole."""
+"""One append-only JSON-lines file a conversation. Acknowledged means on disk."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from glue.errors import SessionBusy, StoreError
-from glue.stores.log import Fold, Record, newer
-from glue.stores.protocol import SessionInfo, describe
+import anyio.to_thread
+
+from glue.errors import ConfigError, SessionBusy, StoreError
+from glue.messages import Json, Message
+from glue.stores.store import (
+    Fold,
+    Hit,
+    Log,
+    Record,
+    SessionInfo,
+    check_id,
+    describe,
+    find,
+    header,
+    missing,
+    newer,
+    newest,
+    patterns,
+)
 
 
 def open_locked(path: Path, id: str, sync: bool) -> int:
@@ -142,3 +161,170 @@ def read_info(path: Path) -> SessionInfo:
     if not fold.header:
         raise StoreError(f"{path} has no session header")
     return describe(fold.header, fold.messages, path.stat().st_mtime)
+
+
+_log = logging.getLogger("glue.stores")
+_log.addHandler(logging.NullHandler())  # silent unless someone listens
+_PLAIN = re.compile(rb"[^A-Za-z0-9_.@+=,-]|^\.")
+_SUFFIX = ".jsonl"
+
+
+class FileStore:
+    """Keep each conversation in a file of its own below a folder.
+
+    `sync=False` leaves it to the system when records reach the disk: quicker, and still safe from a
+    killed process, but not from a power cut.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, sync: bool = True) -> None:
+        if sys.platform == "win32":
+            raise ConfigError("FileStore needs POSIX file locks; use MemoryStore on Windows")
+        self.root = Path(root)
+        self.sync = sync
+
+    def log(
+        self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
+    ) -> Log:
+        return Log(id, _Writer(self.path(id), id, header(id, parent, forked_at, meta), self.sync))
+
+    def path(self, id: str) -> Path:
+        """Say where a session is kept; characters that are unsafe in file names are written as %XX."""
+        name = _PLAIN.sub(lambda match: b"%%%02X" % match.group()[0], check_id(id).encode("utf-8", "surrogatepass"))
+        if len(name) > 240:
+            raise ValueError(f"the session id {id!r} is too long for a file name")
+        return self.root / (name.decode() + _SUFFIX)
+
+    async def list(self) -> tuple[SessionInfo, ...]:
+        return await anyio.to_thread.run_sync(self._list)
+
+    async def load(self, id: str) -> tuple[Message, ...]:
+        return await anyio.to_thread.run_sync(self._load, id)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        session: str | None = None,
+        role: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> tuple[Hit, ...]:
+        wanted = patterns(query)
+
+        def scan() -> tuple[Hit, ...]:
+            hits: list[Hit] = []
+            for path in self._paths() if session is None else [self._there(session)]:
+                fold, times = read(path)
+                dated = [(message, times.get(message.id, 0.0)) for message in fold.messages]
+                hits += find(fold.header["session"], dated, wanted, role=role, since=since, until=until)
+            return newest(hits, limit)
+
+        return await anyio.to_thread.run_sync(scan)
+
+    async def delete(self, id: str) -> None:
+        await anyio.to_thread.run_sync(self._delete, id)
+
+    def _paths(self) -> tuple[Path, ...]:
+        return tuple(sorted(self.root.glob(f"*{_SUFFIX}")))
+
+    def _list(self) -> tuple[SessionInfo, ...]:
+        infos = []
+        for path in self._paths():
+            with contextlib.suppress(StoreError, OSError):  # one unreadable file must not hide the others
+                infos.append(read_info(path))
+        return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
+
+    def _there(self, id: str) -> Path:
+        path = self.path(id)
+        if not path.exists():
+            raise missing(id, [info.id for info in self._list()])
+        return path
+
+    def _load(self, id: str) -> tuple[Message, ...]:
+        return tuple(read(self._there(id))[0].messages)
+
+    def _delete(self, id: str) -> None:
+        path = self._there(id)
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            lock(fd, id)
+            path.unlink()
+            path.with_suffix(".torn").unlink(missing_ok=True)
+            sync_folder(path.parent)
+        finally:
+            os.close(fd)
+
+
+class _Writer:
+    def __init__(self, path: Path, id: str, first: Record, sync: bool) -> None:
+        self.path, self.id, self.first, self.sync = path, id, first, sync
+        self.blocks = sync  # without a wait for the disk a write is quicker than a thread
+        self.fd = -1
+        self.end = 0  # where the last whole record ends
+
+    def open(self, fold: Fold) -> None:
+        self.fd = open_locked(self.path, self.id, self.sync)
+        size = os.fstat(self.fd).st_size
+        if size < self.end or not self._same(fold):
+            fold.clear()
+            self.end = 0
+        tail = pread(self.fd, self.end, size)
+        if not self.end:
+            check_first(tail, self.path)
+        good = 0
+        for record, stop in records_in(tail):
+            if not applied(fold, record):
+                break
+            good = stop
+        self.end += good
+        if fold.header and fold.header["session"] != self.id:
+            raise StoreError(f"{self.path} holds the session {fold.header['session']!r}, not {self.id!r}")
+        if fold.read_only:
+            _log.warning("%s", fold.read_only)
+            return
+        if good < len(tail):
+            self._cut(tail[good:])
+        if not fold.header:
+            self.write((self.first,))
+            fold.apply(self.first)
+
+    def _same(self, fold: Fold) -> bool:
+        """Tell whether the fold was read from this file; one made anew may well have the old inode."""
+        head = line(fold.header)
+        return pread(self.fd, 0, len(head)) == head
+
+    def write(self, records: Sequence[Record]) -> None:
+        if self.fd < 0:
+            raise StoreError(f"session {self.id!r}: an earlier write failed; open the session again")
+        block = b"".join(map(line, records))
+        try:
+            view = memoryview(block)
+            while view:
+                view = view[os.write(self.fd, view) :]
+            if self.sync:
+                sync_data(self.fd)
+        except OSError as error:
+            # Half a record must not stay where the next one would be joined to it.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self.fd, self.end)
+            self.close()
+            raise StoreError(f"session {self.id!r} could not be written to {self.path}: {error.strerror}") from error
+        self.end += len(block)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)  # gives up the lock too
+            self.fd = -1
+
+    def _cut(self, tail: bytes) -> None:
+        side = self.path.with_suffix(".torn")
+        fd = os.open(side, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(fd, tail + b"\n")
+            sync_data(fd)
+        finally:
+            os.close(fd)
+        _log.warning("session %r: %d torn bytes at the end were moved to %s", self.id, len(tail), side)
+        os.ftruncate(self.fd, self.end)
+        sync_data(self.fd)

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from glue.errors import SessionBusy
-from glue.stores.log import Fold, Log, Record, header
-from glue.stores.protocol import Hit, SessionInfo, check_id, describe, missing
-from glue.stores.search import find, newest, patterns
-from glue.types import Json, Message
+from glue.messages import Json, Message
+from glue.stores.store import (
+    Fold,
+    Hit,
+    Log,
+    Record,
+    SessionInfo,
+    check_id,
+    describe,
+    find,
+    header,
+    missing,
+    newest,
+    patterns,
+)
 
 
 class MemoryStore:

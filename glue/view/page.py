@@ -4,16 +4,359 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 
-from glue.types import Attempt, ToolCall, ToolMessage, ToolSpec, UserMessage
-from glue.view.escape import count, dollars, escape, one_line, seconds
-from glue.view.facts import facts, moment
-from glue.view.model import Block, Entry, Note, Said, Transcript, Turn, arrange, has_problem, is_cut, usage_of
-from glue.view.parts import call, extra, fold, literal, part, pretty, prose, result
-from glue.view.strip import bar, strip
+from glue.messages import (
+    File,
+    Image,
+    Json,
+    Opaque,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    Unknown,
+    Usage,
+    UserMessage,
+)
+from glue.provider import Attempt
+from glue.view.escape import count, dollars, escape, one_line, seconds, split
+from glue.view.transcript import (
+    Block,
+    Entry,
+    Note,
+    Said,
+    Transcript,
+    Turn,
+    arrange,
+    child_usages,
+    has_problem,
+    is_cut,
+    usage_of,
+)
+
+# What the bytes must begin with for a picture to be shown; anything else is named, never loaded.
+_PICTURES = {
+    "image/png": b"\x89PNG\r\n\x1a\n",
+    "image/jpeg": b"\xff\xd8\xff",
+    "image/gif": b"GIF8",
+    "image/webp": b"RIFF",
+}
+_FENCE = re.compile(r"^ {0,3}(```|~~~)[^\n]*\n?", re.MULTILINE)
+_META_SHOWN_ELSEWHERE = frozenset(("attempts", "usage", "placeholder"))
+
+
+def prose(text: str) -> str:
+    """Show what was said: plain text, with fenced code set apart."""
+    head, rest = split(text)
+    fenced = len(_FENCE.findall(head)) % 2 == 1
+    return _fenced(head, False) + _rest(len(text), _fenced(rest, fenced) if rest else "")
+
+
+def _fenced(text: str, inside: bool) -> str:
+    out = []
+    for piece in _FENCE.split(text)[::2]:
+        if piece.strip():
+            out.append(_pre(piece.strip("\n"), "code" if inside else "text"))
+        inside = not inside
+    return "".join(out)
+
+
+def literal(text: str) -> str:
+    """Show a text exactly, the rest of a long one behind "show all"."""
+    if not text:
+        return '<p class="none">empty</p>'
+    head, rest = split(text)
+    return _pre(head, "raw") + _rest(len(text), _pre(rest, "raw") if rest else "")
+
+
+def _pre(text: str, kind: str) -> str:
+    return f'<pre class="{kind}" dir="auto">\n{escape(text)}</pre>'  # HTML drops a line end right after <pre>
+
+
+def _rest(size: int, body: str) -> str:
+    return f'<details class="rest"><summary>show all {size:,} characters</summary>{body}</details>' if body else ""
+
+
+def fold(kind: str, title: str, body: str) -> str:
+    return f'<details class="{kind}"><summary>{title}</summary>{body}</details>'
+
+
+def part(item: Part) -> str:
+    """Show any part but a call."""
+    if isinstance(item, Text):
+        return prose(item.text) if item.text.strip() else ""
+    if isinstance(item, Thinking):
+        return _thinking(item)
+    if isinstance(item, Image):
+        return _image(item)
+    if isinstance(item, File):
+        return _named(f"file {item.name or ''} ({item.media_type}, {count(len(item.data), 'byte')})")
+    if isinstance(item, Opaque):
+        return fold("odd", f"kept for {escape(item.wire)}", literal(pretty(item.data)))
+    if isinstance(item, Unknown):
+        return fold("odd", f"{one_line(str(item.data.get('type')), 40)} of a newer version", literal(pretty(item.data)))
+    return ""
+
+
+def _thinking(item: Thinking) -> str:
+    if not item.text.strip():
+        return _named("thinking that the vendor keeps to itself")
+    return fold("thinking", f"thinking <small>{count(len(item.text), 'character')}</small>", prose(item.text))
+
+
+def _image(item: Image) -> str:
+    if item.data is None:
+        return _named(f"image at {item.url}, not fetched")
+    begins = _PICTURES.get(item.media_type)
+    if begins is None or not item.data.startswith(begins):
+        return _named(f"image ({item.media_type}, {count(len(item.data), 'byte')}), not shown")
+    data = base64.b64encode(item.data).decode()
+    return f'<img src="data:{item.media_type};base64,{data}" alt="image, {count(len(item.data), "byte")}">'
+
+
+def _named(text: str) -> str:
+    return f'<p class="none">{escape(text)}</p>'
+
+
+def call(asked: ToolCall, result: Entry | None) -> str:
+    """Show a call and its result on one line that unfolds."""
+    message = result.message if result is not None and isinstance(result.message, ToolMessage) else None
+    if message is None:
+        state, mark = "lost", "–"
+    else:
+        state, mark = ("bad", "✗") if message.is_error else ("good", "✓")
+    arguments, brief = _arguments(asked)
+    body = [f"<h4>arguments</h4>{arguments}"]
+    figures = []
+    if not asked.complete:
+        figures.append('<b class="badge bad">cut off</b>')
+    if message is None:
+        figures.append("no result")
+    else:
+        body.append(f"<h4>{'error' if message.is_error else 'result'}</h4>{_content(message)}{extra(message.meta)}")
+        figures += _parts_figures(message, result.seconds if result is not None else None)
+    title = (
+        f'<span class="mark">{mark}</span><code class="name">{escape(asked.name)}</code>'
+        f'<span class="brief">{brief}</span><span class="figures">{" · ".join(figures)}</span>'
+    )
+    return fold(f"call {state}", title, "".join(body))
+
+
+def result(message: ToolMessage) -> str:
+    """Show a result whose call is not there."""
+    title = f'<code class="name">{escape(message.name)}</code><span class="brief">result without its call</span>'
+    return fold(f"call {'bad' if message.is_error else 'good'}", title, _content(message))
+
+
+def _content(message: ToolMessage) -> str:
+    shown = [literal(item.text) if isinstance(item, Text) else part(item) for item in message.content]
+    return "".join(shown) or literal("")
+
+
+def _parts_figures(message: ToolMessage, took: float | None) -> list[str]:
+    figures = [] if took is None else [seconds(took)]
+    usage = usage_of((message.meta or {}).get("usage"))
+    if usage is not None:
+        figures.append(count(usage.total, "token"))
+        figures += [] if usage.cost is None else [dollars(usage.cost)]
+    size = len(message.text)
+    return [*figures, count(size, "character")] if size else figures
+
+
+def _arguments(asked: ToolCall) -> tuple[str, str]:
+    """Give the arguments in full, and on one line."""
+    try:
+        values = json.loads(asked.arguments or "{}")
+    except (ValueError, RecursionError):
+        note = "" if not asked.complete else '<p class="none">not valid JSON</p>'
+        return note + literal(asked.arguments), one_line(asked.arguments, 120)
+    if not isinstance(values, dict):
+        return literal(pretty(values)), one_line(asked.arguments, 120)
+    if not values:
+        return '<p class="none">none</p>', ""
+    rows = "".join(f"<dt>{escape(key)}</dt><dd>{literal(_plain(value))}</dd>" for key, value in values.items())
+    brief = ", ".join(f"{key}={_short(value)}" for key, value in list(values.items())[:8])
+    return f'<dl class="arguments">{rows}</dl>', one_line(brief, 160)
+
+
+def _plain(value: Json) -> str:
+    return value if isinstance(value, str) else pretty(value)
+
+
+def _short(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def pretty(value: Json) -> str:
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    except (ValueError, RecursionError):
+        return str(value)
+
+
+def extra(meta: Mapping[str, Json] | None) -> str:
+    """Show what was noted beside a message."""
+    shown = {key: value for key, value in (meta or {}).items() if key not in _META_SHOWN_ELSEWHERE}
+    pairs = " · ".join(f"{one_line(str(key), 40)}: {one_line(_plain(value), 120)}" for key, value in shown.items())
+    return f'<p class="meta">{pairs}</p>' if pairs else ""
+
+
+WIDTH, HEIGHT, MOST = 1000, 44, 250
+
+
+def bar(turn: Turn, longest: float) -> str:
+    """Draw one reply to the scale of the longest."""
+    if not turn.seconds or not longest:
+        return ""
+    model = 100 * (turn.model_seconds or 0.0) / longest
+    tools = 100 * (turn.tool_seconds or 0.0) / longest
+    return (
+        '<svg class="bar" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="track" width="100" height="6"/><rect class="model" width="{model:.2f}" height="6"/>'
+        f'<rect class="tools" x="{model:.2f}" width="{tools:.2f}" height="6"/></svg>'
+    )
+
+
+def strip(turns: Sequence[Turn]) -> str:
+    """Draw all replies in a row: their time where it is known, or else their tokens."""
+    timed = any(turn.seconds for turn in turns)
+    spent = [_time(turn) if timed else _tokens(turn) for turn in turns]
+    if len(turns) < 2 or not any(map(sum, spent)):
+        return ""
+    size = -(-len(turns) // MOST)
+    groups = [range(start, min(start + size, len(turns))) for start in range(0, len(turns), size)]
+    sums = [tuple(sum(spent[index][side] for index in group) for side in (0, 1)) for group in groups]
+    most = max(map(sum, sums))
+    step = WIDTH / len(groups)
+    drawn = [
+        _column(place * step, step, parts, most, [turns[index] for index in group], timed)
+        for place, (group, parts) in enumerate(zip(groups, sums, strict=True))
+    ]
+    kinds = ("model", "tools") if timed else ("input tokens", "output tokens")
+    each = "each reply" if size == 1 else f"each {size} replies"
+    tallest = seconds(most) if timed else count(int(most), "token")
+    return (
+        f'<figure><svg class="strip" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{"time" if timed else "tokens"} of {each}">{"".join(drawn)}</svg>'
+        f'<figcaption><span>{each}, at most {tallest}</span><span class="key"><i class="model"></i>{kinds[0]}</span>'
+        f'<span class="key"><i class="tools"></i>{kinds[1]}</span>'
+        '<span class="key"><i class="bad"></i>problems</span></figcaption></figure>'
+    )
+
+
+def _time(turn: Turn) -> tuple[float, float]:
+    return turn.model_seconds or 0.0, turn.tool_seconds or 0.0
+
+
+def _tokens(turn: Turn) -> tuple[float, float]:
+    usage = usage_of(turn.message.usage)
+    return (0.0, 0.0) if usage is None else (float(usage.input), float(usage.output))
+
+
+def _column(left: float, step: float, parts: tuple[float, ...], most: float, turns: Sequence[Turn], timed: bool) -> str:
+    wide = step * 0.8 if step > 8 else step
+    low, high = ((HEIGHT - 5) * part / most for part in parts)
+    first, last = turns[0].number, turns[-1].number
+    name = f"reply {first}" if first == last else f"replies {first} to {last}"
+    figures = " + ".join(seconds(part) if timed else f"{part:,.0f}" for part in parts)
+    bad = f'<rect class="bad" x="{left:.2f}" width="{wide:.2f}" height="3"/>' if any(map(has_problem, turns)) else ""
+    return (
+        f'<a href="#r{first}" tabindex="-1"><title>{name}: {figures}</title>'
+        f'<rect class="track" x="{left:.2f}" width="{step:.2f}" height="{HEIGHT}"/>'
+        f'<rect class="model" x="{left:.2f}" y="{HEIGHT - low:.2f}" width="{wide:.2f}" height="{low:.2f}"/>'
+        f'<rect class="tools" x="{left:.2f}" y="{HEIGHT - low - high:.2f}" width="{wide:.2f}" height="{high:.2f}"/>'
+        f"{bad}</a>"
+    )
+
+
+def facts(transcript: Transcript, blocks: Sequence[Block]) -> list[tuple[str, str]]:
+    """Give names and values, as HTML."""
+    turns = [block for block in blocks if isinstance(block, Turn)]
+    entries = [entry for entry in transcript.entries if isinstance(entry, Entry)]
+    found = [
+        ("from", escape(transcript.source)),
+        ("forked from", escape(transcript.parent)),
+        ("begun", _begun(transcript, entries)),
+        ("model", _models(turns)),
+        ("messages", f"{len(entries):,}"),
+        ("replies", f"{len(turns):,}" if turns else ""),
+        ("tool calls", _calls(turns)),
+        *_spent(turns, list(child_usages(entries))),
+        ("time", _facts_time(turns)),
+        ("failed attempts", _attempts(blocks)),
+        ("stopped early", _stops(turns)),
+    ]
+    return [(name, value) for name, value in found if value]
+
+
+def moment(at: float) -> str:
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, OSError, ValueError, TypeError):
+        return ""
+
+
+def _begun(transcript: Transcript, entries: Sequence[Entry]) -> str:
+    first = transcript.created or next((entry.at for entry in entries if entry.at), None)
+    return moment(first) if first else ""
+
+
+def _models(turns: Sequence[Turn]) -> str:
+    names = dict.fromkeys(":".join(filter(None, (turn.message.provider, turn.message.model))) for turn in turns)
+    return ", ".join(escape(name) for name in names if name)
+
+
+def _calls(turns: Sequence[Turn]) -> str:
+    results = [result for turn in turns for _, result in turn.calls]
+    failed = sum(1 for result in results if result is not None and getattr(result.message, "is_error", False))
+    if not results:
+        return ""
+    return f"{len(results):,}" + (f' <b class="bad">{failed:,} failed</b>' if failed else "")
+
+
+def _spent(turns: Sequence[Turn], below: Sequence[Usage]) -> list[tuple[str, str]]:
+    own = [usage for turn in turns if (usage := usage_of(turn.message.usage)) is not None]
+    thrown = [usage for turn in turns for attempt in turn.entry.attempts if (usage := attempt.usage) is not None]
+    usages = [*own, *thrown, *below]
+    if not usages:
+        return []
+    taken = sum(usage.input for usage in usages)
+    given = sum(usage.output for usage in usages)
+    cached = sum(usage.cache_read or 0 for usage in usages)
+    costs = [usage.cost for usage in usages if usage.cost is not None]
+    part = "" if len(costs) == len(usages) else f" for {len(costs)} of {len(usages)} replies"
+    return [
+        ("tokens", f"{taken:,} in{f' ({cached:,} cached)' if cached else ''}, {given:,} out"),
+        ("cost", dollars(sum(costs)) + part if costs else ""),
+    ]
+
+
+def _facts_time(turns: Sequence[Turn]) -> str:
+    model = sum(turn.model_seconds or 0.0 for turn in turns)
+    tools = sum(turn.tool_seconds or 0.0 for turn in turns)
+    said = [f"{seconds(value)} {name}" for value, name in ((model, "model"), (tools, "tools")) if value]
+    return " + ".join(said)
+
+
+def _attempts(blocks: Sequence[Block]) -> str:
+    shown = [block.entry if isinstance(block, Turn) else block for block in blocks if not isinstance(block, Said)]
+    tried = sum(len(item.attempts) for item in shown)
+    return f'<b class="bad">{tried:,}</b>' if tried else ""
+
+
+def _stops(turns: Sequence[Turn]) -> str:
+    cut = sum(1 for turn in turns if is_cut(turn.message))
+    return f'<b class="bad">{count(cut, "reply", "replies")}</b>' if cut else ""
+
 
 MARK = "<!doctype html><!-- glue view -->"
 _PAUSE = 60.0  # seconds between messages that are worth a word

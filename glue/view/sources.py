@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from glue.codec import message_from_json
 from glue.errors import StoreError
-from glue.types import Json, Message, Text, Thinking, ToolCall, ToolMessage
-from glue.view.model import Entry, Transcript, attempts_of
+from glue.messages import (
+    AssistantMessage,
+    Json,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    message_from_json,
+)
+from glue.provider import Attempt
+from glue.testing.cassette import read_exchanges
+from glue.view.escape import count, seconds
+from glue.view.transcript import Entry, Note, Transcript, attempts_of
 
 if TYPE_CHECKING:
-    from glue.stores.log import Record
-    from glue.stores.protocol import Store
+    from glue.stores.store import Record, Store
+
 
 _SQLITE = b"SQLite format 3\0"
 WANTED = "a session file, a recording, the events of --json, or a JSON list of messages"
@@ -22,7 +35,7 @@ WANTED = "a session file, a recording, the events of --json, or a JSON list of m
 
 async def read_session(store: Store, id: str) -> Transcript:
     """Read a session with the times its store knows."""
-    from glue.stores.file import FileStore
+    from glue.stores.jsonl import FileStore
     from glue.stores.sqlite import SQLiteStore
 
     messages = await store.load(id)
@@ -59,12 +72,8 @@ def read_file(path: Path) -> Transcript:
         fold, times = read(path)
         return _session(fold.header, fold.messages, times)
     if kind == "recording":
-        from glue.view.recordings import read_recording
-
         return read_recording(path)
     if isinstance(kind, str) and isinstance(first, Mapping) and "role" not in first and "messages" not in first:
-        from glue.view.eventlog import read_events
-
         return read_events(path, text)
     return _messages(path, text)
 
@@ -136,3 +145,154 @@ def _check(message: Message) -> None:
     wrong = next((word for word in words if not isinstance(word, str)), None)
     if wrong is not None:
         raise StoreError(f"a message holds {json.dumps(wrong)[:80]} where a text belongs")
+
+
+# Events that say why the run went as it did; the others are shown as messages, or are pieces of these.
+_TOLD = frozenset(
+    "continuation_attempt continuation_terminated tool_payload_repair output_cap_escalated compacted wrap_up"
+    " limit_reached guardrail gate_conflict".split()
+)
+_ENDED = "The run ended: "
+
+
+def read_events(path: Path, text: str) -> Transcript:
+    """Read events; a kind that only a newer version knows is passed over."""
+    entries: list[Entry | Note] = []
+    attempts: list[Attempt] = []
+    known = 0
+    for event in _events(path, text):
+        kind = event["type"]
+        known += kind in ("run_start", "message_end", "run_end", "result")
+        if kind == "attempt":
+            attempts += attempts_of([event])
+        elif kind == "message_end":
+            entries.append(_with(entry_of(message_from_json(event["message"])), attempts))
+        elif kind == "tool_end":
+            said = event.get("seconds")
+            took = float(said) if isinstance(said, (int, float)) else None
+            entries.append(entry_of(message_from_json(event["message"]), seconds=took))
+        elif kind in _TOLD:
+            entries.append(Note(kind="event", text=_told(event)))
+        elif kind == "result" or (kind == "run_end" and "outcome" in event):
+            if entries and isinstance(last := entries[-1], Note) and last.text.startswith(_ENDED):
+                entries.pop()  # the result says the same and more
+            entries.append(_end(event, attempts))
+    if not known:
+        raise StoreError(f"{path} holds nothing that can be shown; wanted is {WANTED}")
+    return Transcript(title=path.name, source="events of a run", entries=tuple(entries))
+
+
+def _events(path: Path, text: str) -> Iterator[Mapping[str, Json]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+        except ValueError:
+            raise StoreError(f"{path}, line {number}: not JSON") from None
+        if isinstance(event, Mapping) and isinstance(event.get("type"), str):
+            yield event
+
+
+def _with(entry: Entry, attempts: list[Attempt]) -> Entry:
+    if not attempts or not isinstance(entry.message, AssistantMessage):
+        return entry
+    tried = tuple(attempts)
+    attempts.clear()
+    return replace(entry, attempts=tried)
+
+
+def _told(event: Mapping[str, Json]) -> str:
+    values = ", ".join(f"{key} {value}" for key, value in event.items() if key != "type" and value not in (None, ""))
+    return f"{str(event['type']).replace('_', ' ')}: {values}"
+
+
+def _end(event: Mapping[str, Json], attempts: list[Attempt]) -> Note:
+    tried = tuple(attempts)
+    attempts.clear()
+    outcome = str(event.get("outcome"))
+    error = event.get("error")
+    why = f": {error.get('message')}" if isinstance(error, Mapping) else ""
+    took = [count(event["requests"], "request")] if isinstance(event.get("requests"), int) else []
+    took += [seconds(event["seconds"])] if isinstance(event.get("seconds"), (int, float)) else []
+    failed = outcome not in ("done", "wrapped_up")
+    return Note(
+        kind="failed" if failed else "event", text=f"{_ENDED}{', '.join([outcome, *took])}{why}", attempts=tried
+    )
+
+
+@dataclass(slots=True)
+class _Thread:
+    """One conversation of those that a recording holds."""
+
+    system: str
+    tools: tuple[ToolSpec, ...]
+    entries: list[Entry | Note] = field(default_factory=list)
+    ids: set[str] = field(default_factory=set)
+    unmatched: bool = False  # the last reply has not come back in a request yet
+
+    def ask(self, request: Mapping[str, Json]) -> None:
+        for said in request["messages"]:
+            message = message_from_json(said)
+            if message.id in self.ids:
+                continue
+            self.ids.add(message.id)
+            if isinstance(message, AssistantMessage) and self.unmatched:
+                self.unmatched = False  # the loop gives a reply another id than the provider did
+                continue
+            self.entries.append(entry_of(message))
+
+    def answer(self, exchange: Mapping[str, Json]) -> None:
+        events = exchange["events"]
+        attempts = attempts_of([event for event in events if event["type"] == "attempt"])
+        done = next((event for event in events if event["type"] == "done"), None)
+        if done is not None:
+            message = message_from_json(done["message"])
+            self.ids.add(message.id)
+            self.entries.append(replace(entry_of(message), attempts=attempts))
+            self.unmatched = True
+        elif (error := exchange.get("error")) is not None:
+            who = ", ".join(filter(None, (error.get("provider"), error.get("model"))))
+            text = f"{who or 'the provider'}: {error.get('kind')}: {error.get('message')}"
+            self.entries.append(Note(kind="failed", text=text, attempts=attempts))
+        else:
+            self.entries.append(Note(kind="failed", text="the reply was broken off", attempts=attempts))
+
+
+def read_recording(path: Path) -> Transcript:
+    """Read a recording made by `Recorder` or `--record`."""
+    provider, exchanges = read_exchanges(path)
+    threads: list[_Thread] = []
+    try:
+        for exchange in exchanges:
+            thread = _find(threads, exchange["request"])
+            thread.ask(exchange["request"])
+            thread.answer(exchange)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path}: not an exchange of a recording: {error!r}") from error
+    entries: list[Entry | Note] = []
+    for number, thread in enumerate(threads, 1):
+        if len(threads) > 1:
+            entries.append(Note(kind="heading", text=f"Conversation {number} of {len(threads)}"))
+        entries += thread.entries
+    first = threads[0] if threads else _Thread("", ())
+    return Transcript(
+        title=path.name,
+        source=f"recording of {provider}",
+        entries=tuple(entries),
+        system=first.system,
+        tools=first.tools,
+    )
+
+
+def _find(threads: list[_Thread], request: Mapping[str, Json]) -> _Thread:
+    ids = {message.get("id") for message in request["messages"]}
+    for thread in threads:
+        if thread.ids & ids:
+            return thread
+    tools = tuple(
+        ToolSpec(name=str(tool["name"]), description=str(tool["description"]), parameters=tool["parameters"])
+        for tool in request.get("tools", ())
+    )
+    threads.append(_Thread(str(request.get("system", "")), tools))
+    return threads[-1]

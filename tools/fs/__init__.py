@@ -7,11 +7,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from glue.tools.fs.blocklist import Blocklist as Blocklist
-from glue.tools.fs.cut import truncate as truncate
 from glue.tools.fs.root import Root as Root
+from glue.tools.fs.root import truncate as truncate
 
 if TYPE_CHECKING:
-    from glue.tool import Tool
+    from glue.function.decorator import Tool
 
 
 def tools(
@@ -21,7 +21,7 @@ def tools(
 
     The root is opened once. Every file in it may be read, dotfiles included, unless a block list is given.
     """
-    from glue.tools.fs.ready import tools as make  # not needed by those who only open files
+    from glue.tools.fs.functions import tools as make  # not needed by those who only open files
 
     return make(root, write, blocklist=blocklist)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import glue
 from glue.errors import ToolError
-from glue.tools.fs.page import show
+from glue.tools.fs.read import show
 from glue.tools.fs.root import Root
 from glue.tools.process import Stop, run
 

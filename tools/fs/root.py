@@ -10,13 +10,62 @@ import errno
 import io
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from glue.errors import UnsafePath
-from glue.tools.fs import openat2
+
+NUMBER = 437  # the same on every architecture that Linux still gives numbers to
+NO_MAGICLINKS = 0x02
+BENEATH = 0x08
+
+
+@cache
+def available() -> bool:
+    """Try it once: containers may forbid the call, and old kernels do not know it."""
+    if not sys.platform.startswith("linux") or os.uname().machine not in ("x86_64", "aarch64"):
+        return False
+    fd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        probe = beneath(fd, ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(fd)
+    if probe is None:
+        return False
+    os.close(probe)
+    return True
+
+
+def beneath(root: int, path: str, flags: int) -> int | None:
+    """Open a path that may not leave `root`; None where the kernel refused, for whatever reason."""
+    call, struct = _libc()
+    how = struct(flags, 0, BENEATH | NO_MAGICLINKS)
+    fd = call(NUMBER, root, os.fsencode(path), how)
+    return fd if fd >= 0 else None
+
+
+@cache
+def _libc() -> tuple[Any, Any]:
+    import ctypes
+
+    class OpenHow(ctypes.Structure):
+        _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    size = ctypes.sizeof(OpenHow)
+
+    def call(number: int, root: int, path: bytes, how: OpenHow) -> int:
+        found: int = libc.syscall(
+            ctypes.c_long(number), ctypes.c_int(root), ctypes.c_char_p(path), ctypes.byref(how), ctypes.c_size_t(size)
+        )
+        return found
+
+    return call, OpenHow
+
 
 if os.name != "posix":
     raise ImportError("the file tools need a POSIX system (Linux, macOS, WSL): they rest on openat()")
@@ -56,7 +105,7 @@ class Root:
             self.fd = os.open(given, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise ValueError(f"root {given!r} is not a directory that can be opened: {error.strerror}") from error
-        self.fast = openat2.available() if fast is None else fast
+        self.fast = available() if fast is None else fast
         self.spellings = _spellings(given, self.fd)
 
     @classmethod
@@ -84,7 +133,7 @@ class Root:
         """Open a regular file for reading; refuse whatever leads outside or is anything else."""
         check(path)
         if self.fast and guard is None:
-            fd = openat2.beneath(self.fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            fd = beneath(self.fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
             if fd is not None:  # whatever it refuses is judged, and worded, by the walk
                 return reader(fd, path)
         with self.place(path, guard=guard) as place:
@@ -327,3 +376,24 @@ class _Walk:
             if part not in ("", "."):
                 rest.append(part)
         return Place(self.here, (*self.names, *rest), rest[-1], tuple(rest[:-1]))
+
+
+MARKER = "\n[truncated]"
+
+
+def truncate(text: str, cap: int, marker: str = MARKER) -> str:
+    """Cut text to at most `cap` bytes of UTF-8, marker included; never inside a character.
+
+    The marker is left out where it does not fit.
+    """
+    if cap <= 0:
+        return ""
+    if len(text) * 4 <= cap:  # no character takes more than four bytes
+        return text
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= cap:
+        return text
+    tail = marker.encode("utf-8", "replace")
+    if len(tail) > cap:
+        tail = b""
+    return (encoded[: cap - len(tail)].decode("utf-8", "ignore")) + tail.decode("utf-8")

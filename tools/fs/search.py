@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from glue.errors import UnsafePath
-from glue.tools.fs import tree
+from glue.tools.fs import walk
 from glue.tools.fs.blocklist import Blocklist
 from glue.tools.fs.glob import Glob, alternatives
-from glue.tools.fs.page import SNIFF
+from glue.tools.fs.read import SNIFF
 from glue.tools.fs.root import FILE, Root, regular
 
 BLOCK = 1024 * 1024
@@ -28,7 +28,7 @@ SEES_AROUND = re.compile(r"\(\?|\\[AZz]|[*+?}]\+|\\B")
 def search(query: dict[str, Any]) -> None:
     searcher = Searcher(query)
     root = Root.adopt(query["fd"], tuple(query["spellings"]))
-    budget = tree.Budget(deadline=time.monotonic() + query["seconds"])
+    budget = walk.Budget(deadline=time.monotonic() + query["seconds"])
     blocked = Blocklist(tuple(query["blocked"])) if query["blocked"] is not None else None
     globs = [Glob(each if "/" in each else f"**/{each}") for each in alternatives(query["glob"])]
     globs = globs if query["glob"] else []
@@ -41,8 +41,8 @@ def search(query: dict[str, Any]) -> None:
                 return
             searcher.file(place.fd, place.names, must=True)
         else:
-            rules = () if query["ignored"] else tree.rules_above(root, place.names)
-            for entry in tree.walk(place, budget, everything=query["ignored"], rules=rules):
+            rules = () if query["ignored"] else walk.rules_above(root, place.names)
+            for entry in walk.walk(place, budget, everything=query["ignored"], rules=rules):
                 if entry.kind != "file" or (globs and not any(glob.matches(entry.names) for glob in globs)):
                     continue
                 if blocked is not None and blocked.blocks(entry.path):

@@ -6,15 +6,15 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from glue.tools.git.command import run_git as run_git
-from glue.tools.git.parse import Change as Change
-from glue.tools.git.parse import Commit as Commit
-from glue.tools.git.parse import Hit as Hit
-from glue.tools.git.parse import TreeEntry as TreeEntry
-from glue.tools.git.pathspec import build_pathspec as build_pathspec
+from glue.tools.git.output import Change as Change
+from glue.tools.git.output import Commit as Commit
+from glue.tools.git.output import Hit as Hit
+from glue.tools.git.output import TreeEntry as TreeEntry
+from glue.tools.git.output import build_pathspec as build_pathspec
 from glue.tools.git.repo import Repo as Repo
 
 if TYPE_CHECKING:
-    from glue.tool import Tool
+    from glue.function.decorator import Tool
     from glue.tools.fs.blocklist import Blocklist
 
 
@@ -26,7 +26,7 @@ def tools(
     They read objects only, and hold against a hostile repository. `trust` adds status and diff of the work
     tree, for which git reads the repository's own configuration: for the user's own checkout alone.
     """
-    from glue.tools.git.ready import tools as make
+    from glue.tools.git.functions import tools as make
 
     return make(root, base, trust, blocklist=blocklist)
 

@@ -6,6 +6,7 @@ an empty directory with our config, and the repository's object directory. Names
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -15,15 +16,48 @@ from collections.abc import Sequence
 
 from glue.errors import GitError
 from glue.tools.fs.root import shorten
-from glue.tools.git import layout, parse, verify
-from glue.tools.git.environment import environment, find_git
-from glue.tools.git.parse import Change, Commit, Hit, TreeEntry
-from glue.tools.git.pathspec import literal_pathspec
-from glue.tools.git.refs import HASH, SHORT, Refs
+from glue.tools.git import layout, output
+from glue.tools.git.command import CAP, SECONDS, environment, find_git
+from glue.tools.git.layout import HASH, SHORT, Refs
+from glue.tools.git.output import Change, Commit, Hit, TreeEntry, literal_pathspec
 from glue.tools.process import Finished, Sink, Stop, run
 
-SECONDS = 15.0
-CAP = 512 * 1024
+GROUP = 500
+TREE_CAP = 64 * 1024 * 1024
+
+
+def check_trees(repo: Repo, base: str, head: str) -> None:
+    """Refuse to compare two commits where a tree that has to be looked at does not hold what its name says."""
+    _check(repo, [f"{base}^{{tree}}", f"{head}^{{tree}}"])  # first: what they name is only then worth listing
+    options = ["diff-tree", "-r", "-t", "-z", "--raw", "--no-abbrev", "--no-renames", "--ignore-submodules=dirty"]
+    out = repo.git([*options, base, head, "--"], cap=TREE_CAP)
+    names: dict[str, None] = {}
+    for field in out.split(b"\0")[::2]:
+        if not field.startswith(b":"):
+            continue
+        old_mode, new_mode, old, new, _ = field[1:].decode("ascii").split()
+        names |= {sha: None for mode, sha in ((old_mode, old), (new_mode, new)) if mode == "040000"}
+    listed = list(names)
+    for start in range(0, len(listed), GROUP):
+        _check(repo, listed[start : start + GROUP])
+
+
+def _check(repo: Repo, names: list[str]) -> None:
+    out = repo.git(["cat-file", "--batch"], feed="".join(f"{name}\n" for name in names).encode(), cap=TREE_CAP)
+    at = 0
+    while at < len(out):
+        end = out.index(b"\n", at)
+        words = out[at:end].split()
+        if len(words) != 3 or not words[2].isdigit():  # so git also says where it found a forgery by itself
+            raise GitError(f"a tree of {names[0][:12]} is missing: the repository is incomplete, damaged or forged")
+        size = int(words[2])
+        sha, content = words[0].decode("ascii"), out[end + 1 : end + 1 + size]
+        maker = hashlib.sha1 if len(sha) == 40 else hashlib.sha256
+        if maker(b"%b %d\0" % (words[1], size) + content, usedforsecurity=False).hexdigest() != sha:
+            raise GitError(f"tree {sha[:12]} does not hold what its name says: the repository is damaged or forged")
+        at = end + 1 + size + 1
+
+
 MEMORY = 320 * 1024 * 1024
 LARGE = 8 * 1024 * 1024  # bigFileThreshold below
 SMALLER = "512k"
@@ -191,21 +225,21 @@ class Repo:
         large = self.oversized(self.changes(base, head, pathspec=given))
         given += [literal_pathspec(name, exclude=True) for each in large for name in (each.old_path, each.path)]
         self.threshold = SMALLER
-        return self.git([*options, *between, *given], literal=False, cap=cap) + b"".join(map(parse.stanza, large))
+        return self.git([*options, *between, *given], literal=False, cap=cap) + b"".join(map(output.stanza, large))
 
     def changes(self, base: str, head: str, paths: Sequence[str] = (), *, pathspec: Sequence[str] = ()) -> list[Change]:
         """List the files that differ between two commits' trees, with modes, renames and counts of lines."""
         options = ["diff-tree", "-r", "-z", "--raw", "--numstat", "--no-abbrev", *DIFF]
         between = [self._tree(base), self._tree(head), "--"]
-        verify.check_trees(self, between[0], between[1])
+        check_trees(self, between[0], between[1])
         given = [*options, *between, *(paths or pathspec)]
         try:
-            return parse.changes(self.git(given, literal=not pathspec, cap=16 * 1024 * 1024))
+            return output.changes(self.git(given, literal=not pathspec, cap=16 * 1024 * 1024))
         except GitError as error:
             if "memory" not in str(error) or self.threshold:
                 raise
         self.threshold = SMALLER
-        return parse.changes(self.git(given, literal=not pathspec, cap=16 * 1024 * 1024))
+        return output.changes(self.git(given, literal=not pathspec, cap=16 * 1024 * 1024))
 
     def oversized(self, changes: Sequence[Change]) -> list[Change]:
         """Pick the changes of files that are too large to be compared."""
@@ -223,12 +257,12 @@ class Repo:
         """List the files of a commit, or those below a path."""
         options = ["ls-tree", "-z", "--full-tree", *(["-r"] if recursive else []), self._tree(rev), "--"]
         below = [_inner(path) + ("" if recursive else "/")] if path else []
-        return parse.tree(self.git([*options, *below], cap=32 * 1024 * 1024))
+        return output.tree(self.git([*options, *below], cap=32 * 1024 * 1024))
 
     def entry(self, rev: str, path: str) -> TreeEntry | None:
         """Look up one path in a commit; None where there is no such path."""
         wanted = _inner(path)
-        found = parse.tree(self.git(["ls-tree", "-z", "--full-tree", self._tree(rev), "--", wanted]))
+        found = output.tree(self.git(["ls-tree", "-z", "--full-tree", self._tree(rev), "--", wanted]))
         return next((entry for entry in found if entry.path == wanted), None)
 
     def cat_file(self, rev: str, path: str = "", *, cap: int = 8 * 1024 * 1024, cut: bool = False) -> bytes:
@@ -260,9 +294,9 @@ class Repo:
         until = [f"^{self.resolve(base)}"] if base else []
         # --no-mailmap: names as the commits have them, not as a tracked file would have them.
         options = ["log", "-z", "--no-show-signature", "--no-mailmap", "--no-decorate", "--no-color", "--no-notes"]
-        shape = [f"--max-count={max(1, limit)}", "--encoding=UTF-8", f"--pretty=tformat:{parse.LOG}"]
+        shape = [f"--max-count={max(1, limit)}", "--encoding=UTF-8", f"--pretty=tformat:{output.LOG}"]
         out = self.git([*options, *shape, self.resolve(head), *until, "--", *paths], cap=4 * 1024 * 1024, cut=True)
-        return parse.log(out)
+        return output.log(out)
 
     def grep(
         self,
@@ -281,7 +315,7 @@ class Repo:
         given = ["-e", pattern, self._tree(rev), "--", *(paths or pathspec)]
         # 1: nothing found. What is cut off was too much to show anyway.
         out = self.git([*options, *given], literal=not pathspec, codes=(0, 1), cut=True, seconds=5.0)
-        return parse.hits(out)[:limit]
+        return output.hits(out)[:limit]
 
     def blame(self, rev: str, path: str, first: int = 1, last: int = 0) -> str:
         """Say who wrote each line of a file, as `git blame` writes it."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from glue.context import ToolResult
-from glue.types import File, Image, Part, Text
+from glue.messages import File, Image, Part, Text
 
 LONGEST = 64  # characters of a tool's name, which is all that some providers take
 

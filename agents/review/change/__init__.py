@@ -1,0 +1,1 @@
+"""What changed: diffs, settings of the base, the bundle that the other steps read."""

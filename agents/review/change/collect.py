@@ -1,0 +1,334 @@
+"""Gather what a review may see, from git objects alone: the diff, both sides, and the merge-base's own rules."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from glue.agents.review.change import diff as patch
+from glue.agents.review.change.config import CONFIG_FILES, Config, blocklist, make, read_config, why_skip
+from glue.agents.review.change.diff import parse
+from glue.agents.review.findings import dedupe
+from glue.agents.review.records import Bundle, Change, Commit, FileDiff, Skip
+from glue.errors import GitError, UnsafePath
+from glue.tools.fs import safe_open
+from glue.tools.git import Repo
+from glue.tools.git.command import environment, find_git
+from glue.tools.git.functions import FLAGS
+from glue.tools.git.output import Change as Changed
+from glue.tools.git.output import literal_pathspec
+from glue.tools.git.repo import DIFF
+from glue.tools.process import run
+
+MAX_DIFF = 24 * 1024 * 1024
+MAX_BLOB = 512 * 1024
+MAX_TEXT = 32 * 1024 * 1024  # of all blobs together
+MAX_PATHS = 20_000
+MAX_COMMITS = 50
+MAX_GUIDE = 32 * 1024
+MAX_LINES = 20_000  # of one file's change; more is "too large"
+DOCS = 12
+_DOC = re.compile(r"^(?:README|CONTRIBUTING|USAGE|CHANGELOG)?[^/]*\.(?:md|rst)$|^docs?/.*\.(?:md|rst)$", re.IGNORECASE)
+
+
+def collect(
+    root: str | os.PathLike[str],
+    *,
+    base: str = "",
+    head: str = "HEAD",
+    change: Change | None = None,
+    config: Config | None = None,
+) -> Bundle:
+    """Bundle the change from where `head` left `base`. Nothing is checked out and no program of the repository runs."""
+    with Repo(root, seconds=60.0) as repo:
+        start = repo.resolve(base or repo.base_branch())
+        end = repo.resolve(head)
+        meeting = repo.merge_base(start, end)
+        told = change or Change(mode="branch", base_ref=base or repo.base_branch(), head_ref=head)
+        told = replace(told, head_sha=end, base_sha=start, merge_base=meeting, commits=_commits(repo, meeting, end))
+        if not told.title and told.commits:
+            told = replace(told, title=told.commits[-1].message.split("\n")[0] if len(told.commits) == 1 else "")
+        return _bundle(repo, meeting, end, told, config)
+
+
+def collect_range(root: str | os.PathLike[str], range_: str, *, config: Config | None = None) -> Bundle:
+    """Bundle `a..b` (from a to b) or `a...b` (from where they part); `a` alone means `a..HEAD`."""
+    match = re.fullmatch(r"(.+?)(\.{2,3})(.*)", range_, re.DOTALL)
+    one, dots, other = match.groups() if match else (range_, "..", "HEAD")
+    with Repo(root, seconds=60.0) as repo:
+        end = repo.resolve(other or "HEAD")
+        start = repo.resolve(one)
+        if dots == "...":
+            start = repo.merge_base(start, end)
+        change = Change(
+            mode="range", head_sha=end, base_sha=start, merge_base=start, base_ref=one, head_ref=other or "HEAD"
+        )
+        return _bundle(repo, start, end, replace(change, commits=_commits(repo, start, end)), config)
+
+
+def from_diff(diff: bytes | str, *, head: dict[str, str] | None = None, change: Change | None = None) -> Bundle:
+    """Make a bundle of a diff alone; what the hunks show is all there is to see."""
+    text = diff.decode("utf-8", "surrogateescape") if isinstance(diff, bytes) else diff
+    files = parse(text)
+    known = {file.path: patch.after_of_new(file) for file in files if file.status == "added" and file.hunks}
+    known |= head or {}
+    base = {
+        file.old_path or file.path: patch.before(known[file.path], file)
+        for file in files
+        if file.path in known and file.status != "added"
+    }
+    return Bundle(change=change or Change(), diff=text, files=files, head=known, base=base)
+
+
+def from_texts(before: Mapping[str, str], after: Mapping[str, str], change: Change | None = None) -> Bundle:
+    """Make the bundle of a change that is given as texts, path -> text: for tests, and for trying a rule out."""
+    parts = []
+    for path in sorted({*before, *after}):
+        old, new = before.get(path), after.get(path)
+        if old != new:
+            parts.append(patch.between(path, old, new))
+    bundle = from_diff("".join(parts), head=dict(after), change=change)
+    return replace(bundle, base={path: text for path, text in before.items() if bundle.file(path)})
+
+
+def _commits(repo: Repo, start: str, end: str) -> tuple[Commit, ...]:
+    found = repo.log(start, end, limit=MAX_COMMITS)
+    return tuple(Commit(sha=one.sha, message=one.message[:4_000], author=one.author) for one in found)
+
+
+def _bundle(repo: Repo, start: str, end: str, change: Change, config: Config | None) -> Bundle:
+    data = {} if config is not None else _config(repo, start)
+    rules = config if config is not None else make(data)
+    changed = repo.changes(start, end)
+    skipped = [skip for one in changed if (skip := _skip(one, rules))]
+    diff = _diff(repo, start, end, changed, skipped)
+    files = parse(diff)
+    head, base = _texts(repo, files)
+    entries = repo.list_tree(end)
+    paths = tuple(entry.path for entry in entries[:MAX_PATHS])
+    blocked = blocklist(rules)
+    for path in [path for path in paths if _DOC.match(path) and path not in head and not blocked.blocks(path)][:DOCS]:
+        sha = next(entry.sha for entry in entries if entry.path == path)
+        head[path] = _decode(repo.blob(sha, cap=MAX_BLOB, cut=True))
+    return Bundle(
+        change=change,
+        diff=diff.decode("utf-8", "surrogateescape"),
+        files=files,
+        head=head,
+        base=base,
+        skipped=tuple(skipped),
+        config=data,
+        guidelines=_guidelines(repo, start, rules),
+        paths=paths,
+    )
+
+
+def _skip(changed: Changed, config: Config) -> Skip | None:
+    reason = why_skip(changed.path, config) or (
+        "blocked: may hold secrets" if blocklist(config).blocks(changed.old_path) else ""
+    )
+    if not reason and (changed.added or 0) + (changed.deleted or 0) > MAX_LINES:
+        reason = f"too large: {(changed.added or 0) + (changed.deleted or 0)} changed lines"
+    return Skip(path=changed.path, reason=reason) if reason else None
+
+
+def _diff(repo: Repo, start: str, end: str, changed: Sequence[Changed], skipped: list[Skip]) -> bytes:
+    """The patch without what is skipped; where even that is too much, file by file until it is full."""
+    left_out = {skip.path for skip in skipped}
+    kept = [one for one in changed if one.path not in left_out]
+    if not kept:
+        return b""
+    names = dict.fromkeys(name for one in changed if one.path in left_out for name in (one.old_path, one.path))
+    if sum(map(len, names)) < 256 * 1024:
+        try:
+            # Both ends of a rename are left out, so that the old side of a secret file is not shown as a deletion.
+            spec = [":(top)", *(literal_pathspec(name, exclude=True) for name in names)] if names else []
+            return repo.diff_tree(start, end, pathspec=spec, cap=MAX_DIFF)
+        except GitError as error:
+            if "said more than" not in str(error):
+                raise
+    return _piecewise(repo, start, end, kept, skipped)
+
+
+def _piecewise(repo: Repo, start: str, end: str, changed: Iterable[Changed], skipped: list[Skip]) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    for one in changed:
+        try:
+            part = repo.diff_tree(start, end, tuple(dict.fromkeys((one.old_path, one.path))), cap=MAX_DIFF // 8)
+        except GitError:
+            part = b""
+        if not part or size + len(part) > MAX_DIFF:
+            skipped.append(Skip(path=one.path, reason="too large"))
+            continue
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+def _texts(repo: Repo, files: Sequence[FileDiff]) -> tuple[dict[str, str], dict[str, str]]:
+    """Both sides of every file that can be read: one from its blob at most, the other by undoing the hunks."""
+    head: dict[str, str] = {}
+    base: dict[str, str] = {}
+    left = MAX_TEXT
+    for file in files:
+        if file.binary or file.submodule or file.odd:
+            continue
+        if file.symlink:
+            head[file.path] = f"symlink to {patch.after_of_new(file)}"
+        elif file.status == "deleted":
+            base[file.path] = patch.before_of_deleted(file)
+        elif file.status == "added":
+            head[file.path] = patch.after_of_new(file)
+        elif file.hunks and left > 0:
+            raw = repo.blob(file.new_sha, cap=MAX_BLOB, cut=True)
+            if len(raw) == MAX_BLOB:
+                continue
+            left -= len(raw)
+            head[file.path] = _decode(raw)
+            base[file.old_path or file.path] = patch.before(head[file.path], file)
+    return head, base
+
+
+def _config(repo: Repo, rev: str) -> dict[str, object]:
+    for path in CONFIG_FILES:
+        text = _read(repo, rev, path)
+        if text is not None:
+            return read_config(text, f"{path} of {rev[:12]}")
+    return {}
+
+
+def _guidelines(repo: Repo, rev: str, config: Config) -> dict[str, str]:
+    texts = {path: _read(repo, rev, path) for path in (*config.guidelines, dedupe.FILE)}
+    return {path: text for path, text in texts.items() if text}
+
+
+def _read(repo: Repo, rev: str, path: str) -> str | None:
+    entry = repo.entry(rev, path)
+    if entry is None or entry.kind != "blob" or entry.mode == "120000":
+        return None
+    return _decode(repo.blob(entry.sha, cap=MAX_GUIDE, cut=True))
+
+
+def _decode(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+SECONDS = 30.0
+MAX_UNTRACKED = 200
+
+
+def collect_staged(root: str | os.PathLike[str], *, config: Config | None = None) -> Bundle:
+    """Bundle what would be committed now."""
+    return _collect(os.fspath(root), staged=True, config=config)
+
+
+def collect_dirty(root: str | os.PathLike[str], *, config: Config | None = None) -> Bundle:
+    """Bundle everything that differs from the last commit, new files included."""
+    return _collect(os.fspath(root), staged=False, config=config)
+
+
+def _collect(root: str, *, staged: bool, config: Config | None) -> Bundle:
+    with Repo(root) as repo:
+        last = repo.resolve("HEAD")
+        data = {} if config is not None else _worktree_config(repo, last)
+        rules = config if config is not None else make(data)
+        paths = tuple(entry.path for entry in repo.list_tree(last)[:20_000])
+        guidelines = {path: text for path in (*rules.guidelines, dedupe.FILE) if (text := _committed(repo, last, path))}
+    options = ["diff", *DIFF, "--full-index", *(["--cached"] if staged else []), last]
+    names = _names(_git(root, [*options, "--name-only", "--no-renames", "-z", "--"]))
+    skipped = [Skip(path=name, reason=reason) for name in names if (reason := why_skip(name, rules))]
+    spec = [":(top)", *(literal_pathspec(skip.path, exclude=True) for skip in skipped)]
+    diff = _git(root, [*options, "-p", "--", *spec]).decode("utf-8", "surrogateescape")
+    head: dict[str, str] = {}
+    if not staged:
+        for name in _untracked(root):
+            reason = why_skip(name, rules)
+            content = None if reason else _work_text(root, name, rules)
+            if content is None:
+                skipped.append(Skip(path=name, reason=reason or "not a text file"))
+            else:
+                diff += patch.added_file(name, content)
+    files = parse(diff)
+    for file in files:
+        now = _new_text(root, file, staged, rules)
+        if now is not None:
+            head[file.path] = now
+    base = {
+        file.old_path or file.path: patch.before(head[file.path], file)
+        for file in files
+        if file.path in head and file.status != "added"
+    }
+    change = Change(mode="staged" if staged else "dirty", head_sha=last, base_sha=last, merge_base=last)
+    return Bundle(
+        change=change,
+        diff=diff,
+        files=files,
+        head=head,
+        base=base,
+        skipped=tuple(skipped),
+        config=data,
+        guidelines=guidelines,
+        paths=paths,
+    )
+
+
+def _new_text(root: str, file: FileDiff, staged: bool, config: Config) -> str | None:
+    if file.binary or file.submodule or file.symlink or file.odd or file.status == "deleted" or not file.hunks:
+        return None
+    if file.status == "added":
+        return patch.after_of_new(file)
+    if staged:
+        out = _git(root, ["cat-file", "blob", f":0:{file.path}"])
+        return out.decode("utf-8", "replace") if len(out) < MAX_BLOB else None
+    return _work_text(root, file.path, config)
+
+
+def _work_text(root: str, path: str, config: Config) -> str | None:
+    if blocklist(config).blocks(path):
+        return None
+    try:
+        with safe_open(root, path) as file:
+            raw = file.read(MAX_BLOB)
+    except (OSError, UnsafePath):
+        return None
+    if len(raw) == MAX_BLOB or b"\0" in raw:
+        return None
+    return raw.decode("utf-8", "replace")
+
+
+def _untracked(root: str) -> list[str]:
+    return _names(_git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"]))[:MAX_UNTRACKED]
+
+
+def _worktree_config(repo: Repo, rev: str) -> dict[str, object]:
+    for path in CONFIG_FILES:
+        text = _committed(repo, rev, path)
+        if text:
+            return read_config(text, f"{path} of {rev[:12]}")
+    return {}
+
+
+def _committed(repo: Repo, rev: str, path: str) -> str:
+    entry = repo.entry(rev, path)
+    if entry is None or entry.kind != "blob" or entry.mode == "120000":
+        return ""
+    return repo.blob(entry.sha, cap=32 * 1024, cut=True).decode("utf-8", "replace")
+
+
+def _names(out: bytes) -> list[str]:
+    return [os.fsdecode(name) for name in out.split(b"\0") if name]
+
+
+def _git(root: str, args: list[str]) -> bytes:
+    home = os.path.abspath(root)
+    env = environment(home)
+    del env["GIT_LITERAL_PATHSPECS"]
+    argv = [find_git(home), "--no-pager", *FLAGS, *args]
+    finished = run(argv, env=env, cwd=home, deadline=SECONDS, cap=MAX_DIFF)
+    if finished.reason or finished.code:
+        said = finished.err.decode("utf-8", "replace").strip()[:300]
+        raise GitError(f"git {args[0]} failed: {finished.reason or said or finished.code}")
+    return finished.out

@@ -1,0 +1,1 @@
+"""What is posted where: the gate, forges, and reports in other formats."""

@@ -1,0 +1,155 @@
+"""Commands in comments: /review, /ask, /ignore, /config, /help. Only people who may write are heard."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from glue.agents.review.delivery import clean, render
+from glue.agents.review.delivery.forges.client import Client
+from glue.agents.review.delivery.forges.forge import Remark, mine, open_forge, post_once, where
+from glue.agents.review.delivery.forges.gitea import Gitea
+from glue.agents.review.delivery.forges.github import GitHub
+from glue.agents.review.findings.dedupe import Dismissal, Known
+from glue.errors import ConfigError
+
+WRITERS = ("admin", "maintain", "write", "owner")
+REPLY = "<!-- glue-review:reply "
+NAMES = ("review", "ask", "ignore", "config", "help")
+_COMMAND = re.compile(rf"^/(?:glue[ -])?({'|'.join(NAMES)})\b[ \t]*(.*)$", re.IGNORECASE)
+_ID = re.compile(r"^([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t:]*(.*)$", re.IGNORECASE)
+
+HELP = """- `/review` reviews the change as it is now
+- `/ask` and a question reviews it with that question in mind
+- `/ignore` and an id, with a reason, dismisses a finding; as a reply to a comment it needs no id
+- `/config` says where the settings are
+- `/help` says this"""
+CONFIG = "Settings are read from `.glue/review.toml` of the base branch; a change cannot choose its own."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What somebody asked for in a comment."""
+
+    name: str
+    argument: str = ""
+    by: str = ""
+    comment: int = 0
+    number: int | None = None
+
+
+def parse(body: str) -> tuple[str, str] | None:
+    """Read a command from the first line of a comment; quoted and later lines are talk."""
+    first = clean.visible(body).lstrip("\n").split("\n", 1)[0].rstrip()
+    match = _COMMAND.match(first)
+    return (match.group(1).lower(), clean.line(match.group(2), 500)) if match else None
+
+
+def read(event: Mapping[str, Any]) -> Command | None:
+    """Read a command from an issue_comment event; None where there is none, or it stands on no pull request."""
+    issue, comment = event.get("issue"), event.get("comment")
+    if not isinstance(issue, dict) or not isinstance(comment, dict) or not issue.get("pull_request"):
+        return None
+    user = comment.get("user") or {}
+    found = parse(str(comment.get("body") or ""))
+    if found is None or event.get("action") != "created" or user.get("type") == "Bot":
+        return None
+    return Command(
+        name=found[0],
+        argument=found[1],
+        by=str(user.get("login") or ""),
+        comment=int(comment.get("id") or 0),
+        number=int(issue["number"]),
+    )
+
+
+def allowed(by: str, permission: Callable[[str], str]) -> bool:
+    """Ask the forge whether somebody may write; a comment's own claim is not asked."""
+    return re.fullmatch(r"[\w.-]{1,100}(?:\[bot\])?", by) is not None and permission(by) in WRITERS
+
+
+def dismissals(
+    remarks: Iterable[Remark], known: Iterable[Known], permission: Callable[[str], str]
+) -> tuple[Dismissal, ...]:
+    """Read /ignore from remarks. Who may write decides; others' words are listed and bind nobody."""
+    posted = {one.comment: one.fingerprint for one in known}
+    rights: dict[str, bool] = {}
+    found: list[Dismissal] = []
+    for remark in remarks:
+        command = parse(remark.body)
+        if command is None or command[0] != "ignore":
+            continue
+        named = _ID.match(command[1])
+        mark = named.group(1).lower() if named else posted.get(remark.answers, "")
+        if not mark:
+            continue
+        if remark.by not in rights:
+            rights[remark.by] = allowed(remark.by, permission)
+        reason = named.group(2) if named else command[1]
+        found.append(Dismissal(id=mark, reason=reason, by=remark.by, binding=rights[remark.by]))
+    return tuple(found)
+
+
+def reply(command: Command) -> str:
+    """What to answer at once, with a marker so that it is answered once; empty where a review is the answer."""
+    words = {
+        "help": HELP,
+        "config": CONFIG,
+        "ignore": "Noted: it is left out from the next review on, as long as that code stays as it is.",
+    }.get(command.name, "")
+    return f"{REPLY}v=1 to={command.comment} -->\n{words}" if words else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """What is to be done. `review` asks for collect, run and publish of exactly this head."""
+
+    command: str = ""
+    by: str = ""
+    number: int | None = None
+    head: str = ""
+    base: str = ""
+    refused: str = ""
+
+    @property
+    def review(self) -> bool:
+        return self.command in ("review", "ask") and not self.refused
+
+
+def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] | None = None) -> Response:
+    """Read the event of this job and answer the command in it, if there is one."""
+    place = where(environ)
+    command = read(place.event)
+    if command is None:
+        return Response()
+    forge = open_forge(place, environ, head="", sleep=sleep)
+    if not allowed(command.by, forge.permission):
+        return Response(command=command.name, by=command.by, refused="only people with write access are heard")
+    if not isinstance(forge, (GitHub, Gitea)):
+        raise ConfigError("commands are read on GitHub and Gitea; GitLab starts no job for a comment")
+    pull = forge.client.get(f"{forge.root}/pulls/{command.number}")
+    text = reply(command)
+    if text:
+        _reply(forge, f"{forge.root}/issues/{command.number}/comments", text)
+    return Response(
+        command=command.name,
+        by=command.by,
+        number=command.number,
+        head=str(pull["head"]["sha"]),
+        base=str(pull["base"]["sha"]),
+    )
+
+
+def _reply(forge: GitHub | Gitea, path: str, text: str) -> None:
+    """Reply once: a job that runs again finds its reply."""
+    client: Client = forge.client
+    wanted = render.fields(text, REPLY)
+
+    def there() -> bool:
+        rows = mine(list(client.pages(path)), forge.me())
+        return any(render.fields(str(row.get("body", "")), REPLY) == wanted for row in rows)
+
+    if not there():
+        post_once(lambda: client.change("POST", path, {"body": text}), there, client.sleep)

@@ -1,0 +1,207 @@
+"""The garbage gate: eight checks, in order, that stand between what a model said and what is posted.
+
+1 channel, 2 transport, 3 evidence, 4 grounding, 5 degeneration, 6 echo, 7 caps, 8 the run. All are deterministic; every
+refusal has a code of the form `check.reason`. A run-level code means: post nothing, and ask another provider.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from glue.agents.review.delivery.clean import hidden
+from glue.agents.review.delivery.secrets import Guard, guard
+from glue.agents.review.findings.anchor import context, grounded, locate, on_topic
+from glue.agents.review.findings.dedupe import rank, unique
+from glue.agents.review.findings.noise import text_codes
+from glue.agents.review.records import Bundle, FileDiff, Finding, ReviewRun
+
+FINDINGS = 25  # posted
+CONSIDERED = 250  # the worst of a run; nobody reads more
+BODY = 1_500  # characters of one finding
+SUMMARY = 20_000
+TOTAL = 60_000  # bytes of everything posted
+QUOTE = 8  # characters that are no blanks
+_BAD_STOPS = ("length", "max_tokens", "content_filter", "refusal")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gated:
+    """What may be posted, what may not, and why. Any run-level code means that nothing may."""
+
+    findings: tuple[Finding, ...] = ()
+    dropped: tuple[Finding, ...] = ()
+    summary: str = ""
+    codes: tuple[str, ...] = ()
+
+    @property
+    def inconclusive(self) -> bool:
+        return bool(self.codes)
+
+
+def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Sequence[str] = ()) -> Gated:
+    """Put a whole run through the gate."""
+    shown = context(bundle)
+    kept: list[Finding] = []
+    dropped = list(run.dropped)
+    refused = said = 0
+    for finding in sorted(run.findings, key=rank)[:CONSIDERED]:
+        code = finding.dropped or finding_code(finding, bundle, shown=shown, language=language, examples=examples)
+        said += not _ruled(finding)
+        if code:
+            refused += not _ruled(finding)
+            dropped.append(replace(finding, dropped=code))
+        else:
+            kept.append(finding)
+    findings, doubles = unique(kept)
+    ordered = sorted(findings, key=rank)
+    over = [replace(finding, dropped="caps.findings") for finding in ordered[FINDINGS:]]
+    codes = [*run.codes, *_run_codes(run, shown, language, examples)]
+    if (said and refused * 2 > said) or (run.dropped and not said and run.provider and not run.finished):
+        codes.append("run.dropped")
+    return Gated(
+        findings=tuple(ordered[:FINDINGS]),
+        dropped=(*dropped, *doubles, *over),
+        summary=run.summary[: 2 * SUMMARY],
+        codes=tuple(dict.fromkeys(codes)),
+    )
+
+
+def finding_code(
+    finding: Finding, bundle: Bundle, *, shown: str = "", language: str = "en", examples: Sequence[str] = ()
+) -> str:
+    """Say why a finding must not be posted; the empty text where it may."""
+    file = bundle.file(finding.path)
+    if file is None:
+        return "grounding.path"
+    if not _ruled(finding):
+        if len("".join(finding.quote.split())) < QUOTE:
+            return "grounding.quote"
+        if not quoted(finding.quote, file, bundle):
+            return "grounding.quote"
+        if not grounded(f"{finding.title}\n{finding.body}", shown or context(bundle)):
+            return "grounding.names"
+    if len(finding.body) > 20 * BODY or len(finding.title) > 2_000:
+        return "caps.body"
+    if not finding.title.strip() or not finding.body.strip():
+        return "transport.empty"
+    if _ruled(finding):
+        return ""
+    text = f"{finding.title}\n\n{finding.body}"
+    if hidden(text) > max(2, len(text) // 100):
+        return "degenerate.characters"
+    for part, whole in ((finding.body, True), (finding.title, False)):
+        if codes := text_codes(part, language=language, examples=examples, whole=whole):
+            return codes[0]
+    return ""
+
+
+def quoted(quote: str, file: FileDiff, bundle: Bundle) -> bool:
+    """Whether a quote stands in the file: in its hunks, deleted lines included, or in the rest of its text."""
+    place = locate(quote, file.path, [file], bundle.head)
+    return place is not None and place.path == file.path
+
+
+def parse_reply(text: str) -> dict[str, Any] | None:
+    """Read the one JSON object of a model without tools, with one attempt at repair; None where there is none."""
+    for candidate in (text.strip(), _repaired(text)):
+        try:
+            data = json.loads(candidate)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(data, dict) and isinstance(data.get("findings"), list) and isinstance(data.get("summary"), str):
+            return data
+    return None
+
+
+def canary_codes(run: ReviewRun, texts: Iterable[str]) -> tuple[str, ...]:
+    """Look for the token of the system prompt, in any encoding."""
+    if not run.canary:
+        return ()
+    watch: Guard = guard({}, {"canary": run.canary})
+    return ("canary",) if any(watch.exact(text) for text in texts) else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """How the gate judged labelled texts: label -> (posted, refused)."""
+
+    rows: Mapping[str, tuple[int, int]]
+
+    def __str__(self) -> str:
+        lines = [f"{'label':<14}{'posted':>8}{'refused':>9}"]
+        lines += [f"{label:<14}{posted:>8}{refused:>9}" for label, (posted, refused) in sorted(self.rows.items())]
+        return "\n".join(lines)
+
+
+def confusion(labelled: Iterable[tuple[str, str, str]], *, language: str = "en") -> Matrix:
+    """Judge (label, text, what was shown) one by one, as if each came through the channel as a summary."""
+    rows: dict[str, tuple[int, int]] = {}
+    for label, text, shown in labelled:
+        refused = bool(summary_codes(text, shown, language=language))
+        posted, no = rows.get(label, (0, 0))
+        rows[label] = (posted + (not refused), no + refused)
+    return Matrix(rows=rows)
+
+
+def summary_codes(text: str, shown: str = "", *, language: str = "en", examples: Sequence[str] = ()) -> tuple[str, ...]:
+    """Say why a summary must not be posted."""
+    codes = text_codes(text, language=language, examples=examples)
+    if hidden(text) > max(2, len(text) // 100):
+        codes = (*codes, "degenerate.characters")
+    if shown and not codes and not on_topic(text, shown):
+        codes = ("grounding.topic",)
+    return tuple(dict.fromkeys(codes))
+
+
+def _run_codes(run: ReviewRun, shown: str, language: str, examples: Sequence[str]) -> list[str]:
+    codes = list(canary_codes(run, _texts(run)))
+    if not run.provider:
+        return codes
+    if run.stop_reason in _BAD_STOPS:
+        codes.append(f"transport.{run.stop_reason}")
+    if not run.finished and not any(not _ruled(finding) for finding in run.findings):
+        codes.append("channel.nothing")
+    if len(run.summary) > 3 * SUMMARY:
+        codes.append("caps.summary")
+    elif run.summary.strip():
+        codes += summary_codes(run.summary, shown, language=language, examples=examples)
+    elif run.finished and not run.findings:
+        codes.append("transport.empty")
+    return codes
+
+
+def _texts(run: ReviewRun) -> Iterable[str]:
+    most = 3 * SUMMARY  # what is longer is cut before it is shown
+    yield run.summary[:most]
+    for finding in run.findings[:CONSIDERED]:
+        parts = (finding.path, finding.title, finding.body, finding.suggestion or "", finding.acceptance)
+        yield "\n".join(part[:most] for part in parts)
+    yield " ".join(finding.title for finding in run.findings)[:most]
+
+
+def _ruled(finding: Finding) -> bool:
+    return finding.source == "rules"
+
+
+def _repaired(text: str) -> str:
+    text = re.sub(r"^\s*```\w*\s*\n|\n\s*```\s*$", "", text.strip())
+    start = text.find("{")
+    depth, inside, skip = 0, False, False
+    for at in range(max(start, 0), len(text)):
+        char = text[at]
+        if skip:
+            skip = False
+        elif char == "\\":
+            skip = inside
+        elif char == '"':
+            inside = not inside
+        elif not inside and char in "{}":
+            depth += 1 if char == "{" else -1
+            if depth == 0:
+                text = text[start : at + 1]
+                break
+    return re.sub(r",(\s*[}\]])", r"\1", text)

@@ -1,0 +1,406 @@
+"""Publish a saved review: gate, redact, dedupe, anchor, render, post. No model; the write token only.
+
+What another job wrote is read strictly and believed in nothing: lines are computed again, texts are cleaned again, and
+the pull request must be the one the event speaks of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from glue.agents.review.delivery import clean, commands, gate, render
+from glue.agents.review.delivery import report as verdict
+from glue.agents.review.delivery.forges.client import ForgeError, Sent
+from glue.agents.review.delivery.forges.forge import Comment, Forge, Post, Where, open_forge, post_once, where
+from glue.agents.review.delivery.forges.github import GitHub
+from glue.agents.review.delivery.outputs import words
+from glue.agents.review.delivery.report import GATE, PASS, Item, Report, Verdict, build
+from glue.agents.review.delivery.secrets import Guard, guard, mask
+from glue.agents.review.findings.dedupe import Dismissal, Known, fresh
+from glue.agents.review.records import Bundle, ReviewRun, Severity
+from glue.errors import ConfigError
+
+FILE_LEVEL = 5  # comments on whole files
+_log = logging.getLogger("glue.review")
+
+
+@dataclass(slots=True, kw_only=True)
+class Delivery:
+    """What came of posting. `problem` is empty where everything arrived."""
+
+    posted: int = 0  # inline comments that are new
+    skipped: int = 0  # that stood there already
+    listed: int = 0  # that could only be listed in the sticky comment
+    sticky: str = ""  # added, edited, same, none
+    problem: str = ""
+    resent: bool = field(default=False, repr=False)
+
+    @property
+    def delivered(self) -> bool:
+        return not self.problem
+
+
+def deliver(forge: Forge, report: Report, bundle: Bundle, *, quiet: bool = True) -> Delivery:
+    """Post inline comments in one review, then bring the sticky comment up to date. Garbage posts nothing.
+
+    With `quiet`, a clean report opens no comment; it only brings an old one up to date.
+    """
+    done = Delivery()
+    if report.codes:
+        done.sticky = "none"
+        return done
+    try:
+        head = forge.head()
+        if head != report.change.head_sha:
+            done.problem = f"the head moved to {head[:12]} since the change was collected; collect again"
+            return done
+        report = _inline(forge, report, bundle, done)
+        _sticky(forge, report, done, quiet)
+    except ForgeError as error:
+        done.problem = str(error)
+    return done
+
+
+def _inline(forge: Forge, report: Report, bundle: Bundle, done: Delivery) -> Report:
+    """Post what is new; return the report with what could not stand inline marked as listed."""
+    known = forge.known()
+    wanted = [item for item in report.items if item.inline]
+    new = [item for item in wanted if fresh(item.finding, known, bundle)]
+    done.skipped = len(wanted) - len(new)
+    posts = _within([_post(item, report, bundle, forge.style) for item in new])
+    refused: set[str] = set()
+    if posts:
+        refused = _send(forge, posts, report, done)
+    if forge.file_level:
+        _whole_files(forge, report, bundle, known, done)
+    if done.resent:
+        _heal_inline(forge)
+    lost = refused | {item.finding.fingerprint for item in new[len(posts) :]}
+    done.listed = len(lost)
+    items = tuple(
+        replace(item, inline=False, reason="the forge takes no comment there") if _key(item) in lost else item
+        for item in report.items
+    )
+    return replace(report, items=items)
+
+
+def _send(forge: Forge, posts: Sequence[Post], report: Report, done: Delivery) -> set[str]:
+    """Send a review; where the forge takes none, send its comments one by one. Returns what was refused."""
+    wanted = {post.fingerprint for post in posts}
+
+    def arrived() -> bool:
+        return wanted <= {one.fingerprint for one in forge.known()}
+
+    try:
+        sent = post_once(lambda: forge.add_review(posts, _review_body(report, posts)), arrived, forge.client.sleep)
+        done.resent |= sent > 1
+        done.posted += len(posts)
+        return set()
+    except ForgeError as error:
+        if error.status not in (400, 422):
+            raise
+        _log.info("the review was refused as a whole (%s); posting one by one", error.status)
+    refused: set[str] = set()
+    there = {one.fingerprint for one in forge.known()} if forge.name != "gitlab" else set()
+    for post in posts:
+        if post.fingerprint not in there and not _single(forge, post, done):
+            refused.add(post.fingerprint)
+    return refused
+
+
+def _single(forge: Forge, post: Post, done: Delivery) -> bool:
+    def arrived() -> bool:
+        return post.fingerprint in {one.fingerprint for one in forge.known()}
+
+    try:
+        done.resent |= post_once(lambda: forge.add_single(post), arrived, forge.client.sleep) > 1
+    except ForgeError as error:
+        if error.status not in (400, 404, 422):
+            raise
+        return False
+    done.posted += 1
+    return True
+
+
+def _whole_files(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: Delivery) -> None:
+    """Comment on files whose finding stands on no line of the diff."""
+    room = max(0, min(FILE_LEVEL, gate.FINDINGS - done.posted - done.skipped))
+    for item in report.items:
+        if room <= 0:
+            return
+        if item.inline or item.finding.anchor != "file" or not _nameable(item, bundle):
+            continue
+        if fresh(item.finding, known, bundle):
+            body = render.inline(item, report, forge.style)
+            post = Post(path=item.finding.path, body=body, fingerprint=item.finding.fingerprint)
+            _single(forge, post, done)
+            room -= 1
+
+
+def _sticky(forge: Forge, report: Report, done: Delivery, quiet: bool) -> None:
+    """Keep exactly one sticky comment of ours, and change it only where its words change."""
+    body = render.sticky(report)
+    found = forge.stickies()
+    if not found:
+        if quiet and report.clean and not report.dismissed:
+            done.sticky = "none"
+            return
+        sent = post_once(lambda: forge.add_sticky(body), lambda: bool(forge.stickies()), forge.client.sleep)
+        done.sticky = "added"
+        if sent > 1:
+            _heal_sticky(forge, forge.stickies())
+        return
+    _heal_sticky(forge, found)
+    if render.fields(found[0].body, render.STICKY) == render.fields(body, render.STICKY):
+        done.sticky = "same"
+        return
+    forge.edit_sticky(found[0], body)
+    done.sticky = "edited"
+
+
+def _heal_sticky(forge: Forge, found: Sequence[Comment]) -> None:
+    """Delete all but the first: a request that seemed lost may have arrived late."""
+    for extra in found[1:]:
+        forge.delete_sticky(extra)
+
+
+def _heal_inline(forge: Forge) -> None:
+    seen: Counter[tuple[str, str]] = Counter()
+    for known in sorted(forge.known(), key=lambda one: one.comment):
+        seen[known.fingerprint, known.path] += 1
+        if seen[known.fingerprint, known.path] > 1:
+            forge.delete_inline(known)
+
+
+def _post(item: Item, report: Report, bundle: Bundle, style: str) -> Post:
+    finding = item.finding
+    file = bundle.file(finding.path)
+    lines = [line for hunk in file.hunks for line in hunk.lines if line.new == finding.line] if file else []
+    return Post(
+        path=finding.path,
+        body=render.inline(item, report, style),
+        fingerprint=finding.fingerprint,
+        line=finding.line,
+        start_line=finding.start_line,
+        old_line=lines[0].old if lines else None,
+        old_path=file.old_path if file else "",
+    )
+
+
+def _within(posts: list[Post]) -> list[Post]:
+    """Keep to the number and the bytes that may be posted at once; the sticky comment has its own share."""
+    room = gate.TOTAL - gate.SUMMARY
+    kept: list[Post] = []
+    for post in posts[: gate.FINDINGS]:
+        room -= len(post.body.encode()) + len(post.path.encode("utf-8", "replace"))
+        if room < 0:
+            break
+        kept.append(post)
+    return kept
+
+
+def _review_body(report: Report, posts: Sequence[Post]) -> str:
+    mark = hashlib.sha256(" ".join(sorted(post.fingerprint for post in posts)).encode()).hexdigest()[:16]
+    count = f"{len(posts)} comment{'s' if len(posts) > 1 else ''}"
+    head = report.change.head_sha or "none"
+    return f"{render.REVIEW}v=1 head={head} digest={mark} -->\nglue review: {count} on lines of the change."
+
+
+def _nameable(item: Item, bundle: Bundle) -> bool:
+    return bundle.file(item.finding.path) is not None and item.path == item.finding.path
+
+
+def _key(item: Item) -> str:
+    return item.finding.fingerprint
+
+
+NAME = "glue review"
+ANNOTATIONS = 50  # a request
+_LEVELS = {"error": "failure", "warning": "warning", "note": "notice"}
+
+
+def post_check(forge: GitHub, report: Report, verdict: Verdict) -> str:
+    """Add or renew the check run of this head; returns what went wrong."""
+    body = run(report, verdict)
+    try:
+        found = _ours(forge, report)
+        if found:
+            forge.client.change("PATCH", f"{forge.root}/check-runs/{found[0]}", _renewed(body))
+        else:
+            post_once(
+                lambda: forge.client.change("POST", f"{forge.root}/check-runs", body),
+                lambda: bool(_ours(forge, report)),
+                forge.client.sleep,
+            )
+    except ForgeError as error:
+        return str(error)
+    return ""
+
+
+def run(report: Report, verdict: Verdict) -> dict[str, Any]:
+    """Write a check run. It never says success where something was not read."""
+    conclusion = {PASS: "success", GATE: "failure"}.get(verdict.exit_code, "neutral")
+    if conclusion == "success" and not report.clean:
+        conclusion = "neutral"
+    notes = [note for item in report.items if (note := _note(item))]
+    return {
+        "name": NAME,
+        "head_sha": report.change.head_sha,
+        "status": "completed",
+        "conclusion": conclusion,
+        "output": {
+            "title": f"{len(report.items) or 'No'} finding{'s' * (len(report.items) != 1)}",
+            "summary": render.summary(report),
+            "annotations": notes[:ANNOTATIONS],
+        },
+    }
+
+
+def _renewed(body: dict[str, Any]) -> dict[str, Any]:
+    """What changes in a run that is there; its annotations stay, as new ones would be added to them."""
+    output = {name: value for name, value in body["output"].items() if name != "annotations"}
+    return {**{name: value for name, value in body.items() if name != "head_sha"}, "output": output}
+
+
+def _note(item: Item) -> dict[str, Any] | None:
+    lines = words.lines(item)
+    if lines is None or not item.inline:
+        return None
+    return {
+        "path": item.finding.path,
+        "start_line": lines[0],
+        "end_line": lines[1],
+        "annotation_level": _LEVELS[words.LEVELS[item.finding.severity]],
+        "title": words.title(item)[:255],
+        "message": words.message(item),
+    }
+
+
+def _ours(forge: GitHub, report: Report) -> list[int]:
+    found = forge.client.get(f"{forge.root}/commits/{report.change.head_sha}/check-runs", check_name=NAME)
+    rows = (found or {}).get("check_runs", [])
+    return [int(row["id"]) for row in rows if row.get("name") == NAME]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What publish came to: the report, what was posted or would have been, and the verdict."""
+
+    report: Report
+    verdict: Verdict
+    delivery: Delivery | None = None
+    requests: tuple[Sent, ...] = ()
+
+
+def publish(
+    bundle: Bundle,
+    run: ReviewRun,
+    environ: Mapping[str, str],
+    *,
+    place: Where | None = None,
+    post: bool = True,
+    dry: bool = False,
+    blind: bool = False,
+    fail_on: Severity | None = "high",
+    require_coverage: float | None = None,
+    language: str = "en",
+    bot: int | None = None,
+    given: Iterable[Dismissal] = (),
+    quiet: bool = True,
+    check: bool = False,
+    sleep: Callable[[float], None] | None = None,
+) -> Published:
+    """Gate a review and post it. `dry` sends no change and keeps the exact requests; `blind` does not even look.
+
+    With `check`, GitHub also gets a check run with annotations; its token then needs `checks: write`.
+    """
+    secrets = known_secrets(environ, run)
+    delivery: Delivery | None = None
+    requests: tuple[Sent, ...] = ()
+    forge: Forge | None = None
+    report = build(bundle, run, secrets, given=given, language=language)
+    if post:
+        forge = open_forge(
+            _same(place or where(environ), bundle),
+            environ,
+            head=bundle.change.head_sha,
+            base=bundle.change.base_sha,
+            dry=dry,
+            blind=blind,
+            bot=bot,
+            check=secrets_out(secrets),
+            sleep=sleep,
+        )
+        said, problem = _ledger(forge) if report.items and not report.codes else ((), "")
+        if said:
+            report = build(bundle, run, secrets, given=(*given, *said), language=language)
+        delivery = Delivery(problem=problem) if problem else deliver(forge, report, bundle, quiet=quiet)
+        delivery.problem = clean.line(secrets.redact(delivery.problem))
+    outcome = verdict.decide(
+        (*report.findings, *(item.finding for item, mark in report.dismissed if not mark.binding)),
+        report.coverage,
+        codes=report.codes,
+        finished=report.finished,
+        fail_on=fail_on,
+        require_coverage=require_coverage,
+        delivered=None if delivery is None else delivery.delivered,
+        undelivered=delivery.problem if delivery else "",
+    )
+    if forge is not None and delivery is not None:
+        if check and delivery.delivered and not report.codes and isinstance(forge, GitHub):
+            delivery.problem = clean.line(secrets.redact(post_check(forge, report, outcome)))
+            outcome = replace(outcome, delivered=delivery.delivered)
+        requests = tuple(forge.client.log)
+    return Published(report=report, verdict=outcome, delivery=delivery, requests=requests)
+
+
+def _ledger(forge: Forge) -> tuple[tuple[Dismissal, ...], str]:
+    """Read what was dismissed in comments; without it nothing is posted, or a dismissed finding would come back."""
+    try:
+        remarks = [remark for remark in forge.remarks() if "/ignore" in remark.body or "/glue" in remark.body]
+        return commands.dismissals(remarks, forge.known(), forge.permission) if remarks else (), ""
+    except ForgeError as error:
+        return (), str(error)
+
+
+def known_secrets(environ: Mapping[str, str], run: ReviewRun | None = None) -> Guard:
+    """Everything that must not leave: this process's secrets, and the canary of the prompt."""
+    return guard(environ, {"canary": run.canary} if run and run.canary else None)
+
+
+def secrets_out(secrets: Guard) -> Callable[[str], str]:
+    """Look at every outbound text once more, for exact values; they were redacted before, so this changes nothing."""
+
+    def check(text: str) -> str:
+        return mask(text, secrets.exact(text))
+
+    return check
+
+
+def shown(requests: Iterable[Sent], base: str = "") -> str:
+    """Write requests as they would leave, one JSON object a line."""
+    rows = [{"method": sent.method, "url": f"{base}{sent.path}", "body": sent.body} for sent in requests]
+    return "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
+
+
+def _same(place: Where, bundle: Bundle) -> Where:
+    """Refuse a bundle that speaks of another pull request than the event: it may come from an untrusted job."""
+    change = bundle.change
+    if not place.forge and change.forge:
+        place = replace(place, forge=change.forge)
+    if not place.repo:
+        place = replace(place, repo=change.repo)
+    # A fork's workflow_run names no pull request, only its head; deliver asks the forge whose that is.
+    if place.number is None and (not place.event or place.head):
+        place = replace(place, number=change.number)
+    if change.number is not None and place.number is not None and place.number != change.number:
+        raise ConfigError(f"the bundle is of pull request {change.number}, the job of {place.number}")
+    if place.head and place.head != change.head_sha:
+        raise ConfigError(f"the bundle is of head {change.head_sha[:12] or 'none'}, the job of {place.head[:12]}")
+    return place

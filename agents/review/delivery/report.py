@@ -1,0 +1,291 @@
+"""Put a run, its gate and its dismissals into one report that is safe to show: every text redacted and visible."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from glue.agents.review.delivery import clean, gate
+from glue.agents.review.delivery.secrets import MASK, Guard
+from glue.agents.review.findings import dedupe
+from glue.agents.review.findings import model as prompt
+from glue.agents.review.findings.anchor import anchor
+from glue.agents.review.findings.dedupe import Dismissal
+from glue.agents.review.findings.suggest import fault
+from glue.agents.review.records import (
+    SEVERITIES,
+    Bundle,
+    Change,
+    Coverage,
+    FileDiff,
+    Finding,
+    ReviewRun,
+    Severity,
+    Skip,
+)
+
+_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_ADDRESS = re.compile(r"https?:[/\\]{2}|\bwww\.|<!--|!\[|^\s*/[a-z][\w-]*\s*$|^\s*::|##\[|javascript:", re.I | re.M)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A finding as it may be shown, and where it may stand."""
+
+    finding: Finding
+    path: str  # the file's name, visible and redacted, for people
+    where: str  # the same with the line
+    inline: bool = False  # whether its line takes a comment
+    reason: str = ""  # why not
+    suggestion: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a review has to say. Every text in it has been redacted; each output still escapes for itself."""
+
+    change: Change
+    items: tuple[Item, ...] = ()
+    dismissed: tuple[tuple[Item, Dismissal], ...] = ()
+    summary: str = ""
+    coverage: Coverage = field(default_factory=Coverage)
+    skipped: tuple[Skip, ...] = ()
+    notices: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
+    dropped: int = 0
+    tripwire: bool = False
+    finished: bool = True
+    model: str = ""
+    prompt: str = ""
+    cost: float | None = None
+    seconds: float = 0.0
+    known: str = ""  # text of the change: code that occurs in it may be shown to the letter
+
+    @property
+    def clean(self) -> bool:
+        """Whether "nothing found" may be said at all."""
+        quiet = not self.items and not self.codes and not self.tripwire
+        return quiet and self.finished and self.coverage.complete
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(item.finding for item in self.items)
+
+
+def build(
+    bundle: Bundle, run: ReviewRun, guard: Guard, *, given: Iterable[Dismissal] = (), language: str = "en"
+) -> Report:
+    """Gate a run, take out what was dismissed, and make every text safe."""
+    most = sorted(run.findings, key=dedupe.rank)[: gate.CONSIDERED]
+    placed = tuple(_placed(finding, bundle) for finding in most)
+    gated = gate.judge(replace(run, findings=placed), bundle, language=language, examples=prompt.examples())
+    marks = (*dedupe.dismissals(bundle), *given)
+    safe = _Safe(guard)
+    items: list[Item] = []
+    gone: list[tuple[Item, Dismissal]] = []
+    for finding in gated.findings:
+        item = _item(finding, bundle, safe)
+        dismissal = dedupe.dismissed(finding, marks)
+        if dismissal is None:
+            items.append(item)
+        else:
+            words = replace(dismissal, reason=safe(dismissal.reason, 200), by=safe(dismissal.by, 80))
+            gone.append((item, words))
+    change = bundle.change
+    return Report(
+        change=replace(
+            change,
+            title=safe(change.title, 300),
+            body="",
+            commits=(),
+            author=safe(change.author, 80),
+            asked_by=safe(change.asked_by, 80),
+            request=safe(change.request, 200),
+            head_sha=change.head_sha if _SHA.fullmatch(change.head_sha) else "",
+            base_sha=change.base_sha if _SHA.fullmatch(change.base_sha) else "",
+            head_ref=safe(change.head_ref, 200),
+            base_ref=safe(change.base_ref, 200),
+        ),
+        items=tuple(items),
+        dismissed=tuple(gone),
+        summary=safe(gated.summary, gate.SUMMARY),
+        coverage=_covered(run.coverage, safe),
+        skipped=tuple(replace(skip, path=safe(skip.path, 300), reason=safe(skip.reason, 200)) for skip in run.skipped),
+        notices=tuple(safe(notice, 500) for notice in run.notices[:20]),
+        codes=tuple(re.sub(r"[^\w.-]", "", code)[:60] or "unknown" for code in gated.codes),
+        dropped=len(gated.dropped),
+        tripwire=run.tripwire,
+        finished=run.finished or not run.provider,
+        model=safe(f"{run.provider}:{run.model}".strip(":"), 120),
+        prompt=safe(run.prompt, 80),
+        cost=run.cost,
+        seconds=run.seconds,
+        known=bundle.diff,
+    )
+
+
+def commentable(finding: Finding, file: FileDiff | None) -> str:
+    """Say why no inline comment may stand there; the empty text where it may. Lines are counted in the hunks anew."""
+    if file is None:
+        return "the file is not part of the change"
+    if clean.visible(finding.path) != finding.path or "\n" in finding.path or "\t" in finding.path:
+        return "the file's name holds characters that are not shown"
+    if finding.line is None or finding.side != "RIGHT":
+        return "not on a line of the new file"
+    if not any(finding.line in hunk.commentable for hunk in file.hunks):
+        return "not on a line of the diff"
+    return ""
+
+
+def _placed(finding: Finding, bundle: Bundle) -> Finding:
+    """Compute the line again: what a file says is not trusted."""
+    if sum(not char.isspace() for char in finding.quote) >= gate.QUOTE:
+        found = anchor(finding, bundle.files, bundle.head)
+        finding = found if found is not None else replace(finding, line=None, start_line=None)
+    file = bundle.file(finding.path)
+    if finding.line is not None and commentable(finding, file):
+        return replace(finding, line=None, start_line=None, claimed=finding.claimed or finding.line)
+    start = finding.start_line
+    if file is None or start is None or finding.line is None:
+        return finding
+    together = any({start, finding.line} <= set(hunk.commentable) for hunk in file.hunks)
+    return finding if together and start < finding.line else replace(finding, start_line=None)
+
+
+class _Safe:
+    """Redact a text before and after its links are unwrapped: a value may have been split by one."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+
+    def __call__(self, text: str, limit: int) -> str:
+        if not text:
+            return ""
+        text = self.guard.redact(clean.visible(text[: 2 * limit + 200]))
+        inert = clean.plain(text)
+        if self.guard.find(inert):
+            text = self.guard.redact(inert)
+        return text if len(text) <= limit else clean.shorten(text, limit)
+
+    def apart(self, *texts: str) -> bool:
+        """Whether no known value shows where texts are read one after the other."""
+        return not self.guard.exact("\n".join(clean.plain(text) for text in texts))
+
+
+def _covered(coverage: Coverage, safe: _Safe) -> Coverage:
+    names = {path: safe(path, 300) for path in {hunk.path for hunk in coverage.hunks}}
+    reasons = {reason: safe(reason, 200) for reason in {hunk.reason for hunk in coverage.hunks}}
+    hunks = (replace(hunk, path=names[hunk.path], reason=reasons[hunk.reason]) for hunk in coverage.hunks)
+    return Coverage(hunks=tuple(hunks))
+
+
+def _item(finding: Finding, bundle: Bundle, safe: _Safe) -> Item:
+    path = safe(" ".join(clean.visible(finding.path).split())[:300], 300)
+    reason = commentable(finding, bundle.file(finding.path))
+    if not reason and path != finding.path:
+        reason = "the file's name cannot be shown"
+    line = finding.line or finding.claimed
+    suggestion = finding.suggestion
+    if suggestion is not None and (fault(finding, bundle) or not _harmless(suggestion, finding, bundle, safe.guard)):
+        suggestion = None
+    words = replace(
+        finding,
+        title=clean.line(safe(finding.title, 200), 200),
+        body=safe(finding.body, gate.BODY),
+        acceptance=clean.line(safe(finding.acceptance, 300), 300),
+        note=clean.line(safe(finding.note, 200), 200),
+        rule=re.sub(r"[^\w./-]", "", finding.rule)[:80],
+        suggestion=suggestion,
+    )
+    if not safe.apart(words.title, words.body, words.acceptance):
+        words = replace(words, title=MASK, body=MASK, acceptance="")
+    where = f"{path}:{line}" if line else path
+    return Item(
+        finding=words,
+        path=path,
+        where=where,
+        inline=not reason,
+        reason=reason,
+        suggestion=None if reason else suggestion,
+    )
+
+
+def _harmless(code: str, finding: Finding, bundle: Bundle, guard: Guard) -> bool:
+    """A suggestion is applied with one click: it may bring in no secret, hidden character, address or command."""
+    if not code.strip("\n") and not finding.quote.strip():
+        return False
+    if clean.hidden(code) or guard.find(code) or len(code) > gate.BODY or "`" * 9 in code:
+        return False
+    known = bundle.head.get(finding.path, "") + bundle.diff
+    rows = [row for row in code.split("\n") if row.strip() not in known]
+    # A decorator is code; any other name behind an at-sign would be a call for somebody.
+    return not _ADDRESS.search("\n".join(rows)) and all(clean.calls_nobody(row) for row in rows)
+
+
+PASS, GATE, USAGE, INCONCLUSIVE, UNDELIVERED = 0, 1, 2, 3, 4  # exit codes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a review came to. `delivered` is None where nothing was to be posted."""
+
+    ran: bool
+    covered: bool
+    below: bool
+    delivered: bool | None = None
+    required: bool = False  # whether full coverage was asked for
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """A run that did not work says nothing; then the gate, then coverage, then delivery."""
+        if not self.ran:
+            return INCONCLUSIVE
+        if not self.below:
+            return GATE
+        if self.required and not self.covered:
+            return INCONCLUSIVE
+        return UNDELIVERED if self.delivered is False else PASS
+
+    @property
+    def word(self) -> str:
+        return {PASS: "pass", GATE: "findings", INCONCLUSIVE: "inconclusive", UNDELIVERED: "not delivered"}[
+            self.exit_code
+        ]
+
+
+def decide(
+    findings: Iterable[Finding],
+    coverage: Coverage,
+    *,
+    codes: Iterable[str] = (),
+    finished: bool = True,
+    fail_on: Severity | None = "high",
+    require_coverage: float | None = None,
+    delivered: bool | None = None,
+    undelivered: str = "",
+) -> Verdict:
+    """Come to a verdict. `fail_on` is the mildest severity that fails the gate, None for none."""
+    reasons: list[str] = []
+    codes = tuple(codes)
+    if codes:
+        reasons.append(f"inconclusive: {', '.join(codes)}")
+    elif not finished:
+        reasons.append("the reviewer stopped before it was done")
+    grave = [one for one in findings if fail_on and SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on)]
+    if grave:
+        reasons.append(f"{len(grave)} {'finding' if len(grave) == 1 else 'findings'} of severity {fail_on} or worse")
+    covered = coverage.complete if require_coverage is None else coverage.percent >= require_coverage
+    if not covered:
+        reasons.append(f"{coverage.percent:g} % of the change was read in full")
+    if delivered is False:
+        reasons.append(f"not delivered: {undelivered or 'the forge refused'}")
+    return Verdict(
+        ran=not codes and finished,
+        covered=covered,
+        below=not grave,
+        delivered=delivered,
+        required=require_coverage is not None,
+        reasons=tuple(reasons),
+    )

@@ -1,0 +1,1 @@
+"""What is wrong with a change: rules, and a model with tools."""

@@ -1,0 +1,279 @@
+"""What the reviewing model may do: read, look back in time, report a finding, and finish. Nothing writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+
+from glue.agents.review.change.config import Config, blocklist
+from glue.agents.review.delivery import gate
+from glue.agents.review.findings.anchor import MIN_QUOTE, anchor
+from glue.agents.review.findings.rules.tripwire import strip_hidden
+from glue.agents.review.findings.suggest import fault, weakens_test
+from glue.agents.review.records import Bundle, Category, Confidence, Finding, Severity
+from glue.errors import GitError, ToolError
+from glue.function.decorator import Tool, tool
+from glue.tools.git import Repo
+
+LINES = 400  # of one page
+HITS = 60
+DISAGREE = "test and code disagree"
+Side = Literal["head", "base"]
+
+
+class Desk:
+    """Where one review's findings are put down, each checked as it comes."""
+
+    def __init__(self, bundle: Bundle, config: Config, *, source: str, known: Sequence[Finding] = ()) -> None:
+        self.bundle = bundle
+        self.config = config
+        self.source = source
+        self.findings: list[Finding] = []
+        self.refused: list[Finding] = []
+        self.summaries: list[str] = []
+        self.finished = False
+        self._known = {(finding.path, finding.line, finding.category) for finding in known}
+
+    def report(self, finding: Finding) -> str:
+        """Check a finding and put it down; what is wrong with it is a ToolError."""
+        try:
+            placed, notes = self._checked(finding)
+        except ToolError:
+            self.refused.append(replace(finding, dropped="grounding.refused"))
+            raise
+        self.findings.append(placed)
+        where = f"{placed.path}:{placed.line}" if placed.line else placed.path
+        return " ".join([f"Recorded as finding {len(self.findings)} on {where}.", *notes])
+
+    def finish(self, summary: str) -> str:
+        """Take the summary; the run ends with it."""
+        if len(summary.split()) < 3:
+            raise ToolError(
+                "the summary is empty; say in two to six sentences what the change does and what you looked at"
+            )
+        self.summaries.append(summary)
+        self.finished = True
+        return "The review is finished."
+
+    def _checked(self, finding: Finding) -> tuple[Finding, list[str]]:
+        notes: list[str] = []
+        if len("".join(finding.quote.split())) < MIN_QUOTE:
+            raise ToolError(
+                f"the quote is too short to find; quote at least {MIN_QUOTE} characters of one line, verbatim"
+            )
+        placed = anchor(finding, self.bundle.files, self.bundle.head)
+        if placed is None:
+            raise ToolError(self._not_found(finding))
+        if placed.path != finding.path:
+            notes.append(f"The quote stands in {placed.path}, so it was put there.")
+        if placed.anchor in ("deleted", "file"):
+            notes.append("It stands on no line of the new diff, so it will be listed without a comment on a line.")
+        if code := gate.finding_code(placed, self.bundle, language=self.config.language):
+            raise ToolError(_WRONG.get(code, f"the text was refused ({code}); write plain sentences about this code"))
+        if self._is_double(placed):
+            raise ToolError("that was reported already; go on with something else, or finish")
+        if problem := fault(placed, self.bundle):
+            notes.append(f"The suggestion was left out: {problem}.")
+            placed = replace(placed, suggestion=None, note=problem)
+        if weakens_test(placed, self.bundle):
+            placed = replace(placed, suggestion=None, note=DISAGREE)
+            notes.append(
+                "A test is not weakened to make code pass: it will be shown as a disagreement of test and code."
+            )
+        return placed, notes
+
+    def _not_found(self, finding: Finding) -> str:
+        paths = [file.path for file in self.bundle.files]
+        if finding.path not in paths:
+            close = get_close_matches(finding.path, paths, 3, 0.5) or paths[:10]
+            return f"{finding.path!r} is not in the diff; there are: {', '.join(close)}"
+        return "that quote is not in the diff; copy one added or shown line of it character for character"
+
+    def _is_double(self, finding: Finding) -> bool:
+        same = (finding.path, finding.line, finding.category)
+        return same in self._known or any(
+            (one.path, one.line, one.category) == same or (one.quote == finding.quote and one.title == finding.title)
+            for one in self.findings
+        )
+
+
+_WRONG = {
+    "grounding.path": "that path is not in the diff",
+    "grounding.quote": "that quote is not in the diff; copy one line of it character for character",
+    "grounding.names": "the text names things in backticks that do not occur in this change; speak of this code",
+    "caps.body": f"the text is too long; at most {gate.BODY} characters",
+    "transport.empty": "title and body must not be empty",
+}
+
+
+def tools(desk: Desk, repo: Repo | None = None) -> list[Tool[..., Any]]:
+    """Make the tools of one review. Without a repository only the files of the change can be read."""
+    return [*_reading(desk.bundle, desk.config, repo), *_history(desk.bundle, desk.config, repo), *_reporting(desk)]
+
+
+def _reporting(desk: Desk) -> list[Tool[..., Any]]:
+    @tool
+    async def report_finding(
+        path: Annotated[str, "the file, as the diff names it"],
+        quote: Annotated[str, "the code it is about: one line or a few, copied character for character from the diff"],
+        title: Annotated[str, "the problem in one line"],
+        body: Annotated[str, "what happens, when, and why it is bad; two to five sentences"],
+        severity: Severity,
+        confidence: Confidence,
+        category: Category,
+        suggestion: Annotated[
+            str | None, "the whole replacement of exactly the quoted lines; leave out if unsure"
+        ] = None,
+        acceptance: Annotated[str, "how one sees that it is mended, in one line"] = "",
+        line: Annotated[
+            int | None, "the line in the new file, if known; only used where the quote occurs twice"
+        ] = None,
+    ) -> str:
+        """Report one problem of the change. The answer says at once if something about the report is wrong."""
+        return desk.report(
+            Finding(
+                path=path,
+                quote=quote,
+                title=" ".join(title.split()),
+                body=body.strip(),
+                severity=severity,
+                confidence=confidence,
+                category=category,
+                suggestion=suggestion,
+                acceptance=" ".join(acceptance.split()),
+                source=desk.source,
+                claimed=line,
+            )
+        )
+
+    @tool(terminates=True)
+    async def finish_review(
+        summary: Annotated[str, "two to six sentences on the change and what you looked at"],
+    ) -> str:
+        """End the review. Call it once, alone, when everything was looked at and reported."""
+        return desk.finish(summary)
+
+    return [report_finding, finish_review]
+
+
+def _reading(bundle: Bundle, config: Config, repo: Repo | None) -> list[Tool[..., Any]]:
+    blocked = blocklist(config)
+
+    @tool(timeout=20)
+    def read_file(path: str, start: int = 1, lines: int = 200, side: Side = "head") -> str:
+        """Read lines of a file, as it is after the change (head) or was before it (base).
+
+        Args:
+            path: from the top of the repository
+            start: first line, counted from 1
+            lines: how many, at most 400
+        """
+        if blocked.blocks(path):
+            raise ToolError(f"{path!r} may hold secrets and is not shown")
+        text = _text(bundle, repo, path, side)
+        if text is None:
+            raise ToolError(f"there is no file {path!r} on the {side} side")
+        rows = text.split("\n")
+        first, last = max(start, 1), min(max(start, 1) + min(max(lines, 1), LINES) - 1, len(rows))
+        shown = [f"{number:>6}  {strip_hidden(rows[number - 1])[:1_000]}" for number in range(first, last + 1)]
+        more = f"\n[lines {first}-{last} of {len(rows)}]"
+        return "\n".join(shown) + more
+
+    @tool(timeout=20)
+    def grep(pattern: str, side: Side = "head", ignore_case: bool = False) -> str:
+        """Search all text files for an extended regular expression, line by line."""
+        try:
+            hits = _search(bundle, repo, pattern, side, ignore_case)
+        except (GitError, re.error) as error:
+            raise ToolError(str(error)) from error
+        rows = [
+            f"{path}:{line}: {strip_hidden(text.strip())[:300]}"
+            for path, line, text in hits
+            if not blocked.blocks(path)
+        ]
+        return "\n".join(rows[:HITS]) + ("\n[there is more]" if len(rows) > HITS else "") if rows else "nothing found"
+
+    return [read_file, grep]
+
+
+def _history(bundle: Bundle, config: Config, repo: Repo | None) -> list[Tool[..., Any]]:
+    if repo is None:
+        return []
+    head = bundle.change.head_sha or "HEAD"
+    blocked = blocklist(config)
+
+    @tool(timeout=20)
+    def git_log(path: str = "", limit: int = 20) -> str:
+        """List the commits before and in this change, newest first; with a path, those that touched it."""
+        try:
+            commits = repo.log("", head, limit=min(max(limit, 1), 50), paths=(path,) if path else ())
+        except GitError as error:
+            raise ToolError(str(error)) from error
+        rows = [
+            f"{one.sha[:12]} {one.date[:10]} {one.author}: {one.message.strip().split(chr(10))[0]}" for one in commits
+        ]
+        return strip_hidden("\n".join(rows)) or "no commits"
+
+    @tool(timeout=20)
+    def git_show(commit: str, page: int = 1) -> str:
+        """Show one commit: its message and what it changed."""
+        from glue.tools.git.functions import commit_page
+
+        try:
+            return strip_hidden(commit_page(repo, repo.resolve(commit), (max(page, 1) - 1) * LINES + 1, blocked))
+        except (GitError, IndexError) as error:
+            raise ToolError(str(error)) from error
+
+    return [git_log, git_show]
+
+
+def _text(bundle: Bundle, repo: Repo | None, path: str, side: Side) -> str | None:
+    known = bundle.head if side == "head" else bundle.base
+    if path in known:
+        return known[path]
+    rev = bundle.change.head_sha if side == "head" else bundle.change.merge_base
+    if repo is None or not rev:
+        return None
+    try:
+        entry = repo.entry(rev, path)
+        if entry is None or entry.kind != "blob":
+            return None
+        text = repo.blob(entry.sha, cap=1024 * 1024, cut=True).decode("utf-8", "replace")
+    except GitError as error:
+        raise ToolError(str(error)) from error
+    return f"symlink to {text}" if entry.mode == "120000" else text
+
+
+def _search(
+    bundle: Bundle, repo: Repo | None, pattern: str, side: Side, ignore_case: bool
+) -> list[tuple[str, int, str]]:
+    rev = bundle.change.head_sha if side == "head" else bundle.change.merge_base
+    if repo is not None and rev:
+        return [(hit.path, hit.line, hit.text) for hit in repo.grep(pattern, rev, ignore_case=ignore_case)]
+    # Python's expressions can run for ever, so without git's own engine only plain text is looked for.
+    wanted = pattern.lower() if ignore_case else pattern
+    texts = bundle.head if side == "head" else bundle.base
+    return [
+        (path, number, line)
+        for path, text in texts.items()
+        for number, line in enumerate(text.split("\n"), 1)
+        if wanted in (line.lower() if ignore_case else line)
+    ]
+
+
+def searcher(repo: Repo | None, bundle: Bundle) -> Callable[[str], tuple[str, ...]] | None:
+    """A plain search over the head for rules that ask whether a name exists anywhere."""
+    head = bundle.change.head_sha
+    if repo is None or not head or bundle.change.mode in ("staged", "dirty", "diff"):
+        return None
+
+    def search(text: str) -> tuple[str, ...]:
+        try:
+            return tuple(dict.fromkeys(hit.path for hit in repo.grep(text, head, fixed=True, limit=50)))
+        except GitError:
+            return ()
+
+    return search

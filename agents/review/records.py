@@ -1,0 +1,406 @@
+"""The records that collect, run and publish hand to each other; `glue.agents.review.codec` is their JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar, Union
+
+from glue.errors import ConfigError
+from glue.messages import Json
+
+VERSION = 1  # of bundle.json and findings.json
+
+Severity: TypeAlias = Literal["critical", "high", "medium", "low", "info"]
+Confidence: TypeAlias = Literal["high", "medium", "low"]
+Category: TypeAlias = Literal["bug", "security", "performance", "tests", "types", "docs", "style", "process", "attack"]
+Side: TypeAlias = Literal["RIGHT", "LEFT"]
+# exact: the quote has one place in the file's hunks; nearest: several, the claimed line chose; relocated: it stands in
+# another file of the diff, and `path` was mended; deleted: among deleted lines only, side LEFT and summary only;
+# file: in the head file but outside every hunk, so `line` is None and it is listed, not posted inline; "": not tried.
+Anchor: TypeAlias = Literal["", "exact", "nearest", "relocated", "deleted", "file"]
+Status: TypeAlias = Literal["added", "deleted", "modified", "renamed", "copied", "mode", "type"]
+Mode: TypeAlias = Literal["pull_request", "branch", "staged", "dirty", "range", "diff"]
+CoverageState: TypeAlias = Literal["full", "partial", "skipped"]
+
+SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")  # worst first
+CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
+
+
+# The diff ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a hunk. Deleted lines have no new number, added ones no old number."""
+
+    kind: Literal[" ", "+", "-"]
+    old: int | None
+    new: int | None
+    text: str  # without its ending; bytes that are no UTF-8 are replaced
+    end: str = "\n"  # "\n", "\r\n", or "" at the end of a file without a newline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hunk:
+    """A run of changed lines with their context; `index` counts from 1 within its file."""
+
+    index: int
+    old_start: int
+    old_count: int
+    new_start: int
+    new_count: int
+    section: str = ""  # what git printed behind the second @@
+    lines: tuple[Line, ...] = ()
+
+    @property
+    def commentable(self) -> tuple[int, ...]:
+        """The RIGHT-side lines a forge accepts a comment on: added and context."""
+        return tuple(line.new for line in self.lines if line.new is not None)
+
+    @property
+    def added(self) -> tuple[Line, ...]:
+        return tuple(line for line in self.lines if line.kind == "+")
+
+    @property
+    def deleted(self) -> tuple[Line, ...]:
+        return tuple(line for line in self.lines if line.kind == "-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDiff:
+    """What happened to one file. Names that are no UTF-8 hold surrogate escapes: clean them before showing."""
+
+    path: str  # the new name; of a deleted file the old one
+    old_path: str = ""  # where it differs
+    status: Status = "modified"
+    old_mode: str = ""
+    new_mode: str = ""
+    old_sha: str = ""
+    new_sha: str = ""
+    similarity: int | None = None
+    binary: bool = False
+    odd: str = ""  # why there are no hunks to review although something changed: "combined diff" ...
+    hunks: tuple[Hunk, ...] = ()
+
+    @property
+    def submodule(self) -> bool:
+        return "160000" in (self.old_mode, self.new_mode)
+
+    @property
+    def symlink(self) -> bool:
+        return self.new_mode == "120000"
+
+    @property
+    def commentable(self) -> frozenset[int]:
+        return frozenset(number for hunk in self.hunks for number in hunk.commentable)
+
+    @property
+    def added(self) -> tuple[Line, ...]:
+        return tuple(line for hunk in self.hunks for line in hunk.added)
+
+    @property
+    def deleted(self) -> tuple[Line, ...]:
+        return tuple(line for hunk in self.hunks for line in hunk.deleted)
+
+
+# What collect writes -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    sha: str
+    message: str = ""
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is being reviewed, and what its author said of it. Every text here is untrusted."""
+
+    mode: Mode = "diff"
+    forge: str = ""  # github, gitlab, gitea, or "" for plain git
+    repo: str = ""  # owner/name
+    number: int | None = None
+    title: str = ""
+    body: str = ""
+    author: str = ""
+    labels: tuple[str, ...] = ()
+    draft: bool = False
+    fork: bool = False
+    head_ref: str = ""
+    base_ref: str = ""
+    head_sha: str = ""
+    base_sha: str = ""  # the tip of the base branch
+    merge_base: str = ""
+    commits: tuple[Commit, ...] = ()
+    asked_by: str = ""  # who asked for this review, and with what words
+    request: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """A file that was left out of the review, and why."""
+
+    path: str
+    reason: str  # blocked, excluded, generated, binary, submodule, too large, combined diff ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """Everything the review may see: the diff, the touched files on both sides, and the base's own rules."""
+
+    change: Change = Change()
+    diff: str = ""  # as git printed it; bytes that are no UTF-8 are surrogate escapes
+    files: tuple[FileDiff, ...] = field(default=(), metadata={"derived": True})  # parsed from the diff
+    head: Mapping[str, str] = field(default_factory=dict)  # path -> text after the change
+    base: Mapping[str, str] = field(default_factory=dict)  # path -> text before it, under the old name
+    skipped: tuple[Skip, ...] = ()
+    config: Mapping[str, object] = field(default_factory=dict)  # the config file of the merge-base, as it was read
+    guidelines: Mapping[str, str] = field(default_factory=dict)  # path -> text, of the merge-base
+    paths: tuple[str, ...] = ()  # names of all files at the head, as far as they fit
+    version: int = VERSION
+
+    def file(self, path: str) -> FileDiff | None:
+        return next((file for file in self.files if file.path == path), None)
+
+
+# What run writes -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing to say about one place. `line` is the last line on the RIGHT side, None where there is none."""
+
+    path: str
+    quote: str  # verbatim from the diff; the line is computed from it
+    title: str
+    body: str
+    severity: Severity = "medium"
+    confidence: Confidence = "medium"
+    category: Category = "bug"
+    suggestion: str | None = None  # replaces start_line..line
+    acceptance: str = ""  # how to see that it is mended, in one line
+    rule: str = ""  # the deterministic rule that found it
+    source: str = ""  # "rules", or the provider that said it
+    line: int | None = None
+    start_line: int | None = None  # set only where it is smaller than line
+    side: Side = "RIGHT"
+    anchor: Anchor = ""
+    claimed: int | None = None  # the line the model named
+    fingerprint: str = ""
+    dropped: str = ""  # the gate's code; such a finding is never posted
+    note: str = ""  # what the host did to it: "suggestion does not parse", "test and code disagree" ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HunkCoverage:
+    """How much of one hunk was shown to the reviewer; hunk 0 stands for a file without hunks."""
+
+    path: str
+    hunk: int
+    state: CoverageState
+    reason: str = ""
+    lines: int = 0
+    required: bool = True  # False where nothing could be read (a picture) or the user's own config left it out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """The ledger: every hunk of the diff, once."""
+
+    hunks: tuple[HunkCoverage, ...] = ()
+
+    @property
+    def required(self) -> tuple[HunkCoverage, ...]:
+        return tuple(hunk for hunk in self.hunks if hunk.required)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that could be read was shown whole; "clean" may not be said otherwise."""
+        return all(hunk.state == "full" for hunk in self.required)
+
+    @property
+    def percent(self) -> float:
+        """Required lines shown in full, in percent; never rounded up to 100."""
+        required = self.required
+        total = sum(max(hunk.lines, 1) for hunk in required)
+        full = sum(max(hunk.lines, 1) for hunk in required if hunk.state == "full")
+        return 100.0 if full == total else min(99.9, int(1000 * full / total) / 10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """One provider's attempt at the review, and why it was not the last where it was not."""
+
+    provider: str
+    model: str = ""
+    outcome: str = ""
+    codes: tuple[str, ...] = ()  # of the garbage gate
+    detail: str = ""
+    turns: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewRun:
+    """What the review came to: findings.json. Raw model text stays here and is never posted."""
+
+    change: Change = Change()
+    findings: tuple[Finding, ...] = ()
+    dropped: tuple[Finding, ...] = ()
+    summary: str = ""  # what finish_review was told
+    coverage: Coverage = Coverage()
+    skipped: tuple[Skip, ...] = ()
+    finished: bool = False  # whether finish_review was called
+    provider: str = ""  # "" where only the rules ran
+    model: str = ""
+    outcome: str = ""  # how the loop ended
+    stop_reason: str = ""
+    codes: tuple[str, ...] = ()  # run-level codes of the gate; any means inconclusive
+    tries: tuple[Try, ...] = ()
+    raw: str = ""  # the final free text of the model, for the artifact alone
+    canary: str = ""  # the token planted in the system prompt
+    tripwire: bool = False  # the diff talks to the reviewer: comment only, never "clean"
+    notices: tuple[str, ...] = ()  # what the host has to say in the summary, in its own words
+    prompt: str = ""  # name and version of the prompt
+    turns: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float | None = None
+    seconds: float = 0.0
+    version: int = VERSION
+
+
+RecordT = TypeVar("RecordT")
+_hints: dict[type, dict[str, Any]] = {}
+
+
+def to_json(record: Any) -> dict[str, Json]:
+    """Encode a record; fields that hold their default, and derived ones, are left out."""
+    out: dict[str, Json] = {}
+    for each in dataclasses.fields(record):
+        value = getattr(record, each.name)
+        if each.metadata.get("derived") or (value == each.default and each.name != "version"):
+            continue
+        out[each.name] = _encode(value)
+    return out
+
+
+def from_json(cls: type[RecordT], data: Json, where: str = "") -> RecordT:
+    """Decode a record; an unknown, missing or ill-typed field is a ConfigError that names it."""
+    where = where or cls.__name__
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{where} must be an object, not {_kind(data)}")
+    version = data.get("version", VERSION)
+    if "version" in _types(cls) and version != VERSION:
+        raise ConfigError(f"{where} has version {version!r}; this program reads version {VERSION}")
+    fields = {each.name: each for each in dataclasses.fields(cls) if not each.metadata.get("derived")}  # type: ignore[arg-type]
+    if unknown := sorted(set(data) - set(fields)):
+        raise ConfigError(f"{where} has an unknown field {unknown[0]!r}; there are: {', '.join(sorted(fields))}")
+    values = {name: _decode(_types(cls)[name], value, f"{where}.{name}") for name, value in data.items()}
+    try:
+        record = cls(**values)
+    except TypeError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    return _whole(record)
+
+
+def dumps(record: Any) -> str:
+    return json.dumps(to_json(record), indent=1) + "\n"
+
+
+def loads(cls: type[RecordT], text: str | bytes, where: str = "") -> RecordT:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where or cls.__name__} is not JSON: {error}") from error
+    return from_json(cls, data, where)
+
+
+def save(record: Any, path: str | Path) -> None:
+    Path(path).write_text(dumps(record), encoding="ascii")
+
+
+def load(cls: type[RecordT], path: str | Path) -> RecordT:
+    """Read a record from a file that `save` wrote."""
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    return loads(cls, text, str(path))
+
+
+def _encode(value: Any) -> Json:
+    if dataclasses.is_dataclass(value):
+        return to_json(value)
+    if isinstance(value, tuple):
+        return [_encode(item) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _types(cls: type) -> dict[str, Any]:
+    if cls not in _hints:
+        _hints[cls] = typing.get_type_hints(cls)
+    return _hints[cls]
+
+
+def _decode(hint: Any, value: Json, where: str) -> Any:
+    origin = typing.get_origin(hint)
+    if origin in (Union, types.UnionType):
+        options = [option for option in typing.get_args(hint) if option is not type(None)]
+        return None if value is None else _decode(options[0], value, where)
+    if origin is Literal:
+        if value not in (allowed := typing.get_args(hint)) or isinstance(value, bool):
+            raise ConfigError(f"{where} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise ConfigError(f"{where} must be a list, not {_kind(value)}")
+        item = typing.get_args(hint)[0]
+        return tuple(_decode(item, one, f"{where}[{index}]") for index, one in enumerate(value))
+    if origin is not None:  # Mapping[str, X]
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where} must be an object, not {_kind(value)}")
+        item = typing.get_args(hint)[1]
+        return {key: _decode(item, one, f"{where}[{key!r}]") for key, one in value.items()}
+    if dataclasses.is_dataclass(hint):
+        return from_json(typing.cast(type, hint), value, where)
+    return _scalar(hint, value, where)
+
+
+def _scalar(hint: Any, value: Json, where: str) -> Any:
+    if hint is object:
+        return value
+    if hint is float and type(value) is int and abs(value) < 1e15:
+        return float(value)
+    if hint is float and value != value:  # json.loads takes NaN
+        raise ConfigError(f"{where} must be a number, not NaN")
+    if type(value) is not hint:
+        raise ConfigError(f"{where} must be {_NAMES.get(hint, str(hint))}, not {_kind(value)}")
+    return value
+
+
+_NAMES: dict[type, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def _kind(value: Json) -> str:
+    if value is None:
+        return "null"
+    return _NAMES.get(type(value)) or ("a list" if isinstance(value, list) else "an object")
+
+
+def _whole(record: RecordT) -> RecordT:
+    if not isinstance(record, Bundle):
+        return record
+    from glue.agents.review.change.diff import parse
+
+    return dataclasses.replace(record, files=parse(record.diff))

@@ -1,0 +1,220 @@
+"""Opening a file that somebody else wrote: what goes wrong in it is said in one line."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import runpy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from glue.agent import Agent
+from glue.errors import ConfigError, GlueError
+
+
+def open_agent(path: str) -> Agent[Any, Any]:
+    """Run a file, not as a program, and give its agent; ConfigError where it cannot be had."""
+
+    if not os.path.isfile(path):
+        raise ConfigError(f"there is no file {path}; `glue new {os.path.basename(path)}` writes one")
+    with _told(path):
+        return load_agent(path)
+
+
+def run_file(name: str) -> ModuleType:
+    """Import a module by its dotted name, or run a file."""
+    from glue.tools.check import load
+
+    with _told(name):
+        return load(name)
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    try:
+        yield
+    except GlueError:
+        raise
+    except ModuleNotFoundError as error:
+        if os.environ.get("GLUE_DEBUG"):
+            raise
+        hint = f"`uv run {path}` installs what its header names"
+        raise ConfigError(f"{path} needs {error.name!r}, which is not installed; {hint}") from error
+    except Exception as error:
+        if os.environ.get("GLUE_DEBUG"):
+            raise
+        told = f"{path}{_line(error, path)}: {type(error).__name__}: {error}"
+        raise ConfigError(f"{told}; GLUE_DEBUG=1 shows where") from error
+
+
+def _line(error: Exception, path: str) -> str:
+    """Say which line of the file it was, the last one that the error came through."""
+    where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == path:
+            where = f", line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return where
+
+
+def load_agent(path: str) -> Agent[Any, Any]:
+    """Run a file, not as a program, and give its agent: the one named `agent`, or the only one."""
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        names = runpy.run_path(path, run_name="glue_agent")
+    except SyntaxError as error:
+        raise ConfigError(f"{path}: line {error.lineno}: {error.msg}") from error
+    found = {name: value for name, value in names.items() if isinstance(value, Agent)}
+    if isinstance(found.get("agent"), Agent):
+        return found["agent"]
+    if len(found) == 1:
+        return next(iter(found.values()))
+    what = "no agent" if not found else f"several agents ({', '.join(sorted(found))})"
+    raise ConfigError(f"{path} defines {what}; name the one to run `agent`")
+
+
+# As the specification gives it: a block of comments between `# /// script` and `# ///`.
+_BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
+MOST = 8 * 1024 * 1024
+
+
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Give the metadata of a file: `requires-python`, `dependencies`, `tool`; empty where it has none."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MOST)
+    except IsADirectoryError:
+        raise ConfigError(f"{os.fspath(path)} is a folder, not an agent file") from None
+    except OSError as error:
+        raise ConfigError(f"{os.fspath(path)} cannot be read: {error.strerror}") from error
+    return parse_header(data.decode("utf-8", "replace").replace("\r\n", "\n"), os.fspath(path))
+
+
+def parse_header(text: str, name: str = "the file") -> dict[str, Any]:
+    """Do as `read_header`, with the text of a file."""
+    if "# /// script" not in text:
+        return {}
+    found = [match for match in _BLOCK.finditer(text) if match["type"] == "script"]
+    if not found:
+        return {}
+    if len(found) > 1:
+        raise ConfigError(f"{name} has several `# /// script` blocks; one is allowed")
+    lines = found[0]["content"].splitlines(keepends=True)
+    content = "".join(line[2:] if line.startswith("# ") else line[1:] for line in lines)
+    import tomllib
+
+    try:
+        return tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: the `# /// script` block is no valid TOML: {error}") from None
+
+
+def glue_table(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Give the checked `[tool.glue]` table of a file's header."""
+    from glue.cli.config import checked
+
+    tool = read_header(path).get("tool", {})
+    table = tool.get("glue", {}) if isinstance(tool, dict) else {}
+    return checked(table, f"{Path(path).name}, [tool.glue]")
+
+
+@click.command()
+@click.argument("file", metavar="FILE.py")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def inspect(file: str, as_json: bool) -> None:
+    """Say what an agent file declares: its header, its settings, its tools and agents. Nothing is run."""
+    found = describe(file)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    from glue.cli.output import clean, one_line
+
+    click.echo(f"file           {one_line(file)}")
+    if found["about"]:
+        click.echo(f"about          {one_line(found['about'], 200)}")
+    click.echo(f"python         {one_line(found['requires_python'] or 'any')}")
+    click.echo(f"dependencies   {one_line(', '.join(found['dependencies']) or 'none named')}")
+    for name, value in found["settings"].items():
+        click.echo(f"{name:<14} {one_line(', '.join(value) if isinstance(value, list) else str(value))}")
+    for agent in found["agents"]:
+        click.echo(clean(f"agent          {agent['name']} = Agent({agent['model']}), line {agent['line']}"))
+    for tool in found["tools"]:
+        asks = ", needs permission" if tool["needs_permission"] else ""
+        click.echo(clean(f"tool           {tool['name']}: {tool['description'] or 'no description'}{asks}"))
+
+
+def describe(path: str) -> dict[str, Any]:
+    """Read a file and give what it declares."""
+    from glue.cli.config import checked
+    from glue.errors import ConfigError
+
+    try:
+        with open(path, "rb") as file:
+            text = file.read(MOST).decode("utf-8", "replace").replace("\r\n", "\n")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    header = parse_header(text, path)
+    tool = header.get("tool", {})
+    settings = checked(tool.get("glue", {}) if isinstance(tool, dict) else {}, f"{path}, [tool.glue]")
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise ConfigError(f"{path}{line}: {getattr(error, 'msg', error)}") from None
+    about = (ast.get_docstring(tree) or "").split("\n")[0]
+    return {
+        "file": path,
+        "about": about,
+        "requires_python": str(header.get("requires-python", "")) or None,
+        "dependencies": [str(item) for item in header.get("dependencies", ())],
+        "settings": {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
+        "agents": list(_agents(tree)),
+        "tools": list(_tools(tree)),
+    }
+
+
+def _agents(tree: ast.Module) -> list[dict[str, Any]]:
+    found = []
+    for node in tree.body:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)):
+            continue
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        value = node.value
+        if isinstance(value, ast.Call) and _name(value.func) == "Agent" and isinstance(target, ast.Name):
+            first = value.args[0] if value.args else next((k.value for k in value.keywords if k.arg == "model"), None)
+            model = ast.unparse(first) if first is not None else "?"
+            found.append({"name": target.id, "model": model, "line": node.lineno})
+    return found
+
+
+def _tools(tree: ast.Module) -> list[dict[str, Any]]:
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        for mark in node.decorator_list:
+            function = mark.func if isinstance(mark, ast.Call) else mark
+            if _name(function) == "tool":
+                options = {word.arg: word.value for word in mark.keywords} if isinstance(mark, ast.Call) else {}
+                named = options.get("name")
+                name = named.value if isinstance(named, ast.Constant) else node.name
+                asks = options.get("needs_permission")
+                needs = asks is not None and not (isinstance(asks, ast.Constant) and not asks.value)
+                description = (ast.get_docstring(node) or "").split("\n")[0]
+                found.append({"name": str(name), "description": description, "needs_permission": needs})
+    return found
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

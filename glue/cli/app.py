@@ -1,0 +1,162 @@
+"""The command line: a table of commands, each loaded when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Collection
+from importlib import import_module
+from typing import Any
+
+import click
+
+# In the order people need them: name, where it lives, what `glue --help` says of it.
+COMMANDS = (
+    ("new", "glue.cli.new:new", "Write a single-file agent that runs as it stands."),
+    ("run", "glue.cli.run:run", "Run an agent file, or a model with ready-made tools."),
+    ("chat", "glue.cli.chat:chat", "Talk to a model or an agent in the terminal."),
+    ("review", "glue.agents.review.cli:review", "Review a change, here or in CI; posts only when asked."),
+    ("providers", "glue.cli.providers:providers", "List the providers, their keys and default models."),
+    ("models", "glue.cli.providers:models", "List known models with windows and prices."),
+    ("sessions", "glue.cli.sessions:sessions", "List, show, search, export and remove conversations."),
+    ("view", "glue.cli.view:view", "Make one HTML page of a transcript."),
+    ("prompts", "glue.cli.prompts:prompts", "List, show and compare versions of prompts."),
+    ("tools", "glue.cli.tools:tools", "Check tools before a model sees them."),
+    ("inspect", "glue.cli.agentfile:inspect", "Say what an agent file declares, without running it."),
+    ("replay", "glue.cli.replay:replay", "Play a recorded run again."),
+    ("acp", "glue.cli.servers:acp", "Serve an agent to an editor (Agent Client Protocol)."),
+    ("mcp", "glue.cli.servers:mcp", "Offer an agent's tools as an MCP server."),
+    ("config", "glue.cli.config:config", "Print what is configured, and where it came from."),
+    ("doctor", "glue.cli.doctor:doctor", "Check this machine: Python, keys, git, stores, network."),
+    ("completion", "glue.cli.config:completion", "Print a completion script for your shell."),
+)
+
+
+class Table(click.Group):
+    """A group that knows its commands by name and loads one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, _, _ in COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for name, home, _ in COMMANDS:
+            if name == cmd_name:
+                module, attribute = home.split(":")
+                command: click.Command = getattr(import_module(module), attribute)
+                return command
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], names, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(names)}"
+            ctx.fail(f"no command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        # By the table: the group's own way would load every command for its help.
+        named = [CompletionItem(name, help=text) for name, _, text in COMMANDS if name.startswith(incomplete)]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, _, text in COMMANDS])
+
+
+@click.command(cls=Table, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="glue-agents", prog_name="glue")
+def commands() -> None:
+    """Small agents in plain Python: one loop, typed tools, providers by name.
+
+    Start with `glue new hello.py` and `python hello.py "..."`; no key is needed to try.
+    """
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run a command; a user's mistake is one line, never a traceback (GLUE_DEBUG=1 shows it)."""
+    guarded(commands, args, "glue")
+
+
+def guarded(command: click.Command, args: list[str] | None, program: str) -> None:
+    """Run a click command so that every failure has one line and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a narrow encoding must not end a run
+    try:
+        code = command.main(args, prog_name=program, standalone_mode=False)  # click returns what a command exits with
+        sys.stdout.flush()
+        if isinstance(code, int) and code:
+            sys.exit(code)
+    except click.exceptions.Abort:
+        fail("cancelled", 130)
+    except click.ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2; older ones print it themselves
+            click.echo(error.format_message())
+            return
+        fail(_said(error, program), error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: leave quietly
+        sys.exit(141)
+    except KeyboardInterrupt:
+        fail("cancelled", 130)
+    except Exception as error:
+        if os.environ.get("GLUE_DEBUG"):
+            raise
+        _fail_typed(error)
+
+
+def _said(error: click.ClickException, program: str) -> str:
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else program
+    text = error.format_message().strip().rstrip(".")
+    return f"{text}; see `{where} --help`" if isinstance(error, click.UsageError) else text
+
+
+def _fail_typed(error: Exception) -> None:
+    from glue.errors import ConfigError, GlueError, PromptError
+
+    if isinstance(error, (ConfigError, PromptError)):
+        fail(str(error), 2)
+    if isinstance(error, GlueError):
+        result: Any = error.result
+        fail(str(error), result.outcome.exit_code if result is not None else 1)
+    if isinstance(error, OSError):
+        what = error.strerror or str(error)
+        fail(f"{what}: {error.filename}" if error.filename else what, 1)
+    raise error  # a bug of ours or of a tool, not the user's mistake: the traceback is what helps
+
+
+def fail(message: str, code: int) -> None:
+    """Say one line on stderr and leave."""
+    click.echo(f"glue: {' '.join(message.split())}", err=True)
+    sys.exit(code)
+
+
+GRACE = 0.5  # seconds for threads that are about to end
+
+
+def threads() -> frozenset[threading.Thread]:
+    """Give the threads that keep the process alive."""
+    return frozenset(thread for thread in threading.enumerate() if not thread.daemon)
+
+
+def leave(code: int, before: Collection[threading.Thread]) -> int:
+    """Give the code back, or end the process where a thread that came since would keep it waiting."""
+    end = time.monotonic() + GRACE
+    for thread in threads() - frozenset(before):
+        if thread is not threading.current_thread():
+            thread.join(max(end - time.monotonic(), 0))
+            if thread.is_alive():
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+    return code

@@ -1,0 +1,294 @@
+"""`glue doctor`: whether this machine is ready, line by line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import anyio
+import click
+
+from glue.errors import ConfigError
+from glue.providers import known, lookup
+from glue.providers.registry import find_base_url
+
+
+class Check(NamedTuple):
+    """One line; `advice` is empty where all is well."""
+
+    name: str
+    found: str
+    advice: str = ""
+    is_fault: bool = True
+
+
+@click.command()
+@click.option("--reach", "reach", is_flag=True, help="See whether the providers with keys can be reached.")
+@click.option("--provider", "names", multiple=True, metavar="NAME", help="Reach this provider, key or not.")
+def doctor(reach: bool, names: tuple[str, ...]) -> None:
+    """Check this machine: Python, keys, git, stores, proxy and certificates. Leaves with 1 where something is wrong.
+
+    Nothing is sent anywhere unless --reach or --provider asks for it, and then no key and no prompt.
+    """
+    from glue.cli.output import one_line
+    from glue.cli.run import screens
+    from glue.providers import lookup
+
+    for name in names:
+        lookup(name)
+    out, _ = screens()
+    faults = 0
+    for check in checks(reach, names):
+        bad = bool(check.advice) and check.is_fault
+        faults += bad
+        mark = out.paint("!!", "red") if bad else out.paint("ok", "green") if not check.advice else "--"
+        told = f"{check.found}; {check.advice}" if check.advice else check.found
+        click.echo(f"{mark}  {check.name:<14} {one_line(told)}")
+    sys.exit(1 if faults else 0)
+
+
+def checks(reach: bool, names: tuple[str, ...]) -> Iterator[Check]:
+    yield _python()
+    yield from _package()
+    yield _settings()
+    yield from _keys()
+    yield _git()
+    yield _store()
+    yield from _network()
+    yield _terminal()
+    if reach or names:
+        for name, fault in reachable(names):
+            yield Check(
+                f"reach {name}", fault or "answers", "check the network, the proxy and the address" if fault else ""
+            )
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    old = sys.version_info < (3, 11)
+    system = "" if os.name == "posix" else " on a system that is not POSIX"
+    return Check("python", f"{version}{system}", "3.11 or newer is needed" if old else "")
+
+
+def _package() -> Iterator[Check]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    import glue
+
+    try:
+        yield Check("glue", f"{version('glue-agents')} in {Path(glue.__file__).parent}")
+    except PackageNotFoundError:
+        yield Check("glue", f"not installed, run from {Path(glue.__file__).parent}", "pip install glue-agents", False)
+    for other in ("glue-core", "glueviz"):
+        try:
+            found = version(other)
+        except PackageNotFoundError:
+            continue
+        advice = "it brings a package `glue` too; give each a virtual environment of its own"
+        yield Check("clash", f"{other} {found} is installed here", advice)
+        break
+    engine = "httpx2"
+    try:
+        version(engine)
+    except PackageNotFoundError:
+        engine = "httpx"
+    try:
+        yield Check("http", f"{engine} {version(engine)}")
+        version("sniffio")
+    except PackageNotFoundError as error:
+        yield Check("http", f"{error.name} is not installed", f"pip install {error.name}")
+
+
+def _settings() -> Check:
+    from glue.cli.config import settings
+    from glue.errors import ConfigError
+    from glue.providers import lookup
+
+    try:
+        found = settings()
+        for spec in found["model"].value.split(",") if "model" in found else ():
+            lookup(spec)
+    except ConfigError as error:
+        return Check("settings", "wrong", str(error))
+    return Check("settings", ", ".join(f"{name} from {made.source}" for name, made in found.items()) or "none made")
+
+
+def _keys() -> Iterator[Check]:
+    from glue.errors import ConfigError
+    from glue.providers import default, known, lookup
+    from glue.providers.registry import find_base_url
+
+    keys = {}
+    for name in known():
+        row = lookup(name)
+        variable = next((key for key in row.key if os.environ.get(key)), "")
+        if not variable or row.quirks.local:
+            continue
+        keys[name] = variable
+        value = os.environ[variable]
+        if value != value.strip() or not value.isprintable() or not value.isascii():
+            yield Check("key", f"{variable} holds a space, a line end or a letter no header can carry", "set it again")
+        try:
+            find_base_url(row, os.environ)
+        except ConfigError as error:
+            yield Check("key", f"{variable} is set", str(error))
+    yield Check(
+        "keys",
+        ", ".join(f"{variable} ({name})" for name, variable in keys.items()) or "none set",
+        "" if keys else "set one such as ANTHROPIC_API_KEY, or use a local server, or `offline`",
+        False,
+    )
+    try:
+        yield Check("model", f"{default()} unless named otherwise")
+    except ConfigError:
+        yield Check("model", "no default", "set GLUE_MODEL or a key; -m names one for a run", False)
+
+
+def _git() -> Check:
+    import re
+    import shutil
+    import subprocess
+
+    program = shutil.which("git")
+    if program is None:
+        return Check("git", "not found", "install git 2.30 or newer; the git tools and `glue review` need it")
+    try:
+        told = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check("git", f"{program} does not run", str(error))
+    found = re.search(r"(\d+)\.(\d+)[\d.]*", told)
+    if found is None:
+        return Check("git", f"{program} says {told!r}", "install git 2.30 or newer")
+    old = (int(found[1]), int(found[2])) < (2, 30)
+    return Check("git", found[0], "2.30 or newer is needed" if old else "")
+
+
+def _store() -> Check:
+    import anyio
+
+    from glue.cli.config import settings
+    from glue.cli.sessions import open_store, store_path
+    from glue.errors import GlueError
+    from glue.stores.store import SessionInfo, Store
+
+    try:
+        made = settings().get("store")
+        path = store_path(made.value if made else "")
+        if not path.exists():
+            above = next(folder for folder in path.parents if folder.exists())
+            fine = os.access(above, os.W_OK | os.X_OK)
+            return Check("store", f"{path}, not begun", "" if fine else f"{above} cannot be written")
+        if not os.access(path, os.W_OK):
+            return Check("store", str(path), "it cannot be written; mend its permissions or name another with --store")
+
+        async def read(store: Store) -> tuple[tuple[SessionInfo, ...], list[str]]:
+            infos, broken = await store.list(), []
+            for info in infos:
+                try:
+                    await store.load(info.id)
+                except GlueError as error:
+                    broken.append(f"{info.id}: {error}")
+            return infos, broken
+
+        infos, broken = anyio.run(read, open_store(str(path)))
+        files = len(list(path.glob("*.jsonl"))) if path.is_dir() else len(infos)
+        if broken or files > len(infos):
+            lost = "; ".join(broken) or f"{files - len(infos)} of its files are no conversations"
+            return Check("store", str(path), f"{lost}; move them away")
+    except (GlueError, OSError) as error:
+        return Check("store", "cannot be read", str(error))
+    return Check("store", f"{path}, {len(infos)} conversation{'s' if len(infos) != 1 else ''}, all readable")
+
+
+def _network() -> Iterator[Check]:
+    from urllib.parse import urlsplit
+
+    found: dict[str, str] = {}
+    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
+        for spelled in (name.lower(), name):
+            if os.environ.get(spelled):
+                found[name] = os.environ[spelled]
+                break
+    for name, value in found.items():
+        if name == "NO_PROXY":
+            continue
+        try:
+            parts = urlsplit(value)
+            fine = parts.scheme in ("http", "https", "socks5", "socks5h") and bool(parts.hostname)
+        except ValueError:
+            fine = False
+        if not fine:
+            yield Check("proxy", f"{name} is no address", "it must look like http://host:port")
+    hosts = ", ".join(f"{name} {value.rpartition('@')[2]}" for name, value in found.items())
+    yield Check("proxy", hosts or "none set")
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        named = os.environ.get(name, "")
+        if named and not (os.path.isfile(named) if name.endswith("FILE") else os.path.isdir(named)):
+            yield Check("certificates", f"{name} names {named}", "which is not there; unset it or mend it")
+            return
+    own = next((f"{n} {os.environ[n]}" for n in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(n)), "")
+    yield Check("certificates", own or "the usual ones")
+
+
+def _terminal() -> Check:
+    encoding = (getattr(sys.stdout, "encoding", "") or "unknown").lower()
+    wide = encoding.replace("-", "") == "utf8"
+    return Check("terminal", encoding, "" if wide else "set PYTHONIOENCODING=utf-8 to see all letters", False)
+
+
+SECONDS = 5.0
+
+
+def reachable(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Try those that are named, or those whose key is set; give each with what is wrong, "" for nothing."""
+    chosen = list(names) or [name for name in known() if any(os.environ.get(key) for key in lookup(name).key)]
+    found: dict[str, str] = {}
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            for name in chosen:
+                group.start_soon(check, name)
+
+    async def check(name: str) -> None:
+        found[name] = await _fault(name)
+
+    anyio.run(main)
+    return [(name, found[name]) for name in chosen]
+
+
+async def _fault(name: str) -> str:
+    from glue.providers.connection import Address, proxy_for
+
+    try:
+        row = lookup(name)
+        if not row.wire:
+            return ""
+        address = Address(find_base_url(row, os.environ), row.name, ())
+        proxy = proxy_for(address, os.environ)
+    except ConfigError as error:
+        return str(error)
+    parts = urlsplit(proxy or address.origin)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        with anyio.fail_after(SECONDS):
+            if parts.scheme == "https":
+                from glue.providers.http import load_engine, ssl_context
+
+                context = ssl_context(load_engine())
+                stream = await anyio.connect_tcp(parts.hostname or "", port, ssl_context=context)
+            else:
+                stream = await anyio.connect_tcp(parts.hostname or "", port)  # type: ignore[assignment]
+            await anyio.aclose_forcefully(stream)
+    except TimeoutError:
+        return f"{parts.hostname}:{port} does not answer within {SECONDS:g} s"
+    except ConfigError as error:
+        return str(error)
+    except OSError as error:  # a TLS failure is one too
+        return f"{parts.hostname}:{port}: {error.strerror or error}"
+    except Exception as error:
+        return f"{parts.hostname}:{port}: {error}"
+    return ""

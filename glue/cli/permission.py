@@ -1,0 +1,75 @@
+"""Who may run what from a command line: flags, then the agent's own policy, then the person at the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from glue.cli.output import Screen, clean, one_line
+from glue.permission import AllowAll, Ask, Decision, Permission, PermissionRequest, Rules, allow, deny
+
+KEYS = "[y]es, [n]o, [a]lways this, [s]ession: all of {action}"
+
+
+class Unattended:
+    """Deny what nobody can be asked for, and name the flag that allows it."""
+
+    def decide(self, request: PermissionRequest) -> Decision:
+        return deny(f"nobody can be asked here; --allow {request.action} allows it, --yes allows everything")
+
+
+def permission(
+    own: Permission | None,
+    *,
+    allow: Iterable[str] = (),
+    deny: Iterable[str] = (),
+    yes: bool = False,
+    ask: Callable[[PermissionRequest], Any] | None = None,
+) -> Permission:
+    """Make the policy of a run. `ask` is None where nobody can be asked."""
+    allow, deny = tuple(allow), tuple(deny)
+    otherwise: Permission
+    if yes:
+        otherwise = AllowAll()
+    elif own is not None:
+        otherwise = own
+    else:
+        otherwise = Ask(ask) if ask is not None else Unattended()
+    return Rules(allow=allow, deny=deny, otherwise=otherwise) if allow or deny else otherwise
+
+
+def question(request: PermissionRequest, screen: Screen) -> str:
+    """Write what a tool is about to do, so that it can be judged."""
+    # Whole and as it is: what is cut off or squeezed here would be allowed unseen.
+    target = clean(request.target).replace("\n", "␊").replace("\t", "␉")
+    what = f"{one_line(request.action)} {target}".strip()
+    lines = [screen.paint(f"? {what}", "yellow")]
+    for name, value in request.arguments.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        if text == request.target:
+            continue
+        shown = clean(text).splitlines() or [""]
+        more = [f"    … {len(shown) - 12} more lines"] if len(shown) > 12 else []
+        lines += [f"  {one_line(name)}:", *(f"    {_cut(line)}" for line in shown[:12]), *more]
+    return "\n".join(lines)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= 300 else f"{line[:300]}… {len(line) - 300} more characters"
+
+
+def answer_of(text: str) -> Decision:
+    """Understand an answer; anything but a clear yes is a no."""
+    word = text.strip().lower()
+    if word in ("y", "yes"):
+        return allow()
+    if word in ("a", "always"):
+        return allow("target")
+    if word in ("s", "session"):
+        return allow("session")
+    return deny("the user said no")
+
+
+def keys(request: PermissionRequest) -> str:
+    return KEYS.format(action=one_line(request.action)) + " > "

@@ -1,0 +1,61 @@
+"""`glue providers` and `glue models`: what can be named."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+
+@click.command()
+@click.option("--check", "names", multiple=True, metavar="NAME", help="Send one tiny request and say what happened.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def providers(names: tuple[str, ...], as_json: bool) -> None:
+    """List the providers: name, wire, key variable and whether it is set, default model, context window.
+
+    --check leaves with 0 where the model answered, 2 for a wrong name, key or address, 1 for a host that does
+    not answer.
+    """
+    from glue.providers import models as listing
+
+    if names:
+        sys.exit(max([_check(name) for name in names]))
+    click.echo(json.dumps(listing.provider_rows(), indent=2) if as_json else listing.providers_text())
+
+
+def _check(name: str) -> int:
+    import anyio
+
+    from glue.cli.output import one_line
+    from glue.providers.models import check
+
+    async def ask() -> tuple[int, str]:
+        return await check(name)
+
+    code, text = anyio.run(ask)
+    click.echo(one_line(text) if code == 0 else f"glue: {one_line(text)}", err=code != 0)
+    return code
+
+
+@click.command()
+@click.argument("provider", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def models(provider: str | None, as_json: bool) -> None:
+    """List known models with windows and prices; PROVIDER narrows it down."""
+    from glue.providers import lookup
+    from glue.providers import models as listing
+
+    name = lookup(provider).name if provider else ""
+    if as_json:
+        rows = [row for row in listing.model_rows() if not name or row["model"].startswith(f"{name}:")]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    text = listing.models_text()
+    if name:
+        head, *lines = text.split("\n")
+        shown = [line for line in lines[:-1] if line.startswith(f"{name}:")]
+        text = (
+            "\n".join((head, *shown, lines[-1])) if shown else f"no prices are known for {name}; any model may be named"
+        )
+    click.echo(text)

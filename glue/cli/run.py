@@ -1,0 +1,357 @@
+"""`glue run`: an agent file, or a model with ready-made tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import click
+
+from glue.agent import Agent
+from glue.cli.app import leave, threads
+from glue.cli.options import Plan, run_options
+from glue.cli.output import Screen, Show, clean, is_interactive, usage_line
+from glue.cli.permission import answer_of, keys, question
+from glue.cli.prompt import read_prompt, unread_pipe
+from glue.cli.sessions import last_session, open_store
+from glue.context import Cancel
+from glue.errors import ConfigError, GlueError, ProviderError
+from glue.limits import Outcome
+from glue.permission import Decision, PermissionRequest
+from glue.provider import Provider
+from glue.result import RunResult
+
+if TYPE_CHECKING:
+    from glue.session import Session
+    from glue.stores.store import Store
+    from glue.tools.mcp import Servers
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[FILE.py] PROMPT...")
+@run_options
+def run(words: tuple[str, ...], **given: Any) -> None:
+    """Run the agent of FILE.py, or without one a model, with PROMPT.
+
+    PROMPT is words, @FILE for a file's content, - for stdin; without any, stdin is read.
+
+    \b
+    glue run hello.py "Weather in Toronto?"
+    glue run -m groq --tools fs,git "What changed last week?"
+    git diff | glue run "Explain this:" -
+    """
+
+    agent, path = None, None
+    if words and words[0].endswith(".py") and not words[0].startswith("@"):
+        from glue.cli.agentfile import open_agent
+
+        path, words = words[0], words[1:]
+        agent = open_agent(path)
+    sys.exit(execute(agent, words, given, path=path))
+
+
+ONE_SESSION = "--session names the conversation to go on with, --continue takes the last: give one of them"
+
+
+def execute(
+    agent: Agent[Any, Any] | None, words: Sequence[str], given: Mapping[str, Any], *, path: str | None = None
+) -> int:
+    """Run an agent, or a model by name where there is none; give the exit code."""
+    check(given)
+    before = threads()
+    prompt = read_prompt(words)
+    plan = Plan(given, path=path, agent=agent)
+    out, err = screens()
+    show = Show(out, err, quiet=given["quiet"] or given["as_json"], verbose=given["verbose"], stream=out.is_terminal)
+    if words and not given["quiet"] and "-" not in words and unread_pipe():
+        show.note("note: stdin was not read, as a prompt was given; add - to the prompt to include it", "yellow")
+    with ExitStack() as stack:
+        if given["verbose"] > 1:
+            log_to(err)
+        sent = None
+        if given["show_wire"]:
+            from glue.cli.wire import wiretap
+
+            def write(text: str) -> None:
+                show.note(clean(text) if err.is_terminal else text, "cyan")
+
+            sent = stack.enter_context(wiretap(write, curl=given["as_curl"]))
+        run = Run(agent, plan, show, tape(stack, given))
+        try:
+            result = run.blocking(prompt)
+        except GlueError as error:
+            if given["as_json"]:
+                from glue.events import error_to_json
+
+                JsonLines(out).write({"type": "error", "error": error_to_json(error)})
+            raise
+        if sent is not None and not sent:
+            show.note("nothing went over a wire: this provider has none", "cyan")
+    return leave(finish(result, show, given, run), before)
+
+
+def check(given: Mapping[str, Any]) -> None:
+    if given["session"] and given["resume"]:
+        raise click.UsageError(ONE_SESSION)
+    if given["as_curl"] and not given["show_wire"]:
+        raise click.UsageError("--as-curl needs --show-wire")
+    if given["record"] and given["replay"]:
+        raise click.UsageError("--record and --replay exclude each other")
+    if given["quiet"] and given["verbose"]:
+        raise click.UsageError("--quiet and --verbose exclude each other")
+
+
+def screens() -> tuple[Screen, Screen]:
+    return Screen(sys.stdout), Screen(sys.stderr)
+
+
+def tape(stack: ExitStack, given: Mapping[str, Any]) -> Callable[[Provider], Provider] | None:
+    """Record or replay while the stack is open."""
+    if given["record"] or given["replay"]:
+        from glue.cli import replay
+
+        made = replay.recorded(given["record"]) if given["record"] else replay.replayed(given["replay"])
+        return stack.enter_context(made)
+    return None
+
+
+class Run:
+    """An agent with what the command line says of it."""
+
+    def __init__(
+        self,
+        agent: Agent[Any, Any] | None,
+        plan: Plan,
+        show: Show,
+        taped: Callable[[Provider], Provider] | None = None,
+        ask: Callable[[PermissionRequest], Any] | None = None,
+    ) -> None:
+        self.plan, self.show, self.taped = plan, show, taped
+        self.agent = agent if agent is not None else by_name(plan)
+        if self.agent.output is not None and is_stand_in(plan.model or self.agent.settings["model"]):
+            self.agent = without_output(self.agent)
+        if self.agent.output is not None:
+            show.stream = False  # the object is printed at the end, whole
+        if self.agent.deps_type is not None:
+            wanted = self.agent.deps_type.__name__
+            raise ConfigError(f"this agent needs deps ({wanted}), which a command line cannot give; run it from code")
+        self.session_id = ""
+        self.servers: Servers | None = None  # of --mcp, while they are connected
+        self.cancel = Cancel()
+        self.interrupts = 0
+        if ask is None and is_interactive():
+            ask = self._ask
+        self.permission = plan.permission(ask)
+
+    def overrides(self) -> dict[str, Any]:
+        """Give what goes before the agent's own settings."""
+        plan = self.plan
+        model: Any = plan.model or self.agent.settings["model"]
+        if self.taped is not None and not isinstance(model, str):
+            model = self.taped(model)
+        found = {"model": model, "limits": plan.limits, "permission": self.permission}
+        if plan.agent is not None:
+            found["tools"] = plan.tools()
+        if self.servers is not None:
+            found["tools"] = [*found.get("tools", self.agent.settings["tools"]), *self.servers.tools]
+        return {name: value for name, value in found.items() if value is not None}
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[None]:
+        """Connect the MCP servers of --mcp, where it names any, for as long as the block lasts."""
+        config = self.plan.given.get("mcp")
+        if not config:
+            yield
+            return
+        from glue.tools.mcp import connect
+
+        async with connect(config) as self.servers:
+            yield
+
+    def blocking(self, prompt: Any) -> RunResult[Any]:
+        async def work() -> RunResult[Any]:
+            async with self.connected():
+                return await self._prompt(prompt)
+
+        async def main() -> RunResult[Any]:
+            return await self._attended(work)
+
+        return anyio.run(main)
+
+    async def _prompt(self, prompt: Any) -> RunResult[Any]:
+        given = self.plan.given
+        listeners = JsonLines(self.show.out) if given.get("as_json") else self.show
+        options: dict[str, Any] = {"on_event": listeners, "cancel": self.cancel, "unwrap": False}
+        if not given["session"] and not given["resume"]:
+            return await self.agent.run(prompt, **self.overrides(), **options)
+        named = self.plan.find("store") or ""
+        store = open_store(named)
+        self.session_id = given["session"] or await last_session(store, named)
+        session = open_session(self.agent, self.session_id, store, self.overrides())
+        return await session.prompt(prompt, **options)
+
+    async def _attended(self, work: Callable[[], Awaitable[RunResult[Any]]]) -> RunResult[Any]:
+        """Do the work while the spinner turns and Ctrl-C is listened for."""
+        done: list[RunResult[Any]] = []
+        error: list[Exception] = []
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._listen)
+            if self.show.spinner.is_on:
+                group.start_soon(self.spin)
+            try:
+                done.append(await work())
+            except Exception as raised:  # a task group would wrap it
+                error.append(raised)
+            finally:
+                self.show.spinner.stop()
+                with anyio.CancelScope(shield=True):
+                    await self.agent.aclose()
+                group.cancel_scope.cancel()
+        if error:
+            raise error[0]
+        return done[0]
+
+    async def _listen(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                self.interrupts += 1
+                if self.interrupts > 1:  # something does not let itself be cancelled
+                    self.show.settle()
+                    os._exit(Outcome.CANCELLED.exit_code)
+                self.cancel.cancel()
+
+    async def spin(self) -> None:
+        while True:
+            await anyio.sleep(0.12)
+            self.show.spinner.tick()
+
+    def _ask(self, request: PermissionRequest) -> Decision:
+        """Ask at the terminal; called in a thread of its own."""
+        spinner, err = self.show.spinner, self.show.err
+        self.show.settle()
+        was_on, spinner.is_on = spinner.is_on, False
+        try:
+            err.write(question(request, err) + "\n" + err.paint("  " + keys(request), "yellow"))
+            self.show.open = "err"
+            line = self._line()
+            self.show.open = "" if line else "err"  # the user's Enter has ended the line
+            return answer_of(line)
+        finally:
+            spinner.is_on = was_on
+
+    def _line(self) -> str:
+        """Read a line, or nothing once the run is cancelled: what is typed after that is for the shell."""
+        from select import select
+
+        stdin = sys.stdin.fileno()
+        while not self.cancel.cancelled:
+            if select([stdin], [], [], 0.1)[0] and not self.cancel.cancelled:
+                return os.read(stdin, 4096).decode("utf-8", "replace")
+        return ""
+
+
+class JsonLines:
+    """A listener that writes each event as a line of JSON."""
+
+    def __init__(self, out: Screen) -> None:
+        self.out = out
+
+    def __call__(self, event: Any) -> None:
+        from glue.events import event_to_json
+
+        self.write(event_to_json(event))
+
+    def write(self, value: Mapping[str, Any]) -> None:
+        # ASCII alone: nothing that a model wrote can then do anything to a terminal.
+        self.out.write(json.dumps(value) + "\n")
+
+
+def by_name(plan: Plan) -> Agent[Any, Any]:
+    """Make an agent of a model's name and ready-made tools."""
+    from glue.providers import default
+
+    tools = plan.tools()
+    instructions = ""
+    if tools:
+        from glue.tools.coding import prompt
+
+        instructions = prompt(tools)
+    return Agent(plan.model or default(), tools=tools, instructions=instructions)
+
+
+def open_session(agent: Agent[Any, Any], name: str, store: Store, overrides: dict[str, Any]) -> Session[Any, Any]:
+    try:
+        return agent.session(name, store=store, **overrides)
+    except ValueError as error:  # a name that no store can keep
+        raise ConfigError(str(error)) from None
+
+
+def is_stand_in(model: Any) -> bool:
+    from glue.providers import parse
+
+    return isinstance(model, str) and parse(model)[0] == "offline"
+
+
+def without_output(agent: Agent[Any, Any]) -> Agent[Any, Any]:
+    """Give the same agent without its form of output: the stand-in has nothing but its notice to say."""
+    parts: dict[str, Any] = {name: getattr(agent, name) for name in ("name", "roles", "project", "compaction")}
+    return Agent(**agent.settings, **parts)
+
+
+def finish(result: RunResult[Any], show: Show, given: Mapping[str, Any], run: Run) -> int:
+    """Write the answer and what else there is to say; give the exit code."""
+    if given["as_json"]:
+        from glue.events import result_to_json
+
+        ended = {**result_to_json(result, run.session_id), "exit_code": exit_code(result)}
+        JsonLines(show.out).write(ended)
+    else:
+        write_answer(result, show)
+    if result.error is not None and not given["as_json"]:
+        show.note(f"glue: {describe(result.error)}", "red")
+    if result.notice and not given["quiet"]:
+        show.note(f"glue: {result.notice}", "yellow")
+    if given["usage"]:
+        show.note(usage_line(result), "dim")
+    return exit_code(result)
+
+
+def exit_code(result: RunResult[Any]) -> int:
+    """Give the code of the outcome; a wrong key, model or address is the user's to mend, as any wrong name is."""
+    error = result.error
+    mistake = isinstance(error, ProviderError) and error.kind in ("auth", "not_found")
+    return 2 if mistake and result.outcome is Outcome.FAILED else result.outcome.exit_code
+
+
+def write_answer(result: RunResult[Any], show: Show) -> None:
+    if result.output is not None:
+        from glue.events import plain
+
+        show.settle()
+        show.out.write(json.dumps(plain(result.output), indent=2, ensure_ascii=show.out.is_dumb) + "\n")
+    elif not show.wrote and result.text:
+        text = clean(result.text)
+        show.out.write(text if text.endswith("\n") else text + "\n")
+    else:
+        show.settle()
+
+
+def describe(error: GlueError) -> str:
+    return " ".join(clean(str(error)).split())
+
+
+def log_to(err: Screen) -> None:
+    """Write the log of the package to stderr."""
+    import logging
+
+    handler = logging.StreamHandler(err.file)
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    logger = logging.getLogger("glue")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)

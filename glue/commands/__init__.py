@@ -1,1 +1,0 @@
-"""One file a command; loaded when it is called."""

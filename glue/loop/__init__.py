@@ -1,0 +1,1 @@
+"""One run: ask the model, call the tools it names, end well."""

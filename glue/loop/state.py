@@ -1,0 +1,177 @@
+"""Everything one run knows while it goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import anyio
+
+from glue.context import AnyTool, Cancel, Host, Purse
+from glue.events import Event, Listener, MessageEnd, MessageStart, log_event, logger
+from glue.limits import Limits
+from glue.loop.transcript import History, message_chars
+from glue.messages import AssistantMessage, Json, Message, Request, ToolMessage, ToolSpec, Usage, UserMessage
+from glue.policies.policy import Policy
+from glue.provider import Attempt, Provider
+
+
+class Journal(Protocol):
+    """Where a transcript is written down; each call returns when it is safe."""
+
+    async def append(self, message: Message) -> None: ...
+    async def insert(self, message: Message, before: str) -> None: ...
+    async def amend(self, id: str, fields: Mapping[str, Json]) -> None: ...
+    async def drop(self, ids: Sequence[str]) -> None: ...
+    async def exclude(self, ids: Sequence[str]) -> None: ...
+
+
+@dataclass(slots=True)
+class Chain:
+    """A truncated text and its continuations."""
+
+    cap: int | None
+    chars: int = 0
+    tokens: int = 0
+    attempts: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """Counts and lists of a run; policies may read all of it."""
+
+    provider: Provider
+    messages: list[Message]  # the whole transcript
+    new: list[Message]  # what this run added, its prompt included
+    tools: Mapping[str, AnyTool]
+    specs: tuple[ToolSpec, ...]
+    limits: Limits
+    limits_source: Callable[[], Limits] | None
+    template: Request
+    policies: Sequence[Policy]
+    host: Host
+    cancel: Cancel
+    purse: Purse
+    on_event: Listener | None = None
+    drain: Callable[[], Awaitable[None]] | None = None
+    journal: Journal | None = None
+
+    history: History = field(default_factory=History)
+    turns: int = 0
+    requests: int = 0
+    continuations: int = 0
+    repairs: int = 0
+    batches: int = 0
+    usage: Usage = field(default_factory=lambda: Usage(cost=0.0))
+    attempts: list[Attempt] = field(default_factory=list)
+    meta: dict[str, Json] = field(default_factory=dict)
+    chain: Chain | None = None
+    in_chain: bool = False  # the next request carries on the last reply, or is the same one again
+    joins: bool = False  # the text of the next reply belongs to that of the last
+    repairing: str = ""  # the tool whose call was asked for again
+    turn_open: int = 0  # the number of the turn that was started and has not ended
+    wrapped_up: bool = False
+    compacted: bool = False
+    notice: str = ""
+    delivered: str | None = None
+    offered: frozenset[str] = frozenset()  # the tools of the last request
+    answer: list[str] = field(default_factory=list)  # the pieces of the final text
+    reply_id: str = ""  # of the reply that is being streamed
+    partial: list[str] = field(default_factory=list)  # what has been streamed of a reply not yet judged
+    pending: list[ToolMessage] = field(default_factory=list)  # results of a batch not yet stored
+    started: float = field(default_factory=time.monotonic)
+
+    def emit(self, event: Event) -> None:
+        """Log an event and tell the listener."""
+        log_event(event)
+        if self.on_event is not None:
+            self.tell(event)
+
+    def tell(self, event: Event) -> None:
+        """Tell the listener alone; what it raises is logged and dropped."""
+        try:
+            self.on_event(event)  # type: ignore[misc]
+        except Exception:
+            logger.debug("a listener failed", exc_info=True)
+
+    def refresh(self) -> None:
+        """Read the limits anew: they may be replaced between requests."""
+        if self.limits_source is not None:
+            limits = self.limits_source()
+            if not isinstance(limits, Limits):
+                raise TypeError(f"limits must be a glue.Limits, or a function that returns one, not {limits!r}")
+            self.limits = limits
+
+    def purses(self) -> Iterator[tuple[Purse, Limits]]:
+        """Yield what was spent and what is allowed, here and in every run above."""
+        yield self.purse, self.limits
+        above = self.host.parent
+        while above is not None:
+            yield above.purse, above.limits
+            above = above.host.parent
+
+    def may_ask(self, requests: int = 1) -> bool:
+        """Tell whether that many more requests are allowed."""
+        return all(
+            limits.max_requests is None or purse.requests + requests <= limits.max_requests
+            for purse, limits in self.purses()
+        )
+
+    def may_turn(self, turns: int = 1) -> bool:
+        return self.limits.max_turns is None or self.turns + turns <= self.limits.max_turns
+
+    async def store(self, message: Message) -> None:
+        """Add a message to both lists and write it down."""
+        self.messages.append(message)
+        self.new.append(message)
+        self._charge(message)
+        if self.journal is not None:
+            with anyio.CancelScope(shield=True):  # the list and the log must not part
+                await self.journal.append(message)
+        if not isinstance(message, AssistantMessage) and not isinstance(message, UserMessage):
+            return  # tool_end has told of it
+        if isinstance(message, UserMessage):
+            self.emit(MessageStart(id=message.id, role="user"))
+        self.emit(MessageEnd(message=message))
+
+    def charge_prompt(self) -> None:
+        """Count the prompt, which is this run's, though it was there before."""
+        for message in self.new:
+            self._charge(message)
+
+    def _charge(self, message: Message) -> None:
+        if not isinstance(message, AssistantMessage):
+            self.purse.spend(tokens_in=self.limits.estimator(message_chars(message)))
+
+    def charge_reply(self, usage: Usage | None, text: Callable[[], str]) -> int:
+        """Count what a reply cost; without usage its text is estimated. Returns its output tokens."""
+        if usage is None:
+            output = self.limits.estimator(text())
+            self.usage += Usage(output=output)
+        else:
+            output = usage.output
+            self.usage += usage
+        self.purse.spend(tokens_out=output, usd=(usage.cost or 0.0) if usage else 0.0)
+        return output
+
+    def charge_lost(self, usage: Usage | None) -> None:
+        """Count what a reply cost of which only pieces have come."""
+        if usage is not None or self.partial:
+            self.charge_reply(usage, lambda: "".join(self.partial))
+
+
+@contextmanager
+def watched(state: State) -> Iterator[anyio.CancelScope]:
+    """Cancel what is inside when the run is cancelled or its time is up."""
+    with anyio.CancelScope() as scope:
+        if state.limits.seconds is not None:
+            left = state.limits.seconds - (time.monotonic() - state.started)
+            scope.deadline = anyio.current_time() + max(left, 0)
+        state.cancel.attach(scope.cancel)
+        try:
+            yield scope
+        finally:
+            state.cancel.detach(scope.cancel)

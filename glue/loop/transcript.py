@@ -1,0 +1,131 @@
+"""The transcript as a provider may see it: every call paired with its result, nothing empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from glue.messages import AssistantMessage, Message, Messages, Part, Text, Thinking, ToolCall, ToolMessage, UserMessage
+
+NO_RESULT = "no result was recorded for this call"
+OURS = frozenset(("continue", "repair", "nudge", "wrap_up"))
+
+
+class History:
+    """Hardens a growing transcript a message at a time, so that a request costs what is new."""
+
+    __slots__ = ("_seen", "_sent")
+
+    def __init__(self) -> None:
+        self._sent: list[Message] = []
+        self._seen = 0
+
+    def view(self, messages: list[Message]) -> Messages:
+        """Return what may be sent of `messages`, which must be the same list, only longer."""
+        if self._seen < len(messages):
+            self._sent.extend(harden(messages, self._seen))
+            self._seen = len(messages)
+        return Messages(self._sent)
+
+
+def harden(messages: Sequence[Message], start: int = 0) -> list[Message]:
+    """Pair every call with one result, drop orphans, half calls, empty turns and what is excluded."""
+    out: list[Message] = []
+    reply: AssistantMessage | None = None
+    results: list[ToolMessage] = []
+    said: list[Message] = []
+
+    def close() -> None:
+        if reply is not None:
+            out.append(reply)
+            out.extend(answer_calls(reply.calls, results))
+        out.extend(said)
+        results.clear()
+        said.clear()
+
+    for index in range(start, len(messages)):
+        message = messages[index]
+        if message.excluded:
+            continue
+        if isinstance(message, AssistantMessage):
+            close()
+            reply = sendable(message)
+        elif isinstance(message, ToolMessage):
+            results.append(message)
+        elif has_content(message.content):
+            said.append(message)
+    close()
+    return out
+
+
+def answer_calls(
+    calls: Iterable[ToolCall], results: Sequence[ToolMessage], reason: str = NO_RESULT
+) -> list[ToolMessage]:
+    """Give each call its first unused result, in the order of the calls, or an error with the reason."""
+    left = list(results)
+    answers: list[ToolMessage] = []
+    for call in calls:
+        found = next((result for result in left if result.call_id == call.id), None)
+        if found is None:
+            found = ToolMessage(call_id=call.id, name=call.name, content=(Text(text=reason),), is_error=True)
+        else:
+            left.remove(found)
+        answers.append(found)
+    return answers
+
+
+def sendable(message: AssistantMessage) -> AssistantMessage | None:
+    """Return the message without half calls, or None when nothing is left of it."""
+    if any(not call.complete for call in message.calls):
+        whole = tuple(part for part in message.content if not isinstance(part, ToolCall) or part.complete)
+        message = replace(message, content=whole)
+    return message if has_content(message.content) else None
+
+
+def has_content(content: Iterable[Part]) -> bool:
+    """Tell whether there is more than blank text and thinking."""
+    return any(part.text.strip() if isinstance(part, Text) else not isinstance(part, Thinking) for part in content)
+
+
+def unanswered(messages: Sequence[Message]) -> list[ToolMessage]:
+    """Make error results for the calls of the last reply that have none."""
+    results: list[ToolMessage] = []
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            known = {result.call_id for result in results}
+            return answer_calls((call for call in message.calls if call.id not in known), (), "cancelled")
+        if isinstance(message, ToolMessage):
+            results.append(message)
+    return []
+
+
+def prompt_start(messages: Sequence[Message]) -> int:
+    """Return where the prompt begins: the first of the user messages at the end."""
+    start = len(messages)
+    while start and isinstance(messages[start - 1], UserMessage):
+        start -= 1
+    return start
+
+
+def needs_answer(messages: Sequence[Message]) -> bool:
+    """Tell whether a model could go on from here."""
+    last = next((message for message in reversed(messages) if not message.excluded), None)
+    if last is None:
+        return False
+    return not isinstance(last, AssistantMessage) or bool(last.calls) or last.stop_reason == "pause_turn"
+
+
+def message_chars(message: Message) -> str:
+    """Return the text of a message that counts as tokens: what was said, called and returned."""
+    pieces: list[str] = []
+    for part in message.content:
+        if isinstance(part, (Text, Thinking)):
+            pieces.append(part.text)
+        elif isinstance(part, ToolCall):
+            pieces.append(part.name + part.arguments)
+    return "".join(pieces)
+
+
+def estimate(messages: Iterable[Message], estimator: Callable[[str], int]) -> int:
+    """Guess the tokens of a transcript."""
+    return sum(estimator(message_chars(message)) for message in messages)

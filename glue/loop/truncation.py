@@ -1,0 +1,210 @@
+"""What to do with a reply that was cut off: run what is whole, ask for the rest, or give up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from glue.events import ContinuationAttempt, ContinuationTerminated, ToolPayloadRepair
+from glue.limits import Limits, Outcome, StopReason
+from glue.loop.state import Chain, State
+from glue.loop.transcript import has_content
+from glue.messages import AssistantMessage, Message, Part, Text, ToolCall, UserMessage, user
+from glue.policies.policy import Stop
+from glue.result import RunResult
+
+CONTINUE = "Continue from where you left off."
+PLACEHOLDER = "(truncated)"
+NOTICE = "The answer is incomplete: the model reached its output limit."
+OVERLAP_MIN, OVERLAP_MAX = 12, 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What becomes of a reply: what is stored, what is said next, and where the run goes."""
+
+    then: Literal["tools", "settle", "again", "end"]
+    store: AssistantMessage | None = None
+    prompt: UserMessage | None = None
+    stop: Stop | None = None
+    dropped: int = 0  # calls that were cut off; they veto a vote to end
+
+
+def is_whole(call: ToolCall) -> bool:
+    """Tell whether a call was closed and its arguments are a JSON object."""
+    if not call.complete:
+        return False
+    try:
+        return not call.arguments.strip() or isinstance(json.loads(call.arguments), dict)
+    except ValueError:
+        return False
+
+
+def was_cut(reply: AssistantMessage) -> bool:
+    """Tell whether a reply ended before the model was done, or holds half a call."""
+    cut = reply.stop_reason in (StopReason.MAX_TOKENS, StopReason.MALFORMED_CALL)
+    return cut or any(not call.complete for call in reply.calls)
+
+
+def judge_cut(state: State, reply: AssistantMessage) -> Verdict:
+    """Decide about a reply that was cut off."""
+    whole = [call for call in reply.calls if is_whole(call)]
+    partial = [call for call in reply.calls if not is_whole(call)]
+    if whole and not (partial and state.limits.truncated_batch == "void"):
+        return Verdict(then="tools", store=_without(reply, partial), dropped=len(partial))
+    if reply.calls or reply.stop_reason is StopReason.MALFORMED_CALL:
+        return _repair(state, reply, partial or reply.calls)
+    if not has_content(reply.content):
+        return _give_up(_or_placeholder(reply))
+    return _continue(state, reply)
+
+
+def _repair(state: State, reply: AssistantMessage, partial: Sequence[ToolCall]) -> Verdict:
+    tool = partial[0].name if partial else ""
+    issue = "cut_off" if partial else "malformed"
+    kept = _or_placeholder(_without(reply, reply.calls))
+    attempted = state.repairs < state.limits.continuation_tool_repair_attempts
+    if state.repairing:
+        state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=True, success=False))
+        state.repairing = ""
+    if not attempted:
+        if not state.repairs:
+            state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=False, success=False))
+        return _give_up(kept)
+    state.repairs += 1
+    state.repairing = tool or "?"
+    state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=True))
+    return Verdict(then="again", store=kept, prompt=user(_repair_prompt(tool), origin="repair"))
+
+
+def _repair_prompt(tool: str) -> str:
+    named = f" to {tool}" if tool else ""
+    return (
+        f"Your last reply was cut off by the token limit before its tool call{named} was complete, so nothing was run. "
+        "Send one complete call. If its arguments are long, split the work into several smaller calls."
+    )
+
+
+def _continue(state: State, reply: AssistantMessage) -> Verdict:
+    chain = state.chain or Chain(cap=state.template.max_tokens)
+    state.chain = chain
+    chain.chars += len(reply.text)
+    chain.tokens += reply.usage.output if reply.usage else state.limits.estimator(reply.text)
+    if reason := _exhausted(state.continuations, chain, state.limits):
+        end_chain(state, reason)
+        return _give_up(reply)
+    state.continuations += 1
+    chain.attempts += 1
+    state.emit(
+        ContinuationAttempt(
+            attempt=state.continuations,
+            chars=chain.chars,
+            tokens=chain.tokens,
+            left=state.limits.continuation_max_attempts - state.continuations,
+            provider=reply.provider,
+            model=reply.model,
+        )
+    )
+    return Verdict(then="again", store=reply, prompt=user(CONTINUE, origin="continue"))
+
+
+def _exhausted(used: int, chain: Chain, limits: Limits) -> str:
+    if used >= limits.continuation_max_attempts:
+        return "retry_limit"
+    most = limits.continuation_max_total_completion_tokens
+    if most is None and chain.cap is not None:
+        most = 4 * chain.cap
+    if chain.chars >= limits.continuation_max_output_chars or (most is not None and chain.tokens >= most):
+        return "budget_exhausted"
+    return ""
+
+
+def end_chain(state: State, reason: str) -> None:
+    """Say once how a chain of continuations ended."""
+    if state.chain is not None:
+        provider, model = _last_speaker(state)
+        attempts = state.chain.attempts
+        state.emit(ContinuationTerminated(reason=reason, attempts=attempts, provider=provider, model=model))
+        state.chain = None
+
+
+def end_repair(state: State, success: bool) -> None:
+    """Say once what came of a repair: a whole call, or the model thought better of it."""
+    if state.repairing:
+        issue = "success" if success else "abandoned"
+        state.emit(ToolPayloadRepair(issue=issue, tool=state.repairing, attempted=True, success=success))
+        state.repairing = ""
+
+
+def _last_speaker(state: State) -> tuple[str, str]:
+    for message in reversed(state.new):
+        if isinstance(message, AssistantMessage):
+            return message.provider, message.model
+    return state.provider.name, ""
+
+
+def _give_up(kept: AssistantMessage) -> Verdict:
+    return Verdict(then="end", store=kept, stop=Stop(Outcome.TRUNCATED))
+
+
+def _without(reply: AssistantMessage, dropped: Sequence[ToolCall]) -> AssistantMessage:
+    if not dropped:
+        return reply
+    content = tuple(part for part in reply.content if not any(part is call for call in dropped))
+    names = [call.name for call in dropped]
+    return replace(reply, content=content, meta={**(reply.meta or {}), "dropped_calls": names})
+
+
+def _or_placeholder(reply: AssistantMessage) -> AssistantMessage:
+    if has_content(reply.content):
+        return reply
+    kept: tuple[Part, ...] = tuple(part for part in reply.content if not isinstance(part, Text))
+    return replace(reply, content=(*kept, Text(text=PLACEHOLDER)), meta={**(reply.meta or {}), "placeholder": True})
+
+
+def visible_text(message: AssistantMessage) -> str:
+    """Return what the model said; our placeholder is not that."""
+    return "" if message.meta and message.meta.get("placeholder") else message.text
+
+
+def merge(pieces: Sequence[str]) -> str:
+    """Join the parts of a chain; an overlap of 12 characters or more is said once."""
+    text = ""
+    for piece in pieces:
+        text += piece[_overlap(text, piece) :]
+    return text
+
+
+def _overlap(text: str, piece: str) -> int:
+    for size in range(min(OVERLAP_MAX, len(text), len(piece)), OVERLAP_MIN - 1, -1):
+        if text.endswith(piece[:size]):
+            return size
+    return 0
+
+
+def collapse_continuations(result: RunResult[object]) -> RunResult[object]:
+    """Return a result whose transcript holds each chain as one message."""
+    return replace(result, messages=_collapse(result.messages), new_messages=_collapse(result.new_messages))
+
+
+def _collapse(messages: Sequence[Message]) -> tuple[Message, ...]:
+    out: list[Message] = []
+    for message in messages:
+        joins = (
+            isinstance(message, AssistantMessage)
+            and len(out) > 1
+            and isinstance(out[-1], UserMessage)
+            and out[-1].origin == "continue"
+        )
+        first = out[-2] if joins else None
+        if isinstance(message, AssistantMessage) and isinstance(first, AssistantMessage):
+            text = merge((first.text, message.text))
+            rest = tuple(part for part in message.content if not isinstance(part, Text))
+            kept = tuple(part for part in first.content if not isinstance(part, Text))
+            usage = first.usage + message.usage if first.usage and message.usage else first.usage or message.usage
+            out[-2:] = [replace(message, content=(*kept, Text(text=text), *rest), usage=usage, id=first.id)]
+        else:
+            out.append(message)
+    return tuple(out)

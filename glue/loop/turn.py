@@ -1,0 +1,287 @@
+"""Sending one request and streaming its reply."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import anyio
+
+from glue.context import AnyTool, Context, ToolResult, error_result
+from glue.errors import Cancelled, EmptyReply, MaxTurnsExceeded, ProviderError, ToolError
+from glue.events import (
+    LimitReached,
+    MessageStart,
+    OutputCapEscalated,
+    RequestStart,
+    ToolEnd,
+    ToolStart,
+    ToolUpdate,
+    TurnStart,
+)
+from glue.limits import Outcome
+from glue.loop.state import State, watched
+from glue.messages import AssistantMessage, Json, Request, ToolCall, ToolMessage, new_id
+from glue.policies.budgets import budget_error
+from glue.policies.policy import Stop
+from glue.provider import Attempt, Done, ProviderEvent, TextDelta
+
+
+@dataclass(slots=True)
+class Reply:
+    """A whole message, or why there is none."""
+
+    message: AssistantMessage | None = None
+    error: ProviderError | None = None
+    stop: Stop | None = None
+
+
+async def send(state: State, request: Request) -> Reply:
+    """Send one request and stream its reply, watching for cancellation."""
+    if not state.in_chain:
+        state.turn_open = state.turns + 1
+        state.emit(TurnStart(turn=state.turn_open))
+    state.requests += 1
+    state.purse.spend(requests=1)
+    state.offered = frozenset(spec.name for spec in request.tools)
+    state.partial = []
+    if state.on_event is not None:
+        state.emit(RequestStart(number=state.requests, request=request))
+    reply = Reply()
+    with watched(state) as scope:
+        stream = None
+        try:
+            stream = state.provider.stream(request)
+            reply = await _stream(state, stream)
+        except ProviderError as error:
+            reply = Reply(error=error)
+        finally:
+            if (close := getattr(stream, "aclose", None)) is not None:
+                await close()
+    if reply.message is None and reply.stop is None:  # what was streamed is paid for, whatever came of it
+        state.charge_lost(reply.error.usage if reply.error is not None else None)
+    if state.cancel.cancelled or scope.cancelled_caught:
+        reply.stop = cut_short(state)
+    return reply
+
+
+def cut_short(state: State) -> Stop:
+    """Say why something that was under way was cancelled."""
+    if state.cancel.cancelled:
+        return Stop(Outcome.CANCELLED, Cancelled())
+    return Stop(Outcome.BUDGET, budget_error(state, "seconds"))
+
+
+async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Reply:
+    partial, drain, cancel, listening = state.partial, state.drain, state.cancel, state.on_event is not None
+    state.reply_id = ""
+    before = len(state.attempts)
+    async for event in stream:
+        if isinstance(event, TextDelta):
+            partial.append(event.text)
+        elif isinstance(event, Done):
+            message = replace(event.message, id=state.reply_id) if state.reply_id else event.message
+            if not state.reply_id:  # a reply without deltas
+                state.emit(MessageStart(id=message.id, role="assistant"))
+            return Reply(message=_noted(message, state.attempts[before:]))
+        elif isinstance(event, Attempt):
+            if (stop := _attempted(state, event)) is not None:
+                return Reply(stop=stop)
+            continue
+        if not state.reply_id:
+            state.reply_id = new_id()
+            state.emit(MessageStart(id=state.reply_id, role="assistant"))
+        if listening:
+            state.tell(event)
+        if cancel.cancelled:  # a block may hold many deltas and no checkpoint
+            return Reply()
+        if drain is not None:
+            await drain()
+    name = state.provider.name
+    if state.reply_id:
+        return Reply(error=ProviderError("the stream ended early", kind="protocol", provider=name, emitted=True))
+    return Reply(error=EmptyReply(provider=name))
+
+
+def _noted(message: AssistantMessage, tried: Sequence[Attempt]) -> AssistantMessage:
+    """Write the tries that failed on the reply they led to, so that a stored transcript tells of them."""
+    if not tried:
+        return message
+    return replace(message, meta={**(message.meta or {}), "attempts": [_said(attempt) for attempt in tried]})
+
+
+def _said(attempt: Attempt) -> dict[str, Json]:
+    said = {name: value for name, value in asdict(attempt).items() if value not in (None, "", 0.0)}
+    return said | ({"seconds": round(attempt.seconds, 3)} if attempt.seconds else {})
+
+
+def _attempted(state: State, attempt: Attempt) -> Stop | None:
+    """Count a further try of a wrapper; there may be no request left for it."""
+    state.attempts.append(attempt)
+    state.charge_lost(attempt.usage)
+    if not state.may_ask():
+        state.emit(attempt)
+        return exhausted(state, "requests")  # what was cut off is all there is, and is kept
+    state.partial.clear()
+    if attempt.next_cap is not None:
+        escalations = sum(1 for earlier in state.attempts if earlier.next_cap is not None)
+        previous, discarded = attempt.previous_cap or 0, state.reply_id or attempt.discarded
+        state.emit(
+            OutputCapEscalated(attempt=escalations, previous=previous, new=attempt.next_cap, discarded=discarded)
+        )
+    state.emit(attempt)
+    state.reply_id = ""
+    state.requests += 1
+    state.purse.spend(requests=1)
+    return None
+
+
+def exhausted(state: State, kind: str) -> Stop:
+    """End a run for want of turns or requests, its own or those of a run above."""
+    used, most = state.turns, state.limits.max_turns
+    if kind == "requests":
+        used, most = next(
+            (purse.requests, limits.max_requests)
+            for purse, limits in state.purses()
+            if limits.max_requests is not None and purse.requests >= limits.max_requests
+        )
+    state.emit(LimitReached(kind=kind, used=used, max=most or 0))
+    meta = {"turns": state.turns, "requests": state.requests, f"max_{kind}": most}
+    return Stop(Outcome.MAX_TURNS, MaxTurnsExceeded(most or 0, used, kind), meta)
+
+
+@dataclass(slots=True)
+class Batch:
+    """The calls of one reply and what came of them."""
+
+    calls: Sequence[ToolCall]
+    results: list[ToolResult | None]
+    messages: list[ToolMessage]
+    started: dict[int, float] = field(default_factory=dict)  # when each call that was started was
+
+    def vote(self, state: State, dropped: int) -> bool:
+        """Tell whether the run ends here: every result that counts says so, and none is missing."""
+        counted = [
+            result
+            for call, result in zip(self.calls, self.results, strict=True)
+            if not ((tool := state.tools.get(call.name)) and tool.advisory)
+        ]
+        return bool(counted) and not dropped and all(r and r.terminate and not r.is_error for r in counted)
+
+
+async def run_batch(state: State, calls: Sequence[ToolCall]) -> Batch:
+    """Run every call; those that a cancellation cut short get an error result that says so."""
+    batch = Batch(calls, [None] * len(calls), [])
+    messages: list[ToolMessage | None] = [None] * len(calls)
+    with watched(state):
+        try:
+            await _run_groups(state, batch, messages)
+        finally:
+            # Also when the enclosing scope is cancelled: the caller stores what there is.
+            for index, call in enumerate(calls):
+                if messages[index] is None:
+                    messages[index] = cancelled = _message(call, error_result("cancelled"))
+                    if index in batch.started:
+                        _ended(state, batch, index, cancelled)
+            batch.messages = [message for message in messages if message is not None]
+            state.pending = list(batch.messages)
+    return batch
+
+
+async def _run_groups(state: State, batch: Batch, messages: list[ToolMessage | None]) -> None:
+    limit = state.limits.parallel_tools
+    for group in _groups(state, batch.calls):
+        if len(group) == 1 or limit == 1:
+            for index in group:
+                await _run_one(state, batch, messages, index)
+            continue
+        slots = anyio.Semaphore(limit)
+
+        async def one(index: int, slots: anyio.Semaphore = slots) -> None:
+            async with slots:
+                await _run_one(state, batch, messages, index)
+
+        async with anyio.create_task_group() as tasks:
+            for index in group:
+                tasks.start_soon(one, index)
+
+
+def _groups(state: State, calls: Sequence[ToolCall]) -> list[list[int]]:
+    """Cut a batch where a tool must run alone."""
+    groups: list[list[int]] = [[]]
+    for index, call in enumerate(calls):
+        tool = state.tools.get(call.name)
+        if tool is not None and tool.alone:
+            groups += [[index], []]
+        else:
+            groups[-1].append(index)
+    return [group for group in groups if group]
+
+
+async def _run_one(state: State, batch: Batch, messages: list[ToolMessage | None], index: int) -> None:
+    call = batch.calls[index]
+    await anyio.lowlevel.checkpoint_if_cancelled()  # a tool that never waits would not notice
+    state.emit(ToolStart(call=call))
+    batch.started[index] = time.monotonic()
+    result = await _invoke(state, call)
+    batch.results[index] = result
+    messages[index] = message = _message(call, result)
+    _ended(state, batch, index, message, result.traceback)
+
+
+def _ended(state: State, batch: Batch, index: int, message: ToolMessage, traceback: str = "") -> None:
+    seconds = time.monotonic() - batch.started[index]
+    state.emit(ToolEnd(call=batch.calls[index], message=message, seconds=seconds, traceback=traceback))
+
+
+async def _invoke(state: State, call: ToolCall) -> ToolResult:
+    tool = state.tools.get(call.name)
+    if tool is None or call.name not in state.offered:
+        return error_result(_unavailable(state, call.name, tool))
+    try:
+        result = await tool.invoke(call, _context(state, call))
+        if not isinstance(result, ToolResult):
+            raise TypeError(f"tool {call.name!r} must return a glue.ToolResult, not {result!r}")
+        return result
+    except ToolError as error:
+        return error_result(str(error))
+    except Exception as error:
+        result = error_result(error)
+        return ToolResult(content=result.content, is_error=True, traceback=traceback.format_exc())
+
+
+def _unavailable(state: State, name: str, tool: AnyTool | None) -> str:
+    offered = sorted(state.offered)
+    there = ", ".join(offered) or "none"
+    if tool is not None:
+        return f"tool {name!r} is not available now; there are: {there}"
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, offered, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    return f"unknown tool {name!r}{hint}; there are: {there}"
+
+
+def _context(state: State, call: ToolCall) -> Context[Any]:
+    def report(text: str, data: Any, event: Any) -> None:
+        state.emit(ToolUpdate(call_id=call.id, name=call.name, text=text, data=data, event=event))
+
+    most = state.limits.max_turns
+    return Context(
+        call=call,
+        host=state.host,
+        cancel=state.cancel,
+        purse=state.purse,
+        report=report,
+        limits=state.limits,
+        turns_left=None if most is None else max(most - state.turns, 0),
+    )
+
+
+def _message(call: ToolCall, result: ToolResult) -> ToolMessage:
+    return ToolMessage(
+        call_id=call.id, name=call.name, content=result.content, is_error=result.is_error, meta=result.meta
+    )

@@ -1,0 +1,383 @@
+"""Messages and their parts, requests, and the protocol of a provider."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Any, Literal, TypeAlias, overload
+
+from glue.dataclass import dataclass
+from glue.errors import StoreError
+from glue.limits import StopReason
+
+SCHEMA_VERSION = 1
+
+Json: TypeAlias = Any  # whatever json.loads may return
+
+
+def new_id() -> str:
+    return os.urandom(8).hex()
+
+
+# Parts ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opaque:
+    """What one vendor wants back unchanged, tagged with the wire it came from.
+
+    As a part of its own it is a whole block (a server tool's result, an encrypted reasoning item);
+    as the `opaque` of another part it is what belongs to that part (a signature).
+    """
+
+    wire: str
+    data: Json
+    extra: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    text: str
+    opaque: Opaque | None = None
+    extra: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thinking:
+    """Visible reasoning; empty text where the vendor gave only a signature."""
+
+    text: str
+    opaque: Opaque | None = None
+    extra: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A picture, either as bytes or as an address."""
+
+    media_type: str = "image/png"
+    data: bytes | None = None
+    url: str | None = None
+    extra: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A document such as a PDF."""
+
+    media_type: str
+    data: bytes
+    name: str = ""
+    extra: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A model's request to run one tool."""
+
+    id: str
+    name: str
+    arguments: str  # raw text: models send invalid JSON, and only the tool may judge it
+    complete: bool = True  # whether the provider closed the call; half a call is never run
+    opaque: Opaque | None = None
+    extra: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """A part written by a newer version, kept as it was."""
+
+    data: Mapping[str, Json]
+
+
+Part: TypeAlias = Text | Thinking | Image | File | ToolCall | Opaque | Unknown
+
+
+# Messages ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one reply; input includes cached tokens and output includes reasoning.
+
+    None means that the provider did not say. `cost` is in USD, None where no price is known.
+    """
+
+    input: int = 0
+    output: int = 0
+    cache_read: int | None = None
+    cache_write: int | None = None
+    reasoning: int | None = None
+    cost: float | None = None
+    extra: Mapping[str, Json] | None = None
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=_sum(self.cache_read, other.cache_read),
+            cache_write=_sum(self.cache_write, other.cache_write),
+            reasoning=_sum(self.reasoning, other.reasoning),
+            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
+        )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    if one is None:
+        return other
+    return one if other is None else one + other
+
+
+Origin: TypeAlias = Literal["user", "steering", "follow_up", "continue", "repair", "nudge", "wrap_up", "summary"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserMessage:
+    """What the model is told: by the user, or by the loop where `origin` says so."""
+
+    content: tuple[Part, ...]
+    origin: str = "user"
+    id: str = field(default_factory=new_id)
+    excluded: bool = False  # kept in the log, never sent again
+    meta: Mapping[str, Json] | None = None
+    extra: Mapping[str, Json] | None = None
+    memo: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        return join_text(self.content)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssistantMessage:
+    """One reply of a model."""
+
+    content: tuple[Part, ...]
+    stop_reason: StopReason = StopReason.END_TURN
+    raw_stop_reason: str | None = None
+    usage: Usage | None = None
+    provider: str = ""
+    model: str = ""
+    id: str = field(default_factory=new_id)
+    excluded: bool = False
+    meta: Mapping[str, Json] | None = None
+    extra: Mapping[str, Json] | None = None
+    memo: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        return join_text(self.content)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(part for part in self.content if isinstance(part, ToolCall))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolMessage:
+    """The result of one call, directly after the reply that asked for it."""
+
+    call_id: str
+    name: str
+    content: tuple[Part, ...]
+    is_error: bool = False
+    id: str = field(default_factory=new_id)
+    excluded: bool = False
+    meta: Mapping[str, Json] | None = None
+    extra: Mapping[str, Json] | None = None
+    memo: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        return join_text(self.content)
+
+
+Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
+
+
+def join_text(content: Sequence[Part]) -> str:
+    return "".join(part.text for part in content if isinstance(part, Text))
+
+
+def user(*content: str | Part, origin: str = "user") -> UserMessage:
+    """Make a user message of texts and parts."""
+    parts = tuple(Text(text=part) if isinstance(part, str) else part for part in content)
+    return UserMessage(content=parts, origin=origin)
+
+
+# Requests ---------------------------------------------------------------------------------------
+
+
+class Messages(Sequence[Message]):
+    """A fixed view of the first `size` messages of a list that only ever grows.
+
+    It makes a request cost the same however long the transcript is: nothing is copied.
+    """
+
+    __slots__ = ("_items", "_size")
+
+    def __init__(self, items: list[Message], size: int | None = None) -> None:
+        self._items = items
+        self._size = len(items) if size is None else size
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        if isinstance(index, slice):
+            return tuple(self._items[i] for i in range(*index.indices(self._size)))
+        if not -self._size <= index < self._size:
+            raise IndexError("message index out of range")
+        return self._items[index if index >= 0 else self._size + index]
+
+    def __iter__(self) -> Iterator[Message]:
+        if self._size == len(self._items):
+            return iter(tuple(self._items))
+        return iter(self._items[: self._size])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __repr__(self) -> str:
+        return f"Messages({list(self)!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """What a model is told of a tool."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Json] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    memo: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One question to a model, in no vendor's terms. An empty model means the provider's own."""
+
+    model: str = ""
+    system: str = ""
+    messages: Sequence[Message] = ()
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: str = "auto"  # auto, required, none, or a tool's name
+    max_tokens: int | None = None
+    temperature: float | None = None
+    reasoning: Effort | None = None
+    stop: tuple[str, ...] = ()
+    output_schema: Mapping[str, Json] | None = None
+    cache: bool = False
+    stream: bool = True
+    options: Mapping[str, Json] | None = None  # merged into the body as they are
+
+
+_PARTS: dict[str, type] = {
+    "text": Text,
+    "thinking": Thinking,
+    "image": Image,
+    "file": File,
+    "tool_call": ToolCall,
+    "opaque": Opaque,
+}
+_ROLES: dict[str, type] = {"user": UserMessage, "assistant": AssistantMessage, "tool": ToolMessage}
+_PART_NAMES = {cls: name for name, cls in _PARTS.items()}
+_ROLE_NAMES = {cls: name for name, cls in _ROLES.items()}
+_STOP_REASONS = frozenset(StopReason)
+_NESTED = {"opaque": Opaque, "usage": Usage}
+
+
+def message_to_json(message: Message) -> dict[str, Json]:
+    """Encode a message; fields that hold their default are left out."""
+    return {"v": SCHEMA_VERSION, "role": _ROLE_NAMES[type(message)], **_fields_to_json(message)}
+
+
+def message_from_json(data: Mapping[str, Json]) -> Message:
+    """Decode a message; fields of a newer version are kept in `extra`, unknown parts as `Unknown`."""
+    if not isinstance(data, Mapping):
+        raise StoreError(f"a message must be a JSON object, not {type(data).__name__}")
+    cls = _ROLES.get(data.get("role", ""))
+    if cls is None:
+        raise StoreError(f"unknown message role {data.get('role')!r}; there are: assistant, tool, user")
+    try:
+        message: Message = _fields_from_json(cls, data, skip=("v", "role"))
+    except (TypeError, ValueError, AttributeError, binascii.Error) as error:
+        raise StoreError(f"not a {data['role']} message: {error}") from error
+    return message
+
+
+def messages_to_json(messages: Iterable[Message]) -> list[dict[str, Json]]:
+    return [message_to_json(message) for message in messages]
+
+
+def messages_from_json(data: Iterable[Mapping[str, Json]]) -> tuple[Message, ...]:
+    return tuple(message_from_json(item) for item in data)
+
+
+def part_to_json(part: Part) -> dict[str, Json]:
+    if isinstance(part, Unknown):
+        return dict(part.data)
+    return {"type": _PART_NAMES[type(part)], **_fields_to_json(part)}
+
+
+def part_from_json(data: Mapping[str, Json]) -> Part:
+    cls = _PARTS.get(data.get("type", ""))
+    if cls is None:
+        return Unknown(data=dict(data))
+    part: Part = _fields_from_json(cls, data, skip=("type",))
+    return part
+
+
+def _fields_to_json(record: Any) -> dict[str, Json]:
+    out: dict[str, Json] = {}
+    for each in dataclasses.fields(record):
+        value = getattr(record, each.name)
+        if not each.init or each.name == "extra" or (value == each.default and type(value) is type(each.default)):
+            continue
+        if each.name == "content":
+            value = [part_to_json(part) for part in value]
+        elif isinstance(value, bytes):
+            value = base64.b64encode(value).decode()
+        elif each.name in _NESTED:
+            value = _fields_to_json(value)
+        out[each.name] = str(value) if isinstance(value, StopReason) else value
+    return {**(record.extra or {}), **out}
+
+
+def _fields_from_json(cls: type, data: Mapping[str, Json], skip: tuple[str, ...] = ()) -> Any:
+    known = {each.name for each in dataclasses.fields(cls) if each.init} - {"extra"}
+    values: dict[str, Any] = {}
+    extra: dict[str, Json] = {}
+    for name, value in data.items():
+        if name in skip:
+            continue
+        if name not in known:
+            extra[name] = value
+        elif name == "content":
+            values[name] = tuple(part_from_json(part) for part in value)
+        elif name == "data" and cls in (Image, File) and value is not None:
+            values[name] = base64.b64decode(value, validate=True)
+        elif name in _NESTED and value is not None:
+            values[name] = _fields_from_json(_NESTED[name], value)
+        elif name == "stop_reason" and value not in _STOP_REASONS:
+            values[name] = StopReason.UNKNOWN
+            values.setdefault("raw_stop_reason", value)
+        elif name == "stop_reason":
+            values[name] = StopReason(value)
+        else:
+            values[name] = value
+    return cls(**values, extra=extra or None)

@@ -1,0 +1,410 @@
+"""What every store can do, and what can be done with any store."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import anyio
+import anyio.to_thread
+
+from glue.errors import ConfigError, NewerSchema, SessionBusy, StoreError
+from glue.messages import (
+    SCHEMA_VERSION,
+    AssistantMessage,
+    Json,
+    Message,
+    ToolMessage,
+    UserMessage,
+    message_from_json,
+    message_to_json,
+)
+
+Record: TypeAlias = dict[str, Json]  # a header, or one of: message, amend, drop, exclude
+
+
+@dataclass(slots=True)
+class Fold:
+    """What a log amounts to. `read_only` says why it may not be changed."""
+
+    header: Record = field(default_factory=dict)
+    messages: list[Message] = field(default_factory=list)
+    read_only: str = ""
+
+    def clear(self) -> None:
+        self.header, self.messages, self.read_only = {}, [], ""
+
+    def apply(self, record: Record, message: Message | None = None) -> None:
+        """Take in one record; a kind that only a newer version knows is passed over."""
+        kind = record["type"]
+        if kind == "header":
+            self.header = record
+            self.read_only = newer(record)
+        elif kind == "message":
+            self._insert(message or message_from_json(record["message"]), record.get("before"))
+        elif kind == "amend":
+            at = self.index(record["id"])
+            self.messages[at] = message_from_json({**message_to_json(self.messages[at]), **record["fields"]})
+        elif kind == "drop":
+            gone = set(record["ids"])
+            self.messages = [message for message in self.messages if message.id not in gone]
+        elif kind == "exclude":
+            gone = set(record["ids"])
+            self.messages = [replace(old, excluded=True) if old.id in gone else old for old in self.messages]
+
+    def index(self, id: str) -> int:
+        for at in range(len(self.messages) - 1, -1, -1):  # what is changed is nearly always near the end
+            if self.messages[at].id == id:
+                return at
+        raise StoreError(f"there is no message {id!r} in this session")
+
+    def _insert(self, message: Message, before: str | None) -> None:
+        self.messages.insert(len(self.messages) if before is None else self.index(before), message)
+
+
+def newer(header: Record) -> str:
+    """Say why a header forbids changes; empty where it does not."""
+    schema = header.get("schema", SCHEMA_VERSION)
+    if schema <= SCHEMA_VERSION:
+        return ""
+    return (
+        f"session {header.get('session', '')!r} was written with schema {schema}, this version knows"
+        f" {SCHEMA_VERSION}: it may be read, not changed; upgrade glue-agents to go on with it"
+    )
+
+
+def header(id: str, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None) -> Record:
+    record: Record = {"type": "header", "schema": SCHEMA_VERSION, "session": id, "created": round(time.time(), 3)}
+    if parent:
+        record |= {"parent": parent, "forked_at": forked_at}
+    return {**record, "meta": dict(meta)} if meta else record
+
+
+class Writer(Protocol):
+    """How one kind of store keeps records; called in a worker thread where `blocks` is set."""
+
+    @property
+    def blocks(self) -> bool: ...
+
+    def open(self, fold: Fold) -> None:
+        """Take the session for this writer alone, and bring the fold up to date."""
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Return when the records are where they survive."""
+
+    def close(self) -> None: ...
+
+
+class Log:
+    """A conversation in a store. Inside `async with log` it is ours alone and may be added to.
+
+    It may be entered again and again; only what others wrote in between is read.
+    Each method returns when its record is stored, so that acknowledged means kept.
+    """
+
+    def __init__(self, id: str, writer: Writer) -> None:
+        self.id = id
+        self._writer = writer
+        self._fold = Fold()
+        self._held = False
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return tuple(self._fold.messages)
+
+    @property
+    def read_only(self) -> str:
+        """Why the session may not be changed; empty where it may."""
+        return self._fold.read_only
+
+    @property
+    def parent(self) -> str:
+        return str(self._fold.header.get("parent", ""))
+
+    async def __aenter__(self) -> Log:
+        try:
+            await anyio.to_thread.run_sync(self._writer.open, self._fold)
+        except BaseException:
+            self._writer.close()
+            raise
+        self._held = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._held = False
+        self._writer.close()
+
+    async def append(self, message: Message) -> None:
+        await self.extend((message,))
+
+    async def extend(self, messages: Iterable[Message]) -> None:
+        """Append many with one wait for the disk."""
+        messages = tuple(messages)
+        await self._write([_message_record(message) for message in messages], messages)
+
+    async def insert(self, message: Message, before: str) -> None:
+        self._fold.index(before)
+        await self._write([_message_record(message) | {"before": before}], (message,))
+
+    async def amend(self, id: str, fields: Mapping[str, Any]) -> None:
+        """Change some fields of a message, given as JSON values."""
+        self._fold.index(id)
+        await self._write([{"type": "amend", "id": id, "fields": dict(fields)}])
+
+    async def drop(self, ids: Iterable[str]) -> None:
+        """Take messages out of the conversation."""
+        await self._write([{"type": "drop", "ids": list(ids)}])
+
+    async def exclude(self, ids: Iterable[str]) -> None:
+        """Keep messages in the log, but never send them again."""
+        await self._write([{"type": "exclude", "ids": list(ids)}])
+
+    async def _write(self, records: Sequence[Record], messages: Sequence[Message | None] = (None,)) -> None:
+        if not self._held:
+            raise StoreError(f"session {self.id!r} is not open for writing; use `async with log`")
+        if self.read_only:
+            raise NewerSchema(self.read_only)
+        if self._writer.blocks:
+            await anyio.to_thread.run_sync(self._writer.write, records)
+        else:
+            self._writer.write(records)
+        for record, message in zip(records, messages, strict=True):
+            self._fold.apply(record, message)
+
+
+def _message_record(message: Message) -> Record:
+    return {"type": "message", "at": round(time.time(), 3), "message": message_to_json(message)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """One conversation in a list."""
+
+    id: str
+    created: float  # seconds since 1970
+    updated: float
+    title: str = ""  # the beginning of the first prompt
+    parent: str = ""  # the session this one was forked from
+    forked_at: int | None = None  # how many of its messages were taken over
+    schema: int = SCHEMA_VERSION
+    meta: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """One message that a search found; the matches stand in [brackets] in the snippet."""
+
+    session: str
+    message_id: str
+    role: str
+    snippet: str
+    at: float  # when it was stored
+
+
+class Store(Protocol):
+    """Somewhere to keep conversations, each under an id."""
+
+    def log(
+        self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
+    ) -> Log:
+        """Give the conversation's log; nothing is read or made before it is entered."""
+        ...
+
+    async def list(self) -> tuple[SessionInfo, ...]:
+        """List all sessions, the last changed first."""
+        ...
+
+    async def load(self, id: str) -> tuple[Message, ...]:
+        """Read a conversation without taking hold of it."""
+        ...
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        session: str | None = None,
+        role: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> tuple[Hit, ...]:
+        """Find messages that hold every word of the query; "a phrase" in quotes, a prefix as word*."""
+        ...
+
+    async def delete(self, id: str) -> None: ...
+
+
+async def copy(
+    source: Store, id: str, target: Store, new_id: str = "", *, at: int | None = None, live: bool = False
+) -> str:
+    """Copy a session, within a store or to another; `at` takes only that many of its messages.
+
+    `live` leaves out what compaction or a refusal has excluded. Give the id of the copy; under a new
+    id it names its parent.
+    """
+    new_id = new_id or id
+    messages = await source.load(id)
+    if at is not None and not 0 <= at <= len(messages):
+        raise ValueError(f"session {id!r} has {len(messages)} messages; it cannot be forked at {at}")
+    taken = messages if at is None else messages[:at]
+    parent = {"parent": id, "forked_at": len(taken)} if new_id != id else {}
+    taken = tuple(message for message in taken if not (live and message.excluded))
+    async with target.log(new_id, **parent) as log:  # type: ignore[arg-type]
+        if log.messages:
+            raise StoreError(f"session {new_id!r} is there already, with {len(log.messages)} messages")
+        await log.extend(taken)
+    return new_id
+
+
+def lineage(sessions: Sequence[SessionInfo]) -> tuple[tuple[int, SessionInfo], ...]:
+    """Order sessions as a tree: each with its depth, below the one it was forked from."""
+    known = {info.id for info in sessions}
+    below: dict[str, list[SessionInfo]] = {}
+    for info in sorted(sessions, key=lambda info: (info.created, info.id)):
+        below.setdefault(info.parent if info.parent in known and info.parent != info.id else "", []).append(info)
+    out: list[tuple[int, SessionInfo]] = []
+    todo = [(0, info) for info in reversed(below.get("", []))]
+    while todo:
+        depth, info = todo.pop()
+        out.append((depth, info))
+        todo += [(depth + 1, child) for child in reversed(below.pop(info.id, []))]
+    return tuple(out)
+
+
+def describe(header: Record, messages: Sequence[Message], updated: float) -> SessionInfo:
+    """Sum up a session from its header and its first messages."""
+    prompts = (message.text for message in messages if isinstance(message, UserMessage) and message.text.strip())
+    return SessionInfo(
+        id=header["session"],
+        created=header.get("created", 0.0),
+        updated=updated,
+        title=" ".join(next(prompts, "").split())[:80],
+        parent=header.get("parent", ""),
+        forked_at=header.get("forked_at"),
+        schema=header.get("schema", SCHEMA_VERSION),
+        meta=header.get("meta"),
+    )
+
+
+def check_id(id: str) -> str:
+    if not isinstance(id, str) or not id or len(id.encode(errors="replace")) > 200 or "\0" in id:
+        raise ValueError(f"a session id is a text of 1 to 200 bytes, not {id!r}")
+    return id
+
+
+def missing(id: str, there: Sequence[str]) -> StoreError:
+    some = ", ".join(there[:8]) + (", ..." if len(there) > 8 else "")
+    return StoreError(f"there is no session {id!r}; there are: {some or 'none'}")
+
+
+Patterns: TypeAlias = tuple[re.Pattern[str], ...]
+
+_QUERY = re.compile(r'"([^"]*)"|(\S+)')
+_AROUND = 60  # characters on each side of the first match
+
+
+def searchable(message: Message) -> str:
+    """Give the text that a search looks through: what was said, and the calls with their arguments."""
+    if not isinstance(message, AssistantMessage) or not message.calls:
+        return message.text
+    return "\n".join(filter(None, [message.text, *(f"{call.name} {call.arguments}" for call in message.calls)]))
+
+
+def role_of(message: Message) -> str:
+    if isinstance(message, AssistantMessage):
+        return "assistant"
+    return "tool" if isinstance(message, ToolMessage) else "user"
+
+
+def terms(query: str) -> tuple[tuple[str, bool], ...]:
+    """Split a query into words and quoted phrases; the flag says that the term is only a beginning."""
+    out: list[tuple[str, bool]] = []
+    for phrase, word in _QUERY.findall(query):
+        term = phrase or word.rstrip("*").strip('"')
+        if re.search(r"\w", term):
+            out.append((term, word.endswith("*")))
+    if not out:
+        raise ValueError(f"nothing to search for in {query!r}; give at least one word")
+    return tuple(out)
+
+
+def patterns(query: str) -> Patterns:
+    """Make one pattern for each term; a text fits when all of them are found."""
+    return tuple(
+        re.compile(rf"(?<!\w){re.escape(term)}" + ("" if prefix else r"(?!\w)"), re.IGNORECASE)
+        for term, prefix in terms(query)
+    )
+
+
+def find(
+    session: str,
+    messages: Iterable[tuple[Message, float]],
+    wanted: Patterns,
+    *,
+    role: str | None = None,
+    since: float | None = None,
+    until: float | None = None,
+) -> list[Hit]:
+    """Search messages, each with the time it was stored, one by one."""
+    hits = []
+    for message, at in messages:
+        if role not in (None, role_of(message)) or at < (since or 0) or (until is not None and at > until):
+            continue
+        found = _snippet(wanted, searchable(message))
+        if found is not None:
+            hits.append(Hit(session=session, message_id=message.id, role=role_of(message), snippet=found, at=at))
+    return hits
+
+
+def newest(hits: Iterable[Hit], limit: int) -> tuple[Hit, ...]:
+    return tuple(sorted(hits, key=lambda hit: hit.at, reverse=True)[:limit])
+
+
+def _snippet(wanted: Patterns, text: str) -> str | None:
+    found = [match for match in (each.search(text) for each in wanted) if match is not None]
+    if len(found) < len(wanted):
+        return None
+    start = min(match.start() for match in found)
+    left, right = max(0, start - _AROUND), start + _AROUND
+    piece = text[left:right]
+    for each in wanted:
+        piece = each.sub(lambda match: f"[{match.group()}]", piece)
+    return ("…" if left else "") + " ".join(piece.split()) + ("…" if right < len(text) else "")
+
+
+def _lock_path(path: Path, id: str) -> Path:
+    return path.with_name(f"{path.name}-{hashlib.sha256(id.encode(errors='replace')).hexdigest()[:16]}.lock")
+
+
+def hold(path: Path, id: str) -> int:
+    """Take the session for this writer; a killed process gives it up by itself."""
+    if sys.platform == "win32":
+        raise ConfigError("SQLiteStore needs POSIX file locks; use MemoryStore on Windows")
+    import fcntl
+
+    lock = _lock_path(path, id)
+    lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    while True:
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock.exists() and os.path.samestat(os.fstat(fd), os.stat(lock)):
+                return fd
+        except BlockingIOError as error:
+            os.close(fd)
+            raise SessionBusy(f"session {id!r} is in use, here or by another process; one writer at a time") from error
+        os.close(fd)  # its holder removed the file between the opening and the locking: once more
+
+
+def release(path: Path, id: str, fd: int) -> None:
+    with contextlib.suppress(OSError):
+        _lock_path(path, id).unlink()
+    os.close(fd)

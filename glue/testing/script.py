@@ -1,0 +1,187 @@
+"""A scripted provider: what a model would say, written down. For our tests and for yours."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import anyio
+
+from glue.errors import ErrorKind, ProviderError
+from glue.limits import StopReason
+from glue.messages import (
+    AssistantMessage,
+    Message,
+    Messages,
+    Part,
+    Request,
+    Text,
+    Thinking,
+    ToolCall,
+    Usage,
+    UserMessage,
+)
+from glue.provider import Attempt, Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One answer of a scripted model."""
+
+    content: tuple[Part, ...] = ()
+    stop: str = "end_turn"
+    raw: str | None = None
+    usage: Usage | None = None
+    chunk: int = 0  # characters per delta; 0 sends a text whole
+    delay: float = 0.0  # seconds before the first delta
+    terminal: bool = True  # False: the stream ends without its terminal mark
+    error: Exception | None = None  # raised after the content was streamed
+
+
+Step: TypeAlias = "str | Reply | Exception | Attempt | Repeat | Callable[[Request], Step]"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A step that repeats for ever."""
+
+    step: Step
+
+
+def say(text: str = "", *, stop: str = "end_turn", thinking: str = "", **options: Any) -> Reply:
+    """Answer with text; `thinking` comes before it."""
+    parts: list[Part] = [Thinking(text=thinking)] if thinking else []
+    if text:
+        parts.append(Text(text=text))
+    return Reply(content=tuple(parts), stop=stop, **options)
+
+
+def call(name: str, arguments: Any = None, *, id: str = "", complete: bool = True) -> ToolCall:
+    """Name a tool; a string is sent as it is, anything else as JSON."""
+    text = arguments if isinstance(arguments, str) else json.dumps({} if arguments is None else arguments)
+    return ToolCall(id=id or f"call_{next(_ids)}", name=name, arguments=text, complete=complete)
+
+
+def partial(name: str, arguments: str = '{"') -> ToolCall:
+    """Name a tool, cut off in the middle of its arguments."""
+    return call(name, arguments, complete=False)
+
+
+def calls(*named: ToolCall | str, text: str = "", stop: str = "tool_use", **options: Any) -> Reply:
+    """Answer with calls, after an optional text."""
+    parts: list[Part] = [Text(text=text)] if text else []
+    parts += [call(item) if isinstance(item, str) else item for item in named]
+    return Reply(content=tuple(parts), stop=stop, **options)
+
+
+def fail(kind: ErrorKind, message: str = "scripted failure", **details: Any) -> ProviderError:
+    """Fail with a typed error."""
+    return ProviderError(message, kind=kind, provider=details.pop("provider", "script"), **details)
+
+
+def repeat(step: Step) -> Repeat:
+    """Give the same answer for ever."""
+    return Repeat(step)
+
+
+_ids = itertools.count(1)
+
+
+class Script:
+    """A provider that plays steps in order and keeps the requests it got.
+
+    A step is a text, a `Reply` (see `say` and `calls`), an exception to raise, a function of the
+    request that returns a step, or `repeat(step)`. A request past the end is an AssertionError.
+    """
+
+    def __init__(self, *steps: Step, name: str = "script", model: str = "script-1") -> None:
+        self.name = name
+        self.model = model
+        self.requests: list[Request] = []
+        self.open_streams = 0
+        self._steps = list(steps)
+
+    @property
+    def left(self) -> int:
+        """How many steps have not been played; a repeated one never counts."""
+        return sum(not isinstance(step, Repeat) for step in self._steps)
+
+    def assert_used_up(self) -> None:
+        """Fail unless every step was played."""
+        if self.left:
+            raise AssertionError(f"{self.name}: {self.left} of the scripted steps were not asked for: {self._steps!r}")
+
+    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        self.requests.append(replace(request, messages=_frozen(request.messages)))
+        step = self._next(request)
+        self.open_streams += 1
+        try:
+            await anyio.lowlevel.checkpoint()
+            if isinstance(step, Exception):
+                raise step
+            for event in _deltas(step):
+                if step.delay:
+                    await anyio.sleep(step.delay)
+                yield event
+            await anyio.lowlevel.checkpoint()
+            if step.error is not None:
+                raise step.error
+            if step.terminal:
+                yield Done(message=self._message(request, step))
+        finally:
+            self.open_streams -= 1
+
+    def _next(self, request: Request) -> Reply | Exception:
+        if not self._steps:
+            raise AssertionError(f"{self.name}: request {len(self.requests)} has no scripted step")
+        step = self._steps[0]
+        if isinstance(step, Repeat):
+            step = step.step
+        else:
+            del self._steps[0]
+        while not isinstance(step, (str, Reply, Exception)):
+            if not callable(step):
+                raise TypeError(f"a step must be a text, a Reply, an exception or a function, not {step!r}")
+            step = step(request)
+        return say(step) if isinstance(step, str) else step
+
+    def _message(self, request: Request, step: Reply) -> AssistantMessage:
+        return AssistantMessage(
+            content=step.content,
+            stop_reason=StopReason(step.stop),
+            raw_stop_reason=step.raw if step.raw is not None else step.stop,
+            usage=step.usage,
+            provider=self.name,
+            model=request.model or self.model,
+        )
+
+
+def shape(messages: Iterable[Message]) -> str:
+    """Draw a transcript: u user, a assistant, t tool result; u+ is a message of the loop's own."""
+    return " ".join(_letter(message) for message in messages)
+
+
+def _letter(message: Message) -> str:
+    if isinstance(message, UserMessage):
+        return "u" if message.origin in ("user", "steering", "follow_up") else "u+"
+    return "a" if isinstance(message, AssistantMessage) else "t"
+
+
+def _frozen(messages: Sequence[Any]) -> Sequence[Any]:
+    return messages if isinstance(messages, Messages) else tuple(messages)
+
+
+def _deltas(reply: Reply) -> list[ProviderEvent]:
+    events: list[ProviderEvent] = []
+    for index, part in enumerate(reply.content):
+        if isinstance(part, Text):
+            size = reply.chunk or len(part.text) or 1
+            events += [TextDelta(text=part.text[i : i + size]) for i in range(0, len(part.text), size)]
+        elif isinstance(part, Thinking) and part.text:
+            events.append(ThinkingDelta(text=part.text))
+        elif isinstance(part, ToolCall):
+            events.append(ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments))
+    return events

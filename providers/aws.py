@@ -1,0 +1,201 @@
+"""AWS Signature Version 4 for a JSON body, and where AWS credentials are found."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+from urllib.parse import quote
+from zlib import crc32
+
+from glue.errors import ProviderError
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
+
+
+class Credentials(NamedTuple):
+    access_key: str
+    secret_key: str
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return f"Credentials(access_key={self.access_key[:4]}..., secret_key=***)"
+
+
+def sign(
+    body: bytes, *, host: str, path: str, region: str, credentials: Credentials, now: str, service: str = "bedrock"
+) -> dict[str, str]:
+    """Give the headers that sign a POST of JSON; `path` as it is sent, `now` like 20260102T030405Z."""
+    headers = {"content-type": "application/json", "host": host, "x-amz-date": now}
+    if credentials.token:
+        headers["x-amz-security-token"] = credentials.token
+    names = ";".join(headers)
+    scope = f"{now[:8]}/{region}/{service}/aws4_request"
+    # Every service but S3 signs the path encoded once more than it is sent: %3A becomes %253A.
+    lines = ["POST", quote(path, safe="/~"), "", *(f"{name}:{value}" for name, value in headers.items())]
+    request = "\n".join([*lines, "", names, hashlib.sha256(body).hexdigest()])
+    text = "\n".join([_ALGORITHM, now, scope, hashlib.sha256(request.encode()).hexdigest()])
+    key = _signing_key(credentials.secret_key, now[:8], region, service)
+    signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    del headers["host"]  # the HTTP client sends it itself
+    headers["authorization"] = (
+        f"{_ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
+    )
+    return headers
+
+
+def _signing_key(secret: str, *steps: str) -> bytes:
+    key = b"AWS4" + secret.encode()
+    for step in (*steps, "aws4_request"):
+        key = hmac.new(key, step.encode(), hashlib.sha256).digest()
+    return key
+
+
+def timestamp() -> str:
+    """Say the present time as the signature wants it."""
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
+    """Look in the variables first, then in the shared credentials file; None where there are none."""
+    if environ.get("AWS_ACCESS_KEY_ID") and environ.get("AWS_SECRET_ACCESS_KEY"):
+        token = environ.get("AWS_SESSION_TOKEN", "")
+        return Credentials(environ["AWS_ACCESS_KEY_ID"], environ["AWS_SECRET_ACCESS_KEY"], token)
+    section = _section(environ, "AWS_SHARED_CREDENTIALS_FILE", "credentials", _profile(environ))
+    if "aws_access_key_id" not in section or "aws_secret_access_key" not in section:
+        return None
+    return Credentials(
+        section["aws_access_key_id"], section["aws_secret_access_key"], section.get("aws_session_token", "")
+    )
+
+
+def find_region(environ: Mapping[str, str]) -> str:
+    """Look in the variables first, then in the config file; empty where none is set."""
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+    if region:
+        return region
+    profile = _profile(environ)
+    name = profile if profile == "default" else f"profile {profile}"
+    return _section(environ, "AWS_CONFIG_FILE", "config", name).get("region", "")
+
+
+def _profile(environ: Mapping[str, str]) -> str:
+    return environ.get("AWS_PROFILE") or "default"
+
+
+def _section(environ: Mapping[str, str], variable: str, file: str, section: str) -> Mapping[str, str]:
+    from configparser import Error, RawConfigParser
+    from pathlib import Path
+
+    home = environ.get("HOME", "")
+    path = environ.get(variable) or (f"{home}/.aws/{file}" if home else "")
+    parser = RawConfigParser(default_section="")
+    try:
+        parser.read_string(Path(path).read_text(encoding="utf-8") if path else "")
+        return dict(parser[section]) if parser.has_section(section) else {}
+    except (OSError, UnicodeDecodeError, Error):
+        return {}
+
+
+PRELUDE = 12  # total length, length of the headers, CRC of both
+OVERHEAD = PRELUDE + 4  # and the CRC of the whole frame
+LIMIT = 16 * 1024 * 1024 + 128 * 1024 + OVERHEAD  # the largest payload and headers that AWS allows
+
+# Types of header values that have a fixed size; 6 and 7 (bytes, string) carry a two-byte length.
+_FIXED = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+_BYTES, _STRING = 6, 7
+
+
+class Frame(NamedTuple):
+    headers: dict[str, str]  # those of type string; nobody sends others that matter
+    payload: bytes
+
+
+class EventStream:
+    """Cut a stream of bytes into checked frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, block: bytes) -> Iterator[Frame]:
+        """Give the frames that are whole by now; a damaged one raises after those before it."""
+        self._buffer += block
+        start = 0
+        try:
+            while len(self._buffer) - start >= PRELUDE:
+                total, headers = _prelude(self._buffer, start)
+                if len(self._buffer) - start < total:
+                    break
+                frame = bytes(memoryview(self._buffer)[start : start + total])
+                start += total
+                yield _frame(frame, headers)
+        finally:
+            del self._buffer[:start]
+
+    def finish(self) -> None:
+        """Raise where the stream ended inside a frame."""
+        if self._buffer:
+            raise _error(f"the stream ended inside a frame ({len(self._buffer)} bytes of it came)")
+
+
+def encode_frame(headers: dict[str, str], payload: bytes) -> bytes:
+    """Make one frame; the counterpart of EventStream, for tests and fake servers."""
+    block = b"".join(_encode_header(name, value) for name, value in headers.items())
+    prelude = struct.pack(">II", len(block) + len(payload) + OVERHEAD, len(block))
+    frame = prelude + struct.pack(">I", crc32(prelude)) + block + payload
+    return frame + struct.pack(">I", crc32(frame))
+
+
+def _encode_header(name: str, value: str) -> bytes:
+    key, text = name.encode(), value.encode()
+    return bytes([len(key)]) + key + bytes([_STRING]) + struct.pack(">H", len(text)) + text
+
+
+def _prelude(buffer: bytearray, start: int) -> tuple[int, int]:
+    total, headers, checksum = struct.unpack_from(">III", buffer, start)
+    if crc32(memoryview(buffer)[start : start + 8]) != checksum:
+        raise _error("the checksum of a frame's first bytes is wrong")
+    if not OVERHEAD <= total <= LIMIT or headers > total - OVERHEAD:
+        raise _error(f"a frame says it has {total} bytes with {headers} of headers")
+    return total, headers
+
+
+def _frame(frame: bytes, headers: int) -> Frame:
+    if crc32(memoryview(frame)[:-4]) != struct.unpack(">I", frame[-4:])[0]:
+        raise _error("the checksum of a frame is wrong")
+    end = PRELUDE + headers
+    try:
+        return Frame(_headers(frame[PRELUDE:end]), frame[end:-4])
+    except (IndexError, UnicodeDecodeError, struct.error):
+        raise _error("the headers of a frame cannot be read") from None
+
+
+def _headers(block: bytes) -> dict[str, str]:
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(block):
+        name_end = at + 1 + block[at]
+        name = block[at + 1 : name_end].decode()
+        kind = block[name_end]
+        at = name_end + 1
+        if kind in (_BYTES, _STRING):
+            (size,) = struct.unpack_from(">H", block, at)
+            at += 2
+        elif kind in _FIXED:
+            size = _FIXED[kind]
+        else:
+            raise IndexError(kind)
+        if at + size > len(block):
+            raise IndexError(at)
+        if kind == _STRING:
+            found[name] = block[at : at + size].decode()
+        at += size
+    return found
+
+
+def _error(text: str) -> ProviderError:
+    return ProviderError(f"damaged event stream: {text}", kind="protocol")

@@ -1,0 +1,442 @@
+"""Connections: a free list for each event loop, and clocks that hold at every read of the socket."""
+
+from __future__ import annotations
+
+import re
+import time
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import anyio
+from anyio.lowlevel import RunVar
+
+from glue.errors import ConfigError
+
+_SIZE = re.compile(rb"[0-9a-fA-F]{1,7}\r\n")
+_BLANK = re.compile(rb"\n\r?\n")
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*\r\n", re.IGNORECASE)
+_HEAD = 65536
+_LINE_END = -1  # what is still to come of a chunk: the end of its line
+
+
+def _is_one(data: bytes) -> bool:
+    match = _SIZE.match(data)
+    if match is None:
+        return False
+    end = match.end()
+    length = int(data[: end - 2], 16)
+    return length > 0 and len(data) == end + length + 2 and data.endswith(b"\r\n")
+
+
+class Chunks:
+    """Rewrites the bytes of one answer."""
+
+    __slots__ = ("_left", "_plain", "_rest", "_started")
+
+    def __init__(self) -> None:
+        self._plain = False  # pass everything on
+        self._started = False  # the head is over
+        self._rest = b""  # the head so far; then a frame that has not wholly come
+        self._left = 0  # bytes of the current chunk that are still to come
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the bytes to hand on; nothing where only a part of a frame came."""
+        if self._plain:
+            return data
+        if self._started:
+            if not self._left and not self._rest and _is_one(data):
+                return data  # as it came: the common case of a slow stream
+            return self._joined(data)
+        head = self._rest + data
+        blank = _BLANK.search(head)
+        if blank is None:
+            self._rest = head
+            self._plain = len(head) > _HEAD
+            return data
+        self._rest = b""
+        self._started = True
+        end = blank.end()
+        if blank[0] != b"\n\r\n" or not _CHUNKED.search(head, 0, end) or not head.startswith(b"HTTP/1.1 200"):
+            self._plain = True
+            return data
+        body = head[end:]
+        return data[: len(data) - len(body)] + self._joined(body)
+
+    def _joined(self, data: bytes) -> bytes:
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        pieces: list[bytes] = []
+        at = 0
+        size = len(data)
+        while at < size:
+            if self._left == 0:
+                match = _SIZE.match(data, at)
+                length = int(data[at : match.end() - 2], 16) if match else 0
+                if match is None or not length:
+                    break
+                at, self._left = match.end(), length
+            if self._left > 0:
+                piece = data[at : at + self._left]
+                pieces.append(piece)
+                at += len(piece)
+                self._left = self._left - len(piece) or _LINE_END
+            if self._left == _LINE_END:
+                if data[at : at + 2] != b"\r\n":
+                    break
+                at, self._left = at + 2, 0
+        return self._framed(pieces) + self._tail(data[at:])
+
+    def _framed(self, pieces: list[bytes]) -> bytes:
+        body = b"".join(pieces)
+        return b"%x\r\n%b\r\n" % (len(body), body) if body else b""  # an empty chunk would end the answer
+
+    def _tail(self, data: bytes) -> bytes:
+        """Keep the beginning of a frame for later; pass on the end of the body and what is no frame."""
+        if self._left == _LINE_END:
+            if data in (b"", b"\r"):
+                self._rest = data
+                return b""
+        elif len(data) < 9 and b"\r\n" not in data:
+            self._rest = data
+            return b""
+        self._plain = True
+        return data
+
+
+KEEP_ALIVE = 30.0  # seconds that an idle connection is kept
+_CLOSE_SECONDS = 2.0
+_STEP = 65536
+_CONTENT = 128  # a read of so many bytes is more than a keep-alive
+
+
+class Broken(Exception):
+    """A deadline or a bound of ours ended an answer; `kind` is the error's."""
+
+    def __init__(self, what: str, kind: str) -> None:
+        super().__init__(what)
+        self.kind = kind
+
+
+class Watch:
+    """The clocks of one request."""
+
+    __slots__ = ("answered", "blind", "closed", "end", "left", "patience", "progress")
+
+    def start(self, total: float, patience: float, size: int) -> None:
+        now = time.monotonic()
+        self.end = now + total
+        self.patience = patience
+        self.progress = now + patience
+        self.left = size
+        self.answered = False  # whether the status has come
+        self.blind = False  # whether the body is compressed, so that content cannot be told from comments
+        self.closed = False  # from here on a read fails
+
+    def shorten(self, seconds: float) -> None:
+        self.end = min(self.end, time.monotonic() + seconds)
+
+    def wait(self, timeout: float | None) -> float:
+        """Return how long the next step may take."""
+        if self.closed:
+            raise Broken("the answer was not read to its end", "transient")
+        now = time.monotonic()
+        left = (self.end if self.end < self.progress else self.progress) - now
+        if left <= 0:
+            self.check(now)
+        return left if timeout is None or left < timeout else timeout
+
+    def check(self, now: float) -> None:
+        """Raise where a deadline has passed."""
+        if now >= self.end:
+            raise Broken("the total time for a request is over", "timeout")
+        if now >= self.progress:
+            raise Broken(f"no content for {self.patience:g} s, only keep-alive", "timeout")
+
+    def note(self, data: bytes) -> None:
+        """Count what came; comments and pings are no progress, or they could go on for ever."""
+        self.left -= len(data)
+        if self.left < 0:
+            raise Broken("the answer is longer than allowed", "protocol")
+        if self.blind or len(data) >= _CONTENT or (b"data:" in data and b'"ping"' not in data):
+            self.progress = time.monotonic() + self.patience
+
+
+class Backend:
+    """httpcore's network backend, whose streams obey a watch."""
+
+    def __init__(self, engine: ModuleType, watch: Watch) -> None:
+        self._inner = engine.AnyIOBackend()
+        self._watch = watch
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> Stream:
+        stream = await self._inner.connect_tcp(host, port, self._watch.wait(timeout), local_address, socket_options)
+        return Stream(stream, self._watch)
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
+
+
+class Stream:
+    """One socket, or TLS on top of one."""
+
+    def __init__(self, inner: Any, watch: Watch) -> None:
+        self._inner = inner
+        self._watch = watch
+        self._head = b""
+        self._chunks = Chunks()
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        watch = self._watch
+        if self._head:
+            await self.write(b"", timeout)
+        while data := await self._inner.read(max_bytes, watch.wait(timeout)):
+            watch.note(data)
+            if joined := self._chunks.feed(data):
+                return joined
+        return b""
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        # A request's head waits for its body: one write, one packet, one timeout less.
+        if buffer.endswith(b"\r\n\r\n") and not self._head and len(buffer) < _STEP:
+            self._head = buffer
+            self._chunks = Chunks()
+            return
+        head, self._head = self._head, b""
+        if head and len(buffer) > _STEP:  # here a copy would cost more than it saves
+            await self._inner.write(head, self._watch.wait(timeout))
+            head = b""
+        if head or buffer:
+            await self._inner.write(head + buffer, self._watch.wait(timeout))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def start_tls(
+        self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
+    ) -> Stream:
+        inner = await self._inner.start_tls(ssl_context, server_hostname, self._watch.wait(timeout))
+        return Stream(inner, self._watch)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+class Content:
+    """A request's body. Not httpcore's own generator, which is left open where sending fails."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes) -> None:
+        self._data: bytes | None = data
+
+    def __aiter__(self) -> Content:
+        return self
+
+    async def __anext__(self) -> bytes:
+        data, self._data = self._data, None
+        if data is None:
+            raise StopAsyncIteration
+        return data
+
+    async def aclose(self) -> None:
+        """There is nothing to close."""
+
+
+# The free list ------------------------------------------------------------------------------------
+
+
+class Line:
+    """A connection and its watch."""
+
+    __slots__ = ("connection", "since", "watch")
+
+    def __init__(self, connection: Any, watch: Watch) -> None:
+        self.connection = connection
+        self.watch = watch
+        self.since = 0.0
+
+    async def close(self) -> None:
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSE_SECONDS):
+            await self.connection.aclose()
+
+
+class _Idle:
+    """The idle connections of one event loop, by origin; the last one used is the first one taken."""
+
+    def __init__(self) -> None:
+        self.lines: dict[object, list[Line]] = {}
+        self.keeper = self._keep()
+
+    async def _keep(self) -> AsyncGenerator[None, None]:
+        # Event loops close the generators that are left when they end. This one closes the
+        # connections, so that nothing warns at exit although nobody called aclose.
+        try:
+            yield
+        finally:
+            for lines in self.lines.values():
+                while lines:
+                    await lines.pop().close()
+
+
+_idle: RunVar[_Idle] = RunVar("glue.providers.idle")
+
+
+async def idle_lines(key: object) -> list[Line]:
+    """Return the idle connections of this event loop for a key."""
+    try:
+        idle = _idle.get()
+    except LookupError:
+        idle = _Idle()
+        _idle.set(idle)
+        await anext(idle.keeper)
+    return idle.lines.setdefault(key, [])
+
+
+def keep(line: Line, lines: list[Line]) -> Line | None:
+    """Put a connection on the list; return one that has been idle for too long, to be closed."""
+    line.since = time.monotonic()
+    lines.append(line)
+    return lines.pop(0) if line.since - lines[0].since > KEEP_ALIVE else None
+
+
+# Compressed bodies --------------------------------------------------------------------------------
+
+
+async def inflate(blocks: AsyncIterator[bytes], encoding: str, limit: int) -> AsyncGenerator[bytes, None]:
+    """Decompress gzip and deflate in small steps: a bomb costs no more than the limit."""
+    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
+        raise Broken(f"the answer is encoded as {encoding[:40]!r}, which was not asked for", "protocol")
+    engine, begun, whole = zlib.decompressobj(47), False, True
+    async for data in blocks:
+        full = False
+        while data or full:
+            try:
+                piece = engine.decompress(data, _STEP)
+            except zlib.error as error:
+                if begun:
+                    raise Broken(f"the compressed answer is broken: {error}", "protocol") from None
+                engine, begun = zlib.decompressobj(-15), True  # deflate without its header
+                continue
+            begun, whole, full = True, engine.eof, len(piece) == _STEP
+            limit -= len(piece)
+            if limit < 0:
+                raise Broken("the answer is longer than allowed", "protocol")
+            if piece:
+                yield piece
+            data = engine.unconsumed_tail
+            if whole:
+                data, engine, full = engine.unused_data, zlib.decompressobj(47), False
+    if not whole:
+        raise Broken("the compressed answer is cut off", "protocol")
+
+
+_PORTS = {"http": 80, "https": 443}
+_SAFE = "!#$%&'()*+,/:;=?@[]~"  # a percent sign stays: what a wire has quoted is sent as it is
+
+
+class Address:
+    """A base URL: one origin, and what comes before each path and after it."""
+
+    __slots__ = ("host", "path", "port", "query", "scheme")
+
+    def __init__(self, url: str, provider: str = "", query: Sequence[tuple[str, str]] = ()) -> None:
+        try:
+            parts = urlsplit(url.strip())
+            host = parts.hostname or ""
+            if not host.isascii():  # the codec is not worth loading for the others
+                host = host.encode("idna").decode("ascii")
+            port = parts.port
+        except (ValueError, UnicodeError):
+            raise _malformed(provider, url) from None
+        if parts.scheme not in _PORTS or not host or "@" in parts.netloc or port == 0 or " " in parts.netloc:
+            raise _malformed(provider, url)
+        self.scheme = parts.scheme
+        self.host = host
+        self.port = port or _PORTS[parts.scheme]
+        self.path = parts.path.rstrip("/")
+        self.query = "&".join(piece for piece in (parts.query, urlencode(query)) if piece)
+
+    @property
+    def explicit_port(self) -> int | None:
+        return None if self.port == _PORTS[self.scheme] else self.port
+
+    @property
+    def authority(self) -> str:
+        """Host and port as the Host header wants them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.explicit_port else host
+
+    @property
+    def origin(self) -> str:
+        return f"{self.scheme}://{self.authority}"
+
+    @property
+    def is_local(self) -> bool:
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+    def target(self, path: str) -> str:
+        """Return the path and query to send for a path below the base URL."""
+        path, _, query = path.partition("?")
+        path = f"{self.path}/{path.lstrip('/')}" if path else self.path or "/"
+        query = "&".join(piece for piece in (query, self.query) if piece)
+        return quote(f"{path}?{query}" if query else path, safe=_SAFE)
+
+
+def _malformed(provider: str, url: str) -> ConfigError:
+    who = f"{provider}: " if provider else ""
+    if "@" in url:  # may hold a password, which is not shown
+        return ConfigError(f"{who}a base URL must not hold a user or password; use the key's variable")
+    return ConfigError(f"{who}{url!r} is no base URL; it must look like https://host/v1")
+
+
+def proxy_for(address: Address, environ: Mapping[str, str]) -> str:
+    """Return the proxy that the standard variables name for an address, or nothing."""
+    proxy = _variable(environ, f"{address.scheme}_proxy") or _variable(environ, "all_proxy")
+    if not proxy or _is_exempt(address, _variable(environ, "no_proxy")):
+        return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _variable(environ: Mapping[str, str], name: str) -> str:
+    if name == "http_proxy" and "REQUEST_METHOD" in environ:  # under CGI a client sets HTTP_PROXY by a header
+        return environ.get(name, "").strip()
+    return (environ.get(name) or environ.get(name.upper()) or "").strip()
+
+
+def _is_exempt(address: Address, exempt: str) -> bool:
+    for entry in exempt.lower().replace(" ", ",").split(","):
+        if not entry:
+            continue
+        if entry == "*":
+            return True
+        if "/" in entry:
+            if _in_network(address.host, entry):
+                return True
+            continue
+        name, _, port = entry.rpartition(":") if entry.count(":") == 1 else (entry, "", "")
+        if port and port != str(address.port):
+            continue
+        name = name.strip("[]").lstrip("*").lstrip(".")
+        if address.host == name or address.host.endswith("." + name):
+            return True
+    return False
+
+
+def _in_network(host: str, network: str) -> bool:
+    from ipaddress import ip_address, ip_network
+
+    try:
+        return ip_address(host) in ip_network(network, strict=False)
+    except ValueError:
+        return False

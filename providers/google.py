@@ -1,0 +1,145 @@
+"""Access tokens for Google Cloud: from a variable, a user's login, or a service account."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
+from typing import Any, TypeAlias
+from urllib.parse import urlencode, urlsplit
+
+from glue.errors import ConfigError, ProviderError
+from glue.messages import Json
+from glue.providers.wire import BAD_SHAPE, base64_text, loads
+
+VARIABLES = ("VERTEX_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN")
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_TOKEN_URI = "https://oauth2.googleapis.com/token"
+_EARLY = 60.0  # seconds before its end at which a token is renewed
+
+# Sends a form to an address and returns the body of the answer.
+Post: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
+
+
+class Tokens:
+    """Hands out a token, and renews it before it ends."""
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str] = os.environ,
+        post: Post | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._environ = environ
+        self._post = post or _send
+        self._clock = clock
+        self._token = ""
+        self._end = 0.0
+
+    async def get(self) -> str:
+        """Return a token that is valid for another minute at least."""
+        given = next((self._environ[name] for name in VARIABLES if self._environ.get(name)), "")
+        if given:
+            return given.strip()
+        if not self._token or self._clock() >= self._end - _EARLY:
+            await self._renew()
+        return self._token
+
+    async def _renew(self) -> None:
+        login = find_login(self._environ)
+        address = login.get("token_uri") or _TOKEN_URI
+        if urlsplit(address).scheme != "https":
+            raise ConfigError(f"vertex: token_uri must be an https address, not {address!r}")
+        answer = await self._post(address, urlencode(_form(login, self._clock())).encode())
+        try:
+            reply = loads(answer)
+            self._token, self._end = str(reply["access_token"]), self._clock() + float(reply.get("expires_in") or 3600)
+        except BAD_SHAPE:
+            text = "the token server's answer holds no access_token"
+            raise ProviderError(text, kind="auth", provider="vertex") from None
+
+
+def find_login(environ: Mapping[str, str]) -> dict[str, Json]:
+    """Read the file that GOOGLE_APPLICATION_CREDENTIALS names, or the one that gcloud writes."""
+    named = environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
+    folder = environ.get("CLOUDSDK_CONFIG") or os.path.join(environ.get("HOME", ""), ".config", "gcloud")
+    path = named or os.path.join(folder, "application_default_credentials.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            login = json.load(file)
+    except FileNotFoundError:
+        if named:
+            raise ConfigError(f"GOOGLE_APPLICATION_CREDENTIALS names {named!r}, which does not exist") from None
+        raise ConfigError(
+            f"vertex: no credentials; set {VARIABLES[0]} or GOOGLE_APPLICATION_CREDENTIALS, "
+            "or run gcloud auth application-default login"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"vertex: {path!r} cannot be read as credentials: {type(error).__name__}") from None
+    if not isinstance(login, dict):
+        raise ConfigError(f"vertex: {path!r} holds no credentials")
+    return login
+
+
+def _form(login: Mapping[str, Json], now: float) -> dict[str, str]:
+    kind = login.get("type")
+    try:
+        if kind == "authorized_user":
+            form = {name: str(login[name]) for name in ("client_id", "client_secret", "refresh_token")}
+            return {"grant_type": "refresh_token", **form}
+        if kind == "service_account":
+            return {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": _assertion(login, now)}
+    except KeyError as missing:
+        raise ConfigError(f"vertex: the credentials have no {missing}") from None
+    raise ConfigError(
+        f"vertex: credentials of type {kind!r} are not understood; use authorized_user or service_account"
+    )
+
+
+def _assertion(login: Mapping[str, Json], now: float) -> str:
+    """Sign a claim with the key of a service account."""
+    try:
+        hashes, serialization, padding = (
+            import_module(f"cryptography.hazmat.primitives.{name}")
+            for name in ("hashes", "serialization", "asymmetric.padding")
+        )
+    except ImportError:
+        raise ConfigError(
+            "vertex: a service account needs the package cryptography; install it, "
+            f"or set {VARIABLES[0]} to a token (gcloud auth print-access-token)"
+        ) from None
+
+    address = login.get("token_uri") or _TOKEN_URI
+    claim = {"iss": login["client_email"], "scope": _SCOPE, "aud": address, "iat": int(now), "exp": int(now) + 3600}
+    header = {"alg": "RS256", "typ": "JWT", "kid": login.get("private_key_id", "")}
+    signed = f"{_segment(header)}.{_segment(claim)}"
+    try:
+        key: Any = serialization.load_pem_private_key(str(login["private_key"]).encode(), password=None)
+        signature = key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+    except (ValueError, TypeError, AttributeError):
+        raise ConfigError("vertex: the private_key of the service account cannot be read") from None
+    return f"{signed}.{_url_safe(signature)}"
+
+
+def _segment(value: Json) -> str:
+    return _url_safe(json.dumps(value, separators=(",", ":")).encode())
+
+
+def _url_safe(data: bytes) -> str:
+    return base64_text(data).rstrip("=").replace("+", "-").replace("/", "_")
+
+
+async def _send(address: str, form: bytes) -> bytes:
+    from glue.providers.http import HTTP
+
+    parts = urlsplit(address)
+    secrets = [pair.partition("=")[2] for pair in form.decode().split("&")[1:]]  # all but the kind of grant
+    http = HTTP(f"{parts.scheme}://{parts.netloc}", provider="vertex", secrets=secrets)
+    try:
+        async with http.post(parts.path, form, {"content-type": "application/x-www-form-urlencoded"}) as blocks:
+            return b"".join([block async for block in blocks])
+    finally:
+        await http.aclose()

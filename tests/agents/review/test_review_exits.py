@@ -1,0 +1,130 @@
+"""The exit codes of `glue review`, through the command itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.forge import FakeForge
+
+from glue.agents.review import records
+from glue.agents.review.change.diff import parse
+from glue.agents.review.records import Bundle, Change, Coverage, Finding, HunkCoverage, ReviewRun
+
+HEAD, BASE = "a" * 40, "b" * 40
+DIFF = """diff --git a/app.py b/app.py
+--- a/app.py
++++ b/app.py
+@@ -1,2 +1,3 @@
+ import os
+-def load(name):
++def load(name, cache={}):
++    return cache.setdefault(name, os.stat(name))
+"""
+BUNDLE = Bundle(
+    change=Change(mode="pull_request", repo="octo/demo", number=1, head_sha=HEAD, base_sha=BASE),
+    diff=DIFF,
+    files=parse(DIFF),
+)
+FINDING = Finding(
+    path="app.py",
+    quote="def load(name, cache={}):",
+    title="Mutable default argument",
+    body="The dictionary `cache` is shared by every call of `load`.",
+    severity="high",
+    source="script",
+)
+HUNK = HunkCoverage(path="app.py", hunk=1, state="full", lines=3)
+RUN = ReviewRun(provider="script", finished=True, summary="Adds a cache to `load`.", coverage=Coverage(hunks=(HUNK,)))
+
+
+@pytest.fixture
+def forge() -> Iterator[FakeForge]:
+    with FakeForge("github") as server:
+        server.pull(DIFF, head=HEAD, base=BASE)
+        yield server
+
+
+def glue(folder: Path, run: ReviewRun, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    records.save(BUNDLE, folder / "bundle.json")
+    records.save(run, folder / "findings.json")
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB", "CI", "GITEA"))}
+    code = "import sys; from glue.cli.app import main; main(sys.argv[1:])"
+    return subprocess.run(
+        [sys.executable, "-c", code, "review", *arguments],
+        cwd=folder,
+        env={**bare, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_0_pass_and_1_findings_at_the_threshold(tmp_path: Path, forge: FakeForge) -> None:
+    passed = glue(tmp_path, RUN, "publish", **forge.environ)
+    found = glue(tmp_path, replace(RUN, findings=(FINDING,)), "publish", "--format", "json", **forge.environ)
+    milder = glue(tmp_path, replace(RUN, findings=(FINDING,)), "publish", "--fail-on", "critical", **forge.environ)
+
+    assert (passed.returncode, found.returncode, milder.returncode) == (0, 1, 0)
+    assert json.loads(found.stdout)["findings"][0]["line"] == 2
+    assert len(forge.pulls[1].inline) == 1
+
+
+def test_2_usage(tmp_path: Path) -> None:
+    unknown = glue(tmp_path, RUN, "publish", "--nope")
+    nowhere = glue(tmp_path, RUN, "publish")
+
+    assert unknown.returncode == nowhere.returncode == 2
+    assert "no forge found" in nowhere.stderr
+    assert "Traceback" not in nowhere.stderr
+
+
+def test_3_inconclusive_posts_nothing(tmp_path: Path, forge: FakeForge) -> None:
+    garbage = replace(RUN, findings=(FINDING,), summary="check check check check check check check")
+    short = replace(RUN, coverage=Coverage(hunks=(replace(HUNK, state="partial"),)))
+
+    assert glue(tmp_path, garbage, "publish", **forge.environ).returncode == 3
+    assert forge.pulls[1].comments == forge.pulls[1].inline == []
+    assert glue(tmp_path, short, "gate", "--require-coverage", "100").returncode == 3
+    assert glue(tmp_path, short, "gate").returncode == 0
+
+
+def test_4_not_delivered(tmp_path: Path, forge: FakeForge) -> None:
+    forge.pulls[1].head = "c" * 40
+
+    moved = glue(tmp_path, replace(RUN, findings=(FINDING,)), "publish", "--fail-on", "never", **forge.environ)
+
+    assert moved.returncode == 4
+    assert "the head moved" in moved.stderr
+
+
+def test_gate_judges_a_saved_file_without_a_forge(tmp_path: Path) -> None:
+    found = glue(tmp_path, replace(RUN, findings=(FINDING,)), "gate", "--format", "sarif")
+
+    assert found.returncode == 1
+    assert json.loads(found.stdout)["version"] == "2.1.0"
+
+
+def test_a_dry_run_prints_the_exact_requests(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_REPOSITORY": "octo/demo",
+        "GITHUB_REF": "refs/pull/1/merge",
+    }
+
+    dry = glue(tmp_path, replace(RUN, findings=(FINDING,)), "publish", "--dry-run", **options)
+
+    requests = [json.loads(row) for row in dry.stdout.splitlines()]
+    assert [(row["method"], row["url"]) for row in requests] == [
+        ("POST", "/repos/octo/demo/pulls/1/reviews"),
+        ("POST", "/repos/octo/demo/issues/1/comments"),
+    ]
+    assert requests[0]["body"]["comments"][0]["line"] == 2

@@ -1,0 +1,115 @@
+"""A second review of a change: only what is new is read, what was found before stays while its code does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from glue.agents.review import records
+from glue.agents.review.change.collect import from_texts
+from glue.agents.review.change.incremental import Earlier, load, narrow
+from glue.agents.review.findings.model import review
+from glue.agents.review.records import Bundle, Change, ReviewRun
+from glue.errors import ConfigError
+from glue.testing import Script, call, calls
+
+OLD = "def total(prices):\n    return sum(prices)\n"
+NEW = "def total(prices):\n    count = len(prices)\n    return sum(prices) / count\n"
+MORE = "def tax(price):\n    return price * 0.2\n"
+FOUND = {
+    "path": "shop.py",
+    "quote": "return sum(prices) / count",
+    "title": "Division by zero for an empty list",
+    "body": "With an empty list `count` is 0 and the division raises ZeroDivisionError, where the old code gave 0.",
+    "severity": "high",
+    "confidence": "high",
+    "category": "bug",
+    "acceptance": "An empty list gives 0.",
+}
+SUMMARY = (
+    "The change turns `total` into an average. I looked at both lines of it and at what happens for an empty list."
+)
+AGAIN = "The change adds `tax`, a plain multiplication of the price. I looked at both lines of it and found nothing."
+
+
+def bundle(sha: str, **after: str) -> Bundle:
+    texts = {name.replace("_", "."): text for name, text in after.items()}
+    return from_texts({"shop.py": OLD}, texts, Change(title="Average", head_sha=sha * 40))
+
+
+async def first() -> Earlier:
+    script = Script(calls(call("report_finding", FOUND)), calls(call("finish_review", {"summary": SUMMARY})))
+    change = bundle("a", shop_py=NEW)
+    return Earlier(change, await review(change, providers=[script]))
+
+
+async def test_only_new_hunks_are_read_and_old_findings_stay() -> None:
+    earlier = await first()
+    change = bundle("b", shop_py=NEW, tax_py=MORE)
+    script = Script(calls(call("finish_review", {"summary": AGAIN})))
+
+    run = await review(change, providers=[script], earlier=earlier)
+
+    asked = script.requests[0].messages[0].text
+    assert "return price * 0.2" in asked
+    assert "sum(prices) / count" not in asked
+    assert run.codes == ()
+    assert [finding.title for finding in run.findings if finding.source != "rules"] == [FOUND["title"]]
+    assert run.coverage.complete
+    states = {(entry.path, entry.reason) for entry in run.coverage.hunks}
+    assert states == {("shop.py", "read at aaaaaaaaaaaa"), ("tax.py", "")}
+
+
+async def test_a_finding_goes_with_its_code() -> None:
+    earlier = await first()
+    mended = NEW.replace("/ count", "/ count if count else 0")
+    script = Script(calls(call("finish_review", {"summary": SUMMARY})))
+
+    run = await review(bundle("b", shop_py=mended), providers=[script], earlier=earlier)
+
+    assert "if count else 0" in script.requests[0].messages[0].text
+    assert [finding.title for finding in run.findings if finding.source != "rules"] == []
+
+
+async def test_nothing_new_asks_no_model() -> None:
+    earlier = await first()
+    script = Script()
+
+    run = await review(bundle("b", shop_py=NEW), providers=[script], earlier=earlier)
+
+    assert script.requests == []
+    assert [finding.title for finding in run.findings if finding.source != "rules"] == [FOUND["title"]]
+    assert run.coverage.complete
+
+
+async def test_a_hunk_that_only_moved_is_known_again() -> None:
+    earlier = await first()
+    above = "import os\n\n\n"
+    moved = from_texts({"shop.py": above + OLD}, {"shop.py": above + NEW})
+
+    assert narrow(bundle("b", shop_py=NEW), earlier).files == ()
+    assert narrow(moved, earlier).files != ()  # other context: read again rather than missed
+
+
+@pytest.mark.parametrize(("changes", "says"), [({"provider": ""}, "rules alone"), ({"codes": ("x",)}, "inconclusive")])
+async def test_a_review_that_read_nothing_is_not_built_on(
+    tmp_path: Path, changes: dict[str, object], says: str
+) -> None:
+    from dataclasses import replace
+
+    earlier = await first()
+    records.save(earlier.bundle, tmp_path / "bundle.json")
+    records.save(earlier.run, tmp_path / "findings.json")
+    assert load(tmp_path).run.provider == "script"
+
+    records.save(replace(earlier.run, **changes), tmp_path / "findings.json")  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigError, match=says):
+        load(tmp_path)
+
+
+def test_an_empty_run_has_read_nothing() -> None:
+    change = bundle("a", shop_py=NEW)
+
+    assert narrow(change, Earlier(change, ReviewRun())).files == change.files

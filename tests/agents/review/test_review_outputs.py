@@ -1,0 +1,364 @@
+"""A report in every format, each checked against a schema written by hand after its specification."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.forge import FakeForge
+from jsonschema import Draft202012Validator
+
+from glue.agents.review.change.diff import parse
+from glue.agents.review.delivery.outputs import FORMATS, actions, codequality, data, rdjson, render, sarif, terminal
+from glue.agents.review.delivery.publish import known_secrets, publish
+from glue.agents.review.delivery.render import inline, summary
+from glue.agents.review.delivery.report import Report, build
+from glue.agents.review.records import Bundle, Change, Coverage, Finding, HunkCoverage, ReviewRun, Skip
+
+HEAD, BASE = "a" * 40, "b" * 40
+DIFF = """diff --git a/src/app one.py b/src/app one.py
+--- a/src/app one.py
++++ b/src/app one.py
+@@ -1,3 +1,5 @@
+ import os
+-def load(name):
++def load(name, cache={}):
++    data = open(name).read()
++    return cache.setdefault(name, data)
+ # end of the loader
+"""
+TEXT = """import os
+def load(name, cache={}):
+    data = open(name).read()
+    return cache.setdefault(name, data)
+# end of the loader
+"""
+BUNDLE = Bundle(
+    change=Change(mode="pull_request", repo="octo/demo", number=1, head_sha=HEAD, base_sha=BASE, asked_by="ann"),
+    diff=DIFF,
+    files=parse(DIFF),
+    head={"src/app one.py": TEXT},
+)
+MUTABLE = Finding(
+    path="src/app one.py",
+    quote="def load(name, cache={}):",
+    title="Mutable default argument",
+    body="The dictionary `cache` is made once, and 100 % of calls share it: a::b.",
+    severity="critical",
+    confidence="high",
+    suggestion="def load(name, cache=None):",
+    acceptance="two calls with different names share nothing",
+    source="script",
+)
+LEAK = Finding(
+    path="src/app one.py",
+    quote="data = open(name).read()\n    return cache.setdefault(name, data)",
+    title="The file stays open",
+    body="Nobody closes what `open` returned.",
+    severity="medium",
+    category="bug",
+    source="rules",
+    rule="open-without-close",
+)
+GONE = replace(LEAK, quote="def load(name):", title="The old name is gone", rule="removed", severity="info")
+
+
+def report(*findings: Finding, **more: Any) -> Report:
+    hunk = HunkCoverage(path="src/app one.py", hunk=1, state="full", lines=5)
+    details: dict[str, Any] = {"summary": "Adds a cache to `load`.", "finished": True, "provider": "script"}
+    details |= {"coverage": Coverage(hunks=(hunk,)), "model": "script-1", "prompt": "review/v1"}
+    return build(BUNDLE, ReviewRun(findings=findings, **{**details, **more}), known_secrets({}))
+
+
+FULL = report(MUTABLE, LEAK, GONE)
+
+
+def valid(document: Any, schema: Mapping[str, Any]) -> None:
+    Draft202012Validator.check_schema(schema)
+    faults = [f"{fault.json_path}: {fault.message}" for fault in Draft202012Validator(schema).iter_errors(document)]
+    assert faults == []
+
+
+def closed(required: Mapping[str, Any], **optional: Any) -> dict[str, Any]:
+    properties = {**required, **optional}
+    return {"type": "object", "required": list(required), "properties": properties, "additionalProperties": False}
+
+
+WORDS = {"type": "string", "minLength": 1}
+LINE = {"type": "integer", "minimum": 1}
+LEVEL = {"enum": ["none", "note", "warning", "error"]}
+URI = {"type": "string", "pattern": r"^[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+$"}
+SARIF = closed(
+    {
+        "version": {"const": "2.1.0"},
+        "runs": {
+            "type": "array",
+            "maxItems": 20,
+            "items": closed(
+                {
+                    "tool": closed(
+                        {
+                            "driver": closed(
+                                {"name": WORDS},
+                                rules={
+                                    "type": "array",
+                                    "uniqueItems": True,
+                                    "items": closed(
+                                        {"id": WORDS},
+                                        shortDescription=closed({"text": WORDS}),
+                                        defaultConfiguration=closed({}, level=LEVEL),
+                                        properties=closed({}, tags={"type": "array", "maxItems": 10}),
+                                    ),
+                                },
+                            )
+                        }
+                    ),
+                },
+                columnKind={"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
+                invocations={"type": "array", "items": closed({"executionSuccessful": {"type": "boolean"}})},
+                results={
+                    "type": "array",
+                    "maxItems": 5000,
+                    "items": closed(
+                        {"message": closed({"text": WORDS})},
+                        ruleId=WORDS,
+                        ruleIndex={"type": "integer", "minimum": 0},
+                        level=LEVEL,
+                        partialFingerprints={"type": "object", "additionalProperties": {"type": "string"}},
+                        properties={"type": "object"},
+                        locations={
+                            "type": "array",
+                            "items": closed(
+                                {
+                                    "physicalLocation": closed(
+                                        {"artifactLocation": closed({"uri": URI}, uriBaseId=WORDS)},
+                                        region=closed({"startLine": LINE}, endLine=LINE),
+                                    )
+                                }
+                            ),
+                        },
+                    ),
+                },
+            ),
+        },
+    },
+    **{"$schema": {"type": "string"}},
+)
+POSITION = closed({"line": LINE}, column=LINE)
+RANGE = closed({"start": POSITION}, end=POSITION)
+RDJSON = closed(
+    {
+        "diagnostics": {
+            "type": "array",
+            "items": closed(
+                {"message": WORDS, "location": closed({"path": WORDS}, range=RANGE)},
+                severity={"enum": ["UNKNOWN_SEVERITY", "ERROR", "WARNING", "INFO"]},
+                code=closed({"value": WORDS}, url=WORDS),
+                suggestions={"type": "array", "items": closed({"range": RANGE, "text": {"type": "string"}})},
+            ),
+        }
+    },
+    source=closed({"name": WORDS}, url=WORDS),
+    severity={"enum": ["UNKNOWN_SEVERITY", "ERROR", "WARNING", "INFO"]},
+)
+CODE_QUALITY = {
+    "type": "array",
+    "items": closed(
+        {
+            "description": WORDS,
+            "check_name": WORDS,
+            "fingerprint": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+            "severity": {"enum": ["info", "minor", "major", "critical", "blocker"]},
+            "location": closed({"path": WORDS, "lines": closed({"begin": LINE})}),
+        }
+    ),
+}
+
+
+def test_sarif_fits_its_schema_and_points_at_the_lines() -> None:
+    log = sarif.to_dict(FULL)
+
+    valid(log, SARIF)
+    first, second, third = log["runs"][0]["results"]
+    place = first["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "src/app%20one.py"
+    assert place["region"] == {"startLine": 2, "endLine": 2}
+    assert second["locations"][0]["physicalLocation"]["region"] == {"startLine": 3, "endLine": 4}
+    assert "region" not in third["locations"][0]["physicalLocation"]
+    assert (first["level"], first["ruleId"], second["ruleId"]) == ("error", "model/bug", "open-without-close")
+    assert first["partialFingerprints"]["primaryLocationLineHash"] == FULL.findings[0].fingerprint
+
+
+def test_rdjson_fits_its_schema_and_carries_the_suggestion() -> None:
+    result = rdjson.to_dict(FULL)
+
+    valid(result, RDJSON)
+    (suggestion,) = result["diagnostics"][0]["suggestions"]
+    assert suggestion["text"] == "def load(name, cache=None):\n"
+    assert suggestion["range"] == {"start": {"line": 2, "column": 1}, "end": {"line": 3, "column": 1}}
+
+
+def test_code_quality_fits_its_schema_with_marks_that_are_unique() -> None:
+    issues = codequality.to_list(FULL)
+
+    valid(issues, CODE_QUALITY)
+    assert len({issue["fingerprint"] for issue in issues}) == len(issues) == 3
+    assert [issue["severity"] for issue in issues] == ["blocker", "major", "info"]
+
+
+def test_json_says_everything() -> None:
+    document = data.to_dict(FULL)
+
+    assert json.loads(render(FULL, "json")) == document
+    assert [(row["line"], row["inline"]) for row in document["findings"]] == [(2, True), (4, True), (None, False)]
+    assert document["findings"][0]["acceptance"] == "two calls with different names share nothing"
+    assert document["coverage"]["percent"] == 100.0
+
+
+def test_empty_reports_are_valid_in_every_format() -> None:
+    empty = report()
+
+    valid(sarif.to_dict(empty), SARIF)
+    valid(rdjson.to_dict(empty), RDJSON)
+    valid(codequality.to_list(empty), CODE_QUALITY)
+    assert render(empty, "annotations") == ""
+    assert "no findings" in render(empty, "terminal")
+    assert "**No findings**" in render(empty, "markdown")
+
+
+def test_an_unknown_format_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="unknown format 'xml'; there are: terminal, markdown, json"):
+        render(FULL, "xml")
+
+
+def test_markdown_lists_findings_with_an_acceptance_for_each() -> None:
+    text = summary(FULL)
+
+    assert "**3 findings** · 100 % of the change read in full" in text
+    assert text.count("   Acceptance: ") == 3
+    assert "asked for by `ann`" in text
+    assert "Reviewed by `script:script-1`" in text
+    assert "The old name is gone" in text.split("### Findings")[1].split("### Fix")[0]
+
+
+def test_nothing_is_called_clean_that_was_not_read_in_full() -> None:
+    hunk = HunkCoverage(path="src/app one.py", hunk=1, state="partial", reason="budget spent", lines=5)
+    partial = report(coverage=Coverage(hunks=(hunk,)), skipped=(Skip(path="x.lock", reason="generated"),))
+
+    assert not partial.clean
+    assert "No findings in what was read" in summary(partial)
+    assert "budget spent" in summary(partial)
+    assert "`x.lock`: generated" in summary(partial)
+    assert not report(tripwire=True).clean
+    assert report().clean
+
+
+def test_a_suggestion_is_fenced_as_each_forge_wants_it() -> None:
+    item = FULL.items[0]
+    wide = replace(item, finding=replace(item.finding, start_line=1))
+
+    assert "```suggestion\ndef load(name, cache=None):\n```" in inline(item, FULL, "github")
+    assert "```suggestion:-1+0\n" in inline(wide, FULL, "gitlab")
+    assert "suggestion" not in inline(item, FULL, "plain").split("-->")[1]
+
+
+def test_a_suggestion_that_breaks_the_file_is_not_offered() -> None:
+    broken = report(replace(MUTABLE, suggestion="def load(name, cache=None:"))
+
+    assert broken.items[0].suggestion is None
+    assert "```suggestion" not in inline(broken.items[0], broken)
+
+
+def test_annotations_are_escaped_and_few() -> None:
+    first, second, third = render(FULL, "annotations").splitlines()
+
+    assert first.startswith(
+        "::error file=src/app one.py,title=glue review%3A Mutable default argument,line=2,endLine=2::"
+    )
+    assert "100 %25 of calls" in first
+    assert second.startswith("::warning ")
+    assert third.startswith("::notice ")
+    rows = "".join(f"+    value_{at} = compute({at})\n" for at in range(20))
+    diff = f"--- a/m.py\n+++ b/m.py\n@@ -0,0 +1,20 @@\n{rows}"
+    many = tuple(
+        replace(LEAK, path="m.py", quote=f"value_{at} = compute({at})", title=f"Value {at}") for at in range(20)
+    )
+    bundle = Bundle(diff=diff, files=parse(diff))
+    assert len(render(build(bundle, ReviewRun(findings=many), known_secrets({})), "annotations").splitlines()) == 10
+
+
+def test_a_runners_files_are_appended_to(tmp_path: Path) -> None:
+    environ = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary"), "GITHUB_OUTPUT": str(tmp_path / "output")}
+
+    actions.write(FULL, environ, {"verdict": "findings", "findings": 3, "clean": False})
+    actions.write(FULL, {}, {"verdict": "findings"})
+
+    assert "## glue review" in (tmp_path / "summary").read_text()
+    pairs = re.findall(r"^(\w+)<<(\S+)\n(.*?)\n\2$", (tmp_path / "output").read_text(), re.MULTILINE | re.DOTALL)
+    assert [(name, value) for name, _, value in pairs] == [
+        ("verdict", "findings"),
+        ("findings", "3"),
+        ("clean", "false"),
+    ]
+
+
+def test_the_terminal_gets_colours_only_when_asked() -> None:
+    assert "\x1b[" in terminal.render(FULL, colour=True)
+    assert not any("\x1b" in form(FULL) for form in FORMATS.values())
+    assert "src/app one.py:2: critical bug: Mutable default argument" in terminal.render(FULL)
+
+
+def test_the_same_report_is_written_to_the_same_bytes() -> None:
+    again = report(GONE, LEAK, MUTABLE)
+
+    assert all(form(FULL) == form(again) for form in FORMATS.values())
+
+
+@pytest.mark.soak
+def test_requests_fit_githubs_own_description(tmp_path: Path) -> None:
+    from referencing import Registry
+    from referencing.jsonschema import DRAFT202012
+
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed: no OpenAPI description")
+    packed = subprocess.run(
+        [npm, "pack", "@octokit/openapi"], cwd=tmp_path, capture_output=True, timeout=300, check=False
+    )
+    archives = list(tmp_path.glob("*.tgz"))
+    if packed.returncode or not archives:
+        pytest.skip("the npm package @octokit/openapi cannot be fetched")
+    with tarfile.open(archives[0]) as archive:
+        member = archive.extractfile("package/generated/api.github.com.json")
+        assert member is not None
+        document = json.load(member)
+    registry: Registry[Any] = Registry().with_resource("urn:github", DRAFT202012.create_resource(document))
+    with FakeForge("github") as forge:
+        forge.pull(DIFF, head=HEAD, base=BASE)
+        for findings in ((MUTABLE, LEAK, GONE), (MUTABLE,)):
+            run = ReviewRun(findings=findings, provider="script", finished=True, summary="Adds a cache to `load`.")
+            publish(BUNDLE, run, forge.environ, sleep=lambda seconds: None, check=True)
+        calls = list(forge.calls)
+
+    checked = 0
+    for call in calls:
+        path = next(known for known in document["paths"] if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", known), call.path))
+        operation = document["paths"][path][call.method.lower()]
+        if call.body is None:
+            continue
+        pointer = f"/paths/{path.replace('/', '~1')}/{call.method.lower()}/requestBody/content/application~1json/schema"
+        schema = {"$ref": f"urn:github#{pointer}"}
+        faults = list(Draft202012Validator(schema, registry=registry).iter_errors(call.body))
+        assert faults == [], (call.path, faults)
+        unknown = set(call.body) - set(operation["requestBody"]["content"]["application/json"]["schema"]["properties"])
+        assert unknown == set()
+        checked += 1
+    assert checked >= 5

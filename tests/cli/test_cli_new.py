@@ -1,0 +1,96 @@
+"""`glue new`: every template runs as it stands, with no key and no network."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glue.cli.agentfile import glue_table, read_header
+from glue.cli.new import PROMPTS
+
+Cli = Callable[..., Any]
+
+
+@pytest.mark.parametrize("template", PROMPTS)
+def test_a_template_runs_without_a_key_and_says_how_to_set_one(cli: Cli, template: str) -> None:
+    made = cli("new", "mine.py", "--template", template)
+    subprocess.run(["git", "init", "-q", "."], check=True)  # the review template wants a checkout
+    bare = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+
+    ran = subprocess.run(
+        [sys.executable, "mine.py", PROMPTS[template]], env=bare, capture_output=True, text=True, timeout=60, input=""
+    )
+
+    assert (made.code, made.out) == (0, "mine.py\n")
+    assert ran.returncode == 0, ran.stderr
+    assert "offline stand-in" in ran.stdout
+    assert "ANTHROPIC_API_KEY" in ran.stdout
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("template", PROMPTS)
+def test_a_template_has_a_header_that_others_can_read(cli: Cli, template: str) -> None:
+    cli("new", "mine.py", "-t", template)
+
+    assert read_header("mine.py")["dependencies"] == ["glue-agents"]
+    assert glue_table("mine.py")["budget_usd"] == 0.5
+    text = Path("mine.py").read_text()
+    assert "NAME.py" not in text
+    assert re.search(r'"""[^"]*mine\.py', text)
+    assert cli("tools", "check", "mine.py").code == 0
+    assert "agent = Agent(" in cli("inspect", "mine.py").out.replace("agent          ", "")
+
+
+def test_a_template_asks_the_model_whose_key_is_set(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli("new", "mine.py")
+    monkeypatch.setenv("GROQ_API_KEY", "not" + "-a-key")
+    monkeypatch.setenv("GROQ_BASE_URL", "http://127.0.0.1:9/v1")
+
+    ran = cli("run", "mine.py", "hi")
+
+    assert ran.code == 1
+    assert "groq: cannot connect to 127.0.0.1:9" in ran.err
+
+
+def test_what_to_do_next_is_said_on_stderr(cli: Cli) -> None:
+    ran = cli("new", "mine")
+
+    assert ran.out == "mine.py\n"
+    assert 'python mine.py "What is the weather in Toronto?"' in ran.err
+    assert "set a key such as ANTHROPIC_API_KEY" in ran.err
+
+
+def test_a_file_that_is_there_is_left_alone(cli: Cli) -> None:
+    Path("mine.py").write_text("precious")
+
+    ran = cli("new", "mine.py")
+
+    assert ran.code == 2
+    assert "is there already; --force writes over it" in ran.err
+    assert Path("mine.py").read_text() == "precious"
+    assert cli("new", "mine.py", "--force").code == 0
+    assert stat.S_ISREG(Path("mine.py").stat().st_mode)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("new",), "Missing argument"),
+        (("new", "no/folder/x.py"), "no/folder/x.py cannot be written"),
+        (("new", "x.py", "-t", "nope"), "'nope' is not one of"),
+        (("new", ".py"), "is no name for a file"),
+    ],
+)
+def test_a_mistake_is_one_line(cli: Cli, args: tuple[str, ...], said: str) -> None:
+    ran = cli(*args)
+
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert said in ran.err

@@ -1,0 +1,254 @@
+"""The documentation tells the truth: its blocks run and print what it says, its links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from glue import Limits, Outcome, providers
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^(?P<fence>```+)(?P<info>[^\n]*)\n(?P<body>.*?)^(?P=fence)[ ]*$", re.DOTALL | re.MULTILINE)
+FOREIGN = ("migration",)  # pages that show the code of other toolkits, which is not run
+RUN = ("python", 'python title="glue"')
+
+# Before the blocks of a page: a named model answers by itself, so that no block needs a key or a network.
+PRELUDE = """
+import ast, inspect, sys, types
+import anyio, glue, glue.agent
+from glue.testing import Script, call, calls, repeat, say
+
+def answer(request):
+    names = {tool.name for tool in request.tools}
+    said = "21 degrees, dry."
+    if "final_answer" in names:
+        return calls(call("final_answer", {"city": "Toronto", "degrees": 21}))
+    if "weather" in names and isinstance(request.messages[-1], glue.UserMessage):
+        return calls(call("weather", {"city": "Toronto"}), usage=glue.Usage(input=80, output=20))
+    return say(said, usage=glue.Usage(input=110, output=8))
+
+glue.agent.opener = lambda name: Script(repeat(answer), name=name)
+page = types.ModuleType("page")  # not __main__, so that `agent.cli()` stays quiet
+sys.modules["page"] = page
+
+def run(number, name, line, code):
+    print(f"<<<{number}>>>", flush=True)
+    made = compile("\\n" * (line - 1) + code, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    value = eval(made, page.__dict__)
+    if inspect.iscoroutine(value):
+        anyio.run(lambda: value)
+"""
+
+# Where the blocks run: a small checkout, one commit after it left main.
+FILES = {
+    "README.md": "# Shop\n",
+    "prompts/review/v1.md": "Review the change.\n",
+    "prompts/review/v2.md": "Review the change. Quote the line you mean.\n",
+    "roles/reviewer.md": "You review changes.\n",
+    "src/shop.py": "def total(prices):\n    return sum(prices)\n",
+}
+CHANGED = {"src/shop.py": "def total(prices, seen=[]):\n    seen.append(len(prices))\n    return sum(prices)\n"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A fenced block: where it begins, what it is said to be, and the block of text right after it."""
+
+    line: int
+    info: str
+    body: str
+    says: str | None
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    found = list(BLOCK.finditer(text))
+    made = []
+    for match, after in zip(found, [*found[1:], None], strict=False):
+        near = after is not None and after["info"] == "text" and not text[match.end() : after.start()].strip()
+        says = after["body"] if near and after is not None else None
+        made.append(
+            Block(line=text.count("\n", 0, match.start()) + 2, info=match["info"], body=match["body"], says=says)
+        )
+    return made
+
+
+def of(*kinds: str) -> Iterator[tuple[Path, Block]]:
+    return ((page, block) for page in PAGES for block in blocks(page) if block.info in kinds)
+
+
+def ids(page: object) -> str:
+    return page.stem if isinstance(page, Path) else ""
+
+
+@pytest.mark.parametrize("page", dict.fromkeys(page for page, _ in of(*RUN)), ids=ids)
+def test_the_blocks_of_a_page_run_and_print_what_it_says(page: Path, tmp_path: Path) -> None:
+    code = [block for block in blocks(page) if block.info in RUN]
+    script = tmp_path / "blocks.py"
+    lines = [f"run({n}, {page.name!r}, {block.line}, {block.body!r})" for n, block in enumerate(code)]
+    script.write_text("\n".join([PRELUDE, *lines]))
+
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=checkout(tmp_path / "shop"),
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    printed = re.split(r"<<<\d+>>>\n", done.stdout)[1:]
+    for block, what in zip(code, printed, strict=True):
+        if block.says is not None:
+            assert plain(what) == plain(block.says), f"{page.name}:{block.line}"
+
+
+def checkout(folder: Path) -> Path:
+    """Make the checkout that the blocks run in."""
+    git(folder.parent, "init", "-q", "-b", "main", folder.name)
+    for files, branch in ((FILES, "main"), (CHANGED, "seen")):
+        if branch != "main":
+            git(folder, "checkout", "-q", "-b", branch)
+        for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        git(folder, "add", ".")
+        git(folder, "-c", "user.name=Ada", "-c", "user.email=ada@example.com", "commit", "-q", "-m", branch)
+    return folder
+
+
+def git(folder: Path, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=folder, env=environment(folder), check=True, timeout=60)
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Keep what a program needs to start; no key gets through."""
+    keep = {name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV") if name in os.environ}
+    return {**keep, "HOME": str(home), "PYTHONUTF8": "1", "GIT_CONFIG_NOSYSTEM": "1"}
+
+
+def plain(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]
+
+
+def test_python_that_is_not_run_is_the_code_of_others() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            if re.match(r"(python|py|pycon)\b", block.info) and block.info not in RUN:
+                assert page.stem in FOREIGN, f"{page.name}:{block.line} is not run"
+                ast.parse(block.body)
+
+
+@pytest.mark.parametrize(("kind", "read"), [("toml", tomllib.loads), ("json", json.loads)])
+def test_data_in_blocks_can_be_read(kind: str, read: object) -> None:
+    assert callable(read)
+    for page, block in of(kind):
+        try:
+            read(block.body)
+        except ValueError as error:
+            pytest.fail(f"{page.name}:{block.line}: {error}")
+
+
+def test_every_block_says_what_it_is() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            assert block.info.strip(), f"{page.name}:{block.line}"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#\s]+?)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_is_in_the_menu() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    there = [str(page.relative_to(ROOT / "docs")) for page in PAGES if (ROOT / "docs") in page.parents]
+
+    assert sorted(re.findall(r"[\w/-]+\.md", menu)) == sorted(there)
+
+
+def test_the_table_of_outcomes_is_the_code() -> None:
+    table = re.findall(
+        r"^\| `(\w+)` \| (yes|no) \|.*?\| (\d+) \|", (ROOT / "docs" / "loop.md").read_text(), re.MULTILINE
+    )
+
+    assert table == [(end.value, "yes" if end.complete else "no", str(end.exit_code)) for end in Outcome]
+
+
+def test_the_table_of_limits_names_them_all() -> None:
+    table = (ROOT / "docs" / "loop.md").read_text().partition("\n## Limits\n")[2].partition("\n## ")[0]
+    first = "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|"))
+
+    assert re.findall(r"`(\w+)`", first) == list(Limits.__dataclass_fields__)
+
+
+def test_the_readme_names_every_provider() -> None:
+    section = (ROOT / "README.md").read_text().partition("\n## Providers\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"[a-z][a-z0-9-]+", section))
+
+    assert not set(providers.known()) - named - {"offline"}
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Find the commands that the pages show, as words."""
+    for page, block in of("console"):
+        for number, line in enumerate(block.body.splitlines(), block.line):
+            for part in re.split(r" [|&]+ |;", line.removeprefix("$ ") if line.startswith("$ ") else ""):
+                words = shlex.split(part, comments=True)
+                while words and "=" in words[0]:
+                    del words[0]
+                if words:
+                    yield f"{page.name}:{number}", words
+
+
+def ours() -> Iterator[tuple[str, list[str]]]:
+    """Find those that our command line has to understand; an agent's file takes what `glue run` takes."""
+    for where, words in commands():
+        if words[0].rsplit("/")[-1] == "glue":
+            yield where, words[1:]
+        elif words[0] == "python" and words[1].endswith(".py") and "/" not in words[1]:
+            yield where, ["run", *words[1:]]
+
+
+def test_the_targets_that_pages_show_exist() -> None:
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    shown = [words[1] for _, words in commands() if words[0] == "make"]
+
+    assert shown
+    for target in (*shown, *re.findall(r"`make (\w+)`", "".join(page.read_text() for page in PAGES))):
+        assert target in targets
+
+
+def test_the_commands_that_pages_show_exist() -> None:
+    import click
+
+    from glue.cli.app import commands as glue
+
+    for where, words in ours():
+        command: click.Command = glue
+        context = click.Context(glue, info_name="glue")
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            name = words.pop(0)
+            found = command.get_command(context, name)
+            assert found is not None, f"{where}: there is no command {name}"
+            command, context = found, click.Context(found, parent=context, info_name=name)
+        known = {option for each in command.get_params(context) for option in (*each.opts, *each.secondary_opts)}
+        for word in words:
+            if word.startswith("-") and word != "-":
+                assert word.partition("=")[0] in known, f"{where}: {word}"

@@ -1,0 +1,160 @@
+"""Every example runs as it stands, with a script in place of the model or against a server on this machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glue import Usage
+from glue.testing import Script, call, calls, say, stand_in
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+OURS = ("approval", "failover", "hello", "remember", "streaming", "structured", "subagents")
+
+
+def run(name: str, script: Script) -> None:
+    with stand_in(script):
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    script.assert_used_up()
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_an_example_is_one_file_with_its_dependencies(name: str) -> None:
+    text = (EXAMPLES / f"{name}.py").read_text()
+
+    assert re.match(r"# /// script\n(# .*\n)*# dependencies = \[\"glue-agents\"\]\n# ///\n", text)
+
+
+def test_hello(capsys: pytest.CaptureFixture[str]) -> None:
+    run("hello", Script(calls(call("weather", {"city": "Toronto"})), "Toronto has 21 degrees."))
+
+    assert capsys.readouterr().out == "Toronto has 21 degrees.\n"
+
+
+def test_streaming(capsys: pytest.CaptureFixture[str]) -> None:
+    ask_oslo = calls(call("population", {"city": "Oslo"}))
+    ask_toronto = calls(call("population", {"city": "Toronto"}))
+    answer = say("2,794,356.", chunk=3, usage=Usage(output=7))
+
+    run("streaming", Script(ask_oslo, say("717,710.", chunk=2), ask_toronto, answer))
+
+    captured = capsys.readouterr()
+    assert captured.err == "[tool] population\n"
+    assert captured.out.startswith('717,710.\n(population {"city": "Toronto"})\n2,794,356.\n')
+    assert captured.out.endswith("1 tool turn(s)\n")
+
+
+REMEMBER = """
+import runpy, sys
+from glue.testing import Script, stand_in
+
+def answer(request):
+    return " / ".join(message.text for message in request.messages)
+
+with stand_in(Script(answer)):
+    runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+def test_remember(tmp_path: Path) -> None:
+    def once(prompt: str) -> str:
+        command = [sys.executable, "-c", REMEMBER, str(EXAMPLES / "remember.py"), prompt]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    assert once("My name is Ada.") == "My name is Ada.\n"
+    assert once("What is my name?") == "My name is Ada. / My name is Ada. / What is my name?\n"
+    assert (tmp_path / ".glue" / "demo.jsonl").exists()
+
+
+def test_structured(capsys: pytest.CaptureFixture[str]) -> None:
+    ticket = {"title": "Export does nothing", "severity": "high", "steps": ["Open a report", "Press Export"]}
+
+    run("structured", Script(calls(call("final_answer", {**ticket, "severity": "urgent"})), json.dumps(ticket)))
+
+    assert capsys.readouterr().out == "[high] Export does nothing\n  1. Open a report\n  2. Press Export\n"
+
+
+def test_subagents(capsys: pytest.CaptureFixture[str]) -> None:
+    script = Script(
+        calls(call("researcher", {"prompt": "Oslo"}), usage=Usage(input=1)),
+        calls(call("read_notes", {"city": "Oslo"}), usage=Usage(input=10)),
+        say("Founded around 1040.", usage=Usage(input=100)),
+        say("Oslo is old.", usage=Usage(input=1000)),
+    )
+
+    run("subagents", script)
+
+    assert capsys.readouterr().out == "Oslo is old.\n1111 tokens, the researcher's included\n"
+
+
+@pytest.mark.parametrize(("answer", "saved"), [("y", True), ("n", False), ("a", True)])
+def test_approval(
+    answer: str, saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def reply(question: str) -> str:
+        asked.append(question)
+        return answer
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("builtins.input", reply)
+
+    run("approval", Script(calls(call("save", {"name": "haiku.txt", "text": "sticky"})), "Done."))
+
+    assert asked == ["May I save haiku.txt? [y]es, [n]o, [a]lways: "]
+    assert (tmp_path / "haiku.txt").exists() == saved
+    assert capsys.readouterr().out == "Done.\n"
+
+
+@contextmanager
+def server(status: int, body: bytes, kind: str) -> Iterator[str]:
+    """Serve one answer to every request, on this machine."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_address[1]}/v1"
+        http.shutdown()
+        thread.join()
+
+
+def test_failover(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    chunk = {"choices": [{"index": 0, "delta": {"content": "The next one answers."}, "finish_reason": None}]}
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    lines = b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in (chunk, end)) + b"data: [DONE]\n\n"
+    refusal = json.dumps({"error": {"message": "bad key", "type": "invalid_request_error"}}).encode()
+
+    with (
+        server(401, refusal, "application/json") as openai,
+        server(200, lines, "text/event-stream") as groq,
+    ):
+        for name, url in (("OPENAI", openai), ("GROQ", groq)):
+            monkeypatch.setenv(f"{name}_BASE_URL", url)
+            monkeypatch.setenv(f"{name}_API_KEY", "not" + "-a-key")
+        runpy.run_path(str(EXAMPLES / "failover.py"), run_name="__main__")
+
+    assert capsys.readouterr().out == "The next one answers.\n(openai gpt-5-nano did not answer: auth)\n"

@@ -1,0 +1,339 @@
+"""Replies become typed objects, whatever is around the JSON; faults go back to the model at most twice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Literal, TypedDict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glue import Agent, Limits, Outcome, Usage, tool
+from glue.errors import MaxTurnsExceeded, OutputError
+from glue.function.validation import Faults
+from glue.output import Output
+from glue.providers import new
+from glue.running import takes_output
+from glue.testing import Script, call, calls, repeat, say, shape
+
+
+@dataclass
+class Forecast:
+    city: str
+    degrees: int
+
+
+class Row(TypedDict):
+    name: str
+    count: int
+
+
+class Mood(Enum):
+    GOOD = "good"
+    BAD = "bad"
+
+
+SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+JSON = '{"city": "Toronto", "degrees": 21}'
+TORONTO = Forecast("Toronto", 21)
+
+
+# Reading ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        JSON,
+        f"  {JSON}\n",
+        f"```json\n{JSON}\n```",
+        f"```\n{JSON}\n```",
+        f"~~~json\n{JSON}\n~~~",
+        f"Here you are:\n\n```json\n{JSON}\n```\n\nAnything else?",
+        f"Sure! The answer is {JSON}. Let me know {{if}} you need more.",
+        f"I considered [1] and {{not this}}, then chose:\n{JSON}",
+        f'First {{"city": "Oslo"}} (incomplete), then {JSON}',
+        '{"city": "Toronto", "degrees": "21"}',
+        f"<answer>{JSON}</answer>",
+        f"  ```json\n  {JSON}\n  ```",
+    ],
+)
+def test_a_chatty_reply_is_read(text: str) -> None:
+    assert Output(Forecast).parse(text) == TORONTO
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Row, '{"name": "a", "count": 2}', {"name": "a", "count": 2}),
+        (list[Forecast], f"[{JSON}]", [TORONTO]),
+        (list[Forecast], f'{{"value": [{JSON}]}}', [TORONTO]),
+        (list[Row], 'Here: [{"name": "a", "count": 1}]', [{"name": "a", "count": 1}]),
+        (Mood, '"good"', Mood.GOOD),
+        (Mood, "good", Mood.GOOD),
+        (Mood, "**good**.", Mood.GOOD),
+        (Mood, '{"value": "bad"}', Mood.BAD),
+        (Literal["a", "b"], "b", "b"),
+        (int, "7", 7),
+        (dict[str, int], '{"a": 1}', {"a": 1}),
+        (dict[str, int], 'It was {} before; now it is {"a": 1}, not {}.', {"a": 1}),
+        (SCHEMA, '{"x": 1}', {"x": 1}),
+    ],
+)
+def test_many_kinds_are_read(kind: Any, text: str, value: Any) -> None:
+    assert Output(kind).parse(text) == value
+
+
+def test_a_pydantic_model_is_read() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    Model = pydantic.create_model("Model", city=(str, ...), degrees=(int, ...))
+
+    assert Output(Model).parse(JSON) == Model(city="Toronto", degrees=21)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("No idea.", "no JSON in the reply"),
+        ("", "no JSON in the reply"),
+        ('{"city": "Toronto"}', "degrees"),
+        ('{"city": "Toronto", "degrees": "warm"}', "degrees"),
+        ("[" * 5000, "no JSON in the reply"),
+    ],
+)
+def test_what_does_not_fit_is_said(text: str, fault: str) -> None:
+    with pytest.raises(Faults, match=fault):
+        Output(Forecast).parse(text)
+
+
+def test_the_schema_is_always_an_object() -> None:
+    assert Output(Forecast).schema["required"] == ["city", "degrees"]
+    wrapped = Output(list[Forecast]).schema
+    assert wrapped["type"] == "object"
+    assert wrapped["properties"]["value"]["type"] == "array"
+
+
+@given(st.text())
+def test_no_text_breaks_the_reader(text: str) -> None:
+    try:
+        Output(Row).parse(text)
+    except Faults:
+        pass
+
+
+@given(st.text(alphabet="abc \n.,:!"), st.text(alphabet="abc \n.,:!"))
+def test_json_is_found_in_any_plain_talk(before: str, after: str) -> None:
+    assert Output(Forecast).parse(before + JSON + after) == TORONTO
+
+
+# Runs -------------------------------------------------------------------------------------------------
+
+
+def answer(**arguments: Any) -> Any:
+    return calls(call("final_answer", arguments))
+
+
+async def test_the_final_tool_hands_over_the_answer() -> None:
+    script = Script(answer(city="Toronto", degrees=21))
+
+    result = await Agent(script, output=Forecast).run("x")
+
+    assert result.output == TORONTO
+    assert result.outcome is Outcome.DONE
+    assert json.loads(result.text) == {"city": "Toronto", "degrees": 21}
+    (spec,) = script.requests[0].tools
+    assert spec.name == "final_answer"
+    assert spec.parameters["required"] == ["city", "degrees"]
+    assert script.requests[0].output_schema is None
+
+
+async def test_a_plain_reply_is_read_too() -> None:
+    result = await Agent(Script(f"Here: {JSON}"), output=Forecast).run("x")
+
+    assert result.output == TORONTO
+    assert shape(result.messages) == "u a"
+
+
+async def test_output_may_be_asked_for_in_the_call() -> None:
+    agent = Agent(Script(JSON, '"good"'), output=Forecast)
+
+    assert (await agent.run("x")).output.degrees == 21
+    assert (await agent.run("x", output=Mood)).output is Mood.GOOD
+
+
+async def test_other_tools_work_before_the_answer() -> None:
+    @tool
+    def look() -> str:
+        """Look."""
+        return "21"
+
+    script = Script(calls("look"), answer(city="Toronto", degrees=21))
+
+    result = await Agent(script, tools=[look], output=Forecast).run("x")
+
+    assert result.output == TORONTO
+    assert shape(result.messages) == "u a t a t"
+
+
+async def test_an_answer_given_beside_another_call_counts_and_is_not_asked_for_again() -> None:
+    @tool
+    def look() -> str:
+        """Look."""
+        return "21"
+
+    both = calls(call("final_answer", {"city": "Toronto", "degrees": 21}), call("look"))
+    script = Script(both, "All done.")
+
+    result = await Agent(script, tools=[look], output=Forecast).run("x")
+
+    assert result.output == TORONTO
+    assert result.text == "All done."
+    assert len(script.requests) == 2
+
+
+async def test_a_tool_of_the_same_name_is_not_in_the_way() -> None:
+    @tool(name="final_answer")
+    def mine() -> str:
+        """Mine."""
+        return "mine"
+
+    script = Script(calls(call("final_answer_", {"city": "Toronto", "degrees": 21})))
+
+    assert (await Agent(script, tools=[mine], output=Forecast).run("x")).output == TORONTO
+
+
+async def test_faults_of_a_reply_are_sent_back_as_a_turn() -> None:
+    script = Script("No idea.", '{"city": "Toronto"}', JSON)
+
+    result = await Agent(script, output=Forecast).run("x")
+
+    assert result.output == TORONTO
+    assert shape(result.messages) == "u a u+ a u+ a"
+    assert result.turns == 2
+    assert "no JSON in the reply" in script.requests[1].messages[-1].text
+    assert "degrees" in script.requests[2].messages[-1].text
+
+
+async def test_faults_of_the_final_tool_are_sent_back() -> None:
+    script = Script(answer(city="Toronto"), answer(city="Toronto", degrees=21))
+
+    result = await Agent(script, output=Forecast).run("x")
+
+    assert result.output == TORONTO
+    assert "degrees" in script.requests[1].messages[-1].text
+
+
+@pytest.mark.parametrize("step", ["No idea.", answer(city="Toronto"), calls(call("final_answer", "[1"))])
+async def test_after_two_re_asks_the_run_fails(step: Any) -> None:
+    script = Script(repeat(step))
+
+    with pytest.raises(OutputError, match="no answer of the form") as caught:
+        await Agent(script, output=Forecast).run("x")
+
+    assert len(script.requests) == 3
+    assert caught.value.faults
+    assert caught.value.result is not None
+    assert caught.value.result.outcome is Outcome.FAILED
+
+
+async def test_each_run_has_its_own_re_asks() -> None:
+    agent = Agent(Script("a", "b", JSON, "a", "b", JSON), output=Forecast)
+
+    assert (await agent.run("x")).output == TORONTO
+    assert (await agent.run("x")).output == TORONTO
+
+
+async def test_without_a_turn_left_a_reply_that_does_not_fit_is_an_error() -> None:
+    with pytest.raises(OutputError):
+        await Agent(Script("no"), output=Forecast, limits=Limits(max_turns=1)).run("x")
+    assert (await Agent(Script(JSON), output=Forecast, limits=Limits(max_turns=1)).run("x")).output == TORONTO
+
+
+async def test_a_truncated_answer_is_an_output_error_and_stays_truncated() -> None:
+    limits = Limits(continuation_max_attempts=0)
+
+    result = await Agent(Script(say('{"city": "To', stop="max_tokens")), output=Forecast, limits=limits).run(
+        "x", unwrap=False
+    )
+
+    assert result.outcome is Outcome.TRUNCATED
+    assert isinstance(result.error, OutputError)
+
+
+async def test_an_answer_in_two_parts_is_read_as_one() -> None:
+    script = Script(say('{"city": "Toronto", ', stop="max_tokens"), '"degrees": 21}')
+
+    assert (await Agent(script, output=Forecast).run("x")).output == TORONTO
+
+
+async def test_another_error_of_the_run_goes_first() -> None:
+    @tool
+    def noop() -> str:
+        """Do nothing."""
+        return ""
+
+    script = Script(repeat(calls("noop", usage=Usage(output=1))))
+
+    with pytest.raises(MaxTurnsExceeded):
+        await Agent(script, tools=[noop], output=Forecast, limits=Limits(max_turns=2)).run("x")
+
+
+@dataclass
+class Quirks:
+    output: str = "json_schema"
+
+
+@dataclass
+class FakeRow:
+    wire: str = "openai_chat"
+    quirks: Quirks = None  # type: ignore[assignment]
+    model: str = "m"
+    window: int = 1000
+
+
+class Native(Script):
+    row = FakeRow(quirks=Quirks())
+
+
+async def test_a_wire_with_a_json_mode_is_used() -> None:
+    script = Native(JSON, "no", JSON)
+    agent = Agent(script, output=Forecast)
+
+    result = await agent.run("x")
+    again = await agent.run("x")
+
+    assert result.output == again.output == TORONTO
+    assert script.requests[0].tools == ()
+    assert script.requests[0].output_schema == Output(Forecast).schema
+    assert "Reply with the corrected JSON alone." in script.requests[2].messages[-1].text
+
+
+@pytest.mark.parametrize(
+    ("name", "native"),
+    [
+        ("openai:gpt-5-nano", True),
+        ("anthropic:claude-haiku-4-5", True),
+        ("anthropic:claude-3-haiku-20240307", False),
+        ("gemini:gemini-2.5-flash", True),
+        ("deepseek:deepseek-chat", False),  # knows that JSON is wanted, not which
+        ("openai:gpt-5-nano,anthropic:claude-3-haiku-20240307", False),  # all of a chain must
+        ("offline", False),
+    ],
+)
+def test_each_model_is_asked_in_the_way_it_knows(name: str, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for provider in ("OPENAI", "ANTHROPIC", "GEMINI", "DEEPSEEK"):
+        monkeypatch.setenv(f"{provider}_API_KEY", "no" + "-key")
+
+    assert takes_output(new(name), Output(Forecast).schema, tools=False) is native
+
+
+async def test_a_session_prompts_for_output() -> None:
+    session = Agent(Script(answer(city="Toronto", degrees=21), "plain")).session()
+
+    result = await session.prompt("x", output=Forecast)
+
+    assert result.output == TORONTO
+    assert (await session.prompt("y")).text == "plain"

@@ -1,0 +1,441 @@
+"""Annotations become schemas, and JSON becomes the values they describe."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import enum
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import types
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, NotRequired, Required, TypedDict, TypeVar
+
+import jsonschema
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+import glue
+from glue.function.schema import CannotDescribe, shape_of
+from glue.function.validation import Faults
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "tools.md"
+
+# Every supported type; the classes named here are defined on the page itself.
+ROWS = """
+str
+int
+float
+bool
+None
+Any
+list[str]
+Sequence[int]
+tuple[int, int]
+tuple[int, str]
+tuple[float, ...]
+set[str]
+frozenset[int]
+dict[str, float]
+dict[int, str]
+dict[Size, int]
+list
+dict
+Literal["fast", "slow"]
+Literal[1, 2, None]
+Size
+int | None
+Optional[str]
+Union[int, str]
+datetime.datetime
+datetime.date
+datetime.time
+Path
+bytes
+uuid.UUID
+UserId
+Point
+Pixel
+Movie
+list[Point]
+Tree
+Annotated[str, "the city's name"]
+Annotated[int, glue.Field("pages", ge=1, le=50)]
+Annotated[float, glue.Field(gt=0, lt=1, multiple_of=0.25)]
+Annotated[str, glue.Field(pattern="^[a-z]+$", min_length=2, examples=["ab"])]
+Annotated[list[str], glue.Field(min_length=1, max_length=3)]
+Annotated[int | None, glue.Field(ge=0)]
+""".strip().splitlines()
+
+
+def between(text: str, name: str) -> str:
+    return text.partition(f"<!-- {name} -->\n")[2].partition(f"<!-- end of {name} -->")[0].strip()
+
+
+def classes_of_the_page() -> dict[str, Any]:
+    source = between(PAGE.read_text(), "classes").removeprefix("```python").removesuffix("```")
+    page = types.ModuleType("page_of_tools")
+    sys.modules[page.__name__] = page  # dataclasses look for the module of their annotations
+    exec(compile(source, str(PAGE), "exec"), vars(page))
+    return vars(page)
+
+
+def table() -> str:
+    names = classes_of_the_page()
+    lines = ["| annotation | schema |", "| --- | --- |"]
+    for row in ROWS:
+        schema = json.dumps(shape_of(eval(row, names), names).schema)
+        lines.append(f"| `{row.replace('|', chr(92) + '|')}` | `{schema}` |")
+    return "\n".join(lines)
+
+
+def test_table_of_annotations_is_on_the_page(snapshot: SnapshotAssertion, request: pytest.FixtureRequest) -> None:
+    made = table()
+    if request.config.option.update_snapshots:
+        page = PAGE.read_text()
+        before, after = page.partition("<!-- table -->\n")[0], page.partition("<!-- end of table -->")[2]
+        PAGE.write_text(f"{before}<!-- table -->\n{made}\n<!-- end of table -->{after}")
+
+    assert made == snapshot
+    assert between(PAGE.read_text(), "table") == made, (
+        "docs/tools.md is stale; run: pytest tests/function/test_schema.py -k table --snapshot-update"
+    )
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_schema_of_the_table_is_a_valid_schema(row: str) -> None:
+    names = classes_of_the_page()
+
+    jsonschema.Draft202012Validator.check_schema(dict(shape_of(eval(row, names), names).schema))
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Shape(enum.Enum):
+    DOT = (0, 0)
+    BOX = (1, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    x: float
+    y: float = 0.0
+
+
+@dataclasses.dataclass
+class Node:
+    name: str
+    children: list[Node] = dataclasses.field(default_factory=list)
+    born: datetime.date | None = None
+
+
+@dataclasses.dataclass
+class Ping:
+    pong: Pong | None = None
+
+
+@dataclasses.dataclass
+class Pong:
+    ping: Ping | None = None
+
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass
+class Box(Generic[T]):
+    content: T
+
+
+class Base(TypedDict):
+    id: int
+
+
+class Movie(Base, total=False):
+    title: Required[str]
+    year: NotRequired[int]
+    color: Color
+
+
+class Pair(NamedTuple):
+    left: int
+    right: datetime.date = datetime.date(2020, 1, 1)
+
+
+def read(annotation: Any, value: Any) -> Any:
+    return shape_of(annotation).read(value)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "given", "expected"),
+    [
+        (float, 3, 3.0),
+        (list[Color], ["red"], [Color.RED]),
+        (Level, 2, Level.HIGH),
+        (Shape, "BOX", Shape.BOX),
+        (Literal[Color.RED], "red", Color.RED),
+        (set[str], ["a", "b"], {"a", "b"}),
+        (frozenset[int], [1, 2], frozenset({1, 2})),
+        (tuple[int, str], [1, "a"], (1, "a")),
+        (tuple[int, ...], [1, 2, 3], (1, 2, 3)),
+        (tuple[()], [], ()),
+        (collections.deque[int], [1], collections.deque([1])),
+        (dict[int, Point], {"7": {"x": 1}}, {7: Point(1.0)}),
+        (dict[Color, int], {"red": 1}, {Color.RED: 1}),
+        (Mapping[str, datetime.date], {"a": "2026-01-02"}, {"a": datetime.date(2026, 1, 2)}),
+        (datetime.datetime, "2026-01-02T03:04:05Z", datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)),
+        (datetime.time, "03:04", datetime.time(3, 4)),
+        (pathlib.Path, "a/b", pathlib.Path("a/b")),
+        (bytes, "aGk=", b"hi"),
+        (bytes, "_-8=", b"\xff\xef"),
+        (uuid.UUID, "12345678123456781234567812345678", uuid.UUID("12345678123456781234567812345678")),
+        (Node, {"name": "a", "children": [{"name": "b", "born": "2020-01-02"}]}, None),
+        (Ping, {"pong": {"ping": {}}}, Ping(Pong(Ping()))),
+        (Box[int], {"content": 3}, Box(3)),
+        (Box[Color], {"content": "red"}, Box(Color.RED)),
+        (Movie, {"id": 1, "title": "x", "color": "blue"}, {"id": 1, "title": "x", "color": Color.BLUE}),
+        (Pair, {"left": 1}, Pair(1)),
+        (Pair, {"left": 1, "right": "2021-05-06"}, Pair(1, datetime.date(2021, 5, 6))),
+        (int | datetime.date | str, "2020-01-01", datetime.date(2020, 1, 1)),
+        (int | datetime.date | str, "soon", "soon"),
+        (Point | Node, {"name": "a"}, Node("a")),
+        (Point | None, None, None),
+        (NewType("UserId", int), 4, 4),
+        (Any, {"a": [1]}, {"a": [1]}),
+    ],
+)
+def test_values_are_really_constructed(annotation: Any, given: Any, expected: Any) -> None:
+    if expected is None and given is not None:
+        expected = Node("a", [Node("b", born=datetime.date(2020, 1, 2))])
+
+    made = read(annotation, given)
+
+    assert made == expected
+    assert type(made) is type(expected)
+
+
+def test_typed_dict_knows_required_keys_under_postponed_annotations() -> None:
+    schema = shape_of(Movie).schema
+
+    assert set(schema["required"]) == {"id", "title"}
+    assert schema["additionalProperties"] is False
+
+
+def test_recursive_types_go_to_defs_and_others_do_not() -> None:
+    assert shape_of(Node).schema["$ref"] == "#/$defs/Node"
+    assert list(shape_of(Ping).schema["$defs"]) == ["Ping"]
+    assert "$defs" not in shape_of(list[Point]).schema
+
+
+def test_two_recursive_types_of_one_name_get_two_definitions() -> None:
+    def other() -> Any:
+        @dataclasses.dataclass
+        class Node:
+            next: Node | None = None
+
+        return Node
+
+    local = other()
+    made = shape_of(tuple.__class_getitem__((Node, local)), {"Node": local})
+
+    assert sorted(made.schema["$defs"]) == ["Node", "Node_2"]
+    assert made.read([{"name": "a"}, {"next": {}}]) == (Node("a"), local(local()))
+
+
+def test_recursive_alias_is_described() -> None:
+    if sys.version_info < (3, 12):
+        pytest.skip("type statements are new in Python 3.12")
+    names: dict[str, Any] = {}
+    exec("type Json = dict[str, Json] | list[Json] | str | int | None", names)
+
+    made = shape_of(names["Json"])
+
+    assert made.read({"a": [1, {"b": None}]}) == {"a": [1, {"b": None}]}
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Callable[[], int],
+        type,
+        complex,
+        Iterator[int],
+        re.Pattern[str],
+        Literal[b"x"],
+        dict[tuple[int, int], str],
+        set[list[int]],
+        list[complex],
+        Annotated[str, glue.Field(ge=3)],
+        "Missing",
+    ],
+)
+def test_a_type_that_cannot_be_described_is_refused(annotation: Any) -> None:
+    with pytest.raises(CannotDescribe):
+        shape_of(annotation)
+
+
+def test_refusal_names_the_field_inside_a_class() -> None:
+    @dataclasses.dataclass
+    class Bad:
+        socket: complex
+
+    with pytest.raises(CannotDescribe, match=r"Bad\.socket: cannot describe complex"):
+        shape_of(Bad)
+
+
+def faults(annotation: Any, value: Any) -> list[str]:
+    with pytest.raises(Faults) as caught:
+        shape_of(annotation).read(value)
+    return caught.value.lines
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "lines"),
+    [
+        (int, "many", ['got "many", expected an integer']),
+        (list[int], "x", ['got "x", expected a list of integers']),
+        (list[int], [1, "x", 2, "y"], ['[1]: got "x", expected an integer', '[3]: got "y", expected an integer']),
+        (Point, {"y": "up"}, ["x: missing, expected a number", 'y: got "up", expected a number']),
+        (Point, {"x": 1, "z": 2}, ["z: unknown name; there are: x, y"]),
+        (Color, "green", ['got "green", expected one of "red", "blue"']),
+        (int | None, "x", ['got "x", expected an integer or null']),
+        (Point | None, {"x": "q"}, ['x: got "q", expected a number']),
+        (tuple[int, str], [1], ["got [1], expected a list of [an integer, a string]"]),
+        (list[datetime.date], ["soon", "2020-01-01", 7], ["[2]: got 7, expected a date such as 2026-01-31"]),
+        (list[datetime.date], ["soon", "later"], [
+            '[0]: got "soon", expected a date such as 2026-01-31',
+            '[1]: got "later", expected a date such as 2026-01-31',
+        ]),
+        (dict[str, Node], {"a": {"name": "b", "born": "never"}}, [
+            'a.born: got "never", expected a date such as 2026-01-31'
+        ]),
+        (dict[int, str], {"x": "y"}, None),
+        (bytes, "!", ['got "!", expected base64 text']),
+        (Annotated[int, glue.Field(ge=1, le=5)], 9, ["got 9, expected an integer of at least 1 and of at most 5"]),
+        (float, 10**400, None),
+    ],
+)  # fmt: skip
+def test_faults_say_path_given_and_expected(annotation: Any, value: Any, lines: list[str] | None) -> None:
+    said = faults(annotation, value)
+
+    assert len(said) >= 1
+    if lines is not None:
+        assert sorted(said) == sorted(lines)
+
+
+def test_a_class_that_refuses_its_values_is_a_fault() -> None:
+    @dataclasses.dataclass
+    class Even:
+        number: int
+
+        def __post_init__(self) -> None:
+            if self.number % 2:
+                raise ValueError("must be even")
+
+    assert faults(list[Even], [{"number": 2}, {"number": 3}]) == ['[1]: got {"number": 3}: ValueError: must be even']
+
+
+def test_many_faults_are_cut_with_a_count() -> None:
+    said = faults(list[int], ["x"] * 50)
+
+    assert len(said) == 21
+    assert said[-1] == "and 30 more faults"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "expected"),
+    [
+        (int, "3", 3),
+        (int, " -4 ", -4),
+        (int, "5.0", 5),
+        (int, 6.0, 6),
+        (float, "2.5", 2.5),
+        (float, "1e3", 1000.0),
+        (bool, "True", True),
+        (bool, "false", False),
+        (None, "null", None),
+        (int | None, "null", None),
+        (int | None, "7", 7),
+        (list[int], "[1, 2]", [1, 2]),
+        (list[str], "one", ["one"]),
+        (list[int], "3", [3]),
+        (list[Point], {"x": 1}, [Point(1.0)]),
+        (Point, '{"x": "1"}', Point(1.0)),
+        (dict[str, int], '{"a": "1"}', {"a": 1}),
+        (set[str], ["a", "a", "b"], {"a", "b"}),
+        (Level, "2", Level.HIGH),
+        (Literal[1, 2], "2", 2),
+        (Node, {"name": "a", "children": None}, Node("a")),
+    ],
+)
+def test_what_a_model_clearly_meant_is_taken(annotation: Any, value: Any, expected: Any) -> None:
+    made = read(annotation, value)
+
+    assert made == expected
+    assert type(made) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (str, 3),
+        (str, None),
+        (int, "three"),
+        (int, True),
+        (int, 3.5),
+        (int, "3.5"),
+        (int, ""),
+        (bool, "yes"),
+        (bool, 1),
+        (list[int], None),
+        (list[int], "x"),
+        (Point, "{broken"),
+        (dict[str, int], []),
+        (None, "nothing"),
+    ],
+)
+def test_nothing_is_guessed(annotation: Any, value: Any) -> None:
+    assert faults(annotation, value)
+
+
+def test_a_value_that_fits_is_never_changed() -> None:
+    assert read(int | str, "3") == "3"
+    assert read(str | int, "3") == "3"
+    assert read(list[str] | str, "x") == "x"
+    assert read(Any, "3") == "3"
+
+
+def test_remote_reference_is_not_fetched() -> None:
+    from glue.function.schema import Shape as Made
+
+    made = Made({"$ref": "http://127.0.0.1:9/schema.json"})
+
+    with pytest.raises(Exception, match="Unresolvable"):
+        made.read({})
+
+
+def test_jsonschema_is_not_imported_for_values_that_fit() -> None:
+    code = """
+import sys, glue
+@glue.tool
+def weather(city: str, days: int = 3, tags: list[str] | None = None) -> str: return city
+assert weather.signature.parse('{"city": "x", "days": "4", "tags": "a"}') == {"city": "x", "days": 4, "tags": ["a"]}
+assert "jsonschema" not in sys.modules and "pydantic" not in sys.modules and "msgspec" not in sys.modules
+try: weather.signature.parse('{"city": 1}')
+except ValueError: pass
+assert "jsonschema" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

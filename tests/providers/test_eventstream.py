@@ -1,0 +1,99 @@
+"""Frames of AWS event streams: whole, split anywhere, damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import struct
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glue.errors import ProviderError
+from glue.providers.aws import EventStream, Frame, encode_frame
+
+FRAMES = [
+    Frame({":message-type": "event", ":event-type": "messageStart"}, b'{"role":"assistant"}'),
+    Frame({}, b""),
+    Frame({":event-type": "é" * 200}, b"x" * 70_000),
+]
+STREAM = b"".join(encode_frame(*frame) for frame in FRAMES)
+
+
+def frames(*blocks: bytes) -> list[Frame]:
+    stream = EventStream()
+    found = [frame for block in blocks for frame in stream.feed(block)]
+    stream.finish()
+    return found
+
+
+def test_frames_come_out_as_they_went_in() -> None:
+    assert frames(STREAM) == FRAMES
+
+
+def test_a_frame_of_the_known_form_is_read() -> None:
+    # Written out by hand, so that encoder and decoder cannot be wrong together.
+    headers = b"\x0b:event-type\x07\x00\x04ping" + b"\x01a\x00" + b"\x01n\x04\x00\x00\x00\x07" + b"\x01b\x06\x00\x02hi"
+    prelude = (12 + len(headers) + 2 + 4).to_bytes(4, "big") + len(headers).to_bytes(4, "big")
+    frame = prelude + crc32(prelude).to_bytes(4, "big") + headers + b"{}"
+
+    assert frames(frame + crc32(frame).to_bytes(4, "big")) == [Frame({":event-type": "ping"}, b"{}")]
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=12))
+def test_frames_may_be_split_anywhere(cuts: list[int]) -> None:
+    edges = [0, *sorted(cuts), len(STREAM)]
+
+    assert frames(*(STREAM[a:b] for a, b in itertools.pairwise(edges))) == FRAMES
+
+
+def test_frames_may_come_byte_by_byte() -> None:
+    small = b"".join(encode_frame(*frame) for frame in FRAMES[:2])
+
+    assert frames(*(bytes([byte]) for byte in small)) == FRAMES[:2]
+
+
+@given(st.integers(0, len(STREAM) - 1), st.integers(1, 255))
+def test_a_changed_byte_is_always_noticed(at: int, change: int) -> None:
+    damaged = bytearray(STREAM)
+    damaged[at] ^= change
+
+    with pytest.raises(ProviderError) as caught:
+        frames(bytes(damaged))
+
+    assert caught.value.kind == "protocol"
+
+
+def test_good_frames_before_a_damaged_one_are_given() -> None:
+    stream = EventStream()
+    found = []
+
+    with pytest.raises(ProviderError, match="checksum"):
+        for frame in stream.feed(encode_frame(*FRAMES[0]) + b"garbage that is no frame"):
+            found.append(frame)  # noqa: PERF402
+
+    assert found == FRAMES[:1]
+
+
+def test_an_end_inside_a_frame_is_an_error() -> None:
+    with pytest.raises(ProviderError, match="ended inside a frame"):
+        frames(STREAM[:-1])
+
+
+@pytest.mark.parametrize(("total", "headers"), [(15, 0), (16, 1), (2**32 - 1, 0), (40, 2**31)])
+def test_impossible_lengths_are_refused_before_waiting_for_more(total: int, headers: int) -> None:
+    prelude = struct.pack(">II", total, headers)
+
+    with pytest.raises(ProviderError, match="a frame says it has"):
+        frames(prelude + struct.pack(">I", crc32(prelude)))
+
+
+@given(st.binary(max_size=60))
+def test_headers_that_make_no_sense_are_a_protocol_error(headers: bytes) -> None:
+    prelude = struct.pack(">II", len(headers) + 16, len(headers))
+    frame = prelude + struct.pack(">I", crc32(prelude)) + headers
+
+    with contextlib.suppress(ProviderError):
+        assert frames(frame + struct.pack(">I", crc32(frame)))[0].payload == b""

@@ -1,0 +1,251 @@
+"""Several providers as one: when the next is asked, and what is remembered."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from glue.errors import FailoverError, ProviderError
+from glue.limits import Outcome
+from glue.loop.run import run
+from glue.messages import Request, Usage, user
+from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta
+from glue.providers.failover import with_failover
+from glue.providers.retry import with_retries
+from glue.testing import Reply, Script, call, calls, fail, repeat, say
+
+ASK = user("hello")
+
+
+async def collect(provider: Provider, request: Request | None = None) -> list[ProviderEvent]:
+    async with aclosing(provider.stream(request or Request(messages=(ASK,)))) as events:  # type: ignore[type-var]
+        return [event async for event in events]
+
+
+def pair(*steps: Any, second: Any = "from b") -> tuple[Script, Script]:
+    return Script(*steps, name="a", model="a-1"), Script(repeat(second), name="b", model="b-1")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("kind", ["auth", "quota", "rate_limited", "overloaded", "transient", "timeout", "protocol"])
+async def test_a_failure_before_any_answer_falls_through(kind: Any) -> None:
+    a, b = pair(fail(kind, provider="a"))
+
+    result = await run(with_failover(a, b), [ASK])
+
+    assert (result.text, result.outcome, result.requests) == ("from b", Outcome.DONE, 2)
+    assert [(attempt.provider, attempt.kind) for attempt in result.attempts] == [("a", kind)]
+
+
+@pytest.mark.parametrize("step", [Reply(), Reply(terminal=False), fail("empty"), Reply(usage=Usage(input=5))])
+async def test_an_empty_stream_falls_through(step: Any) -> None:
+    a, b = pair(step)
+
+    result = await run(with_failover(a, b), [ASK])
+
+    assert (result.text, [attempt.kind for attempt in result.attempts]) == ("from b", ["empty"])
+
+
+@pytest.mark.parametrize("begun", [say("half"), say("", thinking="hm"), calls(call("noop"))])
+async def test_the_first_piece_commits(begun: Reply) -> None:
+    a, b = pair(Reply(content=begun.content, error=fail("overloaded")))
+
+    with pytest.raises(ProviderError) as caught:
+        await collect(with_failover(a, b))
+
+    assert (caught.value.kind, caught.value.emitted, b.requests) == ("overloaded", True, [])
+
+
+async def test_a_bare_start_does_not_commit() -> None:
+    class Starts(Script):
+        async def stream(self, request: Request) -> Any:
+            yield TextDelta(text="")
+            raise fail("overloaded")
+
+    b = Script("from b", name="b")
+
+    events = await collect(with_failover(Starts(name="a"), b))
+
+    assert [type(event) for event in events] == [Attempt, TextDelta, Done]
+
+
+async def test_a_refusal_stays() -> None:
+    a, b = pair(Reply(stop="refusal"))
+
+    result = await run(with_failover(a, b), [ASK])
+
+    assert (result.outcome, b.requests) == (Outcome.REFUSED, [])
+
+
+@pytest.mark.parametrize("step", [Reply(stop="refusal"), fail("content_filter")])
+async def test_a_refusal_falls_through_on_request(step: Any) -> None:
+    a, b = pair(step)
+
+    result = await run(with_failover(a, b, on_refusal=True), [ASK])
+
+    assert (result.text, result.attempts[0].kind) == ("from b", "content_filter")
+
+
+async def test_a_content_filter_stays() -> None:
+    a, b = pair(fail("content_filter"))
+
+    with pytest.raises(ProviderError) as caught:
+        await collect(with_failover(a, b))
+
+    assert (caught.value.kind, b.requests) == ("content_filter", [])
+
+
+@pytest.mark.parametrize("kind", ["auth", "quota"])
+async def test_a_provider_without_access_is_left_out_from_then_on(kind: Any) -> None:
+    a, b = pair(fail(kind, provider="a"))
+    chain = with_failover(a, b)
+
+    await collect(chain)
+    events = await collect(chain)
+
+    assert (len(a.requests), len(b.requests)) == (1, 2)
+    assert not [event for event in events if isinstance(event, Attempt)]
+
+
+async def test_a_rate_limited_provider_rests_for_as_long_as_it_advises() -> None:
+    clock = Clock()
+    a, b = pair(fail("rate_limited", retry_after=12.0), "from a")
+    chain = with_failover(a, b, clock=clock)
+
+    await collect(chain)
+    clock.now = 11.9
+    await collect(chain)
+    assert len(a.requests) == 1
+    clock.now = 12.0
+    await collect(chain)
+
+    assert len(a.requests) == 2
+
+
+async def test_any_other_failure_is_forgotten() -> None:
+    a, b = pair(fail("overloaded"), "from a")
+    chain = with_failover(a, b)
+
+    await collect(chain)
+    await collect(chain)
+
+    assert (len(a.requests), len(b.requests)) == (2, 1)
+
+
+async def test_when_all_fail_the_error_lists_every_attempt() -> None:
+    a, b = pair(fail("auth", provider="a"), second=fail("overloaded", provider="b", status=503))
+
+    with pytest.raises(FailoverError) as caught:
+        await collect(with_failover(a, b))
+
+    error = caught.value
+    assert [(attempt.provider, attempt.kind) for attempt in error.attempts] == [("a", "auth"), ("b", "overloaded")]
+    assert (error.kind, error.status, error.retryable) == ("overloaded", 503, True)
+    assert "a: auth" in str(error)
+    assert "b: overloaded" in str(error)
+
+
+async def test_the_failed_attempts_are_on_the_result_once() -> None:
+    a, b = pair(fail("auth", provider="a"), second=fail("quota", provider="b"))
+
+    result = await run(with_failover(a, b), [ASK])
+
+    assert isinstance(result.error, FailoverError)
+    assert [attempt.provider for attempt in result.attempts] == ["a", "b"]
+
+
+async def test_an_overflow_is_not_hidden_by_a_later_failure() -> None:
+    a, b = pair(fail("context_overflow"), second=fail("auth"))
+
+    with pytest.raises(FailoverError) as caught:
+        await collect(with_failover(a, b))
+
+    assert caught.value.kind == "context_overflow"
+
+
+async def test_when_all_rest_the_error_says_for_how_long() -> None:
+    clock = Clock()
+    a, b = pair(fail("rate_limited", retry_after=20.0), second=fail("rate_limited", retry_after=8.0))
+    chain = with_failover(a, b, clock=clock)
+
+    with pytest.raises(FailoverError):
+        await collect(chain)
+    clock.now = 1.0
+    with pytest.raises(FailoverError) as caught:
+        await collect(chain)
+
+    assert (caught.value.kind, caught.value.retry_after) == ("rate_limited", 7.0)
+    assert (len(a.requests), len(b.requests)) == (1, 1)
+
+
+async def test_when_all_are_left_out_nothing_is_asked() -> None:
+    a, b = pair(fail("auth"), second=fail("quota"))
+    chain = with_failover(a, b)
+
+    for _ in range(2):
+        with pytest.raises(FailoverError) as caught:
+            await collect(chain)
+
+    assert (len(a.requests), len(b.requests), caught.value.retryable) == (1, 1, False)
+
+
+async def test_each_uses_its_own_model() -> None:
+    a, b = pair(fail("overloaded"))
+
+    result = await run(with_failover(a, b), [ASK], request=Request(model="a-1"))
+
+    assert [request.model for request in (*a.requests, *b.requests)] == ["", ""]
+    assert result.messages[-1].model == "b-1"  # type: ignore[union-attr]
+    assert result.attempts[0].model == "a-1"
+
+
+async def test_a_chain_is_tried_again_as_a_whole() -> None:
+    slept = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.now += seconds
+
+    clock = Clock()
+    a = Script(fail("rate_limited", status=429, retry_after=20.0), "from a", name="a")
+    b = Script(fail("rate_limited", status=429, retry_after=8.0), "from b", name="b")
+
+    result = await run(with_retries(with_failover(a, b, clock=clock), sleep=sleep), [ASK])
+
+    assert (result.text, slept) == ("from b", [8.0])
+
+
+async def test_closing_closes_all() -> None:
+    closed = []
+
+    class Closable(Script):
+        async def aclose(self) -> None:
+            closed.append(self.name)
+
+    async with with_failover(Closable(name="a"), Closable(name="b")):
+        pass
+
+    assert closed == ["a", "b"]
+
+
+def test_a_chain_of_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        with_failover()
+
+
+async def test_the_error_says_who_was_left_out_and_why_the_others_failed() -> None:
+    chain = with_failover(Script(fail("transient", "cannot connect", provider="b"), name="b"), skipped=["a"])
+
+    with pytest.raises(FailoverError) as caught:
+        async for _ in chain.stream(Request(messages=(user("hi"),))):
+            pass
+
+    assert str(caught.value).endswith("(a: left out for want of a key; b: transient, cannot connect)")

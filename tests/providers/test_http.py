@@ -1,0 +1,761 @@
+"""The transport against real servers on the loopback, on httpx's engine and on httpx2's."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import importlib.util
+import logging
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from glue import providers
+from glue.errors import ConfigError, ProviderError
+from glue.messages import AssistantMessage, Request, user
+from glue.provider import Done
+from glue.providers.connection import Address, proxy_for
+from glue.providers.http import ERROR_BODY, HTTP, Deadlines, load_engine
+
+SECRET = "sk-" + "not" + "-a-real-one-0123456789"
+ENGINES = [name for name in ("httpx", "httpx2") if importlib.util.find_spec(name)]
+
+
+def answer(body: bytes, status: str = "200 OK", **headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"content-length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join((*lines, "", "")).encode() + body
+
+
+def chunks(*pieces: bytes, end: bool = True) -> bytes:
+    body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
+    return head + body + (b"0\r\n\r\n" if end else b"")
+
+
+OK = chunks(b"data: 1\n\n", b"data: 2\n\n")
+BODY = b"data: 1\n\ndata: 2\n\n"
+
+
+def play(*steps: bytes | float, close: bool = False) -> Callable[[socket.socket], object]:
+    """Send pieces, with pauses between them; then hold the connection, or close it."""
+
+    def send(connection: socket.socket) -> object:
+        for step in steps:
+            if isinstance(step, bytes):
+                connection.sendall(step)
+            else:
+                time.sleep(step)
+        return not close
+
+    return send
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy") or name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+            monkeypatch.delenv(name)
+
+
+async def read(http: HTTP, path: str = "/x", body: bytes = b"{}", **options: Any) -> bytes:
+    async with http.post(path, body, **options) as blocks:
+        return b"".join([block async for block in blocks])
+
+
+async def failure(http: HTTP, body: bytes = b"{}") -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        await read(http, body=body)
+    return caught.value
+
+
+# The request ----------------------------------------------------------------------------------------
+
+
+async def test_a_body_goes_below_the_base_url_with_the_headers(loopback: Any, engine: str) -> None:
+    server = loopback(OK)
+    http = HTTP(server.url + "/v1/?api-version=7", headers={"X-Key": SECRET}, query=[("a", "b c")], engine=engine)
+
+    async with http.post("/models/m%3A0/go?alt=sse", b'{"a":1}', {"X-More": "yes"}) as blocks:
+        assert (blocks.status, blocks.content_type) == (200, "text/event-stream")
+        assert b"".join([block async for block in blocks]) == BODY
+
+    (seen,) = server.seen
+    assert seen.line == "POST /v1/models/m%3A0/go?alt=sse&api-version=7&a=b+c HTTP/1.1"
+    assert (seen.body, seen.headers["x-key"], seen.headers["x-more"]) == (b'{"a":1}', SECRET, "yes")
+    assert (seen.headers["content-type"], seen.headers["host"]) == ("application/json", f"127.0.0.1:{server.port}")
+
+
+async def test_a_header_of_the_request_replaces_that_of_the_client(loopback: Any, engine: str) -> None:
+    server = loopback(OK)
+
+    await read(HTTP(server.url, headers={"authorization": "one"}, engine=engine), headers={"Authorization": "two"})
+
+    assert server.seen[0].headers["authorization"] == "two"
+
+
+# Connections ----------------------------------------------------------------------------------------
+
+
+async def test_a_connection_is_used_again(loopback: Any, engine: str) -> None:
+    server = loopback(OK)
+    http = HTTP(server.url, engine=engine)
+
+    for _ in range(5):
+        await read(http)
+
+    assert (len(server.seen), server.connections) == (5, 1)
+
+
+async def test_each_request_has_a_connection_to_itself_and_the_last_used_comes_first(
+    loopback: Any, engine: str
+) -> None:
+    server = loopback(OK)
+    http = HTTP(server.url, engine=engine)
+
+    async with http.post("/a", b"") as one:
+        async with http.post("/b", b"") as two:
+            assert [block async for block in two]
+        assert [block async for block in one]
+    await read(http)
+
+    assert [seen.connection for seen in server.seen] == [1, 2, 1]
+
+
+async def test_an_answer_that_has_all_come_need_not_be_read_for_the_connection_to_serve_again(
+    loopback: Any, engine: str
+) -> None:
+    server = loopback(OK)
+    http = HTTP(server.url, engine=engine)
+
+    async with http.post("/a", b"") as blocks:
+        async for _ in blocks:
+            break
+    await read(http)
+
+    assert server.connections == 1
+
+
+async def test_an_answer_that_is_left_costs_its_connection(loopback: Any, engine: str) -> None:
+    server = loopback(play(chunks(b"data: 1\n\n", end=False)), OK)
+    http = HTTP(server.url, engine=engine)
+
+    async with http.post("/a", b"") as blocks:
+        async for _ in blocks:
+            break
+    await read(http)
+
+    assert server.connections == 2
+
+
+async def test_a_connection_that_the_server_closed_is_not_used(loopback: Any, engine: str) -> None:
+    server = loopback(play(OK, close=True))
+    http = HTTP(server.url, engine=engine)
+
+    await read(http)
+    with anyio.fail_after(5):
+        while server._open:
+            await anyio.sleep(0.001)
+    await read(http)
+
+    assert server.connections == 2
+
+
+async def test_closing_ends_the_idle_connections(loopback: Any, engine: str) -> None:
+    server = loopback(OK)
+    http = HTTP(server.url, engine=engine)
+
+    await read(http)
+    await http.aclose()
+    await read(http)
+
+    assert server.connections == 2
+
+
+async def test_cancelling_ends_the_request(loopback: Any, engine: str) -> None:
+    server = loopback(play(chunks(b"data: 1\n\n", end=False)))
+    http = HTTP(server.url, engine=engine)
+
+    with anyio.move_on_after(5) as scope:
+        async with http.post("/a", b"") as blocks:
+            async for _ in blocks:
+                scope.cancel()
+
+    assert scope.cancelled_caught
+    with anyio.fail_after(5):
+        while server._open:  # until the server has seen the end
+            await anyio.sleep(0.001)
+
+
+def test_one_client_serves_many_event_loops(loopback: Any, engine: str) -> None:
+    server = loopback(OK)
+    http = HTTP(server.url, engine=engine)
+    failures: list[BaseException] = []
+
+    def loop(backend: str) -> None:
+        try:
+            for _ in range(2):
+                assert anyio.run(read, http, backend=backend)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=loop, args=(backend,)) for backend in ("asyncio", "trio") * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+    assert not failures
+    assert server.connections == 8
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_nothing_warns_at_exit_although_nobody_closes(loopback: Any, engine: str, backend: str) -> None:
+    server = loopback(OK)
+    program = (
+        "import anyio\nfrom glue.providers.http import HTTP\n"
+        "async def main():\n"
+        f"    http = HTTP({server.url!r}, engine={engine!r})\n"
+        "    async with http.post('/', b'') as blocks:\n"
+        "        print(sum([len(block) async for block in blocks]))\n"
+        "    async with http.post('/', b'') as blocks:\n"
+        "        async for block in blocks: break\n"
+        f"anyio.run(main, backend={backend!r})\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "18\n", "")
+
+
+# Deadlines ------------------------------------------------------------------------------------------
+
+
+async def test_silence_before_the_answer(loopback: Any, engine: str) -> None:
+    server = loopback(play())
+
+    error = await failure(HTTP(server.url, provider="acme", deadlines=Deadlines(read=0.05), engine=engine))
+
+    assert (error.kind, error.status) == ("timeout", None)
+    assert str(error) == f"acme: 127.0.0.1:{server.port} said nothing for 0.05 s"
+
+
+async def test_silence_in_the_middle(loopback: Any, engine: str) -> None:
+    server = loopback(play(chunks(b"data: 1\n\n", end=False)))
+
+    error = await failure(HTTP(server.url, deadlines=Deadlines(read=0.05), engine=engine))
+
+    assert error.kind == "timeout"
+
+
+@pytest.mark.parametrize("drip", [b"9", b"HTTP/1.1 200 OK\r\nx: "])
+async def test_a_drip_that_never_becomes_an_event_ends_with_the_total(loopback: Any, engine: str, drip: bytes) -> None:
+    def forever(connection: socket.socket) -> object:
+        head = chunks(b"data: 1\n\n", end=False) if drip == b"9" else b""
+        with contextlib.suppress(OSError):
+            connection.sendall(head + drip)
+            while True:
+                connection.sendall(b"0" if drip == b"9" else b"y")
+                time.sleep(0.01)
+        return False
+
+    server = loopback(forever)
+    deadlines = Deadlines(read=5, progress=5, total=0.2)
+
+    error = await failure(HTTP(server.url, provider="acme", deadlines=deadlines, engine=engine))
+
+    assert error.kind == "timeout"
+    assert "longer than 0.2 s in all" in str(error)
+
+
+@pytest.mark.parametrize(
+    "keep_alive", [b": OPENROUTER PROCESSING\n\n", b'event: ping\ndata: {"type": "ping"}\n\n', b"\n"]
+)
+async def test_keep_alive_is_no_progress_for_ever(loopback: Any, engine: str, keep_alive: bytes) -> None:
+    def forever(connection: socket.socket) -> object:
+        with contextlib.suppress(OSError):
+            connection.sendall(chunks(b"data: 1\n\n", end=False))
+            while True:
+                connection.sendall(b"%x\r\n%s\r\n" % (len(keep_alive), keep_alive))
+                time.sleep(0.01)
+        return False
+
+    server = loopback(forever)
+    deadlines = Deadlines(read=5, progress=0.2, total=20)
+
+    error = await failure(HTTP(server.url, provider="acme", deadlines=deadlines, engine=engine))
+
+    assert error.kind == "timeout"
+    assert "no content for 0.2 s" in str(error)
+
+
+async def test_content_resets_the_progress_deadline(loopback: Any, engine: str) -> None:
+    pieces = [b"8\r\ndata: 1\n\r\n", 0.1] * 4
+    server = loopback(play(chunks(end=False), *pieces, b"0\r\n\r\n"))  # type: ignore[arg-type]
+
+    body = await read(HTTP(server.url, deadlines=Deadlines(progress=0.3), engine=engine))
+
+    assert body == b"data: 1\n" * 4
+
+
+async def test_a_server_that_does_not_read(loopback: Any, engine: str) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with listener:
+        http = HTTP(url, deadlines=Deadlines(write=0.1, read=0.1), engine=engine)
+
+        error = await failure(http, body=b"x" * 20_000_000)
+
+    assert error.kind == "timeout"
+
+
+# Answers that go wrong --------------------------------------------------------------------------------
+
+
+async def test_an_error_carries_status_kind_and_advice(loopback: Any, engine: str) -> None:
+    server = loopback(answer(b'{"error":{"message":"slow down"}}', "429 Too Many Requests", retry_after="7"))
+
+    error = await failure(HTTP(server.url, provider="acme", engine=engine))
+
+    assert (error.kind, error.status, error.retry_after, error.provider) == ("rate_limited", 429, 7.0, "acme")
+
+
+async def test_the_body_of_an_error_is_bounded_and_its_end_not_waited_for(loopback: Any, engine: str) -> None:
+    head = b"HTTP/1.1 500 Oops\r\ncontent-length: 100000000\r\n\r\n"
+    server = loopback(play(head + b"x" * (ERROR_BODY + 1000)))
+
+    error = await failure(HTTP(server.url, engine=engine))
+
+    assert (error.status, error.kind) == (500, "transient")
+    assert len(error.body) <= ERROR_BODY
+
+
+async def test_an_error_whose_body_breaks_off_is_still_that_error(loopback: Any, engine: str) -> None:
+    server = loopback(play(b"HTTP/1.1 503 Busy\r\ncontent-length: 100\r\n\r\nhalf", close=True))
+
+    error = await failure(HTTP(server.url, engine=engine))
+
+    assert error.status == 503
+
+
+async def test_a_redirect_is_not_followed(loopback: Any, engine: str) -> None:
+    other = loopback(OK)
+    server = loopback(answer(b"", "307 Temporary Redirect", location=other.url + "/steal"))
+
+    error = await failure(HTTP(server.url, headers={"authorization": SECRET}, engine=engine))
+
+    assert (error.kind, error.status, other.seen) == ("invalid_request", 307, [])
+
+
+async def test_nobody_listens(engine: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+    error = await failure(HTTP(f"http://127.0.0.1:{port}", provider="acme", engine=engine))
+
+    assert (error.kind, error.status) == ("transient", None)
+    assert str(error).startswith(f"acme: cannot connect to 127.0.0.1:{port}: ")
+    assert "is the server running?" in str(error)
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        (play(close=True), "transient", "closed the connection before it answered"),
+        (play(chunks(b"data: 1\n\n", end=False), close=True), "transient", "in the middle of the answer"),
+        (play(answer(b"12345")[:-2], close=True), "transient", "in the middle of the answer"),
+        (play(b"SSH-2.0-OpenSSH_9.6\r\n\r\n", close=True), "protocol", "does not speak HTTP"),
+        (play(chunks(end=False) + b"zz\r\n", close=True), "protocol", "does not speak HTTP"),
+    ],
+)
+async def test_answers_that_break_off_or_are_no_http(
+    loopback: Any, engine: str, script: Any, kind: str, words: str
+) -> None:
+    server = loopback(script)
+
+    error = await failure(HTTP(server.url, engine=engine))
+
+    assert error.kind == kind
+    assert words in str(error)
+
+
+async def test_an_endless_answer_is_cut(loopback: Any, engine: str) -> None:
+    piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+
+    def forever(connection: socket.socket) -> object:
+        with contextlib.suppress(OSError):
+            connection.sendall(chunks(end=False))
+            while True:
+                connection.sendall(piece)
+        return False
+
+    server = loopback(forever)
+    http = HTTP(server.url, engine=engine)
+    size = 0
+
+    with pytest.raises(ProviderError, match="longer than allowed") as caught:
+        async with http.post("/", b"") as blocks:
+            async for block in blocks:
+                size += len(block)
+
+    assert caught.value.kind == "protocol"
+    assert size <= 33 * 1024 * 1024
+
+
+# Compression ------------------------------------------------------------------------------------------
+
+
+def _raw_deflate(body: bytes) -> bytes:
+    squeeze = zlib.compressobj(wbits=-15)
+    return squeeze.compress(body) + squeeze.flush()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "squeeze"),
+    [
+        ("gzip", gzip.compress),
+        ("x-gzip", lambda body: gzip.compress(body[:10]) + gzip.compress(body[10:])),
+        ("deflate", zlib.compress),
+        ("deflate", _raw_deflate),
+        ("identity", bytes),
+    ],
+)
+async def test_a_compressed_answer_is_read(loopback: Any, engine: str, encoding: str, squeeze: Any) -> None:
+    body = bytes(range(256)) * 2000
+    server = loopback(answer(squeeze(body), content_encoding=encoding))
+
+    assert await read(HTTP(server.url, engine=engine)) == body
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "words"),
+    [
+        ("br", b"x", "was not asked for"),
+        ("gzip", gzip.compress(b"x" * 999)[:-9], "cut off"),
+        ("gzip", gzip.compress(os.urandom(999))[:500] + b"garbage" * 99, "broken"),
+        ("gzip", gzip.compress(b"\0" * 40_000_000), "longer than allowed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_a_compressed_answer_that_is_none(
+    loopback: Any, engine: str, encoding: str, body: bytes, words: str
+) -> None:
+    server = loopback(answer(body, content_encoding=encoding))
+
+    error = await failure(HTTP(server.url, engine=engine))
+
+    assert error.kind == "protocol"
+    assert words in str(error)
+
+
+# Secrets --------------------------------------------------------------------------------------------
+
+
+async def test_a_key_is_in_no_error_log_or_repr(loopback: Any, engine: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    body = f'{{"error":{{"message":"Incorrect API key provided: {SECRET}"}}}}'.encode()
+    server = loopback(answer(body, "401 Unauthorized"))
+    http = HTTP(server.url, headers={"authorization": f"Bearer {SECRET}"}, secrets=[SECRET], engine=engine)
+
+    error = await failure(http, body=SECRET.encode())
+
+    assert server.seen[0].headers["authorization"] == f"Bearer {SECRET}"
+    assert error.kind == "auth"
+    for text in (str(error), repr(error), error.body, repr(http), caplog.text):
+        assert SECRET not in text
+    assert "authorization: Bearer ***" in caplog.text
+
+
+@pytest.mark.parametrize("bad", [SECRET + "\n", "\u201c" + SECRET, SECRET + "\r\nx: y", " " + SECRET])
+def test_a_key_that_no_header_can_carry_is_said_and_not_shown(bad: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        HTTP("http://127.0.0.1", provider="acme", headers={"authorization": bad})
+
+    assert SECRET not in str(caught.value)
+    assert "acme: authorization" in str(caught.value)
+
+
+# Addresses and proxies --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "nonsense",
+        "ftp://host/v1",
+        "http://",
+        "https://host:port/v1",
+        "http://host:99999",
+        "http:///v1",
+        "http://a b/",
+    ],
+)
+def test_a_malformed_base_url_is_said(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"acme: .*must look like https://host/v1"):
+        HTTP(url, provider="acme")
+
+
+def test_a_password_in_a_base_url_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        HTTP("https://me:hunter2@host/v1")
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_addresses() -> None:
+    address = Address("http://[::1]:8080/v1/")
+
+    assert (address.origin, address.target("/x"), address.is_local) == ("http://[::1]:8080", "/v1/x", True)
+    assert Address("https://bücher.example").origin == "https://xn--bcher-kva.example"
+    assert Address("https://host").target("a b\r\nx: y") == "/a%20b%0D%0Ax:%20y"
+
+
+@pytest.mark.parametrize(
+    ("environ", "url", "proxy"),
+    [
+        ({}, "http://host", ""),
+        ({"HTTP_PROXY": "http://p:1"}, "http://host", "http://p:1"),
+        ({"http_proxy": "http://low:1", "HTTP_PROXY": "http://up:1"}, "http://host", "http://low:1"),
+        ({"HTTP_PROXY": "http://p:1"}, "https://host", ""),
+        ({"HTTPS_PROXY": "p:3128"}, "https://host", "http://p:3128"),
+        ({"ALL_PROXY": "http://all:1"}, "https://host", "http://all:1"),
+        ({"HTTP_PROXY": "http://p:1", "REQUEST_METHOD": "GET"}, "http://host", ""),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "other,host"}, "http://host", ""),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": ".example.com"}, "http://api.example.com", ""),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "example.com"}, "http://notexample.com", "http://p:1"),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "host:81"}, "http://host", "http://p:1"),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "host:80"}, "http://host", ""),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8, ::1"}, "http://10.1.2.3", ""),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8"}, "http://host", "http://p:1"),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "*"}, "http://host", ""),
+    ],
+)
+def test_the_standard_variables_name_the_proxy(environ: dict[str, str], url: str, proxy: str) -> None:
+    assert proxy_for(Address(url), environ) == proxy
+
+
+@pytest.mark.glue_live  # in name only: the proxy is on the loopback
+async def test_a_proxy_gets_the_request(loopback: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = loopback(OK)
+    monkeypatch.setenv("HTTP_PROXY", f"http://user:pass%20word@127.0.0.1:{proxy.port}")
+
+    for _ in range(2):
+        await read(HTTP("http://models.example/v1", engine=engine))
+
+    assert proxy.seen[0].line == "POST http://models.example/v1/x HTTP/1.1"
+    assert proxy.seen[0].headers["proxy-authorization"] == "Basic dXNlcjpwYXNzIHdvcmQ="
+    assert proxy.connections == 1
+
+
+@pytest.mark.glue_live
+@pytest.mark.parametrize("value", ["http://", "gopher://host:1"])
+async def test_a_proxy_that_is_none_is_said(engine: str, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("HTTP_PROXY", value)
+
+    with pytest.raises(ConfigError, match="proxy"):
+        await read(HTTP("http://models.example/v1", engine=engine))
+
+
+# TLS ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl command")
+    folder = tmp_path_factory.mktemp("tls")
+    options = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=loopback -addext subjectAltName=IP:127.0.0.1"
+    command = ["openssl", *options.split(), "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
+    return folder
+
+
+def tls(folder: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+async def test_the_certificate_of_the_variable_is_trusted(
+    loopback: Any, engine: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = loopback(OK, context=tls(certificate))
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
+    http = HTTP(server.url, engine=engine)
+
+    for _ in range(2):
+        assert await read(http) == BODY
+
+    assert server.connections == 1
+
+
+async def test_an_unknown_certificate_is_refused_at_once(loopback: Any, engine: str, certificate: Path) -> None:
+    server = loopback(OK, context=tls(certificate))
+
+    error = await failure(HTTP(server.url, headers={"authorization": SECRET}, engine=engine))
+
+    assert "certificate of 127.0.0.1" in str(error)
+    assert (error.retryable, server.seen) == (False, [])
+
+
+async def test_a_certificate_file_that_is_missing_is_said(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
+
+    with pytest.raises(ConfigError, match=r"SSL_CERT_FILE names '/nowhere/ca.pem'"):
+        await read(HTTP("https://127.0.0.1:1", engine=engine))
+
+
+async def test_https_goes_through_a_tunnel(
+    loopback: Any, engine: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = loopback(OK, context=tls(certificate))
+
+    def tunnel(connection: socket.socket) -> object:
+        connection.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
+        with socket.create_connection(("127.0.0.1", server.port)) as onward:
+            back = threading.Thread(target=_pump, args=(onward, connection), daemon=True)
+            back.start()
+            _pump(connection, onward)
+            back.join(10)
+        return False
+
+    proxy = loopback(tunnel)
+    monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
+
+    http = HTTP(server.url, headers={"authorization": SECRET}, engine=engine)
+    assert await read(http) == BODY
+    await http.aclose()
+
+    assert proxy.seen[0].line == f"CONNECT 127.0.0.1:{server.port} HTTP/1.1"
+    assert "authorization" not in proxy.seen[0].headers
+    assert server.seen[0].headers["authorization"] == SECRET
+
+
+@pytest.mark.glue_live
+async def test_a_proxy_that_refuses_is_said(loopback: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = loopback(answer(b"", "407 Proxy Authentication Required"))
+    monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
+
+    error = await failure(HTTP("https://models.example/v1", engine=engine))
+
+    assert "the proxy did not connect to models.example: 407" in str(error)
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+def test_httpx2_is_used_where_it_is_installed() -> None:
+    expected = "httpcore2" if "httpx2" in ENGINES else "httpcore"
+
+    assert load_engine().__name__ == expected
+
+
+def test_nothing_of_httpx_is_loaded_before_the_first_request() -> None:
+    program = "import sys, glue.providers.http; print([name for name in sys.modules if name.startswith('http')])"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout == "[]\n"
+
+
+# Whole answers ---------------------------------------------------------------------------------------
+
+CHAT = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\ndata: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+MESSAGE = (
+    b'data: {"type":"message_start","message":{"id":"m","content":[]}}\n\n'
+    b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}\n\n'
+    b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hi"}}\n\n'
+    b'data: {"type":"content_block_stop","index":0}\n\n'
+    b'data: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}\n\n'
+    b'data: {"type":"message_stop"}\n\n'
+)
+OUTPUT = b'[{"type":"message","id":"m","role":"assistant","content":[{"type":"output_text","text":"hi"}]}]'
+RESPONSE = (
+    b'data: {"type":"response.output_text.delta","output_index":0,"delta":"hi"}\n\n'
+    b'data: {"type":"response.completed","response":{"status":"completed","output":' + OUTPUT + b"}}\n\n"
+)
+WHOLE = {
+    "chat": ("deepseek:m", "", CHAT + b"data: [DONE]\n\n"),
+    "chat that forgets [DONE]": ("deepseek:m", "", CHAT),
+    "messages": ("anthropic:m", "", MESSAGE),
+    "responses": ("openai:m", "openai_responses", RESPONSE),
+}
+
+
+async def ask(server: Any, spec: str, wire: str, key: str = SECRET) -> AssistantMessage:
+    deadlines = Deadlines(read=5 if wire or "anthropic" in spec else 1)
+    provider = providers.new(spec, key=key, base_url=server.url, wire=wire, deadlines=deadlines, retries=False)
+    said = [event async for event in provider.stream(Request(messages=[user("hi")]))]
+    assert isinstance(said[-1], Done)
+    return said[-1].message
+
+
+@pytest.mark.parametrize("name", WHOLE)
+async def test_an_answer_is_whole_although_the_connection_stays_open_behind_it(loopback: Any, name: str) -> None:
+    spec, wire, body = WHOLE[name]
+    server = loopback(play(chunks(body, end=False)))
+
+    assert (await ask(server, spec, wire)).text == "hi"
+
+
+@pytest.mark.parametrize("name", WHOLE)
+async def test_an_answer_is_whole_although_the_connection_breaks_behind_it(loopback: Any, name: str) -> None:
+    spec, wire, body = WHOLE[name]
+    server = loopback(play(chunks(body, end=False), close=True))
+
+    assert (await ask(server, spec, wire)).text == "hi"
+
+
+async def test_the_end_of_a_body_that_comes_a_moment_later_lets_the_connection_serve_again(loopback: Any) -> None:
+    spec, wire, body = WHOLE["chat"]
+    server = loopback(play(chunks(body, end=False), 0.05, b"0\r\n\r\n"))
+
+    for _ in range(3):
+        await ask(server, spec, wire)
+
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("spec", ["deepseek:m", "anthropic:m"])
+async def test_a_key_inside_a_stream_is_taken_out_of_the_error(loopback: Any, spec: str) -> None:
+    fault = b'data: {"type":"error","error":{"type":"overloaded_error","message":"no ' + SECRET.encode() + b'"}}\n\n'
+    server = loopback(chunks(fault))
+
+    with pytest.raises(ProviderError, match=r"no \*\*\*") as caught:
+        await ask(server, spec, "")
+
+    assert SECRET not in f"{caught.value!r} {caught.value.body}"
+
+
+async def test_an_error_of_raw_bytes_says_nothing_to_the_terminal(loopback: Any) -> None:
+    body = b"\x1b]0;owned\x07\x1b[31m\x00\x9b bad"
+    server = loopback(b"HTTP/1.1 500 X\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+
+    with pytest.raises(ProviderError) as caught:
+        await ask(server, "deepseek:m", "")
+
+    assert str(caught.value).isprintable()

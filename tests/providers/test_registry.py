@@ -1,0 +1,376 @@
+"""Names, models, keys and addresses: from a text to a provider, or to one clear line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glue import providers
+from glue.errors import ConfigError, MissingKey, UnknownProvider
+from glue.messages import Usage
+from glue.providers import catalog, models
+from glue.providers.failover import Failover
+from glue.providers.registry import find_base_url
+from glue.providers.retry import Retries
+from glue.testing import Script
+
+SECRET = "sk-" + "not" + "-a-real-one-0123456789"
+NAMES = """openai azure anthropic gemini vertex bedrock openrouter groq mistral deepseek xai cerebras together fireworks
+    nvidia huggingface moonshot alibaba zai perplexity deepinfra sambanova github vercel ollama llamacpp vllm lmstudio
+    openai-compatible offline""".split()
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Start without any variable that a provider reads, and forget what a test registers."""
+    variables = {variable for row in catalog.ROWS for variable in row.key} | {"GLUE_MODEL", "GOOGLE_CLOUD_PROJECT"}
+    for name in list(os.environ):
+        if name in variables or name.endswith(("_BASE_URL", "_proxy", "_PROXY")):
+            monkeypatch.delenv(name)
+    before = set(providers.known())
+    yield
+    for name in set(providers.known()) - before:
+        del providers._registry[name]
+
+
+def test_all_names_are_known_and_sorted() -> None:
+    assert set(NAMES) <= set(providers.known())
+    assert list(providers.known()) == sorted(providers.known())
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "model"),
+    [
+        ("groq", "groq", ""),
+        ("groq:llama-3.1-8b-instant", "groq", "llama-3.1-8b-instant"),
+        ("groq/llama-3.1-8b-instant", "groq", "llama-3.1-8b-instant"),
+        ("ollama:llama3.2:3b", "ollama", "llama3.2:3b"),
+        ("openrouter:openai/gpt-oss-20b", "openrouter", "openai/gpt-oss-20b"),
+        ("openrouter/openai/gpt-oss-20b:free", "openrouter", "openai/gpt-oss-20b:free"),
+        (" Groq : x ", "groq", "x"),
+        ("bedrock:arn:aws:bedrock:eu-west-1::model/a.b-v1:0", "bedrock", "arn:aws:bedrock:eu-west-1::model/a.b-v1:0"),
+        ("", "", ""),
+    ],
+)
+def test_a_spec_is_parted_at_the_first_sign(spec: str, name: str, model: str) -> None:
+    assert providers.parse(spec) == (name, model)
+
+
+def test_an_unknown_name_lists_what_there_is_and_the_closest() -> None:
+    with pytest.raises(UnknownProvider) as caught:
+        providers.new("antropic:claude")
+
+    assert caught.value.close[0] == "anthropic"
+    assert "unknown provider 'antropic'; did you mean anthropic" in str(caught.value)
+    assert "zai" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["ANTHROPIC", "Anthropic", " anthropic "])
+def test_names_have_no_case(name: str) -> None:
+    assert providers.lookup(name).name == "anthropic"
+
+
+def test_a_missing_key_names_the_variables() -> None:
+    with pytest.raises(MissingKey, match="gemini: no key; set GEMINI_API_KEY or GOOGLE_API_KEY"):
+        providers.new("gemini")
+
+
+def test_a_provider_has_name_and_model_and_no_key_in_its_repr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROQ_API_KEY", SECRET)
+
+    provider = providers.new("Groq:llama-x")
+
+    assert isinstance(provider, Retries)
+    assert (provider.name, provider.model) == ("groq", "llama-x")
+    assert SECRET not in repr(provider)
+
+
+def test_the_default_model_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert providers.new("anthropic", key=SECRET).model == "claude-haiku-4-5"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("spec", ["vllm", "lmstudio", "openai-compatible"])
+def test_where_there_is_no_default_the_model_must_be_named(spec: str) -> None:
+    with pytest.raises(ConfigError, match=f"{spec}:MODEL"):
+        providers.new(spec, base_url="http://localhost:1/v1")
+
+
+def test_retries_can_be_left_off() -> None:
+    assert not isinstance(providers.new("ollama", retries=False), Retries)
+
+
+def test_an_unknown_option_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="colour"):
+        providers.new("ollama", colour="red")
+
+
+def test_an_unknown_wire_is_said() -> None:
+    with pytest.raises(ConfigError, match="no wire 'nope'"):
+        providers.new("ollama", wire="nope")
+
+
+@pytest.mark.parametrize("url", ["nonsense", "ftp://host"])
+def test_a_malformed_base_url_is_said(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("OLLAMA_BASE_URL", url)
+
+    with pytest.raises(ConfigError, match=r"ollama: .* is no base URL"):
+        providers.new("ollama")
+
+
+# Addresses ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "environ", "url"),
+    [
+        ("groq", {}, "https://api.groq.com/openai/v1"),
+        ("groq", {"GROQ_BASE_URL": "http://localhost:1"}, "http://localhost:1"),
+        ("azure", {"AZURE_OPENAI_ENDPOINT": "https://r.openai.azure.com/"}, "https://r.openai.azure.com/openai/v1"),
+        ("azure", {"AZURE_OPENAI_BASE_URL": "https://r/x"}, "https://r/x"),
+        ("bedrock", {}, "https://bedrock-runtime.us-east-1.amazonaws.com"),
+        ("bedrock", {"AWS_DEFAULT_REGION": "eu-west-1"}, "https://bedrock-runtime.eu-west-1.amazonaws.com"),
+        (
+            "vertex",
+            {"GOOGLE_CLOUD_PROJECT": "p", "GOOGLE_CLOUD_LOCATION": "global"},
+            "https://aiplatform.googleapis.com/v1beta1/projects/p/locations/global/publishers/google",
+        ),
+        ("openai-compatible", {"OPENAI_COMPATIBLE_BASE_URL": "http://h/v1"}, "http://h/v1"),
+    ],
+)
+def test_base_urls(name: str, environ: dict[str, str], url: str) -> None:
+    assert find_base_url(providers.lookup(name), environ) == url
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"), [("azure", "AZURE_OPENAI_ENDPOINT"), ("openai-compatible", "OPENAI_COMPATIBLE_BASE_URL")]
+)
+def test_an_address_that_only_the_user_knows_is_asked_for(name: str, variable: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: no address; set {variable}"):
+        find_base_url(providers.lookup(name), {})
+
+
+def test_a_server_elsewhere_is_spoken_to_on_the_common_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+    own: Any = providers.new("openai", key=SECRET)
+    other: Any = providers.new("openai", key=SECRET, base_url="http://localhost:1/v1")
+    named: Any = providers.new("openai", key=SECRET, wire="openai_chat")
+
+    assert [type(provider.provider).__name__ for provider in (own, other, named)] == [
+        "OpenAIResponses",
+        "OpenAIChat",
+        "OpenAIChat",
+    ]
+
+
+# Keys and defaults ----------------------------------------------------------------------------------
+
+
+def test_key_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert providers.key_available("ollama")
+    assert providers.key_available("offline")
+    assert not providers.key_available("gemini")
+    monkeypatch.setenv("GOOGLE_API_KEY", SECRET)
+    assert providers.key_available("gemini")
+
+
+def test_the_default_is_the_variable_then_the_first_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="set GLUE_MODEL, or a key such as ANTHROPIC_API_KEY"):
+        providers.new()
+    monkeypatch.setenv("GROQ_API_KEY", SECRET)
+    assert providers.default() == "groq"
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    assert providers.new().name == "openai"
+    monkeypatch.setenv("GLUE_MODEL", "ollama:llama3.2:3b")
+    assert providers.new().model == "llama3.2:3b"  # type: ignore[attr-defined]
+
+
+# Chains ---------------------------------------------------------------------------------------------
+
+
+def test_a_chain_leaves_out_who_has_no_key_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", SECRET)
+
+    provider = providers.new("openrouter, nvidia , gemini:gemini-2.5-flash, ollama")
+
+    assert isinstance(provider, Retries)
+    chain = provider.provider
+    assert isinstance(chain, Failover)
+    assert [(one.name, getattr(one, "model", "")) for one in chain.providers] == [
+        ("gemini", "gemini-2.5-flash"),
+        ("ollama", "qwen3:0.6b"),
+    ]
+    assert provider.skipped == ("openrouter", "nvidia")
+    assert "left out for want of a key: openrouter, nvidia" in caplog.text
+
+
+def test_a_chain_without_any_key_names_all_variables() -> None:
+    with pytest.raises(MissingKey, match="anthropic,groq: no key; set ANTHROPIC_API_KEY or GROQ_API_KEY"):
+        providers.new("anthropic,groq")
+
+
+def test_a_wrong_name_in_a_chain_is_a_mistake() -> None:
+    with pytest.raises(UnknownProvider, match="'nope'"):
+        providers.new("ollama,nope")
+
+
+# Registering ----------------------------------------------------------------------------------------
+
+
+def test_anyone_may_register_a_provider() -> None:
+    providers.register(
+        "Acme", lambda model, **options: Script("hi", name="acme", model=model), key=["ACME_KEY"], model="a-1"
+    )
+
+    assert "acme" in providers.known()
+    assert providers.new("acme:a-2").model == "a-2"  # type: ignore[attr-defined]
+    assert providers.lookup("ACME").key == ("ACME_KEY",)
+    assert not providers.key_available("acme")
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "a/b", "a,b", "a b"])
+def test_a_name_that_could_not_be_parsed_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="must not hold"):
+        providers.register(name, lambda model, **options: Script())
+
+
+def test_another_package_is_loaded_only_when_its_name_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "acme_glue.py").write_text(
+        textwrap.dedent(
+            """
+            print("loaded")
+            from glue.providers import register
+            from glue.testing import Script
+            register("acme", lambda model, **options: Script("hi", name="acme", model=model))
+            """
+        )
+    )
+    info = tmp_path / "acme_glue-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-glue\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[glue.providers]\nacme = acme_glue\n")
+    program = (
+        "import sys; from glue import providers; providers.new('ollama'); providers.known();"
+        "assert 'importlib.metadata' not in sys.modules; print('before'); print(providers.new('acme:x').model)"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+
+    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=60)
+
+    assert (done.stdout.split(), done.stderr) == (["before", "loaded", "x"], "")
+
+
+def test_registering_and_listing_load_no_wire_and_no_client() -> None:
+    program = (
+        "import sys; from glue import providers; providers.known(); providers.lookup('openai');"
+        "heavy = ('httpx', 'httpcore', 'httpcore2', 'ssl', 'glue.providers.openai_chat');"
+        "print([name for name in sys.modules if name in heavy])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout == "[]\n"
+
+
+# Prices and tables ----------------------------------------------------------------------------------
+
+
+def test_cost_counts_each_token_once() -> None:
+    usage = Usage(input=1_000_000, output=100_000, cache_read=400_000, cache_write=200_000)
+
+    assert models.cost("anthropic", "claude-haiku-4-5", usage) == pytest.approx(0.4 * 1 + 0.4 * 0.1 + 0.2 * 1.25 + 0.5)
+    overlap = Usage(input=2168, output=0, cache_read=2161, cache_write=2161)
+    assert models.cost("openrouter", "openai/gpt-oss-20b", overlap) == pytest.approx(2168 * 0.02 / 1e6)
+
+
+@pytest.mark.parametrize("model", ["gpt-4o-mini", "gpt-4o-mini-2024-07-18"])
+def test_a_dated_model_costs_what_the_plain_one_costs(model: str) -> None:
+    assert models.cost("openai", model, Usage(input=1_000_000)) == pytest.approx(0.15)
+
+
+def test_an_unknown_model_has_no_cost() -> None:
+    assert models.cost("openai", "gpt-99", Usage(input=5)) is None
+    assert models.cost("nobody", "x", Usage(input=5)) is None
+
+
+def test_every_price_belongs_to_a_provider() -> None:
+    assert set(models.PRICES) <= set(providers.known())
+    assert len(models.DATE) == 10
+
+
+def test_capabilities() -> None:
+    found = providers.capabilities("anthropic:claude-haiku-4-5")
+
+    assert (found.window, found.tools, found.input_price, found.output_price) == (200_000, True, 1.0, 5.0)
+    assert providers.capabilities("anthropic:unknown-9").window is None
+    assert not providers.capabilities("perplexity").tools
+
+
+def test_the_table_of_providers_says_which_keys_are_set() -> None:
+    text = models.providers_text({"GOOGLE_API_KEY": SECRET})
+
+    lines = {line.split()[0]: " ".join(line.split()) for line in text.splitlines()}
+    assert lines["gemini"] == "gemini gemini GOOGLE_API_KEY set gemini-2.5-flash-lite 1,048,576"
+    assert lines["anthropic"] == "anthropic anthropic ANTHROPIC_API_KEY not set claude-haiku-4-5 200,000"
+    assert lines["ollama"].startswith("ollama openai_chat OLLAMA_API_KEY not needed")
+    assert SECRET not in text
+
+
+def test_the_table_of_models_has_prices_and_their_date() -> None:
+    text = models.models_text()
+
+    assert "anthropic:claude-haiku-4-5" in text
+    assert models.DATE in text
+
+
+# One tiny request -----------------------------------------------------------------------------------
+
+CHAT = (
+    b'data: {"id":"1","model":"m","choices":[{"index":0,"delta":{"content":"ok"},"finish_reason":"stop"}]}\n\n'
+    b"data: [DONE]\n\n"
+)
+
+
+async def test_a_check_says_in_one_line_what_happened(loopback: Any) -> None:
+    server = loopback(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(CHAT) + CHAT
+    )
+
+    code, text = await models.check("ollama:m", base_url=server.url)
+
+    assert (code, text.startswith("ollama: m answered 'ok' in ")) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [
+        ("401 Unauthorized", b'{"error":{"message":"bad key"}}', 2),
+        ("404 Not Found", b'{"error":{"message":"no such model"}}', 2),
+        ("503 Busy", b"", 1),
+    ],
+)
+async def test_a_check_that_fails_says_why(loopback: Any, status: str, body: bytes, code: int) -> None:
+    server = loopback(b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n%s" % (status.encode(), len(body), body))
+
+    found, text = await models.check("ollama:m", base_url=server.url)
+
+    assert found == code
+    assert text.startswith("ollama: ")
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(("spec", "code"), [("nope", 2), ("gemini", 2), ("llamacpp", 1)])
+async def test_a_check_of_what_is_not_there(monkeypatch: pytest.MonkeyPatch, spec: str, code: int) -> None:
+    monkeypatch.setenv("LLAMACPP_BASE_URL", "http://127.0.0.1:9")
+
+    found, text = await models.check(spec)
+
+    assert (found, "\n" in text) == (code, False)

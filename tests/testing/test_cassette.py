@@ -1,0 +1,188 @@
+"""What was recorded plays back, and a changed program is told where it departs."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from glue import Message, ProviderError, Request, ToolSpec, Usage, run, user
+from glue.errors import ReplayError, StoreError
+from glue.provider import Attempt, ProviderEvent
+from glue.testing import Recorder, Replay, Script, calls, fail, say
+from glue.testing.cassette import mask
+
+KEY = "sk-" + "a1B2" * 8
+
+
+async def ask(provider: Script | Recorder | Replay, text: str) -> list[ProviderEvent]:
+    return [event async for event in provider.stream(Request(messages=(user(text),), system="Be brief."))]
+
+
+async def test_a_run_plays_back_event_for_event(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    usage = Usage(input=3, output=4, cost=0.5)
+    script = Script(say("Hello", chunk=2, thinking="hm", usage=usage), calls("noop", "noop"), name="acme")
+    recorder = Recorder(script, path)
+    recorded = [await ask(recorder, "one"), await ask(recorder, "two")]
+
+    replay = Replay(path)
+    replayed = [await ask(replay, "one"), await ask(replay, "two")]
+
+    assert replayed == recorded
+    assert replay.name == recorder.name == "acme"
+    replay.assert_used_up()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert len(path.read_text().splitlines()) == 3
+
+
+async def test_a_whole_loop_plays_back(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    history: list[Message] = [user("go")]
+    first = await run(Recorder(Script(calls("nope"), "done"), path), history)
+
+    second = await run(Replay(path), [user("go")])
+
+    assert second.text == first.text == "done"
+    assert second.requests == 2
+
+
+async def test_a_failure_plays_back_typed(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    error = fail("rate_limited", "slow down", status=429, retry_after=2.5, model="m")
+    with pytest.raises(ProviderError):
+        await ask(Recorder(Script(error), path), "one")
+
+    with pytest.raises(ProviderError, match="script: slow down") as caught:
+        await ask(Replay(path), "one")
+
+    assert (caught.value.kind, caught.value.status, caught.value.retry_after) == ("rate_limited", 429, 2.5)
+    assert caught.value.retryable
+    assert str(caught.value) == str(error)
+
+
+class Retrying:
+    name = "retrying"
+
+    async def stream(self, request: Request):  # type: ignore[no-untyped-def]
+        yield Attempt(provider="a", kind="overloaded", usage=Usage(input=1))
+
+
+async def test_a_wrappers_report_plays_back(tmp_path: Path) -> None:
+    recorded = [event async for event in Recorder(Retrying(), tmp_path / "r").stream(Request(messages=()))]
+
+    assert [event async for event in Replay(tmp_path / "r").stream(Request(messages=()))] == recorded
+
+
+async def test_by_order_the_first_departure_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(Script("a", "b"), path)
+    await ask(recorder, "one")
+    await ask(recorder, "two")
+    replay = Replay(path)
+    await ask(replay, "one")
+
+    with pytest.raises(ReplayError) as caught:
+        await ask(replay, "three")
+
+    text = str(caught.value)
+    assert "run.jsonl: request 2 departs from the recording (its request 2)" in text
+    assert 'messages[0].content[0].text: recorded "two", now "three"' in text
+    with pytest.raises(ReplayError, match="1 of 2 recorded requests were not made"):
+        replay.assert_used_up()
+
+
+async def test_one_request_too_many_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    await ask(Recorder(Script("a"), path), "one")
+    replay = Replay(path)
+    await ask(replay, "one")
+
+    with pytest.raises(ReplayError, match="request 2 is one more than the 1 recorded"):
+        await ask(replay, "one")
+
+
+async def test_by_hash_the_order_does_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(Script("a", "b"), path)
+    one, two = await ask(recorder, "one"), await ask(recorder, "two")
+    replay = Replay(path, by="hash")
+
+    assert await ask(replay, "two") == two
+    assert await ask(replay, "one") == one
+    with pytest.raises(ReplayError, match="request 3"):
+        await ask(replay, "one")
+
+
+@pytest.mark.parametrize(
+    ("changed", "where"),
+    [
+        (Request(messages=(user("hi"),), system="b"), 'system: recorded "a", now "b"'),
+        (Request(messages=(user("hi"), user("there")), system="a"), "messages: recorded 1, now 2 of them"),
+        (Request(messages=(user("hi"),), system="a", temperature=1), "temperature: recorded nothing, now 1"),
+        (Request(messages=(user("hi"),), system="a", tools=(ToolSpec(name="x"),)), "tools: recorded 0, now 1 of them"),
+    ],
+)
+async def test_every_part_of_a_request_counts(tmp_path: Path, changed: Request, where: str) -> None:
+    path = tmp_path / "run.jsonl"
+    async for _ in Recorder(Script("a"), path).stream(Request(messages=(user("hi"),), system="a")):
+        pass
+
+    with pytest.raises(ReplayError) as caught:
+        async for _ in Replay(path).stream(changed):
+            pass
+
+    assert where in str(caught.value)
+
+
+async def test_keys_are_masked_and_the_masked_request_still_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACME_API_KEY", "messages-and-more")
+    path = tmp_path / "run.jsonl"
+    prompt = f"my keys: {KEY} and messages-and-more"
+    await ask(Recorder(Script(f"I saw {KEY}"), path), prompt)
+
+    assert KEY not in path.read_text()
+    assert "and-more" not in path.read_text()
+    assert path.read_text().count("***") == 4
+    assert await ask(Replay(path), prompt)
+
+
+def test_masking_leaves_the_names_of_fields_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODD_TOKEN", "messages")
+
+    assert mask({"messages": ["messages", 1, None]}) == {"messages": ["***", 1, None]}
+
+
+async def test_a_reply_that_was_left_early_is_recorded_as_far_as_it_came(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    stream = Recorder(Script(say("abc", chunk=1)), path).stream(Request(messages=(user("x"),)))
+    await anext(stream)
+    await stream.aclose()  # type: ignore[attr-defined]
+
+    exchange = json.loads(path.read_text().splitlines()[1])
+
+    assert exchange["events"] == [{"type": "text", "text": "a"}]
+
+
+@pytest.mark.parametrize("text", ["", "{}\n", "nonsense", '{"type":"recording","schema":9,"provider":"x"}'])
+def test_what_is_no_recording_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x").write_text(text)
+
+    with pytest.raises(ReplayError):
+        Replay(tmp_path / "x")
+
+
+def test_a_missing_recording_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ReplayError, match="cannot be read"):
+        Replay(tmp_path / "missing.jsonl")
+    with pytest.raises(ValueError, match="'order' or 'hash'"):
+        Replay(tmp_path / "missing.jsonl", by="chance")  # type: ignore[arg-type]
+
+
+async def test_a_recording_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be written"):
+        await ask(Recorder(Script("a"), tmp_path), "one")

@@ -1,0 +1,98 @@
+"""In tests no real request leaves by accident, and a marked test plays back what was recorded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from glue.errors import ConfigError
+from glue.testing.plugin import forbid
+
+TESTS = """
+import os
+import pytest
+from glue import Agent, outgoing
+from glue.errors import ConfigError
+
+def ask(prompt):
+    return Agent("offline").run_sync(prompt).text
+
+@pytest.mark.glue_recording
+def test_same():
+    assert "stand-in" in ask("hello")
+
+@pytest.mark.glue_recording("elsewhere")
+def test_departs():
+    assert ask(os.environ["PROMPT"])
+
+@pytest.mark.glue_recording
+def test_fewer():
+    for _ in range(int(os.environ["TIMES"])):
+        ask("again")
+
+@pytest.mark.glue_recording
+def test_missing():
+    if os.environ["TIMES"] == "1":
+        ask("never recorded")
+
+@pytest.fixture
+def watched():
+    assert outgoing.check is not None
+
+def test_plain(watched):
+    with pytest.raises(ConfigError, match="a test tried to reach https://api.openai.com"):
+        Agent("openai:gpt-5-nano").run_sync("hello")
+
+@pytest.mark.glue_live
+def test_live():
+    assert outgoing.check is None
+"""
+
+
+def run_pytest(folder: Path, *arguments: str, **environ: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "glue.testing.plugin", "--rootdir", str(folder), str(folder)]
+    loaded = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OPENAI_API_KEY": "no" + "-key"}
+    done = subprocess.run(
+        [*command, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **loaded, **environ},
+        cwd=folder,
+    )
+    return done.stdout
+
+
+def test_a_marked_test_records_and_plays_back_and_no_other_request_leaves(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(TESTS)
+
+    recorded = run_pytest(tmp_path, "--glue-record", PROMPT="one", TIMES="2")
+    replayed = run_pytest(tmp_path, PROMPT="two", TIMES="1")
+
+    assert "6 passed" in recorded
+    files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.jsonl"))
+    assert files == [
+        "elsewhere/offline.jsonl",
+        "recordings/test_fewer/offline.jsonl",
+        "recordings/test_same/offline.jsonl",
+    ]
+    assert "3 failed, 3 passed" in replayed
+    assert "request 1 departs from the recording" in replayed
+    assert "1 of 2 recorded requests were not made" in replayed
+    assert "there is no recording" in replayed
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:80", "http://127.0.0.1:1", "http://[::1]:9", "http://LOCALHOST"])
+def test_this_machine_may_be_reached(origin: str) -> None:
+    forbid(origin)
+
+
+@pytest.mark.parametrize("origin", ["https://api.openai.com", "http://localhost.example.com", "http://127.evil.com"])
+def test_others_may_not(origin: str) -> None:
+    with pytest.raises(ConfigError, match="a test tried to reach"):
+        forbid(origin)

@@ -1,0 +1,566 @@
+"""MCP both ways, with the official SDK at the other end."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import glue
+from glue.context import Cancel, Context, Host, Purse, ToolResult
+from glue.errors import ConfigError
+from glue.function.decorator import Tool
+from glue.messages import File, Image, Text, ToolCall
+from glue.permission import AllowAll
+from glue.testing import Script, call, calls
+from glue.tools import mcp
+from glue.tools.mcp.results import prefixed, tool_result
+
+pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
+
+SERVER = """
+import os
+from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+server = MCPServer("demo")
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    '''Add two numbers.'''
+    return a + b
+
+@server.tool()
+def boom() -> str:
+    '''Fail.'''
+    raise ToolError("it broke")
+
+@server.tool()
+def picture() -> Image:
+    '''Draw.'''
+    return Image(data=b"png", format="png")
+
+@server.tool()
+async def slow(context: Context) -> str:
+    '''Report progress.'''
+    await context.report_progress(1, 2, "half")
+    return "done"
+
+@server.tool()
+def place() -> str:
+    '''Say where it runs.'''
+    return f"{os.getcwd()} {os.environ.get('COLOUR')} {os.environ.get('SOME_SECRET')}"
+
+@server.tool()
+async def more(context: Context) -> str:
+    '''Add a tool.'''
+    server.add_tool(lambda: "late", name="late", description="Came later.")
+    await context.notify_tools_changed()
+    return "added"
+"""
+# A server of the older protocol, in a few lines: the handshake, a list that changes, and an error.
+OLD = """
+import json, sys
+names = ["first", "echo", "hang", "die"]
+def send(**frame):
+    print(json.dumps({"jsonrpc": "2.0", **frame}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, number = asked["method"], asked.get("id")
+    if method == "initialize":
+        info = {"name": "old", "version": "1"}
+        send(id=number, result={"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}},
+                                "serverInfo": info})
+    elif method == "tools/list":
+        page = asked.get("params", {}).get("cursor")
+        shown = names[4:] if page else names[:4]
+        tools = [{"name": name, "inputSchema": {"type": "object", "properties": {"x": {"type": "string"}}}}
+                 for name in shown]
+        more = {} if page or len(names) == 4 else {"nextCursor": "2"}
+        send(id=number, result={"tools": tools, **more})
+    elif method == "tools/call" and asked["params"]["name"] == "die":
+        sys.exit(3)
+    elif method == "tools/call" and asked["params"]["name"] == "hang":
+        pass
+    elif method == "tools/call" and asked["params"]["name"] == "echo":
+        send(id=number, result={"content": [{"type": "text", "text": "fine"}]})
+    elif method == "tools/call" and asked["params"]["name"] == "first":
+        names.append("second")
+        send(method="notifications/tools/list_changed")
+        send(id=number, result={"content": [{"type": "text", "text": asked["params"]["arguments"].get("x", "")}]})
+    elif number is not None:
+        send(id=number, error={"code": -32601, "message": f"no {method} here"})
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Callable[..., Any]:
+    """Connect to the reference server of the SDK, or to one given as source."""
+
+    def start(source: str = SERVER + "\nserver.run()\n", **options: Any) -> Any:
+        (tmp_path / "server.py").write_text(source)
+        return mcp.connect_stdio("demo", sys.executable, [str(tmp_path / "server.py")], **options)
+
+    return start
+
+
+async def use(connection: mcp.Connection, name: str, seen: list[Any] | None = None, **arguments: Any) -> ToolResult:
+    tool = next(each for each in connection.tools if each.name == f"demo__{name}")
+    return await invoke(tool, arguments, seen)
+
+
+async def invoke(tool: Tool[..., Any], arguments: Mapping[str, Any], seen: list[Any] | None = None) -> ToolResult:
+    asked = ToolCall(id="1", name=tool.name, arguments=json.dumps(arguments))
+    report = (seen if seen is not None else []).append
+    context: Context[Any] = Context(
+        call=asked,
+        host=Host(permission=AllowAll()),
+        cancel=Cancel(),
+        purse=Purse(),
+        report=lambda text, data, event: report((text, data)),
+    )
+    return await tool.invoke(asked, context)
+
+
+# A client of servers ------------------------------------------------------------------------------
+
+
+async def test_tools_of_a_server_keep_their_schemas_and_map_their_results(server: Callable[..., Any]) -> None:
+    seen: list[Any] = []
+
+    async with server() as connection:
+        add = connection.tools[0]
+        assert (add.name, add.spec.description) == ("demo__add", "Add two numbers.")
+        assert add.spec.parameters["properties"]["a"]["type"] == "integer"
+        assert all(tool.needs_permission for tool in connection.tools)
+        three = await use(connection, "add", a=1, b=2)
+        wrong = await use(connection, "add", a="x", b=2)
+        broken = await use(connection, "boom")
+        drawn = await use(connection, "picture")
+        slow = await use(connection, "slow", seen)
+
+    assert (three.text, three.meta) == ("3", {"structured": {"result": 3}})
+    assert wrong.is_error
+    assert broken.is_error
+    assert "it broke" in broken.text
+    assert drawn.content == (Image(media_type="image/png", data=b"png"),)
+    assert slow.text == "done"
+    assert seen == [("half", {"progress": 1.0, "total": 2.0})]
+
+
+async def test_a_tool_of_a_server_is_asked_for_like_any_other(server: Callable[..., Any]) -> None:
+    async with server(OLD) as connection:
+        script = Script(calls(call("demo__echo", {"x": "y"})), "end")
+        result = await glue.Agent(script, tools=connection.tools).run("go")
+
+    assert 'permission denied: demo__echo {"x": "y"}' in result.messages[2].text
+
+
+async def test_a_crash_is_an_error_result_and_the_server_is_restarted_once(server: Callable[..., Any]) -> None:
+    async with server(OLD) as connection:
+        crashed = await use(connection, "die")
+        again = await use(connection, "echo")
+        last = await use(connection, "die")
+        gone = await use(connection, "echo")
+
+    assert crashed.is_error
+    assert "started again" in crashed.text
+    assert again.text == "fine"
+    assert "restarted once before" in last.text
+    assert gone.text == "the MCP server demo has ended, and was restarted once before"
+
+
+async def test_a_call_that_hangs_times_out_and_the_server_stays(server: Callable[..., Any]) -> None:
+    async with server(OLD) as connection:
+        connection.timeout = 0.2
+        late = await use(connection, "hang")
+        connection.timeout = 60
+        still = await use(connection, "echo")
+
+    assert late.text == "hang of demo did not answer within 0.2 seconds"
+    assert still.text == "fine"
+
+
+async def test_a_call_can_be_cancelled(server: Callable[..., Any]) -> None:
+    async with server(OLD) as connection:
+        with anyio.move_on_after(0.2) as scope:
+            await use(connection, "hang")
+        still = await use(connection, "echo")
+
+    assert scope.cancelled_caught
+    assert still.text == "fine"
+
+
+@pytest.mark.parametrize("source", [SERVER + "\nserver.run()\n", OLD], ids=["newer", "older"])
+async def test_changes_of_the_list_are_followed(server: Callable[..., Any], source: str) -> None:
+    changed = anyio.Event()
+
+    async with server(source, on_change=lambda connection: changed.set()) as connection:
+        before = len(connection.tools)
+        await use(connection, "first" if source is OLD else "more")
+        with anyio.fail_after(30):
+            await changed.wait()
+        names = [tool.name for tool in connection.tools]
+
+    assert len(names) == before + 1
+    assert names[-1] == ("demo__second" if source is OLD else "demo__late")
+
+
+async def test_an_older_server_and_its_errors(server: Callable[..., Any]) -> None:
+    async with server(OLD) as connection:
+        said = await use(connection, "first", x="hello")
+        connection.tools = (connection._tool("demo__ghost", {"name": "ghost"}),)
+        ghost = await use(connection, "ghost")
+
+    assert said.text == "hello"
+    assert (ghost.is_error, ghost.text) == (True, "demo said: no tools/call here")
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # once is enough: it starts slowly
+async def test_only_what_is_given_is_in_the_environment(
+    server: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_SECRET", "hidden")
+
+    async with server(env={"COLOUR": "red"}, cwd=tmp_path) as connection:
+        where = await use(connection, "place")
+
+    assert where.text == f"{tmp_path} red None"
+
+
+async def test_an_error_in_the_block_is_raised_as_it_is(server: Callable[..., Any]) -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with server(OLD):
+            raise KeyError("mine")
+
+
+async def test_servers_that_cannot_be_started_are_named(tmp_path: Path, server: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match="'x': there is no command '/no/such/program'"):
+        async with mcp.connect_stdio("x", "/no/such/program"):
+            pass
+    with pytest.raises(ConfigError, match=r"'demo' .* could not be connected"):
+        async with server("print('hello')"):
+            pass
+    with pytest.raises(ConfigError, match=r"'web' .* could not be connected"):
+        async with mcp.connect_http("web", "http://127.0.0.1:9/mcp"):
+            pass
+
+
+async def test_several_servers_from_the_usual_file(tmp_path: Path) -> None:
+    (tmp_path / "old.py").write_text(OLD)
+    servers = {name: {"command": sys.executable, "args": [str(tmp_path / "old.py")]} for name in ("one", "two")}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {**servers, "off": {"disabled": True}}}))
+
+    async with mcp.connect(tmp_path / "mcp.json") as connected:
+        names = [tool.name for tool in connected.tools]
+        said = await invoke(connected.tools[4], {"x": "hi"})
+
+    assert (names[0], names[4]) == ("one__first", "two__first")
+    assert said.text == "hi"
+
+
+HTTP = """
+import sys
+server.settings.log_level = "ERROR"
+import socket
+free = socket.socket(); free.bind(("127.0.0.1", 0)); port = free.getsockname()[1]; free.close()
+print(port, flush=True)
+server.run("streamable-http", port=port)
+"""
+
+
+async def test_a_server_over_http(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(SERVER + HTTP)
+    process = subprocess.Popen(
+        [sys.executable, "server.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    try:
+        url = f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
+        with anyio.fail_after(60):
+            while True:
+                try:
+                    async with mcp.connect_http("demo", url, {"x-test": "1"}) as connection:
+                        result = await use(connection, "add", a=1, b=2)
+                    break
+                except ConfigError:  # it does not listen yet
+                    await anyio.lowlevel.checkpoint()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+    assert result.text == "3"
+
+
+# Pure parts ---------------------------------------------------------------------------------------
+
+
+def test_results_of_every_kind() -> None:
+    data = base64.b64encode(b"bytes").decode()
+    content = [
+        {"type": "text", "text": "plain"},
+        {"type": "image", "data": data, "mimeType": "image/jpeg"},
+        {"type": "image", "data": "no base64!", "mimeType": "image/jpeg"},
+        {"type": "audio", "data": data, "mimeType": "audio/wav"},
+        {"type": "resource", "resource": {"uri": "file:///a", "text": "inside"}},
+        {"type": "resource", "resource": {"uri": "file:///b", "blob": data, "mimeType": "application/pdf"}},
+        {"type": "resource", "resource": {"uri": "file:///c", "blob": data}},
+        {"type": "resource_link", "uri": "file:///d", "name": "d"},
+    ]
+
+    result = tool_result({"content": content, "structuredContent": {"a": 1}})
+
+    assert result.content[1] == Image(media_type="image/jpeg", data=b"bytes")
+    assert result.content[5] == File(media_type="application/pdf", data=b"bytes", name="file:///b")
+    assert [part.text for part in result.content if isinstance(part, Text)] == [
+        "plain",
+        "[an image that is no base64]",
+        "[audio audio/wav that cannot be shown]",
+        '<resource uri="file:///a">\ninside\n</resource>',
+        "[file:///c: 5 bytes of an unknown type]",
+        "[d](file:///d)",
+        '{"a": 1}',
+    ]
+    assert tool_result({}).text == "(nothing)"
+    assert (
+        tool_result({"content": [{"type": "text", "text": '{"a": 1}'}], "structuredContent": {"a": 1}}).text
+        == '{"a": 1}'
+    )
+    assert tool_result({"content": [], "isError": True}).is_error
+
+
+def test_names_suit_every_provider() -> None:
+    long = "x" * 80
+
+    made = prefixed("my server", ["a.b", "a b", "ok", long, long + "y"])
+
+    assert list(made.values()) == ["a.b", "a b", "ok", long, long + "y"]
+    assert len(made) == 5
+    assert "my_server__ok" in made
+    assert all(len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() for name in made)
+    assert list(prefixed("7", ["x"])) == ["_7__x"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({}, 'has no "mcpServers"'),
+        ({"mcpServers": []}, 'has no "mcpServers"'),
+        ({"mcpServers": {"a": 7}}, "must be an object"),
+        ({"mcpServers": {"a": {}}}, "needs either a command or a url"),
+        ({"mcpServers": {"a": {"command": "x", "url": "y"}}}, "needs either a command or a url"),
+        ({"mcpServers": {"a": {"command": "x", "args": "-v"}}}, "args must be a list"),
+        ({"mcpServers": {"a": {"command": 7}}}, "a text was expected"),
+        ({"mcpServers": {"a": {"type": "sse", "url": "x"}}}, "streamable HTTP"),
+        ({"mcpServers": {"a": {"url": "x", "headers": {"k": "${NO_SUCH}"}}}}, "needs the variable NO_SUCH"),
+    ],
+)
+def test_a_wrong_configuration_is_said_in_one_line(content: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        mcp.read_config(content, {})
+
+
+def test_variables_stand_in_a_configuration_and_tokens_in_no_repr() -> None:
+    given = {"url": "${BASE:-https://mcp.example}/x", "headers": {"Authorization": "Bearer ${TOKEN}"}}
+
+    (config,) = mcp.read_config({"mcpServers": {"a": given}}, {"TOKEN": "hush"})
+
+    assert (config.url, config.headers) == ("https://mcp.example/x", {"Authorization": "Bearer hush"})
+    assert "hush" not in repr(config)
+
+
+def test_files_that_are_no_configuration(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{")
+
+    with pytest.raises(ConfigError, match=r"a\.json is no JSON"):
+        mcp.read_config(tmp_path / "a.json")
+    with pytest.raises(ConfigError, match=r"b\.json could not be read: No such file"):
+        mcp.read_config(tmp_path / "b.json")
+
+
+async def test_names_must_differ() -> None:
+    with pytest.raises(ConfigError, match="'a' is there twice"):
+        async with mcp.connect([mcp.ServerConfig(name="a", command="x")] * 2):
+            pass
+
+
+# `glue mcp`, driven by the SDK's client -----------------------------------------------------------
+
+AGENT = """
+import glue
+from glue.testing import Script, call, calls
+from glue import Image
+
+print("noise on standard output")
+
+@glue.tool
+def add(a: int, b: int) -> int:
+    '''Add two numbers.'''
+    return a + b
+
+@glue.tool
+def look(context: glue.Context) -> Image:
+    '''Draw.'''
+    context.progress("drawing")
+    return Image(media_type="image/png", data=b"png")
+
+@glue.tool(needs_permission=True)
+def danger(what: str) -> str:
+    '''Do something dangerous.'''
+    return f"did {what}"
+
+agent = glue.Agent(Script(calls(call("add", {"a": 1, "b": 2})), "the sum is 3"), tools=[add, look, danger])
+"""
+
+
+async def serving(tmp_path: Path, work: Callable[[Any], Any], *options: str) -> Any:
+    from mcp import Client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    (tmp_path / "adder.py").write_text(AGENT)
+    command = ["-c", "from glue.cli.app import main; main()", "mcp", str(tmp_path / "adder.py"), *options]
+    with (tmp_path / "stderr").open("w") as errors:
+        transport = stdio_client(StdioServerParameters(command=sys.executable, args=command), errlog=errors)
+        async with Client(transport) as client:
+            return await work(client)
+
+
+async def test_an_agent_is_served_to_the_sdk(tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, message))
+
+    async def work(client: Any) -> Any:
+        tools = (await client.list_tools()).tools
+        schema = {tool.name: tool.input_schema for tool in tools}
+        return schema, [
+            await client.call_tool("add", {"a": 1, "b": 2}),
+            await client.call_tool("add", {"a": "one", "b": 2}),
+            await client.call_tool("look", {}, progress_callback=progress),
+            await client.call_tool("danger", {"what": "x"}),
+            await client.call_tool("nobody", {}),
+            await client.call_tool("adder", {"prompt": "add 1 and 2"}),
+        ]
+
+    schema, results = await serving(tmp_path, work)
+
+    assert list(schema) == ["add", "look", "danger", "adder"]
+    assert schema["add"]["required"] == ["a", "b"]
+    assert [result.is_error for result in results] == [False, True, False, True, True, False]
+    added, _, drawn, denied, unknown, answered = [result.content[0] for result in results]
+    assert added.text == "3"
+    assert (drawn.mime_type, base64.b64decode(drawn.data)) == ("image/png", b"png")
+    assert "--allow NAME" in denied.text
+    assert unknown.text == "unknown tool 'nobody'; there are: add, adder, danger, look"
+    assert answered.text == "the sum is 3"
+    assert told == [(1.0, "drawing")]
+    assert "noise on standard output" in (tmp_path / "stderr").read_text()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # once is enough: it starts slowly
+async def test_what_is_allowed_on_the_command_line_runs(tmp_path: Path) -> None:
+    async def work(client: Any) -> Any:
+        return (await client.list_tools()).tools, await client.call_tool("danger", {"what": "x"})
+
+    tools, result = await serving(tmp_path, work, "--allow", "danger", "--only-tools")
+
+    assert [tool.name for tool in tools] == ["add", "look", "danger"]
+    assert result.content[0].text == "did x"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # once is enough: it starts slowly
+async def test_our_own_client_on_our_own_server(tmp_path: Path) -> None:
+    (tmp_path / "adder.py").write_text(AGENT)
+    command = ["-c", "from glue.cli.app import main; main()", "mcp", str(tmp_path / "adder.py")]
+
+    async with mcp.connect_stdio("demo", sys.executable, command) as connection:
+        seen: list[Any] = []
+        drawn = await use(connection, "look", seen)
+
+    assert drawn.content == (Image(media_type="image/png", data=b"png"),)
+    assert seen == [("drawing", {"progress": 1.0, "total": None})]
+
+
+# `glue run --mcp` ---------------------------------------------------------------------------------
+
+
+def test_a_run_from_the_command_line_has_the_tools_of_the_servers(tmp_path: Path) -> None:
+    (tmp_path / "old.py").write_text(OLD)
+    config = {"mcpServers": {"demo": {"command": sys.executable, "args": [str(tmp_path / "old.py")]}}}
+    (tmp_path / "mcp.json").write_text(json.dumps(config))
+    (tmp_path / "agent.py").write_text(
+        "import glue\nfrom glue.testing import Script, call, calls\n"
+        "script = Script(calls(call('demo__first', {'x': 'from the server'})), lambda r: r.messages[-1].text)\n"
+        "agent = glue.Agent(script)\n"
+    )
+    command = [sys.executable, "-c", "from glue.cli.app import main; main()", "run", "agent.py", "go"]
+
+    done = subprocess.run(
+        [*command, "--mcp", "mcp.json", "--yes"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    missing = subprocess.run([*command, "--mcp", "no.json"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    assert (done.returncode, done.stdout) == (0, "from the server\n"), done.stderr
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr.strip() == "glue: no.json could not be read: No such file or directory"
+
+
+# The reference servers, from npm ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        pytest.skip("node or npm is missing")
+    folder = tmp_path_factory.mktemp("npm")
+    (folder / "package.json").write_text('{"private": true}')
+    packages = ["@modelcontextprotocol/server-everything", "@modelcontextprotocol/server-filesystem"]
+    done = subprocess.run(
+        ["npm", "install", "--no-audit", "--no-fund", *packages], cwd=folder, capture_output=True, timeout=300
+    )
+    if done.returncode:
+        pytest.skip(f"npm could not fetch the servers: {done.stderr.decode()[-200:]}")
+    return folder / "node_modules" / ".bin"
+
+
+@pytest.mark.soak
+async def test_the_reference_server_everything(reference: Path) -> None:
+    seen: list[Any] = []
+
+    async with mcp.connect_stdio("demo", str(reference / "mcp-server-everything")) as connection:
+        names = {tool.name for tool in connection.tools}
+        said = await use(connection, "echo", message="hello")
+        wrong = await use(connection, "echo")
+        drawn = await use(connection, "get-tiny-image")
+        long = await use(connection, "trigger-long-running-operation", seen, duration=1, steps=2)
+        weather = await use(connection, "get-structured-content", location="Chicago")
+
+    assert "demo__get-tiny-image" in names
+    assert "hello" in said.text
+    assert wrong.is_error
+    assert any(isinstance(part, Image) for part in drawn.content)
+    assert not long.is_error
+    assert [data["progress"] for _, data in seen] == [1, 2]
+    assert "temperature" in (weather.meta or {})["structured"]
+
+
+@pytest.mark.soak
+async def test_the_reference_server_filesystem(reference: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("inside")
+
+    async with mcp.connect_stdio("demo", str(reference / "mcp-server-filesystem"), [str(tmp_path)]) as connection:
+        read = await use(connection, "read_text_file", path=str(tmp_path / "a.txt"))
+        outside = await use(connection, "read_text_file", path="/etc/hostname")
+
+    assert read.text == "inside"
+    assert outside.is_error

@@ -1,0 +1,126 @@
+"""The lint behind `glue tools check`."""
+
+from __future__ import annotations
+
+import pathlib
+import types
+from typing import Annotated, Any
+
+import pytest
+
+import glue
+from glue.errors import ConfigError
+from glue.tools import check
+
+
+@glue.tool
+def good(city: Annotated[str, "the city's name"], days: Annotated[int, "how many"] = 3) -> str:
+    """Say what the weather will be."""
+    return city
+
+
+def said(*tools: glue.Tool[..., Any]) -> list[str]:
+    return [str(finding) for finding in check.check_tools(tools)]
+
+
+def ready(parameters: dict[str, Any], name: str = "t") -> glue.Tool[..., Any]:
+    return glue.Tool.from_schema(name, "Do it.", parameters, lambda arguments: arguments)
+
+
+def test_nothing_is_said_of_a_good_tool() -> None:
+    assert said(good) == []
+
+
+def test_missing_descriptions_and_types_are_found() -> None:
+    @glue.tool
+    def bare(first: int, second) -> None: ...  # type: ignore[no-untyped-def]
+
+    assert said(bare) == [
+        "bare: has no description; write a docstring",
+        "bare: parameter 'first' has no description",
+        "bare: parameter 'second' has no description",
+        "bare: parameter 'second' has no type; the model must guess",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "wires"),
+    [
+        ("has space", check.WIRES),
+        ("dot.ted", check.WIRES),
+        ("x" * 65, check.WIRES),
+        ("naïve", check.WIRES),
+        ("x" * 64, None),
+        ("3d", ("gemini",)),
+    ],
+)
+def test_names_that_a_provider_refuses_are_found(name: str, wires: tuple[str, ...] | None) -> None:
+    found = check.check_tools([ready({"type": "object", "properties": {}}, name)])
+
+    assert [finding.wires for finding in found] == ([] if wires is None else [wires])
+
+
+OPENAI = ("openai_chat", "openai_responses")
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "wires"),
+    [
+        ({"type": "array", "items": {}}, "the parameters are not of type object", check.WIRES),
+        ({"type": "object", "anyOf": []}, "anyOf at the root of the parameters", ("anthropic", "bedrock", *OPENAI)),
+        ({"type": "object", "enum": []}, "enum at the root of the parameters", OPENAI),
+        ({"a b": {}}, "parameter 'a b' has a name that is refused", ("anthropic",)),
+        ({"a": {"type": "array"}}, "a list without items in 'a'", OPENAI),
+        ({"a": {"anyOf": [{"type": ["string", "array"]}]}}, "a list without items in 'a'", OPENAI),
+        ({"a": {"items": {"not": {}}}}, "not in 'a' is refused or ignored by some models", ("bedrock", "gemini")),
+        ({"a": {"$ref": "#/$defs/x"}}, "$ref in 'a' is refused or ignored by some models", ("bedrock",)),
+    ],
+)
+def test_schema_features_that_a_wire_refuses_are_found(
+    schema: dict[str, Any], text: str, wires: tuple[str, ...]
+) -> None:
+    if "type" not in schema:
+        schema = {"type": "object", "properties": schema}
+
+    assert check.Finding(tool="t", text=text, wires=wires) in check.check_tools([ready(schema)])
+
+
+def test_every_type_of_ours_is_named_with_the_wires_that_mind() -> None:
+    @glue.tool
+    def typed(tags: Annotated[set[str], "tags"], data: Annotated[bytes, "data"]) -> None:
+        """Do it."""
+
+    assert said(typed) == [
+        "typed: uniqueItems in 'tags' is refused or ignored by some models (gemini)",
+        "typed: contentEncoding in 'data' is refused or ignored by some models (gemini)",
+    ]
+
+
+def test_tools_of_a_module_are_found_wherever_they_are_kept() -> None:
+    class Agent:
+        def __init__(self) -> None:
+            self.tools = (good, ready({"type": "object"}, "inner"))
+
+    module = types.ModuleType("sample")
+    listed = [ready({"type": "object"}, "listed")]
+    vars(module).update(one=good, again=good, several=listed, agent=Agent(), Tool=glue.Tool)
+
+    assert [tool.spec.name for tool in check.tools_of(module)] == ["good", "listed", "inner"]
+
+
+def test_a_module_is_checked_by_name_and_by_file(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "sample.py"
+    file.write_text(
+        "from __future__ import annotations\nimport dataclasses, glue\n"
+        "@dataclasses.dataclass\nclass Point:\n    x: int\n"
+        "@glue.tool\ndef one(x: Point) -> None: ...\n"
+    )
+
+    assert len(check.check_module(str(file))) == 2
+    assert check.check_module("glue.messages") == ()
+
+
+@pytest.mark.parametrize("name", ["no.such.module", "missing.py", "dir/missing"])
+def test_a_module_that_is_not_there_is_said_in_one_line(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        check.check_module(name)

@@ -1,0 +1,320 @@
+"""The git tools, as functions over one checkout."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from glue.errors import GitError, ToolError
+from glue.function.decorator import Tool, tool
+from glue.tools.fs.blocklist import Blocklist
+from glue.tools.fs.read import show
+from glue.tools.git.command import SECONDS, environment, find_git
+from glue.tools.git.output import Change, Commit, Pager, file_page, literal_pathspec
+from glue.tools.git.repo import DIFF, EMPTY_TREE, SMALLER, Repo
+from glue.tools.process import Finished, Sink, Stop, in_thread, run
+
+PAGE = 200 * 1024
+VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"}
+VISIBLE |= {0x7F: 0x2421} | dict.fromkeys(range(128, 160), 65533)
+LISTED = 300  # files in the summary of a diff
+ResultT = TypeVar("ResultT")
+
+
+def tools(
+    root: str | os.PathLike[str], base: str | None = None, trust: bool = False, *, blocklist: Blocklist | None = None
+) -> list[Tool[..., Any]]:
+    """Make the tools of glue.tools.git."""
+    where = os.fspath(root)
+
+    async def within(job: Callable[[Repo], str]) -> str:
+        """One private git directory and one deadline for each call."""
+
+        def work(stop: Stop) -> str:
+            until = time.monotonic() + SECONDS
+            with Repo(where, alternates=trust, stop=stop) as repo:
+                repo.until = until
+                return clean(job(repo))
+
+        return await in_thread(work)
+
+    @tool(max_output=None)
+    async def git_diff_branch(path: str = "", offset: int = 1) -> str:
+        """Show what the current branch changed since it left its base branch: a summary by file, then the patch.
+
+        Only commits count; changes that are not committed are not shown.
+
+        Args:
+            path: only this file or folder, from the top of the repository; all if left out
+            offset: first line of the patch, counted from 1; a page says where to continue
+        """
+
+        def job(repo: Repo) -> str:
+            head = repo.resolve("HEAD")
+            start = repo.merge_base(base or repo.base_branch(), head)
+            return diff(repo, start, head, path, offset, blocklist)
+
+        return await within(job)
+
+    @tool(max_output=None)
+    async def git_log_branch(limit: int = 50) -> str:
+        """List the commits of the current branch that its base branch does not have, newest first.
+
+        Args:
+            limit: most commits to give, up to 500
+        """
+
+        def job(repo: Repo) -> str:
+            count = max(1, min(limit, 500))
+            found = repo.log(base or repo.base_branch(), "HEAD", limit=count + 1)
+            lines = [describe(commit) for commit in found[:count]] or ["no commits: the branch is at its base"]
+            if len(found) > count:
+                lines.append(f"[the newest {count}; raise the limit for more]")
+            if repo.shallow:
+                lines.append("[the clone is shallow: older history is not here]")
+            return bounded("\n".join(lines))
+
+        return await within(job)
+
+    @tool(max_output=None)
+    async def git_show(revision: str, path: str = "", offset: int = 1) -> str:
+        """Show a file as it was at a revision, or, without a path, a commit with its message and its changes.
+
+        Args:
+            revision: a commit hash, branch, tag or HEAD, also with ~N or ^
+            path: a file, from the top of the repository; empty for the commit itself
+            offset: first line, counted from 1; a page says where to continue
+        """
+
+        def job(repo: Repo) -> str:
+            if not path:
+                return commit_page(repo, revision, offset, blocklist)
+            refuse(blocklist, path)
+            return file_page(repo, revision, path, offset)
+
+        return await within(job)
+
+    @tool(max_output=None)
+    async def git_blame(path: str, first: int = 1, last: int = 0, revision: str = "HEAD") -> str:
+        """Show for each line of a file which commit wrote it, who and when.
+
+        Args:
+            path: a file, from the top of the repository
+            first: first line, counted from 1
+            last: last line; at most 1000 lines are shown
+            revision: at which commit, HEAD if left out
+        """
+
+        def job(repo: Repo) -> str:
+            refuse(blocklist, path)
+            end = min(last if last >= first else first + 999, first + 999)
+            return bounded(repo.blame(revision, path, first, end)) or "no lines"
+
+        return await within(job)
+
+    made: list[Tool[..., Any]] = [git_diff_branch, git_log_branch, git_show, git_blame]
+    if trust:
+        made.extend(worktree_tools(where, blocklist))
+    return made
+
+
+def diff(
+    repo: Repo, start: str, end: str, path: str, offset: int, blocklist: Blocklist | None, head: Sequence[str] = ()
+) -> str:
+    """Write a page of the patch between two commits; the first page begins with a summary."""
+    changes = repo.changes(start, end)
+    if path:
+        changes = [change for change in changes if _below(change, path)]
+    blocked = [change for change in changes if blocklist is not None and _blocked(change, blocklist)]
+    shown = [change for change in changes if change not in blocked]
+    lines = [*head, *_summary(shown, len(blocked))] if offset <= 1 else []
+    large = repo.oversized(shown)
+    if offset <= 1 and large:
+        lines[-1:] = [f"[{len(large)} files are too large to compare and are listed only]", ""]
+    shown, blocked = [change for change in shown if change not in large], [*blocked, *large]
+    if not shown:
+        return "\n".join(lines or ["no changes"])
+    room = PAGE - sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
+    specs = _pathspec(shown if path else [], blocked)
+    pager = Pager(offset, room)
+    try:
+        repo.diff_tree(start, end, pathspec=specs, sink=pager.feed)
+    except GitError as error:
+        if "memory" not in str(error) or repo.threshold:
+            raise
+        repo.threshold = SMALLER  # files of many short lines: those are then called binary, and the rest is shown
+        pager = Pager(offset, room)
+        repo.diff_tree(start, end, pathspec=specs, sink=pager.feed)
+    return "\n".join([*lines, pager.text()])
+
+
+def commit_page(repo: Repo, revision: str, offset: int, blocklist: Blocklist | None) -> str:
+    """Write a page of one commit: its message, and what it changed against its first parent."""
+    commit = repo.log("", revision, limit=1)[0]
+    head = [f"commit {commit.sha}", f"author {commit.author} <{commit.email}>", f"date {commit.date}", ""]
+    head += [*(f"    {line}" for line in bounded(commit.message).split("\n")), ""]
+    if commit.sha in repo.shallow:
+        return "\n".join([*head, "[its parents are not here (shallow clone), so neither is what it changed]"])
+    start = commit.parents[0] if commit.parents else EMPTY_TREE[len(commit.sha)]
+    if len(commit.parents) > 1:
+        head.append(f"[a merge of {len(commit.parents)} parents; against the first of them]")
+    return diff(repo, start, commit.sha, "", offset, blocklist, head)
+
+
+def describe(commit: Commit) -> str:
+    """Write a commit in one line, and the rest of its message below."""
+    first, _, rest = commit.message.partition("\n")
+    text = f"{commit.sha[:12]} {commit.date[:10]} {commit.author}: {first}"
+    return text + "".join(f"\n    {line}" for line in rest.strip().split("\n") if rest.strip())
+
+
+def clean(text: str) -> str:
+    """Make visible what could play with a terminal: nothing is taken out, for it may be part of the change."""
+    return text.encode("utf-8", "replace").decode().translate(VISIBLE)
+
+
+def bounded(text: str) -> str:
+    from glue.tools.fs.root import truncate
+
+    return truncate(text, PAGE)
+
+
+def refuse(blocklist: Blocklist | None, path: str) -> None:
+    if blocklist is not None and (pattern := blocklist.match(path)):
+        raise ToolError(f"{show(path)} is on the block list ({pattern})")
+
+
+def _below(change: Change, path: str) -> bool:
+    wanted = path.removeprefix("./").rstrip("/")
+    return any(name == wanted or name.startswith(f"{wanted}/") for name in (change.path, change.old_path))
+
+
+def _blocked(change: Change, blocklist: Blocklist) -> bool:
+    return blocklist.blocks(change.path) or blocklist.blocks(change.old_path)
+
+
+def _pathspec(only: list[Change], blocked: list[Change]) -> list[str]:
+    names = dict.fromkeys(name for change in only for name in (change.old_path, change.path))
+    refused = dict.fromkeys(name for change in blocked for name in (change.old_path, change.path))
+    if sum(len(name) for name in (*names, *refused)) > 512 * 1024:
+        raise GitError("too many files for one diff; give a path")
+    return [literal_pathspec(name) for name in names] + [literal_pathspec(name, exclude=True) for name in refused]
+
+
+def _summary(changes: list[Change], blocked: int) -> list[str]:
+    added = sum(change.added or 0 for change in changes)
+    deleted = sum(change.deleted or 0 for change in changes)
+    lines = [f"{len(changes)} files changed, {added} lines added, {deleted} deleted"]
+    lines += [_line(change) for change in changes[:LISTED]]
+    if len(changes) > LISTED:
+        lines.append(f"[and {len(changes) - LISTED} more files]")
+    if blocked:
+        lines.append(f"[{blocked} files are on the block list and are not shown]")
+    return [*lines, ""]
+
+
+def _line(change: Change) -> str:
+    name = show(change.path)
+    if change.old_path != change.path:
+        name = f"{show(change.old_path)} => {name}"
+    count = "binary" if change.added is None else f"+{change.added} -{change.deleted}"
+    mode = f" (mode {change.old_mode} => {change.new_mode})" if _mode_changed(change) else ""
+    return f"{change.status} {name} {count}{mode}"
+
+
+def _mode_changed(change: Change) -> bool:
+    return change.old_mode != change.new_mode and change.status not in "AD"
+
+
+CAP = 200 * 1024
+# What is still switched off even here: nothing in these is needed to see what changed.
+FLAGS = (
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "protocol.allow=never",
+    "-c",
+    "safe.bareRepository=explicit",
+    "-c",
+    "core.attributesFile=/dev/null",
+    "-c",
+    "core.quotePath=false",
+)
+
+
+def worktree_tools(root: str, blocklist: Blocklist | None) -> list[Tool[..., Any]]:
+    """Make the tools that look at the work tree."""
+
+    @tool(max_output=None)
+    async def git_status() -> str:
+        """Show which files are changed, staged or untracked, and the branch that is checked out."""
+
+        def job(stop: Stop) -> str:
+            options = ["status", "--porcelain=v1", "--branch", "--untracked-files=normal", "--ignore-submodules=dirty"]
+            finished = _git(root, options, stop)
+            text = finished.out.decode("utf-8", "replace")
+            return text + ("[there is more]" if finished.reason else "")
+
+        return await in_thread(job)
+
+    @tool(max_output=None)
+    async def git_diff_worktree(path: str = "", staged: bool = False, offset: int = 1) -> str:
+        """Show changes that are not committed yet, as a patch.
+
+        Args:
+            path: only this file or folder, from the top of the repository
+            staged: what is staged, against the last commit; else everything that is not committed
+            offset: first line, counted from 1; a page says where to continue
+        """
+
+        def job(stop: Stop) -> str:
+            pager = Pager(offset, CAP)
+            options = ["diff", *DIFF, *(["--cached"] if staged else []), "HEAD", "--"]
+            specs = [literal_pathspec(path)] if path else []
+            specs += _unwanted(root, options, blocklist, stop)
+            _git(root, [*options, *specs], stop, pager.feed)
+            return pager.text() if pager.kept else "no changes"
+
+        return await in_thread(job)
+
+    return [git_status, git_diff_worktree]
+
+
+def _unwanted(root: str, options: list[str], blocklist: Blocklist | None, stop: Stop) -> list[str]:
+    if blocklist is None:
+        return []
+    out = _git(root, [*options[:-1], "--name-only", "--no-renames", "-z", "--"], stop).out
+    names = [os.fsdecode(name) for name in out.split(b"\0") if name]
+    return [literal_pathspec(name, exclude=True) for name in names if blocklist.blocks(name)]
+
+
+def _git(root: str, args: list[str], stop: Stop, sink: Sink | None = None) -> Finished:
+    home = os.path.abspath(root)
+    if not os.path.lexists(os.path.join(home, ".git")):
+        raise GitError(f"{root} is not the top of a git checkout: it has no .git")
+    env = environment(home, PATH=_absolute_path(home))
+    del env["GIT_LITERAL_PATHSPECS"]
+    finished = run(
+        [find_git(home), "--no-pager", *FLAGS, *args],
+        env=env,
+        cwd=home,
+        deadline=SECONDS,
+        cap=CAP,
+        sink=sink,
+        stop=stop,
+    )
+    if finished.reason in ("deadline", "cancelled") or (not finished.reason and finished.code):
+        said = finished.err.decode("utf-8", "replace").strip()[:300]
+        raise GitError(f"git {args[0]} failed: {finished.reason or said or finished.code}")
+    return finished
+
+
+def _absolute_path(root: str) -> str:
+    """Give the directories of PATH in which filters (large files, say) may be found, without relative ones."""
+    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
+    outside = [folder for folder in folders if not os.path.realpath(folder).startswith(os.path.realpath(root) + "/")]
+    return os.pathsep.join(outside) or "/usr/bin:/bin"
