@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from glue import outgoing
+from glue.context import check_origin
 from glue.dataclass import dataclass
 from glue.errors import ConfigError, ErrorKind, ProviderError
 from glue.providers.connection import (
@@ -214,8 +214,8 @@ class Exchange:
 
     async def __aenter__(self) -> Exchange:
         http = self._http
-        if outgoing.check is not None:
-            outgoing.check(http.address.origin)
+        if (check := check_origin.get()) is not None:
+            check(http.address.origin)
         line = self._line = await http._take()
         watch = line.watch
         watch.start(http.deadlines.total, http.deadlines.progress, BODY)

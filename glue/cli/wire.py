@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from glue.testing.cassette import MASK, mask
+from glue.secrets import MASK, mask_secrets
 
 _OWN = ("host", "content-length", "accept-encoding", "user-agent")  # curl writes its own
 
@@ -58,7 +58,7 @@ def parse(text: str) -> Sent | None:
     if not blank or not first.startswith("POST "):
         return None
     pairs = [line.partition(": ") for line in lines]
-    return Sent(first[5:], tuple((name, str(mask(value))) for name, _, value in pairs), str(mask(body)))
+    return Sent(first[5:], tuple((name, str(mask_secrets(value))) for name, _, value in pairs), str(mask_secrets(body)))
 
 
 def as_text(sent: Sent) -> str:
