@@ -1,15 +1,19 @@
-"""What a tool is handed besides its arguments, and what a run knows of its caller."""
+"""The context of a tool call: cancellation, budget, dependencies, and what the tool gives back."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from glue.messages import Json, Part, Text, ToolCall, ToolSpec, new_id
 
 DepsT = TypeVar("DepsT", covariant=True)
+
+# Gives the provider for a model's name in place of glue.providers, where tests and recordings set it.
+provider_names: ContextVar[Callable[[str], Any] | None] = ContextVar("glue.provider_names", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

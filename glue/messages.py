@@ -1,4 +1,4 @@
-"""Messages and their parts, requests, and the protocol of a provider."""
+"""Messages, their parts, usage and requests, and their JSON."""
 
 from __future__ import annotations
 
@@ -134,9 +134,6 @@ def _sum(one: int | None, other: int | None) -> int | None:
     if one is None:
         return other
     return one if other is None else one + other
-
-
-Origin: TypeAlias = Literal["user", "steering", "follow_up", "continue", "repair", "nudge", "wrap_up", "summary"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

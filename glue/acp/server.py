@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias, cast
 
 import anyio
 
@@ -32,9 +32,9 @@ from glue.acp.session import Held, Turn, hold, stdio_servers
 from glue.acp.updates import Reporter, answer, chunk, failure, plain, prompt_parts, replay
 from glue.agent import Agent
 from glue.errors import GlueError
-from glue.limits import Outcome
+from glue.limits import Limits, Outcome
 from glue.messages import new_id
-from glue.running import window
+from glue.provider import window
 from glue.stores.store import SessionInfo, Store
 
 
@@ -260,9 +260,9 @@ class Server:
         agent = self._make(cwd, self)
         if agent not in self._agents:
             self._agents.append(agent)
-        limits = given_limits(params.get("_meta"), agent.settings["limits"] or DEFAULTS)
+        limits = given_limits(params.get("_meta"), cast(Limits, agent.settings.limits or DEFAULTS))
         held = Held(agent.session(id, store=self._store, limits=limits), cwd)
-        own = agent.settings["permission"]
+        own = agent.settings.permission
         asking = EditorPermission(self.peer, id, cwd, ids=held.ids, mode=lambda: held.mode, own=own)
         held.session.configure(permission=asking)
         if servers:
@@ -316,8 +316,8 @@ class Server:
             self.peer.drain,
             cwd=held.cwd,
             ids=held.ids,
-            gated={tool.spec.name for tool in settings["tools"] if getattr(tool, "needs_permission", False)},
-            window=window(session.agent.open(settings["model"])) or 0,
+            gated={tool.spec.name for tool in settings.tools or () if getattr(tool, "needs_permission", False)},
+            window=window(session.agent.open(settings.model or "")) or 0,
             cost=held.spent.cost,
         )
         result = await session.prompt(parts, on_event=reporter, cancel=turn.cancel, unwrap=False)

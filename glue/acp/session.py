@@ -111,7 +111,7 @@ async def hold(held: Held, servers: Sequence[Mapping[str, Any]], *, task_status:
                 )
                 for each in servers
             ]
-            held.session.configure(tools=Live(held.session.settings["tools"], connected))
+            held.session.configure(tools=Live(held.session.settings.tools or (), connected))
             begun = True
             task_status.started()
             await held.closing.wait()

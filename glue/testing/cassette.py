@@ -12,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import glue.agent
+from glue.context import provider_names
 from glue.errors import ErrorKind, ProviderError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Json, Request, Usage, message_from_json, message_to_json
 from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
@@ -263,13 +263,9 @@ def _lines(text: str) -> Iterator[dict[str, Json]]:
 @contextmanager
 def stand_in(provider: Provider | Callable[[str], Provider]) -> Iterator[None]:
     """Let agents that name their model ask this provider, or the one a function gives for the name."""
-    before = glue.agent.opener
-    if isinstance(provider, Provider):
-        chosen: Provider = provider
-        glue.agent.opener = lambda name: chosen
-    else:
-        glue.agent.opener = provider
+    chosen = provider
+    token = provider_names.set((lambda name: chosen) if isinstance(chosen, Provider) else chosen)
     try:
         yield
     finally:
-        glue.agent.opener = before
+        provider_names.reset(token)

@@ -70,14 +70,14 @@ def forbid(origin: str) -> None:
 
 @contextmanager
 def _recorded(item: pytest.Item, mark: pytest.Mark, record: bool) -> Iterator[None]:
-    import glue.agent
+    from glue.context import provider_names
 
     tape = item.stash[_tape] = Tape(_folder(item, mark), mark.kwargs.get("by", "order"), record)
-    before, glue.agent.opener = glue.agent.opener, tape.open
+    token = provider_names.set(tape.open)
     try:
         yield
     finally:
-        glue.agent.opener = before
+        provider_names.reset(token)
 
 
 def _folder(item: pytest.Item, mark: pytest.Mark) -> Path:
