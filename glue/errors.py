@@ -1,4 +1,4 @@
-"""Every error that is raised on purpose.
+"""Errors: every class that is raised on purpose.
 
 GlueError
 ├── ProviderError           a model could not be asked; `kind` says why

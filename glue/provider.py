@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Protocol, TypeAlias, runtime_checkable
+import sys
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from glue.dataclass import dataclass
-from glue.messages import AssistantMessage, Request, Usage
+from glue.messages import AssistantMessage, Json, Request, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,3 +65,31 @@ class Provider(Protocol):
     def name(self) -> str: ...
 
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]: ...
+
+
+def window(provider: Provider) -> int | None:
+    """Give the tokens of context of what a provider asks; the smallest of a chain, None if one is unknown."""
+    sizes = [each.row.window if each.model == each.row.model else None for each in _asked(provider)]
+    known = [size for size in sizes if size is not None]
+    return min(known) if known and len(known) == len(sizes) else None
+
+
+def takes_output(provider: Provider, schema: Mapping[str, Json], *, tools: bool) -> bool:
+    """Say whether all that a provider asks can be held to a JSON schema by their wire."""
+    asked = _asked(provider)
+    return bool(asked) and all(_takes_output(each, schema, tools) for each in asked)
+
+
+def _takes_output(provider: Any, schema: Mapping[str, Json], tools: bool) -> bool:
+    # A wire whose models differ in this has a function to say so, beside its class.
+    judge = getattr(sys.modules.get(f"glue.providers.{provider.row.wire}"), "takes_output", None)
+    if judge is not None:
+        return bool(judge(schema, provider.model, tools=tools))
+    return bool(provider.row.wire.startswith("openai") and provider.row.quirks.output == "json_schema")
+
+
+def _asked(provider: Any) -> list[Any]:
+    """Find the providers that are rows of data, through wrappers and chains; an object of one's own is none."""
+    inner = getattr(provider, "providers", None) or filter(None, [getattr(provider, "provider", None)])
+    found = [each for wrapped in inner for each in _asked(wrapped)]
+    return [*found, provider] if getattr(provider, "row", None) is not None else found

@@ -15,8 +15,8 @@ from glue import Agent, Limits, Outcome, Usage, tool
 from glue.errors import MaxTurnsExceeded, OutputError
 from glue.function.validation import ValidationError
 from glue.output import Output
+from glue.provider import takes_output
 from glue.providers import new
-from glue.running import takes_output
 from glue.testing import Script, call, calls, repeat, say, shape
 
 
