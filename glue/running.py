@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,10 @@ from glue.limits import Limits
 from glue.listeners import join, writers
 from glue.loop.run import run, run_continue
 from glue.loop.state import Journal
-from glue.messages import Json, Message, Request, ToolMessage
+from glue.messages import Message, Request, ToolMessage
 from glue.options import instructions_text, merge, with_meta
 from glue.policies.policy import Policy
-from glue.provider import Provider
+from glue.provider import Provider, capabilities
 from glue.result import RunResult
 from glue.subagent import AgentTool, child_usage
 
@@ -106,36 +105,8 @@ def _answer(job: Job, provider: Provider, tools: Sequence[AnyTool]) -> Answer[An
     from glue.output import Answer, Output
 
     output: Output[Any] = Output(wanted)
-    native = takes_output(provider, output.schema, tools=bool(tools))
+    native = capabilities(provider).takes_output(output.schema, tools=bool(tools))
     return Answer(output, native=native, taken=[tool.spec.name for tool in tools])
-
-
-def window(provider: Provider) -> int | None:
-    """Give the tokens of context of what a provider asks; the smallest of a chain, None if one is unknown."""
-    sizes = [each.row.window if each.model == each.row.model else None for each in _asked(provider)]
-    known = [size for size in sizes if size is not None]
-    return min(known) if known and len(known) == len(sizes) else None
-
-
-def takes_output(provider: Provider, schema: Mapping[str, Json], *, tools: bool) -> bool:
-    """Say whether all that a provider asks can be held to a JSON schema by their wire."""
-    asked = _asked(provider)
-    return bool(asked) and all(_takes_output(each, schema, tools) for each in asked)
-
-
-def _takes_output(provider: Any, schema: Mapping[str, Json], tools: bool) -> bool:
-    # A wire whose models differ in this has a function to say so, beside its class.
-    judge = getattr(sys.modules.get(f"glue.providers.{provider.row.wire}"), "takes_output", None)
-    if judge is not None:
-        return bool(judge(schema, provider.model, tools=tools))
-    return bool(provider.row.wire.startswith("openai") and provider.row.quirks.output == "json_schema")
-
-
-def _asked(provider: Any) -> list[Any]:
-    """Find the providers that are rows of data, through wrappers and chains; an object of one's own is none."""
-    inner = getattr(provider, "providers", None) or filter(None, [getattr(provider, "provider", None)])
-    found = [each for wrapped in inner for each in _asked(wrapped)]
-    return [*found, provider] if getattr(provider, "row", None) is not None else found
 
 
 def _limits(job: Job, settings: Mapping[str, Any]) -> Limits | Callable[[], Limits] | None:
@@ -160,7 +131,7 @@ def _policies(job: Job, settings: Mapping[str, Any], provider: Provider, answer:
         from glue.compaction import Compaction, with_provider
 
         compactor = with_provider(agent.compaction, agent.open)
-        policies.append(Compaction(compactor, window=window(provider)))
+        policies.append(Compaction(compactor, window=capabilities(provider).window))
     if answer is not None:
         from glue.output import Reask
 

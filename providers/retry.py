@@ -15,7 +15,7 @@ from glue.errors import EmptyReply, ProviderError
 from glue.limits import StopReason
 from glue.loop.transcript import has_content
 from glue.messages import AssistantMessage, Request, user
-from glue.provider import Attempt, Done, Provider, ProviderEvent
+from glue.provider import Attempt, Capabilities, Done, Provider, ProviderEvent, capabilities
 
 Self = TypeVar("Self", bound="Wrapper")
 
@@ -31,6 +31,10 @@ class Wrapper:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.provider!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return capabilities(self.provider)
 
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         return self.provider.stream(request)

@@ -34,7 +34,7 @@ from glue.agent import Agent
 from glue.errors import GlueError
 from glue.limits import Outcome
 from glue.messages import new_id
-from glue.running import window
+from glue.provider import capabilities
 from glue.stores.store import SessionInfo, Store
 
 
@@ -317,7 +317,7 @@ class Server:
             cwd=held.cwd,
             ids=held.ids,
             gated={tool.spec.name for tool in settings["tools"] if getattr(tool, "needs_permission", False)},
-            window=window(session.agent.open(settings["model"])) or 0,
+            window=capabilities(session.agent.open(settings["model"])).window or 0,
             cost=held.spent.cost,
         )
         result = await session.prompt(parts, on_event=reporter, cancel=turn.cancel, unwrap=False)

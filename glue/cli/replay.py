@@ -8,7 +8,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
-from importlib import import_module
 from typing import Any
 
 import click
@@ -127,9 +126,11 @@ class _Taped:
 class _Played:
     """A recording under the name of the provider that made it, so that requests are made as they were."""
 
-    def __init__(self, replay: Replay, row: Any, model: str) -> None:
-        self.replay, self.row, self.model = replay, row, model
-        self.name = row.name
+    def __init__(self, replay: Replay, name: str) -> None:
+        from glue.providers import capabilities
+
+        self.replay, self.capabilities = replay, capabilities(name)
+        self.name = self.capabilities.provider
 
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         return self.replay.stream(request)
@@ -161,20 +162,8 @@ def replayed(path: str) -> Iterator[Callable[[Provider], Provider]]:
         replay = Replay(path, by="hash")
     except ReplayError as error:
         raise ConfigError(str(error)) from error
-    with stand_in(lambda name: _played(replay, name)):
+    with stand_in(lambda name: _Played(replay, name)):
         yield lambda provider: replay
-
-
-def _played(replay: Replay, name: str) -> Provider:
-    from glue.providers import lookup, parse
-
-    if "," in name:
-        return replay
-    row = lookup(name)
-    if not row.wire:
-        return replay
-    import_module(f"glue.providers.{row.wire}")  # says what its models take
-    return _Played(replay, row, parse(name)[1] or row.model)
 
 
 def read_exchanges(path: str) -> list[dict[str, Any]]:

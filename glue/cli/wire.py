@@ -90,8 +90,7 @@ def key_variable(url: str) -> str:
     import os
 
     from glue.errors import ConfigError
-    from glue.providers import known, lookup
-    from glue.providers.registry import find_base_url
+    from glue.providers import find_base_url, known, lookup
 
     for name in known():
         row = lookup(name)

@@ -35,11 +35,10 @@ from glue import (
 )
 from glue.errors import ConfigError
 from glue.providers.catalog import Quirks, Row
-from glue.providers.gemini import Decoder, Gemini, decode_json, encode, path, takes_output
+from glue.providers.gemini import Decoder, Gemini, encode, path, takes_output
 from glue.providers.google import Tokens
 from glue.providers.http import HTTP
 from glue.providers.sse import Objects
-from glue.providers.vertex import Vertex
 
 ROW = Row("gemini", wire="gemini", base_url="https://model.example/v1beta", auth="x-goog-api-key")
 OLD, NEW = "gemini-2.5-flash", "gemini-3-flash-preview"
@@ -275,7 +274,7 @@ def test_an_answer_is_held_to_a_schema_where_tools_allow_it() -> None:
     wanted = {"type": "object", "properties": {"a": {"enum": [1]}}}
     assert alone == newer == {"responseMimeType": "application/json", "responseJsonSchema": wanted}
     assert "generationConfig" not in beside
-    assert [takes_output(schema, OLD, tools=tools) for tools in (True, False)] == [False, True]
+    assert [takes_output(schema, ROW, OLD, tools=tools) for tools in (True, False)] == [False, True]
 
 
 # Replies ------------------------------------------------------------------------------------------
@@ -396,7 +395,7 @@ def test_thoughts_and_tool_prompts_are_counted_apart() -> None:
 def test_a_cap_eaten_up_by_thoughts_leaves_no_parts() -> None:
     data = {"candidates": [{"content": {"role": "model"}, "finishReason": "MAX_TOKENS"}]}
 
-    assert decode_json(json.dumps(data).encode(), Quirks(), "gemini", OLD).message.content == ()
+    assert Decoder(Quirks(), "gemini", OLD).decode(json.dumps(data).encode()).message.content == ()
 
 
 def test_a_blocked_prompt_is_a_refusal() -> None:
@@ -404,7 +403,7 @@ def test_a_blocked_prompt_is_a_refusal() -> None:
         "promptFeedback": {"blockReason": "JAILBREAK", "blockReasonMessage": "no"},
         "usageMetadata": {"trafficType": "X"},
     }
-    message = decode_json(json.dumps(data).encode(), Quirks(), "vertex", OLD).message
+    message = Decoder(Quirks(), "vertex", OLD).decode(json.dumps(data).encode()).message
 
     assert message.stop_reason == "refusal"
     assert message.meta == {"block_reason": "JAILBREAK", "block_message": "no"}
@@ -604,7 +603,7 @@ async def test_vertex_sends_a_token_and_renews_it(
     server = loopback(ANSWER)
     where = "/v1beta1/projects/p/locations/global/publishers/google"
     http = HTTP(server.url + where, provider="vertex")
-    provider = Vertex(replace(ROW, name="vertex"), http, OLD, tokens)
+    provider = Gemini(replace(ROW, name="vertex", auth="google"), http, OLD, tokens)
 
     for now in (0.0, 3500.0, 3541.0):  # noqa: B007
         await collect(provider, http, Request(messages=(user("hi"),), stream=False))

@@ -15,9 +15,8 @@ import pytest
 from glue import providers
 from glue.errors import ConfigError, MissingKey, UnknownProvider
 from glue.messages import Usage
-from glue.providers import catalog, models
+from glue.providers import catalog, find_base_url, models
 from glue.providers.failover import Failover
-from glue.providers.registry import find_base_url
 from glue.providers.retry import Retries
 from glue.testing import Script
 
