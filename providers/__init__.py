@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from glue.providers.catalog import Row
     from glue.providers.failover import with_failover as with_failover
     from glue.providers.http import HTTP as HTTP
+    from glue.providers.http import Answer as Answer
     from glue.providers.http import Deadlines as Deadlines
+    from glue.providers.retry import Backoff as Backoff
     from glue.providers.retry import with_escalation as with_escalation
     from glue.providers.retry import with_retries as with_retries
     from glue.providers.wire import Wire
 
 __all__ = [
     "HTTP",
+    "Answer",
+    "Backoff",
     "Deadlines",
     "capabilities",
     "default",
@@ -288,8 +292,8 @@ def wire_class(name: str) -> type[Wire]:
 
 def __getattr__(name: str) -> object:
     homes = {
-        **dict.fromkeys(("with_escalation", "with_retries"), "retry"),
-        **dict.fromkeys(("HTTP", "Deadlines"), "http"),
+        **dict.fromkeys(("Backoff", "with_escalation", "with_retries"), "retry"),
+        **dict.fromkeys(("HTTP", "Answer", "Deadlines"), "http"),
         "with_failover": "failover",
     }
     if name not in homes:
