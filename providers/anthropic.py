@@ -249,7 +249,7 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     if not forced and row.quirks.reasoning:
         body |= claude.thinking(known, request.reasoning, max_tokens)
     mode = encoding.object_of(body.get("thinking")).get("type")
-    if mode == "enabled" and _lacks_thinking(messages, row, model):
+    if mode == "enabled" and encoding.lacks_thinking(messages, lambda reply: _has_thinking(reply, row, model)):
         del body["thinking"]
         mode = None
     if request.system.strip():
@@ -279,9 +279,7 @@ def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> 
 def _tools(request: Request, messages: Sequence[Message]) -> dict[str, Json]:
     if not request.tools:
         # Calls in the history are refused unless tools are named.
-        names = sorted(
-            {call.name for message in messages if isinstance(message, AssistantMessage) for call in message.calls}
-        )
+        names = encoding.used_names(messages)
         if not names:
             return {}
         tools = [_tool(ToolSpec(name=name)) for name in names]
@@ -300,13 +298,11 @@ def _tools(request: Request, messages: Sequence[Message]) -> dict[str, Json]:
 
 
 def _tool(tool: ToolSpec) -> bytes:
-    known: bytes | None = tool.memo.get(WIRE)
-    if known is None:
-        fields: dict[str, Json] = {"name": tool.name}
-        if tool.description:
-            fields["description"] = tool.description
-        known = tool.memo[WIRE] = encoding.dumps({**fields, "input_schema": dict(tool.parameters)})
-    return known
+    return encoding.encode_tool(tool, WIRE, _tool_form)
+
+
+def _tool_form(tool: ToolSpec) -> Json:
+    return {"name": tool.name, **encoding.description(tool), "input_schema": tool.parameters}
 
 
 def _messages(messages: Sequence[Message], cache: bool, row: Row, model: str) -> bytes:
@@ -377,15 +373,9 @@ def _reply_part(part: Part, own: bool, signed: bool) -> tuple[str, bytes] | None
     return None if block is None else ("text", block)
 
 
-def _lacks_thinking(messages: Sequence[Message], row: Row, model: str) -> bool:
-    """Say whether the tool round under way began without thinking, which forbids asking for it now."""
-    for message in reversed(messages):
-        if isinstance(message, AssistantMessage):
-            signed = encoding.is_own(message, row) and claude.family(message.model) == claude.family(model)
-            return bool(message.calls) and not (signed and any(_is_thinking(part) for part in message.content))
-        if not isinstance(message, ToolMessage):
-            return False
-    return False
+def _has_thinking(message: AssistantMessage, row: Row, model: str) -> bool:
+    signed = encoding.is_own(message, row) and claude.family(message.model) == claude.family(model)
+    return signed and any(_is_thinking(part) for part in message.content)
 
 
 def _is_thinking(part: Part) -> bool:

@@ -1,4 +1,4 @@
-"""AWS Signature Version 4 for a JSON body, and where AWS credentials are found."""
+"""Amazon Web Services: credentials, request signatures (SigV4) and the framing of event streams."""
 
 from __future__ import annotations
 

@@ -329,8 +329,8 @@ def _thinking(request: Request, messages: Sequence[Message], row: Row, model: st
             return {}  # a forced tool and thinking exclude each other
         known = claude.facts(model)
         fields = claude.thinking(known, effort, request.max_tokens or known.max_output)
-        if encoding.object_of(fields.get("thinking")).get("type") == "enabled" and _lacks_thinking(
-            messages, row, model
+        if encoding.object_of(fields.get("thinking")).get("type") == "enabled" and encoding.lacks_thinking(
+            messages, lambda reply: _has_thinking(reply, row, model)
         ):
             return {}
         return fields
@@ -344,15 +344,8 @@ def _thinking(request: Request, messages: Sequence[Message], row: Row, model: st
     return {"reasoning_effort": level} if "gpt-oss" in model or "openai." in model else {}
 
 
-def _lacks_thinking(messages: Sequence[Message], row: Row, model: str) -> bool:
-    """Say whether the tool round under way began without thinking, which forbids asking for it now."""
-    for message in reversed(messages):
-        if isinstance(message, AssistantMessage):
-            signed = _is_signed(message, row, model) and any(encoding.opaque_of(part, WIRE) for part in message.content)
-            return bool(message.calls) and not signed
-        if not isinstance(message, ToolMessage):
-            return False
-    return False
+def _has_thinking(message: AssistantMessage, row: Row, model: str) -> bool:
+    return _is_signed(message, row, model) and any(encoding.opaque_of(part, WIRE) for part in message.content)
 
 
 def _is_signed(message: AssistantMessage, row: Row, model: str) -> bool:
@@ -363,11 +356,11 @@ def _tools(request: Request, messages: Sequence[Message], cache: bool) -> bytes:
     tools = request.tools
     if not tools or request.tool_choice == "none":
         # Calls in the history are refused without tools, and there is no choice "none".
-        used = {call.name for message in messages if isinstance(message, AssistantMessage) for call in message.calls}
-        tools = tools or tuple(ToolSpec(name=name) for name in sorted(used))
+        used = encoding.used_names(messages)
+        tools = tools or tuple(ToolSpec(name=name) for name in used)
         if not used:
             return b""
-    pieces = [_tool(tool) for tool in tools]
+    pieces = [encoding.encode_tool(tool, WIRE, _tool) for tool in tools]
     config = b'{"tools":' + encoding.array([*pieces, _POINT] if cache else pieces)
     if request.tools and request.tool_choice not in ("auto", "none"):
         name = request.tool_choice
@@ -375,14 +368,9 @@ def _tools(request: Request, messages: Sequence[Message], cache: bool) -> bytes:
     return config + b"}"
 
 
-def _tool(tool: ToolSpec) -> bytes:
-    known: bytes | None = tool.memo.get(WIRE)
-    if known is None:
-        fields: dict[str, Json] = {"name": tool.name}
-        if tool.description.strip():
-            fields["description"] = tool.description
-        known = tool.memo[WIRE] = encoding.dumps({"toolSpec": {**fields, "inputSchema": {"json": tool.parameters}}})
-    return known
+def _tool(tool: ToolSpec) -> Json:
+    schema = {"inputSchema": {"json": tool.parameters}}
+    return {"toolSpec": {"name": tool.name, **encoding.description(tool), **schema}}
 
 
 def _messages(messages: Sequence[Message], cache: bool, row: Row, model: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from binascii import b2a_base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from json.encoder import encode_basestring
 
@@ -20,6 +20,7 @@ from glue.messages import (
     Text,
     ToolCall,
     ToolMessage,
+    ToolSpec,
     UserMessage,
     new_id,
 )
@@ -275,6 +276,35 @@ def _joined(one: UserMessage, other: UserMessage) -> UserMessage:
     if all(isinstance(part, Text) for part in parts):
         parts = (Text(text=f"{one.text}\n\n{other.text}"),)
     return replace(one, content=parts, id=new_id())
+
+
+def encode_tool(tool: ToolSpec, wire: str, form: Callable[[ToolSpec], Json]) -> bytes:
+    """Encode a tool in the form of a wire, once."""
+    known: bytes | None = tool.memo.get(wire)
+    if known is None:
+        known = tool.memo[wire] = dumps(form(tool))
+    return known
+
+
+def description(tool: ToolSpec) -> dict[str, str]:
+    """Return a tool's description as a field; a blank one is left out, as some servers refuse it."""
+    return {"description": tool.description} if tool.description.strip() else {}
+
+
+def used_names(messages: Iterable[Message]) -> list[str]:
+    """Return the names of the tools that a history calls."""
+    replies = (message for message in messages if isinstance(message, AssistantMessage))
+    return sorted({call.name for reply in replies for call in reply.calls})
+
+
+def lacks_thinking(messages: Sequence[Message], has_thinking: Callable[[AssistantMessage], bool]) -> bool:
+    """Say whether the tool round under way began without thinking, which forbids Claude to think now."""
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            return bool(message.calls) and not has_thinking(message)
+        if not isinstance(message, ToolMessage):
+            return False
+    return False
 
 
 def cache_key(request: Request) -> str:

@@ -1,4 +1,4 @@
-"""The wire of Gemini's generateContent, at Google's own API and on Vertex."""
+"""The wire of Gemini's generateContent, at Google's API and on Vertex."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     if request.system:
         fields["systemInstruction"] = {"parts": [{"text": request.system}]}
     if request.tools:
-        tools = encoding.array(_tool(tool) for tool in request.tools)
+        tools = encoding.array(encoding.encode_tool(tool, WIRE, _tool) for tool in request.tools)
         fields["tools"] = b'[{"functionDeclarations":' + tools + b"}]"
         if request.tool_choice != "auto":
             fields["toolConfig"] = {"functionCallingConfig": _tool_choice(request.tool_choice)}
@@ -376,12 +376,8 @@ def _thinking(effort: Effort | None, model: str) -> dict[str, Json]:
     return {"thinkingLevel": effort, "includeThoughts": True}
 
 
-def _tool(tool: ToolSpec) -> bytes:
-    known: bytes | None = tool.memo.get(WIRE)
-    if known is None:
-        fields: dict[str, Json] = {"name": tool.name, "description": tool.description}
-        known = tool.memo[WIRE] = encoding.dumps({**fields, "parametersJsonSchema": _schema(tool.parameters)})
-    return known
+def _tool(tool: ToolSpec) -> Json:
+    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": _schema(tool.parameters)}
 
 
 _UNKNOWN_KEYWORDS = frozenset(("$schema", "const", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum"))

@@ -1,4 +1,4 @@
-"""OpenAI chat completions, as OpenAI and most other servers speak it."""
+"""The wire of OpenAI's chat completions, as OpenAI and most other servers speak it."""
 
 from __future__ import annotations
 
@@ -370,15 +370,15 @@ class _ThinkTags:
 
     def __init__(self) -> None:
         self._state = "start"
-        self._held = ""  # what may still turn out to be a tag
+        self._pending = ""  # what may still turn out to be a tag
         self._close = ""
 
     def split(self, text: str) -> list[tuple[bool, str]]:
         """Return pieces, each with whether it is a thought."""
         if self._state == "text":
             return [(False, text)]
-        text = self._held + text
-        self._held = ""
+        text = self._pending + text
+        self._pending = ""
         pieces: list[tuple[bool, str]] = []
         if self._state == "start":
             start = text.lstrip()
@@ -387,7 +387,7 @@ class _ThinkTags:
                     self._state, self._close, text = "thought", closing, start[len(opening) :]
                     break
                 if opening.startswith(start):
-                    self._held = text
+                    self._pending = text
                     return []
             else:
                 self._state = "text"
@@ -402,13 +402,13 @@ class _ThinkTags:
             rest = rest.lstrip("\n")
         else:
             keep = next((n for n in range(len(self._close) - 1, 0, -1) if thought.endswith(self._close[:n])), 0)
-            self._held = thought[len(thought) - keep :]
+            self._pending = thought[len(thought) - keep :]
             thought = thought[: len(thought) - keep]
         return [piece for piece in ((True, thought), (False, rest)) if piece[1]]
 
     def end(self) -> list[tuple[bool, str]]:
         """Return what was held back."""
-        held, self._held = self._held, ""
+        held, self._pending = self._pending, ""
         return [(self._state == "thought", held)] if held else []
 
 
@@ -427,7 +427,10 @@ def encode(request: Request, row: Row, model: str) -> bytes:
         if quirks.stream_usage:
             fields["stream_options"] = {"include_usage": True}
     if request.tools and quirks.tools:
-        fields["tools"] = encoding.array(_tools(request.tools, marks))
+        tools = [encoding.encode_tool(tool, WIRE, _tool) for tool in request.tools]
+        if marks:
+            tools[-1] = encoding.dumps({**encoding.loads(tools[-1]), **_MARK})
+        fields["tools"] = encoding.array(tools)
         if request.tool_choice != "auto":
             fields["tool_choice"] = _tool_choice(request.tool_choice)
     if request.max_tokens is not None:
@@ -599,19 +602,9 @@ def _marked_piece(encoded: bytes) -> bytes:
     return encoding.dumps(body)
 
 
-def _tools(tools: Sequence[ToolSpec], marks: bool) -> list[bytes]:
-    pieces = []
-    for tool in tools:
-        encoded = tool.memo.get(WIRE)
-        if encoded is None:
-            function: dict[str, Json] = {"name": tool.name, "parameters": tool.parameters}
-            if tool.description:
-                function["description"] = tool.description
-            encoded = tool.memo[WIRE] = encoding.dumps({"type": "function", "function": function})
-        pieces.append(encoded)
-    if marks:
-        pieces[-1] = encoding.dumps({**encoding.loads(pieces[-1]), **_MARK})
-    return pieces
+def _tool(tool: ToolSpec) -> Json:
+    function = {"name": tool.name, "parameters": tool.parameters, **encoding.description(tool)}
+    return {"type": "function", "function": function}
 
 
 def _tool_choice(choice: str) -> Json:

@@ -1,4 +1,4 @@
-"""OpenAI Responses: typed items in, typed events out."""
+"""The wire of OpenAI's Responses: typed items in, typed events out."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     if request.stream:
         fields["stream"] = True
     if request.tools and quirks.tools:
-        fields["tools"] = encoding.array(map(_tool, request.tools))
+        fields["tools"] = encoding.array(encoding.encode_tool(tool, WIRE, _tool) for tool in request.tools)
         if request.tool_choice != "auto":
             fields["tool_choice"] = _tool_choice(request.tool_choice)
     if request.max_tokens is not None:
@@ -366,14 +366,9 @@ def _call_id(call_id: str, quirks: Quirks) -> str:
     return call_id if 0 < len(call_id) <= quirks.tool_id_limit else "call_" + encoding.short_id(call_id, 20)
 
 
-def _tool(tool: ToolSpec) -> bytes:
-    encoded: bytes | None = tool.memo.get(WIRE)
-    if encoded is None:
-        body = {"type": "function", "name": tool.name, "parameters": tool.parameters, "strict": False}
-        if tool.description:
-            body["description"] = tool.description
-        encoded = tool.memo[WIRE] = encoding.dumps(body)
-    return encoded
+def _tool(tool: ToolSpec) -> Json:
+    body = {"type": "function", "name": tool.name, "parameters": tool.parameters, "strict": False}
+    return {**body, **encoding.description(tool)}
 
 
 def _tool_choice(choice: str) -> Json:

@@ -1,4 +1,4 @@
-"""The one place where a request is tried again: only while the caller has seen nothing of the answer."""
+"""Wrappers that ask again: after a failure that may pass, or with a higher cap; never after the caller saw content."""
 
 from __future__ import annotations
 

@@ -622,6 +622,25 @@ async def test_vertex_sends_a_token_and_renews_it(
     )
 
 
+async def test_vertex_takes_its_token_out_of_an_error_inside_the_stream(loopback: Callable[..., Any]) -> None:
+    async def post(address: str, form: bytes) -> bytes:
+        return json.dumps({"access_token": "token-of-an-hour"}).encode()
+
+    fault = b'data: {"error": {"code": 500, "message": "failed for Bearer token-of-an-hour"}}\r\n\r\n'
+    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(fault), fault))
+    provider = Gemini(
+        replace(ROW, name="vertex", auth="google"),
+        HTTP(server.url, provider="vertex"),
+        OLD,
+        Tokens(environ={"VERTEX_ACCESS_TOKEN": "token-of-an-hour"}, post=post),
+    )
+
+    with pytest.raises(ProviderError, match=r"failed for Bearer \*\*\*") as caught:
+        await collect(provider, provider.http, Request(messages=(user("hi"),)))
+
+    assert "token-of-an-hour" not in caught.value.body
+
+
 async def test_a_token_in_a_variable_needs_no_login() -> None:
     assert await Tokens(environ={"GOOGLE_OAUTH_ACCESS_TOKEN": " t \n"}).get() == "t"
 

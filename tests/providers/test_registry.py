@@ -313,6 +313,18 @@ def test_capabilities() -> None:
     assert not providers.capabilities("perplexity").tools
 
 
+def test_wrappers_and_chains_answer_for_what_they_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "PERPLEXITY_API_KEY"):
+        monkeypatch.setenv(name, SECRET)
+
+    one = capabilities(providers.new("anthropic"))
+    chain = capabilities(providers.with_retries(providers.new("anthropic,perplexity")))
+
+    assert (one.provider, one.window, one.tools) == ("anthropic", 200_000, True)
+    assert (chain.window, chain.tools) == (128_000, False)
+    assert capabilities(object()).window is None
+
+
 def test_the_table_of_providers_says_which_keys_are_set() -> None:
     text = models.providers_text({"GOOGLE_API_KEY": SECRET})
 
