@@ -15,6 +15,7 @@ import pytest
 from glue import providers
 from glue.errors import ConfigError, MissingKey, UnknownProvider
 from glue.messages import Usage
+from glue.provider import capabilities
 from glue.providers import catalog, find_base_url, models
 from glue.providers.failover import Failover
 from glue.providers.retry import Retries
