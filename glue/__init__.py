@@ -78,6 +78,9 @@ if TYPE_CHECKING:
     from glue.providers.retry import with_escalation as with_escalation
     from glue.providers.retry import with_retries as with_retries
     from glue.result import RunResult as RunResult
+    from glue.secrets import find_secrets as find_secrets
+    from glue.secrets import is_secret_name as is_secret_name
+    from glue.secrets import mask_secrets as mask_secrets
     from glue.session import Session as Session
     from glue.stores.jsonl import FileStore as FileStore
     from glue.stores.memory import MemoryStore as MemoryStore
@@ -111,6 +114,7 @@ _HOMES = {
     "providers.failover": "with_failover",
     "providers.retry": "with_escalation with_retries",
     "result": "RunResult",
+    "secrets": "find_secrets is_secret_name mask_secrets",
     "session": "Session",
     "stores.jsonl": "FileStore",
     "stores.memory": "MemoryStore",

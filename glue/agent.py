@@ -31,9 +31,6 @@ OutputT = TypeVar("OutputT")
 T = TypeVar("T")
 D = TypeVar("D")
 
-# Set by the pytest plugin, so that a marked test plays back what a named provider once said.
-opener: Callable[[str], Provider] | None = None
-
 
 class Agent(Generic[DepsT, OutputT]):
     """A model with tools and instructions. Immutable: it may serve many tasks and threads at once."""
@@ -254,9 +251,12 @@ class Agent(Generic[DepsT, OutputT]):
         """Give a provider for a name, made at first use; closed by `aclose`."""
         if not isinstance(model, str):
             return model
-        if opener is not None:
-            return opener(model)
+        from glue.context import provider_names
         from glue.providers import new
+
+        if (chosen := provider_names.get()) is not None:
+            provider: Provider = chosen(model)
+            return provider
 
         if model not in self._opened:
             self._opened.setdefault(model, new(model))

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from glue.messages import Json, Part, Text, ToolCall, ToolSpec, new_id
 
 DepsT = TypeVar("DepsT", covariant=True)
+
+# Gives the provider for a model's name in place of glue.providers, where tests and recordings set it.
+provider_names: ContextVar[Callable[[str], Any] | None] = ContextVar("glue.provider_names", default=None)
+# Set by the pytest plugin: called with the origin ("https://api.example.com") before each request; it may raise.
+check_origin: ContextVar[Callable[[str], None] | None] = ContextVar("glue.check_origin", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 
 import anyio
 
-from glue import outgoing
+from glue.context import check_origin
 from glue.dataclass import dataclass
 from glue.errors import ConfigError, ErrorKind, ProviderError
 from glue.messages import Json
@@ -353,8 +353,8 @@ class Exchange:
 
     async def __aenter__(self) -> Exchange:
         http = self._http
-        if outgoing.check is not None:
-            outgoing.check(http.address.origin)
+        if (check := check_origin.get()) is not None:
+            check(http.address.origin)
         connection = self._connection = await http._connect()
         watch = connection.watch
         watch.start(http.deadlines.total, http.deadlines.progress, self._most)

@@ -33,117 +33,8 @@ from glue.agent import Agent
 from glue.errors import GlueError
 from glue.limits import Outcome
 from glue.messages import new_id
-<<<<<<< HEAD
 from glue.provider import capabilities
-from glue.stores.store import SessionInfo, Store
-
-
-def serve(
-    make: Callable[[str, Server], Agent[Any, Any]], streams: tuple[BinaryIO, BinaryIO], folder: str | None = None
-) -> None:
-    """Serve one editor on the streams that `take_stdout` gave."""
-    import logging
-
-    from glue.stores.jsonl import FileStore
-
-    logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")  # warnings; what it logs shows in the editor
-    server = Server(make, FileStore(folder or state_folder()), *streams)
-    run(server.serve)
-
-
-def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Run a server until the other end hangs up, or until Ctrl-C."""
-    import anyio
-
-    try:
-        anyio.run(function, *args)
-    except KeyboardInterrupt:
-        os._exit(130)  # a thread still waits for a line, and nothing but the other end can wake it
-
-
-def take_stdout() -> tuple[BinaryIO, BinaryIO]:
-    """Keep the real standard output for the protocol; whatever else prints goes to standard error."""
-    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    empty = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(empty, 0)
-    os.close(empty)
-    sys.stdout = sys.stderr
-    return source, sink
-
-
-def state_folder() -> str:
-    """Say where sessions of editors are kept."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return str(Path(base) / "glue" / "acp")
-
-
-def ready_agent(model: str, bundle: str) -> Callable[[str, Server], Agent[Any, Any]]:
-    """Make an agent with ready-made tools for whatever directory the editor works in."""
-
-    def make(cwd: str, server: Server) -> Agent[Any, Any]:
-        from glue.acp.editor import editor_tools, plan_tool
-        from glue.acp.options import DEFAULTS
-        from glue.agent import Agent
-        from glue.tools import coding, fs, git
-
-        if bundle == "coding":
-            tools = coding.tools(cwd, trust=True, shell=True)
-        else:
-            tools = fs.tools(cwd)
-            tools += git.tools(cwd, trust=True) if bundle == "git" else []
-        tools = [*editor_tools(tools, cwd, server), plan_tool()]
-        return Agent(model, tools=tools, instructions=coding.prompt(tools), limits=DEFAULTS, name="glue")
-
-    return make
-
-
-def fixed_agent(agent: Agent[Any, Any]) -> Callable[[str, Server], Agent[Any, Any]]:
-    """Serve one agent, whatever the directory."""
-    return lambda cwd, server: agent
-
-
-PAGE = 50
-
-
-def page(sessions: Sequence[SessionInfo], cwd: Any = None, cursor: Any = None) -> dict[str, Any]:
-    """List sessions, the last changed first; a cursor names the last one seen, so that new ones shift nothing."""
-    # Editors open sessions that nothing is ever said in; they can be loaded, but nobody looks for them.
-    listed = [info for info in sessions if info.title and _home(info)]
-    if cwd is not None:
-        listed = [info for info in listed if _home(info) == cwd]
-    listed.sort(key=_rank)
-    if cursor is not None:
-        after = _after(cursor)
-        listed = [info for info in listed if _rank(info) > after]
-    more = {"nextCursor": f"{listed[PAGE - 1].updated!r} {listed[PAGE - 1].id}"} if len(listed) > PAGE else {}
-    return {"sessions": [_shown(info) for info in listed[:PAGE]], **more}
-
-
-def _home(info: SessionInfo) -> str:
-    return str((info.meta or {}).get("cwd", ""))
-
-
-def _rank(info: SessionInfo) -> tuple[float, str]:
-    return -info.updated, info.id
-
-
-def _after(cursor: Any) -> tuple[float, str]:
-    try:
-        updated, name = cursor.split(" ", 1)
-        return -float(updated), name
-    except (AttributeError, ValueError):
-        raise RpcError(INVALID_PARAMS, "cursor must be one that an earlier list gave") from None
-
-
-def _shown(info: SessionInfo) -> dict[str, Any]:
-    updated = datetime.fromtimestamp(info.updated, UTC).isoformat()
-    return {"sessionId": info.id, "cwd": _home(info), "title": info.title, "updatedAt": updated}
-
-=======
-from glue.running import window
 from glue.stores.store import Store
->>>>>>> main
 
 VERSION = 1
 
@@ -321,13 +212,8 @@ class Server:
             cwd=opened.cwd,
             ids=opened.ids,
             gated={tool.spec.name for tool in settings["tools"] if getattr(tool, "needs_permission", False)},
-<<<<<<< HEAD
             window=capabilities(session.agent.open(settings["model"])).window or 0,
-            cost=held.spent.cost,
-=======
-            window=window(session.agent.open(settings["model"])) or 0,
             cost=opened.usage.cost,
->>>>>>> main
         )
         result = await session.prompt(parts, on_event=reporter, cancel=pending.cancel, unwrap=False)
         opened.usage.add(result)

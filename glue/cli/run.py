@@ -83,7 +83,7 @@ def execute(
                 show.note(clean_text(text) if err.is_terminal else text, "cyan")
 
             sent = stack.enter_context(wiretap(write, curl=given["as_curl"]))
-        run = Run(agent, plan, show, tape(stack, given))
+        run = Run(agent, plan, show, cassette(stack, given))
         try:
             result = run.blocking(prompt)
         except GlueError as error:
@@ -112,12 +112,12 @@ def screens() -> tuple[Screen, Screen]:
     return Screen(sys.stdout), Screen(sys.stderr)
 
 
-def tape(stack: ExitStack, given: Mapping[str, Any]) -> Callable[[Provider], Provider] | None:
+def cassette(stack: ExitStack, given: Mapping[str, Any]) -> Callable[[Provider], Provider] | None:
     """Record or replay while the stack is open."""
     if given["record"] or given["replay"]:
         from glue.cli import replay
 
-        made = replay.recorded(given["record"]) if given["record"] else replay.replayed(given["replay"])
+        made = replay.record_to(given["record"]) if given["record"] else replay.replay_from(given["replay"])
         return stack.enter_context(made)
     return None
 
@@ -130,10 +130,10 @@ class Run:
         agent: Agent[Any, Any] | None,
         plan: Plan,
         show: Show,
-        taped: Callable[[Provider], Provider] | None = None,
+        wrap: Callable[[Provider], Provider] | None = None,
         ask: Callable[[PermissionRequest], Any] | None = None,
     ) -> None:
-        self.plan, self.show, self.taped = plan, show, taped
+        self.plan, self.show, self.wrap = plan, show, wrap
         self.agent = agent if agent is not None else by_name(plan)
         if self.agent.output is not None and is_stand_in(plan.model or self.agent.settings["model"]):
             self.agent = without_output(self.agent)
@@ -154,8 +154,8 @@ class Run:
         """Give what goes before the agent's own settings."""
         plan = self.plan
         model: Any = plan.model or self.agent.settings["model"]
-        if self.taped is not None and not isinstance(model, str):
-            model = self.taped(model)
+        if self.wrap is not None and not isinstance(model, str):
+            model = self.wrap(model)
         found = {"model": model, "limits": plan.limits, "permission": self.permission}
         if plan.agent is not None:
             found["tools"] = plan.tools()

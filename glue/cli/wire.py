@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from glue.errors import ConfigError
 from glue.providers.http import Sent, on_request
-from glue.testing.cassette import MASK, mask
+from glue.secrets import MASK, mask_secrets
 
 _OWN = ("host", "content-length", "accept-encoding", "user-agent")  # curl writes its own
 
@@ -22,8 +22,8 @@ def wiretap(write: Callable[[str], object], *, curl: bool = False) -> Iterator[l
     seen: list[Sent] = []
 
     def observe(sent: Sent) -> None:
-        headers = tuple((name, str(mask(value))) for name, value in sent.headers)
-        sent = replace(sent, headers=headers, body=str(mask(sent.body)))
+        headers = tuple((name, str(mask_secrets(value))) for name, value in sent.headers)
+        sent = replace(sent, headers=headers, body=str(mask_secrets(sent.body)))
         seen.append(sent)
         write(as_curl(sent) if curl else as_text(sent))
 
