@@ -421,10 +421,10 @@ def _answer(options: Options, provider: Provider, tools: Sequence[AnyTool]) -> A
     if options.output is None:
         return None
     from glue.output import Answer, Output
-    from glue.provider import takes_output
+    from glue.provider import capabilities
 
     output: Output[Any] = Output(options.output)
-    native = takes_output(provider, output.schema, tools=bool(tools))
+    native = capabilities(provider).takes_output(output.schema, tools=bool(tools))
     return Answer(output, native=native, taken=[tool.spec.name for tool in tools])
 
 
@@ -441,9 +441,9 @@ def _policies(agent: Agent[Any, Any], options: Options, provider: Provider, answ
     policies = list(options.policies or ())
     if agent.compaction is not None:
         from glue.compaction import Compaction, with_provider
-        from glue.provider import window
+        from glue.provider import capabilities
 
-        policies.append(Compaction(with_provider(agent.compaction, agent.open), window=window(provider)))
+        policies.append(Compaction(with_provider(agent.compaction, agent.open), window=capabilities(provider).window))
     if answer is not None:
         from glue.output import Reask
 

@@ -88,6 +88,7 @@ class ProviderError(GlueError):
         self.retryable = kind in ("rate_limited", "overloaded", "transient", "timeout", "empty")
         if retryable is not None:  # the server's own word, or a limit that waiting does not mend
             self.retryable = retryable
+        self.ambiguous = False  # whether the server may have done all the same what was asked
         self.usage = usage
         self.body = body  # what the server said, shortened, keys masked
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from glue.dataclass import dataclass
-from glue.messages import AssistantMessage, Json, Request, Usage
+from glue.messages import AssistantMessage, Request, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +56,53 @@ class Done:
 ProviderEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta | Attempt | Done
 
 
+def _no_output(schema: object, *, tools: bool = False) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a provider's model can do and costs; the defaults are those of a provider that does not say."""
+
+    provider: str = ""
+    model: str = ""
+    window: int | None = None  # tokens of context, None where nobody knows
+    tools: bool = True
+    images: tuple[str, ...] = ("image/*",)  # media types
+    files: tuple[str, ...] = ("*/*",)
+    efforts: tuple[str, ...] = ()  # levels of `reasoning` that it tells apart; a level between is lowered
+    local: bool = False
+    input_price: float | None = None  # USD per million tokens, None where nobody knows
+    output_price: float | None = None
+    # Whether an answer can be held to a JSON schema, beside tools or without: takes_output(schema, tools=True).
+    takes_output: Callable[..., bool] = _no_output
+
+
+def capabilities(provider: object) -> Capabilities:
+    """Ask a provider object what it can do; wrappers and chains answer for what they wrap."""
+    found, inner = getattr(provider, "capabilities", None), getattr(provider, "provider", None)
+    if isinstance(found, Capabilities):
+        return found
+    return Capabilities() if inner is None else capabilities(inner)
+
+
+def common(each: Sequence[Capabilities]) -> Capabilities:
+    """Return what all of several providers can do, for a chain of them."""
+    windows = [one.window for one in each]
+    known = [window for window in windows if window is not None]
+    first = each[0]
+    return Capabilities(
+        provider=",".join(one.provider for one in each),
+        window=min(known) if len(known) == len(windows) else None,
+        tools=all(one.tools for one in each),
+        images=tuple(kind for kind in first.images if all(kind in one.images for one in each)),
+        files=tuple(kind for kind in first.files if all(kind in one.files for one in each)),
+        efforts=tuple(level for level in first.efforts if all(level in one.efforts for one in each)),
+        local=all(one.local for one in each),
+        takes_output=lambda schema, *, tools=False: all(one.takes_output(schema, tools=tools) for one in each),
+    )
+
+
 @runtime_checkable
 class Provider(Protocol):
     """Anything with a name that answers a request. Failures are raised as ProviderError."""
@@ -65,31 +111,3 @@ class Provider(Protocol):
     def name(self) -> str: ...
 
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]: ...
-
-
-def window(provider: Provider) -> int | None:
-    """Give the tokens of context of what a provider asks; the smallest of a chain, None if one is unknown."""
-    sizes = [each.row.window if each.model == each.row.model else None for each in _asked(provider)]
-    known = [size for size in sizes if size is not None]
-    return min(known) if known and len(known) == len(sizes) else None
-
-
-def takes_output(provider: Provider, schema: Mapping[str, Json], *, tools: bool) -> bool:
-    """Say whether all that a provider asks can be held to a JSON schema by their wire."""
-    asked = _asked(provider)
-    return bool(asked) and all(_takes_output(each, schema, tools) for each in asked)
-
-
-def _takes_output(provider: Any, schema: Mapping[str, Json], tools: bool) -> bool:
-    # A wire whose models differ in this has a function to say so, beside its class.
-    judge = getattr(sys.modules.get(f"glue.providers.{provider.row.wire}"), "takes_output", None)
-    if judge is not None:
-        return bool(judge(schema, provider.model, tools=tools))
-    return bool(provider.row.wire.startswith("openai") and provider.row.quirks.output == "json_schema")
-
-
-def _asked(provider: Any) -> list[Any]:
-    """Find the providers that are rows of data, through wrappers and chains; an object of one's own is none."""
-    inner = getattr(provider, "providers", None) or filter(None, [getattr(provider, "provider", None)])
-    found = [each for wrapped in inner for each in _asked(wrapped)]
-    return [*found, provider] if getattr(provider, "row", None) is not None else found

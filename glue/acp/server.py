@@ -33,7 +33,7 @@ from glue.agent import Agent
 from glue.errors import GlueError
 from glue.limits import Limits, Outcome
 from glue.messages import new_id
-from glue.provider import window
+from glue.provider import capabilities
 from glue.stores.store import Store
 
 VERSION = 1
@@ -212,7 +212,7 @@ class Server:
             cwd=opened.cwd,
             ids=opened.ids,
             gated={tool.spec.name for tool in settings.tools or () if getattr(tool, "needs_permission", False)},
-            window=window(session.agent.open(settings.model or "")) or 0,
+            window=capabilities(session.agent.open(settings.model or "")).window or 0,
             cost=opened.usage.cost,
         )
         result = await session.prompt(parts, on_event=reporter, cancel=pending.cancel, unwrap=False)
