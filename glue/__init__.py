@@ -6,6 +6,8 @@ Names are loaded at first use, so that `import glue` costs next to nothing.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from glue.agent import Agent as Agent
+    from glue.codec import from_json as from_json
+    from glue.codec import to_json as to_json
     from glue.compaction import keep_recent as keep_recent
     from glue.compaction import summarize as summarize
     from glue.context import Cancel as Cancel
@@ -81,12 +83,15 @@ if TYPE_CHECKING:
     from glue.stores.memory import MemoryStore as MemoryStore
     from glue.stores.sqlite import SQLiteStore as SQLiteStore
     from glue.stores.store import Store as Store
+    from glue.text import clean_text as clean_text
+    from glue.text import one_line as one_line
 
 __version__ = "0.1.0"
 
 # Where each public name lives; a test compares this with the imports above and with __all__.
 _HOMES = {
     "agent": "Agent",
+    "codec": "from_json to_json",
     "compaction": "keep_recent summarize",
     "context": "Cancel Context Host ToolResult error_result text_result",
     "errors": "ConfigError GlueError ProviderError RunError ToolError",
@@ -111,6 +116,7 @@ _HOMES = {
     "stores.memory": "MemoryStore",
     "stores.sqlite": "SQLiteStore",
     "stores.store": "Store",
+    "text": "clean_text one_line",
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
 

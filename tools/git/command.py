@@ -8,6 +8,7 @@ import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from glue import one_line
 from glue.errors import GitError
 from glue.tools.process import Finished, Sink, StopFlag, run
 
@@ -127,10 +128,7 @@ def answer(command: str, finished: Finished, *, cap: int, cut: bool = False, cod
 
 
 def _reason(finished: Finished) -> str:
-    if finished.reason:
-        return finished.reason
-    text = finished.err.decode("utf-8", "replace").strip()
-    return "".join(char if char.isprintable() else " " for char in text)[:300] or f"exit code {finished.code}"
+    return finished.reason or one_line(finished.err.decode("utf-8", "replace"), 300) or f"exit code {finished.code}"
 
 
 def _check(args: Sequence[str], trust: bool) -> None:

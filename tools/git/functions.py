@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from glue import clean_text
 from glue.errors import GitError, ToolError
 from glue.function.decorator import Tool, tool
 from glue.tools.fs.blocklist import Blocklist
@@ -20,8 +21,6 @@ from glue.tools.process import StopFlag, in_thread
 PAGE = 200 * 1024
 WHOLE = 16 * 1024 * 1024
 LARGE_PAGE = 80 * 1024
-VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"}
-VISIBLE |= {0x7F: 0x2421} | dict.fromkeys(range(128, 160), 65533)
 LISTED = 300  # files in the summary of a diff
 
 
@@ -194,7 +193,8 @@ def describe(commit: Commit) -> str:
 
 def clean(text: str) -> str:
     """Make visible what could play with a terminal: nothing is taken out, for it may be part of the change."""
-    return text.encode("utf-8", "replace").decode().translate(VISIBLE)
+    # Line ends stay as they are: they may be all that was changed.
+    return "\r\n".join(clean_text(part) for part in text.encode("utf-8", "replace").decode().split("\r\n"))
 
 
 def bounded(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from glue import clean_text
 from glue.agents.review.delivery import clean, render
 from glue.agents.review.delivery.forges.client import Client
 from glue.agents.review.delivery.forges.forge import Remark, mine, open_forge, post_once, where
@@ -42,7 +43,7 @@ class Command:
 
 def parse(body: str) -> tuple[str, str] | None:
     """Read a command from the first line of a comment; quoted and later lines are talk."""
-    first = clean.visible(body).lstrip("\n").split("\n", 1)[0].rstrip()
+    first = clean_text(body, drop=True).lstrip("\n").split("\n", 1)[0].rstrip()
     match = _COMMAND.match(first)
     return (match.group(1).lower(), clean.line(match.group(2), 500)) if match else None
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from glue.agents.review.delivery import clean
+from glue import clean_text
 from glue.agents.review.delivery.outputs import words
 from glue.agents.review.delivery.render import summary
 from glue.agents.review.delivery.report import Item, Report
@@ -40,7 +40,7 @@ def outputs(values: Mapping[str, str | int | float | bool]) -> str:
     """Write values for GITHUB_OUTPUT; the delimiter is random, so that no value can end it."""
     rows: list[str] = []
     for name, value in values.items():
-        text = str(value).lower() if isinstance(value, bool) else clean.visible(str(value))
+        text = str(value).lower() if isinstance(value, bool) else clean_text(str(value), drop=True)
         mark = f"glue_{secrets.token_hex(16)}"
         rows.append(f"{name}<<{mark}\n{text}\n{mark}\n")
     return "".join(rows)

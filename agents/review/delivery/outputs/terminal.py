@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from glue import clean_text
 from glue.agents.review.delivery import clean
 from glue.agents.review.delivery.outputs import words
 from glue.agents.review.delivery.render import acceptance
@@ -53,7 +54,7 @@ def _item(item: Item, colour: bool, width: int) -> list[str]:
 
 
 def _code(row: str) -> str:
-    return clean.visible(row).replace("##[", "# #[")[:200]
+    return clean_text(row, drop=True).replace("##[", "# #[")[:200]
 
 
 def _wrapped(text: str, width: int, indent: str) -> list[str]:
