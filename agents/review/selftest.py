@@ -59,11 +59,6 @@ def _mutable(line: str) -> str | None:
     return f"{match[1]}{match[2] or ''} = []{match[3]}" if match and "list" in (match[2] or "list") else None
 
 
-def _swallow(line: str) -> str | None:
-    match = re.match(r"(\s*)except\s+\w[\w.]*(?:\s+as\s+\w+)?\s*:\s*$", line)
-    return f"{match[1]}except Exception:" if match and "Exception" not in line else None
-
-
 _OPERATORS: dict[str, _Operator] = {
     "flipped comparison": _comparator,
     "negated condition": _negate,

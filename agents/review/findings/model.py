@@ -16,10 +16,10 @@ from glue.agents.review.change.config import Config, make, matches
 from glue.agents.review.change.incremental import Earlier, carried, joined, narrow
 from glue.agents.review.delivery import gate
 from glue.agents.review.findings import rules
-from glue.agents.review.findings.offline import Player
 from glue.agents.review.findings.rules.tripwire import strip_hidden
+from glue.agents.review.findings.suggest import fault
 from glue.agents.review.findings.tools import Desk, searcher, tools
-from glue.agents.review.records import Bundle, Finding, ReviewRun, Try, from_json
+from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewRun, Try, from_json
 from glue.context import AnyTool
 from glue.errors import ConfigError, ToolError
 from glue.events import Event
@@ -258,7 +258,7 @@ async def review(
     replay: bool = False,
     earlier: Earlier | None = None,
 ) -> ReviewRun:
-    """Review a bundle. Without providers the rules alone speak, through the same loop and tools.
+    """Review a bundle. Without providers the rules alone speak.
 
     With an `earlier` review the model reads only the hunks that are new, and what it said of the others stays.
     """
@@ -270,7 +270,7 @@ async def review(
     else:
         ruled = rules.check(bundle, disable=config.disable, search=searcher(repo, bundle))
     setting = Setting(bundle, config, repo, on_event, seed, ruled, record, replay)
-    result = await _offline(setting)
+    result = _by_rules(bundle, ruled)
     tries: list[Try] = []
     if earlier is not None:
         setting = replace(setting, bundle=narrow(bundle, earlier))
@@ -302,33 +302,27 @@ async def review(
     return result
 
 
-async def _offline(setting: Setting) -> ReviewRun:
-    """Let the `offline` provider play the rules."""
-    from glue.providers.offline import Offline
-
-    bundle = setting.bundle
-    desk = Desk(bundle, setting.config, source="rules")
-    player = Player(setting.ruled, bundle)
-    turns = len(setting.ruled) // 4 + 8
-    limits = Limits(
-        max_turns=turns, max_requests=None, error_nudge=None, error_halt=None, repeat_nudge=None, repeat_halt=None
-    )
-    result = await run(
-        Offline(player), "Review this change by the rules.", tools=tools(desk), limits=limits, on_event=setting.on_event
-    )
-    result.unwrap()
-    # Calls of one turn run side by side and end in any order; the rules' own order is kept.
-    put = {(one.path, one.title, one.quote): one for one in desk.findings}
-    named = [(one.rule, put.get((one.path, one.title, one.quote))) for one in setting.ruled]
-    findings = tuple(replace(finding, rule=rule) for rule, finding in named if finding is not None)
+def _by_rules(bundle: Bundle, ruled: tuple[Finding, ...]) -> ReviewRun:
+    """The review without a model: what the rules found is what there is to say."""
+    offered = (replace(one, suggestion=None, note=problem) if (problem := fault(one, bundle)) else one for one in ruled)
     return ReviewRun(
-        findings=findings,
-        summary="\n\n".join(desk.summaries),
+        findings=tuple(offered),
+        summary=_ruled_summary(bundle, ruled),
         coverage=everything(bundle),
-        finished=desk.finished,
-        outcome=str(result.outcome),
+        finished=True,
         prompt="rules",
     )
+
+
+def _ruled_summary(bundle: Bundle, ruled: tuple[Finding, ...]) -> str:
+    files = len(bundle.files)
+    added = sum(len(file.added) for file in bundle.files)
+    deleted = sum(len(file.deleted) for file in bundle.files)
+    size = f"The change touches {files} {'file' if files == 1 else 'files'} (+{added}, -{deleted} lines)."
+    counts = [(name, sum(one.severity == name for one in ruled)) for name in SEVERITIES]
+    found = ", ".join(f"{count} {name}" for name, count in counts if count)
+    said = f"found: {found}." if found else "found nothing to report."
+    return f"{size} The deterministic rules {said} They look for known mistakes only."
 
 
 def _secret_files(bundle: Bundle) -> tuple[str, ...]:
