@@ -331,10 +331,10 @@ def exit_code(result: RunResult[Any]) -> int:
 
 def write_answer(result: RunResult[Any], show: Show) -> None:
     if result.output is not None:
-        from glue.events import plain
+        from glue.codec import to_plain
 
         show.settle()
-        show.out.write(json.dumps(plain(result.output), indent=2, ensure_ascii=show.out.is_dumb) + "\n")
+        show.out.write(json.dumps(to_plain(result.output), indent=2, ensure_ascii=show.out.is_dumb) + "\n")
     elif not show.wrote and result.text:
         text = clean(result.text)
         show.out.write(text if text.endswith("\n") else text + "\n")
