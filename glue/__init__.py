@@ -83,6 +83,8 @@ if TYPE_CHECKING:
     from glue.stores.memory import MemoryStore as MemoryStore
     from glue.stores.sqlite import SQLiteStore as SQLiteStore
     from glue.stores.store import Store as Store
+    from glue.text import clean_text as clean_text
+    from glue.text import one_line as one_line
 
 __version__ = "0.1.0"
 
@@ -114,6 +116,7 @@ _HOMES = {
     "stores.memory": "MemoryStore",
     "stores.sqlite": "SQLiteStore",
     "stores.store": "Store",
+    "text": "clean_text one_line",
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from glue import one_line
 from glue.errors import ErrorKind, ProviderError
 from glue.messages import Json, Usage
 
@@ -144,7 +145,9 @@ def read_fault(text: str) -> Fault:
     raw = metadata["raw"] if isinstance(metadata.get("raw"), str) else ""
     message = _message(inner) or _message(outer)
     fault = Fault(
-        message=_line(f"{message}: {raw}" if raw and raw not in message else message), names=names, status=status
+        message=one_line((f"{message}: {raw}" if raw and raw not in message else message)[:4000], 300),
+        names=names,
+        status=status,
     )
     fault.text = f"{fault.message} {' '.join(names)} {raw} {message}".lower()
     fault.flagged = "flagged_input" in metadata or metadata.get("error_type") == "moderation"
@@ -161,7 +164,7 @@ def _plain(text: str) -> Fault:
     start = text.lstrip()[:15].lower()
     if start.startswith(("<!doctype", "<html")):
         return Fault(message="an HTML page instead of JSON", text=text[:4000].lower())
-    return Fault(message=_line(text), text=text[:4000].lower())
+    return Fault(message=one_line(text[:4000], 300), text=text[:4000].lower())
 
 
 def _names(outer: Mapping[str, Json], inner: Mapping[str, Json]) -> tuple[frozenset[str], int | None]:
@@ -203,11 +206,6 @@ def _google_detail(fault: Fault, detail: Mapping[str, Json]) -> None:
     for violation in violations if isinstance(violations, list) else ():
         if isinstance(violation, dict) and "PerDay" in str(violation.get("quotaId", "")):
             fault.daily = True
-
-
-def _line(text: str) -> str:
-    text = " ".join("".join(char if char.isprintable() else " " for char in text[:4000]).split())
-    return text if len(text) <= 300 else text[:297] + "..."
 
 
 _OVERFLOW_NAMES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})

@@ -138,7 +138,7 @@ def inspect(file: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    from glue.cli.output import clean, one_line
+    from glue.text import clean_text, one_line
 
     click.echo(f"file           {one_line(file)}")
     if found["about"]:
@@ -148,10 +148,10 @@ def inspect(file: str, as_json: bool) -> None:
     for name, value in found["settings"].items():
         click.echo(f"{name:<14} {one_line(', '.join(value) if isinstance(value, list) else str(value))}")
     for agent in found["agents"]:
-        click.echo(clean(f"agent          {agent['name']} = Agent({agent['model']}), line {agent['line']}"))
+        click.echo(clean_text(f"agent          {agent['name']} = Agent({agent['model']}), line {agent['line']}"))
     for tool in found["tools"]:
         asks = ", needs permission" if tool["needs_permission"] else ""
-        click.echo(clean(f"tool           {tool['name']}: {tool['description'] or 'no description'}{asks}"))
+        click.echo(clean_text(f"tool           {tool['name']}: {tool['description'] or 'no description'}{asks}"))
 
 
 def describe(path: str) -> dict[str, Any]:

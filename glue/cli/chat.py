@@ -18,7 +18,7 @@ from glue.agent import Agent
 from glue.cli.app import leave, threads
 from glue.cli.config import state_home
 from glue.cli.options import Plan, chat_options
-from glue.cli.output import Screen, Show, one_line, usage_line, usage_text
+from glue.cli.output import Screen, Show, usage_line, usage_text
 from glue.cli.permission import answer_of, keys, question
 from glue.cli.run import ONE_SESSION, Run, describe, exit_code, open_session, screens
 from glue.cli.sessions import last_session, open_store
@@ -29,6 +29,7 @@ from glue.permission import Decision, PermissionRequest
 from glue.result import RunResult
 from glue.stores.memory import MemoryStore
 from glue.stores.store import copy
+from glue.text import one_line
 
 if TYPE_CHECKING:
     from glue.session import Session

@@ -182,8 +182,8 @@ def config(as_json: bool) -> None:
 
     Flags go before GLUE_ variables, these before [tool.glue] of pyproject.toml, that before config.toml.
     """
-    from glue.cli.output import one_line
     from glue.cli.sessions import store_path
+    from glue.text import one_line
 
     found = settings()
     values = {name: found[name].value if name in found else None for name in SETTINGS}

@@ -34,9 +34,9 @@ def doctor(reach: bool, names: tuple[str, ...]) -> None:
 
     Nothing is sent anywhere unless --reach or --provider asks for it, and then no key and no prompt.
     """
-    from glue.cli.output import one_line
     from glue.cli.run import screens
     from glue.providers import lookup
+    from glue.text import one_line
 
     for name in names:
         lookup(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Mapping
@@ -16,36 +15,10 @@ from glue.limits import StopReason
 from glue.messages import AssistantMessage, ToolCall, Usage
 from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.result import RunResult
+from glue.text import clean_text, one_line, seconds
 
 _WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
-
-# Everything that moves a cursor, changes a title or turns the reading direction; line ends and tabs stay.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def clean(text: str) -> str:
-    """Make control characters of models and tools visible instead of obeying them."""
-    return _CONTROL.sub(_visible, text.replace("\r\n", "\n")) if _CONTROL.search(text) else text
-
-
-def _visible(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x20:
-        return chr(0x2400 + code)  # the pictures of control characters
-    return "␡" if code == 0x7F else f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
-def one_line(text: str, width: int = 0) -> str:
-    """Put a text on one line, harmless and no wider than `width`."""
-    text = clean(" ".join(text.split()))
-    return text if not width or len(text) <= width else text[: max(width - 1, 0)] + "…"
-
-
-def seconds(value: float) -> str:
-    return (
-        f"{value:.2f} s" if value < 1 else f"{value:.1f} s" if value < 60 else f"{value // 60:.0f} m {value % 60:.0f} s"
-    )
 
 
 class Screen:
@@ -180,7 +153,7 @@ class Show:
         if self._apart and self.open == "out":
             self.out.write("\n")
         self._apart = False
-        self.out.write(clean(text))
+        self.out.write(clean_text(text))
         self.wrote = True
         self.open = "" if text.endswith("\n") else "out"
 
@@ -188,7 +161,7 @@ class Show:
         self.spinner.hide()
         if self.open == "out":
             self.settle()
-        self.err.write(self.err.paint(clean(text), "dim"))
+        self.err.write(self.err.paint(clean_text(text), "dim"))
         self.open = "" if text.endswith("\n") else "err"
 
     # Events ---------------------------------------------------------------------------------------
@@ -248,7 +221,7 @@ class Show:
             return
         self.note(tool_line(event, self.err.width - 2), "red" if event.message.is_error else "dim")
         if self.verbose:
-            lines = clean(event.message.text).splitlines()
+            lines = clean_text(event.message.text).splitlines()
             for line in lines[:20]:
                 self.err.line(f"    {line[: self.err.width - 5]}", "dim")
             if len(lines) > 20:

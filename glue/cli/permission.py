@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from glue.cli.output import Screen, clean, one_line
+from glue.cli.output import Screen
 from glue.permission import AllowAll, Ask, Decision, Permission, PermissionRequest, Rules, allow, deny
+from glue.text import clean_text, one_line
 
 KEYS = "[y]es, [n]o, [a]lways this, [s]ession: all of {action}"
 
@@ -42,14 +43,14 @@ def permission(
 def question(request: PermissionRequest, screen: Screen) -> str:
     """Write what a tool is about to do, so that it can be judged."""
     # Whole and as it is: what is cut off or squeezed here would be allowed unseen.
-    target = clean(request.target).replace("\n", "␊").replace("\t", "␉")
+    target = clean_text(request.target).replace("\n", "␊").replace("\t", "␉")
     what = f"{one_line(request.action)} {target}".strip()
     lines = [screen.paint(f"? {what}", "yellow")]
     for name, value in request.arguments.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         if text == request.target:
             continue
-        shown = clean(text).splitlines() or [""]
+        shown = clean_text(text).splitlines() or [""]
         more = [f"    … {len(shown) - 12} more lines"] if len(shown) > 12 else []
         lines += [f"  {one_line(name)}:", *(f"    {_cut(line)}" for line in shown[:12]), *more]
     return "\n".join(lines)

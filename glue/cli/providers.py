@@ -27,8 +27,8 @@ def providers(names: tuple[str, ...], as_json: bool) -> None:
 def _check(name: str) -> int:
     import anyio
 
-    from glue.cli.output import one_line
     from glue.providers.models import check
+    from glue.text import one_line
 
     async def ask() -> tuple[int, str]:
         return await check(name)

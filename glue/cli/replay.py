@@ -66,8 +66,8 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def _play(exchanges: list[dict[str, Any]], verbose: bool) -> None:
-    from glue.cli.output import clean, one_line
     from glue.cli.run import screens
+    from glue.text import clean_text, one_line
 
     out, err = screens()
     for exchange in exchanges:
@@ -82,10 +82,10 @@ def _play(exchanges: list[dict[str, Any]], verbose: bool) -> None:
         wrote = False
         for event in exchange["events"]:
             if event["type"] == "text":
-                out.write(clean(event["text"]))
+                out.write(clean_text(event["text"]))
                 wrote = True
             elif event["type"] == "thinking" and verbose:
-                err.write(err.paint(clean(event["text"]), "dim"))
+                err.write(err.paint(clean_text(event["text"]), "dim"))
         if wrote:
             out.write("\n")
         for part in model.get("content", ()):

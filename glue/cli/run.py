@@ -16,7 +16,7 @@ import click
 from glue.agent import Agent
 from glue.cli.app import leave, threads
 from glue.cli.options import Plan, run_options
-from glue.cli.output import Screen, Show, clean, is_interactive, usage_line
+from glue.cli.output import Screen, Show, is_interactive, usage_line
 from glue.cli.permission import answer_of, keys, question
 from glue.cli.prompt import read_prompt, unread_pipe
 from glue.cli.sessions import last_session, open_store
@@ -26,6 +26,7 @@ from glue.limits import Outcome
 from glue.permission import Decision, PermissionRequest
 from glue.provider import Provider
 from glue.result import RunResult
+from glue.text import clean_text, one_line
 
 if TYPE_CHECKING:
     from glue.session import Session
@@ -79,7 +80,7 @@ def execute(
             from glue.cli.wire import wiretap
 
             def write(text: str) -> None:
-                show.note(clean(text) if err.is_terminal else text, "cyan")
+                show.note(clean_text(text) if err.is_terminal else text, "cyan")
 
             sent = stack.enter_context(wiretap(write, curl=given["as_curl"]))
         run = Run(agent, plan, show, tape(stack, given))
@@ -336,14 +337,14 @@ def write_answer(result: RunResult[Any], show: Show) -> None:
         show.settle()
         show.out.write(json.dumps(to_plain(result.output), indent=2, ensure_ascii=show.out.is_dumb) + "\n")
     elif not show.wrote and result.text:
-        text = clean(result.text)
+        text = clean_text(result.text)
         show.out.write(text if text.endswith("\n") else text + "\n")
     else:
         show.settle()
 
 
 def describe(error: GlueError) -> str:
-    return " ".join(clean(str(error)).split())
+    return one_line(str(error))
 
 
 def log_to(err: Screen) -> None:

@@ -69,7 +69,7 @@ def search(given: str | None, /, words: tuple[str, ...], store: str | None, as_j
         fields = ("session", "message_id", "role", "snippet", "at")
         click.echo(json.dumps([{name: getattr(hit, name) for name in fields} for hit in hits], indent=2))
     else:
-        from glue.cli.output import one_line
+        from glue.text import one_line
 
         for hit in hits:
             click.echo(f"{one_line(hit.session)}  {hit.role}  {one_line(hit.snippet)}")
@@ -122,8 +122,8 @@ def rm(given: str | None, names: tuple[str, ...], store: str | None, yes: bool) 
 
 
 def show_list(named: str | None, *, as_json: bool) -> None:
-    from glue.cli.output import one_line
     from glue.stores.store import lineage
+    from glue.text import one_line
 
     found = _do(named, lambda opened: opened.list())
     if as_json:
@@ -178,19 +178,19 @@ def _load(named: str | None, name: str) -> tuple[Message, ...]:
 
 
 def _told(message: Message) -> str:
-    from glue.cli.output import clean
     from glue.messages import AssistantMessage, Thinking, ToolMessage
+    from glue.text import clean_text
 
     if isinstance(message, ToolMessage):
-        return clean(f"[{message.name}{', an error' if message.is_error else ''}]\n{message.text}\n")
+        return clean_text(f"[{message.name}{', an error' if message.is_error else ''}]\n{message.text}\n")
     if isinstance(message, AssistantMessage):
         lines = [f"assistant ({message.provider}:{message.model})".replace(" (:)", "")]
         lines += [f"({part.text})" for part in message.content if isinstance(part, Thinking) and part.text]
         lines += [message.text] if message.text else []
         lines += [f"-> {call.name} {call.arguments}" for call in message.calls]
-        return clean("\n".join(lines) + "\n")
+        return clean_text("\n".join(lines) + "\n")
     origin = "" if message.origin == "user" else f" ({message.origin})"
-    return clean(f"user{origin}\n{message.text}\n")
+    return clean_text(f"user{origin}\n{message.text}\n")
 
 
 def _markdown(message: Message) -> str:

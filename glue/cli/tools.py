@@ -42,7 +42,7 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
     Leaves with 1 where there is something to mend.
     """
     from glue.cli.agentfile import run_file
-    from glue.cli.output import clean
+    from glue.text import clean_text
     from glue.tools.check import Finding, check_tools, tools_of
 
     found: list[Finding] = []
@@ -58,7 +58,7 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
     else:
         for finding in found:
-            click.echo(clean(str(finding)))
+            click.echo(clean_text(str(finding)))
     click.echo(f"{count} tool{'s' if count != 1 else ''}, {len(found) or 'nothing'} to mend", err=True)
     sys.exit(1 if found else 0)
 

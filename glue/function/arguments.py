@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from glue.function.validation import Faults, Validator, clean
+from glue.function.validation import Faults, Validator
 from glue.messages import Json
 
 _INTEGER = re.compile(r"-?\d{1,400}(\.0+)?")
@@ -158,7 +158,7 @@ def _bad_json(text: str, error: Exception) -> str:
         return f"the arguments are nested too deeply; {expected}"
     near = ""
     if isinstance(error, json.JSONDecodeError):
-        near = f" near {clean(text[max(0, error.pos - 20) : error.pos + 20])!r}"
+        near = f" near {text[max(0, error.pos - 20) : error.pos + 20]!r}"
         error = ValueError(f"{error.msg} at line {error.lineno} column {error.colno}")
     return f"the arguments are not valid JSON: {error}{near}; {expected}"
 

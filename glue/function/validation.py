@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from glue.messages import Json
+from glue.text import clean_text, one_line
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -21,7 +22,7 @@ class Faults(ValueError):
     """One or more faults; each has the path to the value and a text."""
 
     def __init__(self, faults: Iterable[tuple[Path, str]]) -> None:
-        self.faults = tuple((path, clean(text.replace("\n", " "))[:500]) for path, text in faults)
+        self.faults = tuple((path, one_line(text, 500)) for path, text in faults)
         super().__init__("\n".join(self.lines))
 
     @property
@@ -40,7 +41,7 @@ def where(path: Path) -> str:
         if isinstance(step, int):
             text += f"[{step}]"
         else:
-            name = clean(step[:80])
+            name = one_line(step, 80)
             text += f".{name}" if text else name
     return text
 
@@ -51,16 +52,8 @@ def show(value: Any, limit: int = 80) -> str:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
         text = repr(value)
-    text = clean(text)
+    text = clean_text(text)
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
-
-
-def clean(text: str) -> str:
-    """Make a text fit for one line of UTF-8: lone surrogates and control characters are replaced."""
-    if text.isascii() and text.isprintable():
-        return text
-    text = text.encode("utf-8", "replace").decode()
-    return "".join(char if char.isprintable() or char == " " else "�" for char in text)
 
 
 Check: TypeAlias = Callable[[Any], bool]
@@ -404,7 +397,7 @@ def _lines(error: Any, resolve: Callable[[Any], Any]) -> Iterator[tuple[Path, st
     elif isinstance(schema, Mapping) and word not in ("oneOf", "not", "if", "dependentRequired"):
         yield path, f"got {show(value)}, expected {phrase(schema, resolve)}"
     else:
-        yield path, clean(error.message)[:300]
+        yield path, one_line(error.message, 300)
 
 
 def _closest(error: Any) -> list[Any]:

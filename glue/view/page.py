@@ -27,7 +27,8 @@ from glue.messages import (
     UserMessage,
 )
 from glue.provider import Attempt
-from glue.view.escape import count, dollars, escape, one_line, seconds, split
+from glue.text import count, dollars, seconds
+from glue.view.escape import brief, escape, split
 from glue.view.transcript import (
     Block,
     Entry,
@@ -102,7 +103,7 @@ def part(item: Part) -> str:
     if isinstance(item, Opaque):
         return fold("odd", f"kept for {escape(item.wire)}", literal(pretty(item.data)))
     if isinstance(item, Unknown):
-        return fold("odd", f"{one_line(str(item.data.get('type')), 40)} of a newer version", literal(pretty(item.data)))
+        return fold("odd", f"{brief(str(item.data.get('type')), 40)} of a newer version", literal(pretty(item.data)))
     return ""
 
 
@@ -177,14 +178,14 @@ def _arguments(asked: ToolCall) -> tuple[str, str]:
         values = json.loads(asked.arguments or "{}")
     except (ValueError, RecursionError):
         note = "" if not asked.complete else '<p class="none">not valid JSON</p>'
-        return note + literal(asked.arguments), one_line(asked.arguments, 120)
+        return note + literal(asked.arguments), brief(asked.arguments, 120)
     if not isinstance(values, dict):
-        return literal(pretty(values)), one_line(asked.arguments, 120)
+        return literal(pretty(values)), brief(asked.arguments, 120)
     if not values:
         return '<p class="none">none</p>', ""
     rows = "".join(f"<dt>{escape(key)}</dt><dd>{literal(_plain(value))}</dd>" for key, value in values.items())
-    brief = ", ".join(f"{key}={_short(value)}" for key, value in list(values.items())[:8])
-    return f'<dl class="arguments">{rows}</dl>', one_line(brief, 160)
+    short = ", ".join(f"{key}={_short(value)}" for key, value in list(values.items())[:8])
+    return f'<dl class="arguments">{rows}</dl>', brief(short, 160)
 
 
 def _plain(value: Json) -> str:
@@ -206,7 +207,7 @@ def pretty(value: Json) -> str:
 def extra(meta: Mapping[str, Json] | None) -> str:
     """Show what was noted beside a message."""
     shown = {key: value for key, value in (meta or {}).items() if key not in _META_SHOWN_ELSEWHERE}
-    pairs = " · ".join(f"{one_line(str(key), 40)}: {one_line(_plain(value), 120)}" for key, value in shown.items())
+    pairs = " · ".join(f"{brief(str(key), 40)}: {brief(_plain(value), 120)}" for key, value in shown.items())
     return f'<p class="meta">{pairs}</p>' if pairs else ""
 
 
@@ -441,14 +442,14 @@ def _setting(transcript: Transcript) -> str:
         size = count(len(transcript.system), "character")
         out += fold("setting", f"instructions <small>{size}</small>", prose(transcript.system))
     if transcript.tools:
-        names = one_line(", ".join(tool.name for tool in transcript.tools), 200)
+        names = brief(", ".join(tool.name for tool in transcript.tools), 200)
         title = f"{count(len(transcript.tools), 'tool')} <small>{names}</small>"
         out += fold("setting", title, "".join(map(_tool, transcript.tools)))
     return out
 
 
 def _tool(tool: ToolSpec) -> str:
-    title = f'<code class="name">{escape(tool.name)}</code><span class="brief">{one_line(tool.description, 160)}</span>'
+    title = f'<code class="name">{escape(tool.name)}</code><span class="brief">{brief(tool.description, 160)}</span>'
     return fold("call", title, prose(tool.description) + literal(pretty(tool.parameters)))
 
 
@@ -557,7 +558,7 @@ def _attempt(attempt: Attempt) -> str:
     who = ":".join(filter(None, (attempt.provider, attempt.model))) or "an attempt"
     words = [f'<b class="badge bad">{escape(attempt.kind or "failed")}</b>', f'<span class="who">{escape(who)}</span>']
     if attempt.detail:
-        words.append(f'<span class="detail" dir="auto">{one_line(attempt.detail, 400)}</span>')
+        words.append(f'<span class="detail" dir="auto">{brief(attempt.detail, 400)}</span>')
     after = []
     if attempt.seconds >= 0.001:
         after.append(f"took {seconds(attempt.seconds)}")

@@ -22,7 +22,7 @@ from glue.messages import (
 )
 from glue.provider import Attempt
 from glue.testing.cassette import read_exchanges
-from glue.view.escape import count, seconds
+from glue.text import count, seconds
 from glue.view.transcript import Entry, Note, Transcript, attempts_of
 
 if TYPE_CHECKING:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import io
-import unicodedata
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from glue.cli.output import Screen, Spinner, clean, one_line, seconds
+from glue.cli.output import Screen, Spinner
 
 
 class Terminal(io.StringIO):
@@ -17,30 +14,6 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
-
-
-@given(st.text())
-def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
-    for letter in clean(text):
-        assert letter in "\n\t" or unicodedata.category(letter) not in ("Cc", "Cs", "Zl", "Zp")
-        assert letter not in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-
-
-@given(st.text("aB9 .,/\\\n\t\u00e4\u200d\u200f\u6f22\U0001f44d"))
-def test_ordinary_text_stays_as_it_is(text: str) -> None:
-    assert clean(text) == text
-
-
-def test_control_characters_are_shown() -> None:
-    assert clean("a\x1b[2Jb\x07\r\nc\x9b\u202ed\x7f") == "a␛[2Jb␇\nc\\x9b\\u202ed␡"
-
-
-@given(st.text(), st.integers(1, 40))
-def test_one_line_is_one_line_of_the_width(text: str, width: int) -> None:
-    line = one_line(text, width)
-
-    assert len(line) <= width
-    assert "\n" not in line
 
 
 @pytest.mark.parametrize(
@@ -102,7 +75,3 @@ def test_letters_that_an_output_cannot_show_are_escaped() -> None:
     screen.line("✗ é")
 
     assert raw.getvalue() == b"\\u2717 \\xe9\n"
-
-
-def test_seconds_are_short() -> None:
-    assert [seconds(0.123), seconds(4.56), seconds(125)] == ["0.12 s", "4.6 s", "2 m 5 s"]

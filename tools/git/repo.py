@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 
+from glue import one_line
 from glue.errors import GitError
 from glue.tools.fs.root import shorten
 from glue.tools.git import layout, output
@@ -460,5 +461,5 @@ def _argument(arg: str) -> str:
 def _say(finished: Finished) -> str:
     if finished.reason:
         return finished.reason
-    text = finished.err.decode("utf-8", "replace").strip()
-    return "".join(char if char.isprintable() else " " for char in text)[:300] or f"exit code {finished.code}"
+    text = finished.err.decode("utf-8", "replace")
+    return one_line(text, 300) or f"exit code {finished.code}"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import html
 import re
-import unicodedata
 
-_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufffc")  # letters and marks that show nothing
+from glue import clean_text, one_line
+
 _FOLD = str.maketrans("＠﹫＃﹟＜﹤＞﹥", "@@##<<>>")  # wide twins that some renderers fold back
 _KNOWN = (
     "bash c cpp cs css diff dockerfile go graphql html ini java javascript js json jsx kotlin lua makefile md php"
@@ -61,39 +61,15 @@ _BOLD = re.compile(r"\*\*(?=\S)([^*\n]{1,300}?)(?<=\S)\*\*")
 _RULE = re.compile(r"^[ \t]*(?:[-=_*][ \t]*){3,}$|^[ \t]*=+[ \t]*$|^[ \t]*-+[ \t]*$")
 
 
-def visible(text: str) -> str:
-    """Drop control, bidi, tag, zero-width and unassigned characters; keep line breaks and tabs."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
-    if text.isascii() and text.isprintable():
-        return text
-    kept: list[str] = []
-    marks = 0
-    for char in text:
-        if char < "\x7f":
-            marks = 0
-            if char >= " " or char in "\n\t":
-                kept.append(char)
-            continue
-        kind = unicodedata.category(char)
-        if kind[0] == "C" or char in _BLANK or "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
-            continue
-        if kind == "Zs":
-            char = " "
-        marks = marks + 1 if kind in ("Mn", "Me") else 0
-        if marks <= 3:  # a letter with dozens of marks paints over the lines around it
-            kept.append(char)
-    return "".join(kept)
-
-
 def hidden(text: str) -> int:
-    """Count the characters that `visible` would drop."""
+    """Count the characters that cannot be seen."""
     plain = text.replace("\r\n", "\n")
-    return len(plain) - len(visible(plain))
+    return len(plain) - len(clean_text(plain, drop=True))
 
 
 def line(text: str, limit: int = 300) -> str:
     """Make one inert line of it, for a log, a title or a terminal."""
-    text = " ".join(visible(text).split())
+    text = one_line(text, drop=True)
     text = text.replace("##[", "# #[")
     if text.startswith("::"):
         text = ": :" + text[2:]
@@ -102,7 +78,7 @@ def line(text: str, limit: int = 300) -> str:
 
 def plain(text: str) -> str:
     """Make inert text of it: links unwrapped, mentions, references and commands broken, no markup added."""
-    text, spans = _park(visible(text))
+    text, spans = _park(clean_text(text, drop=True))
     for _ in range(4):  # entities may be nested: &amp;#64;
         decoded = _decoded(text)
         if decoded == text:
@@ -114,12 +90,12 @@ def plain(text: str) -> str:
 
 def prose(text: str) -> str:
     """Make inert text of it on one line, escaped for Markdown: for a title inside a line of ours."""
-    return _inert_rows(_inline(" ".join(visible(text).split()), "").replace("**", ""))
+    return _inert_rows(_inline(one_line(text, drop=True), "").replace("**", ""))
 
 
 def code(text: str, known: str = "") -> str:
     """Write a code span that holds, whatever backticks are inside."""
-    text = _short_runs(" ".join(visible(text).split()))
+    text = _short_runs(one_line(text, drop=True))
     text = _tame(text, known=bool(known) and text in known)
     if not text:
         return ""
@@ -130,7 +106,7 @@ def code(text: str, known: str = "") -> str:
 
 def fence(text: str, language: str = "", known: str = "") -> str:
     """Write a fenced block that holds, whatever fences are inside."""
-    lines = _short_runs(visible(text)).strip("\n").split("\n")
+    lines = _short_runs(clean_text(text, drop=True)).strip("\n").split("\n")
     lines = [_tame(row, known=bool(row.strip()) and row.strip() in known) for row in lines]
     body = "\n".join(lines)
     mark = "`" * max(3, _longest(body, "`") + 1)
@@ -139,7 +115,7 @@ def fence(text: str, language: str = "", known: str = "") -> str:
 
 def markdown(text: str, *, known: str = "") -> str:
     """Rebuild Markdown: paragraphs, lists, bold, code. Code that occurs in `known` is kept to the letter."""
-    rows = visible(text).strip("\n").split("\n")
+    rows = clean_text(text, drop=True).strip("\n").split("\n")
     out: list[str] = []
     at = 0
     while at < len(rows):
@@ -212,7 +188,7 @@ def _inline(text: str, known: str) -> str:
 
 
 def _park(text: str) -> tuple[str, list[str]]:
-    """Put code spans aside, so that nothing inside them is taken for a link; `visible` left no such characters."""
+    """Put code spans aside, so that nothing inside them is taken for a link; `clean_text` left no such characters."""
     spans: list[str] = []
 
     def keep(match: re.Match[str]) -> str:
@@ -258,7 +234,7 @@ def _park_names(text: str) -> tuple[str, list[str]]:
 def _decoded(text: str) -> str:
     """Undo entities, and drop what they hid; parked spans stay."""
     parts = re.split("(\ue000\\d+\ue001)", text)
-    return "".join(part if at % 2 else visible(html.unescape(part)) for at, part in enumerate(parts))
+    return "".join(part if at % 2 else clean_text(html.unescape(part), drop=True) for at, part in enumerate(parts))
 
 
 def _unlink(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from glue import clean_text
 from glue.agents.review.delivery import clean, render
 from glue.agents.review.delivery.forges import open_forge, where
 from glue.agents.review.delivery.forges.forge import Forge, Remark, post_once
@@ -39,7 +40,7 @@ class Command:
 
 def parse(body: str) -> tuple[str, str] | None:
     """Read a command from the first line of a comment; quoted and later lines are talk."""
-    first = clean.visible(body).lstrip("\n").split("\n", 1)[0].rstrip()
+    first = clean_text(body, drop=True).lstrip("\n").split("\n", 1)[0].rstrip()
     match = _COMMAND.match(first)
     return (match.group(1).lower(), clean.line(match.group(2), 500)) if match else None
 

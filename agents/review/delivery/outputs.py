@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from glue import clean_text
 from glue.agents.review.delivery import clean
 from glue.agents.review.delivery.render import acceptance, summary
 from glue.agents.review.delivery.report import Item, Report
@@ -98,7 +99,7 @@ def _terminal_item(item: Item, colour: bool, width: int) -> list[str]:
     rows = [clean.line(item.where) + f": {level}: {title(item)}  [{finding.fingerprint}]"]
     rows += _wrapped(clean.plain(finding.body), width, "    ")
     if item.suggestion is not None:
-        code = (clean.visible(row).replace("##[", "# #[")[:200] for row in item.suggestion.split("\n")[:20])
+        code = (clean_text(row, drop=True).replace("##[", "# #[")[:200] for row in item.suggestion.split("\n")[:20])
         rows += ["    suggestion:", *(f"    | {row}" for row in code)]
     if finding.note:
         rows.append(f"    note: {clean.line(finding.note)}")
@@ -302,7 +303,7 @@ def step_outputs(values: Mapping[str, str | int | float | bool]) -> str:
     """Write values for GITHUB_OUTPUT; the delimiter is random, so that no value can end it."""
     rows: list[str] = []
     for name, value in values.items():
-        text = str(value).lower() if isinstance(value, bool) else clean.visible(str(value))
+        text = str(value).lower() if isinstance(value, bool) else clean_text(str(value), drop=True)
         mark = f"glue_{secrets.token_hex(16)}"
         rows.append(f"{name}<<{mark}\n{text}\n{mark}\n")
     return "".join(rows)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from glue import clean_text
 from glue.agents.review.delivery import clean, gate
 from glue.agents.review.delivery.secrets import MASK, Guard
 from glue.agents.review.findings import dedupe
@@ -129,7 +130,7 @@ def commentable(finding: Finding, file: FileDiff | None) -> str:
     """Say why no inline comment may stand there; the empty text where it may. Lines are counted in the hunks anew."""
     if file is None:
         return "the file is not part of the change"
-    if clean.visible(finding.path) != finding.path or "\n" in finding.path or "\t" in finding.path:
+    if clean_text(finding.path, drop=True) != finding.path or "\n" in finding.path or "\t" in finding.path:
         return "the file's name holds characters that are not shown"
     if finding.line is None or finding.side != "RIGHT":
         return "not on a line of the new file"
@@ -162,7 +163,7 @@ class _Safe:
     def __call__(self, text: str, limit: int) -> str:
         if not text:
             return ""
-        text = self.guard.redact(clean.visible(text[: 2 * limit + 200]))
+        text = self.guard.redact(clean_text(text[: 2 * limit + 200], drop=True))
         inert = clean.plain(text)
         if self.guard.find(inert):
             text = self.guard.redact(inert)
@@ -181,7 +182,7 @@ def _covered(coverage: Coverage, safe: _Safe) -> Coverage:
 
 
 def _item(finding: Finding, bundle: Bundle, safe: _Safe) -> Item:
-    path = safe(" ".join(clean.visible(finding.path).split())[:300], 300)
+    path = safe(" ".join(clean_text(finding.path, drop=True).split())[:300], 300)
     reason = commentable(finding, bundle.file(finding.path))
     if not reason and path != finding.path:
         reason = "the file's name cannot be shown"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from glue import clean_text
 from glue.agents.review.delivery import clean
 
 
@@ -69,10 +70,10 @@ def test_a_suggestion_written_by_a_model_is_a_plain_block() -> None:
 def test_invisible_characters_are_dropped_and_counted() -> None:
     text = "a\u200bb\u202ec\x1b[0m\ufeff\U000e0041"
 
-    assert clean.visible(text) == "abc[0m"
+    assert clean_text(text, drop=True) == "abc[0m"
     assert clean.hidden(text) == 5
-    assert clean.visible("tab\tand\r\nline\u2028end") == "tab\tand\nline\nend"
-    assert clean.visible("naïve 日本語 emoji 🔴") == "naïve 日本語 emoji 🔴"
+    assert clean_text("tab\tand\r\nline\u2028end", drop=True) == "tab\tand\nline\nend"
+    assert clean_text("naïve 日本語 emoji 🔴", drop=True) == "naïve 日本語 emoji 🔴"
 
 
 def test_a_line_is_one_line_and_commands_no_runner() -> None:

@@ -1,0 +1,84 @@
+"""Text made fit to print: control and invisible characters are shown or dropped, lengths and sums are written out."""
+
+from __future__ import annotations
+
+import re
+
+# What moves a cursor, changes a title, turns the reading direction or cannot be seen. Line ends and tabs stay, and so
+# do the joiners and marks that scripts and emoji need.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u180e\u200b\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\uffff"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufffc")  # letters and marks that show nothing
+
+
+def clean_text(text: str, *, drop: bool = False) -> str:
+    """Show control and invisible characters instead of obeying them; `drop` leaves them out, blank letters too."""
+    if drop:
+        return _dropped(text)
+    return _HIDDEN.sub(_picture, text.replace("\r\n", "\n")) if _HIDDEN.search(text) else text
+
+
+def one_line(text: str, width: int = 0, *, drop: bool = False) -> str:
+    """Put a text on one line, harmless and no longer than `width`."""
+    text = " ".join(clean_text(" ".join(text.split()), drop=drop).split())
+    return text if not width or len(text) <= width else text[: max(width - 1, 0)].rstrip() + "…"
+
+
+def _picture(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(0x2400 + code)  # the pictures of control characters
+    return "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
+
+
+def _dropped(text: str) -> str:
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
+    if text.isascii() and text.isprintable():
+        return text
+    import unicodedata
+
+    kept: list[str] = []
+    marks = 0
+    for char in text:
+        if char < "\x7f":
+            marks = 0
+            if char >= " " or char in "\n\t":
+                kept.append(char)
+            continue
+        kind = unicodedata.category(char)
+        if kind[0] == "C" or char in _BLANK or "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
+            continue
+        if kind == "Zs":
+            char = " "
+        marks = marks + 1 if kind in ("Mn", "Me") else 0
+        if marks <= 3:  # a letter with dozens of marks paints over the lines around it
+            kept.append(char)
+    return "".join(kept)
+
+
+def seconds(value: float) -> str:
+    """Say a length of time as people do."""
+    if value < 0.9995:
+        return f"{value * 1000:.0f} ms"
+    if value < 59.95:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60} s"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60} m"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def dollars(value: float) -> str:
+    """Say a sum of money as people write it."""
+    if 0 < value < 0.0001:
+        return "under $0.0001"
+    return f"${value:.4f}" if value < 1 else f"${value:,.2f}"
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """Say how many there are: 1 file, 2 files."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,88 @@
+"""What is printed of other people's text cannot act on a reader."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glue import clean_text, one_line
+from glue.text import count, dollars, seconds
+
+
+@given(st.text())
+def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
+    for letter in clean_text(text):
+        assert letter in "\n\t" or unicodedata.category(letter) not in ("Cc", "Cs", "Zl", "Zp")
+        assert letter not in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+@given(st.text("aB9 .,/\\\n\t\u00e4\u200d\u200f\u6f22\U0001f44d"))
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert clean_text(text) == text
+
+
+@given(st.text(), st.integers(1, 40))
+def test_one_line_is_one_line_of_the_width(text: str, width: int) -> None:
+    line = one_line(text, width)
+
+    assert len(line) <= width
+    assert "\n" not in line
+
+
+def test_control_and_invisible_characters_are_shown() -> None:
+    assert clean_text("a\x1b[2Jb\x07\r\nc\x9b\u202ed\x7f") == "a␛[2Jb␇\nc⟨U+009B⟩⟨U+202E⟩d␡"
+    assert clean_text("\u200b\ud800\ufeff\U000e0041\x00") == "⟨U+200B⟩⟨U+D800⟩⟨U+FEFF⟩⟨U+E0041⟩␀"
+
+
+def test_line_ends_tabs_and_marks_of_scripts_stay() -> None:
+    text = "tab\tand\nline, שלום\u200f, می\u200cخواهم, 👩\u200d🚀, naïve 日本語"
+
+    assert clean_text(text) is text
+
+
+def test_dropping_leaves_out_what_shows_nothing() -> None:
+    assert clean_text("a\u200bb\u202ec\x1b[0m\ufeff\U000e0041", drop=True) == "abc[0m"
+    assert clean_text("tab\tand\r\nline\u2028end", drop=True) == "tab\tand\nline\nend"
+    assert clean_text("naïve 日本語 emoji 🔴", drop=True) == "naïve 日本語 emoji 🔴"
+    assert clean_text("a" + "\u0301" * 40, drop=True) == "a" + "\u0301" * 3
+
+
+def test_one_line_is_harmless_and_short() -> None:
+    assert one_line(" a\n b\x1b ") == "a b␛"
+    assert one_line("a\u200b b", drop=True) == "a b"
+    assert one_line("x" * 400, 10) == "xxxxxxxxx…"
+    assert one_line("exactly", 7) == "exactly"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0 ms"),
+        (0.42, "420 ms"),
+        (0.9999, "1.0 s"),
+        (59.9, "59.9 s"),
+        (59.99, "1 m 0 s"),
+        (3599.6, "1 h 0 m"),
+        (2e5, "2 d 7 h"),
+    ],
+)
+def test_times_are_said_as_people_say_them(value: float, text: str) -> None:
+    assert seconds(value) == text
+
+
+def test_small_costs_are_not_rounded_to_nothing() -> None:
+    assert [dollars(value) for value in (0.0, 0.00001, 0.0012, 1234.5)] == [
+        "$0.0000",
+        "under $0.0001",
+        "$0.0012",
+        "$1,234.50",
+    ]
+
+
+def test_counts_are_said_as_people_do() -> None:
+    counts = [count(1, "file"), count(2000, "file"), count(2, "reply", "replies")]
+
+    assert counts == ["1 file", "2,000 files", "2 replies"]
