@@ -11,23 +11,26 @@ from pathlib import Path
 from typing import Any, cast
 
 import glue
-from glue.agents.review import records
-from glue.agents.review.delivery import clean
-from glue.agents.review.records import Bundle, Finding, ReviewRun
-from glue.context import AnyTool, Context, ToolResult
-from glue.errors import ConfigError, ProviderError, ReplayError
-from glue.messages import (
+from glue import (
     AssistantMessage,
-    Json,
+    Context,
+    Done,
+    Provider,
+    ProviderEvent,
     Request,
     Text,
+    Tool,
     ToolCall,
     ToolMessage,
+    ToolResult,
     ToolSpec,
     message_from_json,
     message_to_json,
 )
-from glue.provider import Done, Provider, ProviderEvent
+from glue.agents.review import records
+from glue.agents.review.delivery import clean
+from glue.agents.review.records import Bundle, Finding, ReviewRun
+from glue.errors import ConfigError, ProviderError, ReplayError
 
 KIND = "glue-review-run"
 
@@ -38,9 +41,9 @@ class Record:
 
     seed: str
     bundle: Bundle
-    config: Mapping[str, Json] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
     providers: list[str] = field(default_factory=list)
-    entries: list[dict[str, Json]] = field(default_factory=list)
+    entries: list[dict[str, Any]] = field(default_factory=list)
     answers: dict[str, tuple[str, bool]] = field(default_factory=dict)  # of tools, by call id
     ruled: tuple[Finding, ...] = ()
     tools: tuple[ToolSpec, ...] = ()
@@ -98,7 +101,7 @@ class Recorder:
         for message in request.messages:
             if isinstance(message, ToolMessage):
                 self.record.answers[f"{self.index}/{message.call_id}"] = (message.text, message.is_error)
-        entry: dict[str, Json] = {"provider": self.index, "request": digest(request)}
+        entry: dict[str, Any] = {"provider": self.index, "request": digest(request)}
         try:
             async with aclosing(cast(Any, self.provider.stream(request))) as events:
                 async for event in events:
@@ -145,7 +148,7 @@ class Canned:
         return ToolResult(content=(Text(text=text),), is_error=is_error)
 
 
-def canned(tools: Iterable[AnyTool], index: int, record: Record) -> list[AnyTool]:
+def canned(tools: Iterable[Tool[..., Any]], index: int, record: Record) -> list[Any]:
     """Put recorded answers in the place of the reading tools, whether or not these could be made here."""
     live = {tool.spec.name: tool for tool in tools if tool.spec.name in ("report_finding", "finish_review")}
     return [live.get(spec.name) or Canned(spec, str(index), record.answers) for spec in record.tools]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from glue import Provider
 from glue.agents.review.change.config import Config
 from glue.agents.review.records import Bundle, Change, ReviewRun, Severity
 from glue.errors import ConfigError
-from glue.provider import Provider
 
 if TYPE_CHECKING:
     from glue.agents.review.delivery.forges.forge import Where

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from glue import Provider
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config
 from glue.agents.review.findings.model import review
 from glue.agents.review.findings.rules.view import is_test, language
 from glue.agents.review.records import Bundle, Change
-from glue.provider import Provider
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from glue.agents.review.findings import dedupe
 from glue.agents.review.records import Bundle, Change, Commit, FileDiff, Skip
 from glue.errors import GitError, UnsafePath
 from glue.tools.fs import safe_open
+from glue.tools.git import Change as Changed
 from glue.tools.git import Repo
 from glue.tools.git.command import environment, find_git
 from glue.tools.git.functions import FLAGS
-from glue.tools.git.output import Change as Changed
 from glue.tools.git.output import literal_pathspec
 from glue.tools.git.repo import DIFF
 from glue.tools.process import run

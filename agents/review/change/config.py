@@ -11,7 +11,7 @@ from typing import Any
 
 from glue.agents.review.records import CONFIDENCES, SEVERITIES, Change, Confidence, Severity
 from glue.errors import ConfigError
-from glue.tools.fs.blocklist import Blocklist
+from glue.tools.fs import Blocklist
 
 CONFIG_FILES = (".glue/review.toml", ".glue-review.toml", "glue-review.toml")
 GUIDELINE_FILES = (

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from glue import AssistantMessage, Limits, Outcome, Provider, Request, RunResult, Usage, run, user
 from glue.agents.review.cassette import Record, Recorder, canned
 from glue.agents.review.change.chunk import Chunk, chunks, coverage, everything
 from glue.agents.review.change.config import Config, make, matches
@@ -20,15 +21,9 @@ from glue.agents.review.findings.rules.tripwire import strip_hidden
 from glue.agents.review.findings.suggest import fault
 from glue.agents.review.findings.tools import Desk, searcher, tools
 from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewRun, Try, from_json
-from glue.context import AnyTool
 from glue.errors import ConfigError, ToolError
 from glue.events import Event
-from glue.limits import Limits, Outcome
-from glue.loop.run import run
-from glue.messages import AssistantMessage, Request, Usage, user
 from glue.prompts import Catalog
-from glue.provider import Provider
-from glue.result import RunResult
 from glue.tools.git import Repo
 
 VERSION = "v1"
@@ -140,7 +135,7 @@ async def attempt(setting: Setting, provider: Provider, index: int) -> tuple[Rev
         record.providers.append(provider.name)
         asked = Recorder(provider, index, record)
     desk = Desk(bundle, config, source=provider.name, known=setting.ruled)
-    offered: list[AnyTool] = list(tools(desk, setting.repo))
+    offered: list[Any] = list(tools(desk, setting.repo))
     if record is not None and setting.replay:
         offered = canned(offered, index, record)
     elif record is not None:
@@ -202,7 +197,7 @@ async def attempt(setting: Setting, provider: Provider, index: int) -> tuple[Rev
 
 
 async def _ask(
-    provider: Provider, text: str, offered: Sequence[AnyTool], limits: Limits, setting: Setting, desk: Desk
+    provider: Provider, text: str, offered: Sequence[Any], limits: Limits, setting: Setting, desk: Desk
 ) -> RunResult[None]:
     """Ask about one chunk; a reply in the wrong channel is read if it is the JSON form, else asked for again once."""
     request = Request(system=system(setting.bundle, setting.config, setting.seed))
