@@ -1,4 +1,4 @@
-"""What can be set in a session while it lives: its mode and its limits; and the slash commands."""
+"""Settings of an open session: its mode, its limits, and its slash commands."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from glue.acp.rpc import INVALID_PARAMS, RpcError
-from glue.acp.session import Held
+from glue.acp.session import OpenSession
 from glue.limits import Limits
 from glue.messages import Part, Text
 
 DEFAULTS = Limits(max_requests=50, token_budget=100_000)
 MODES = (
     ("ask", "Ask", "Ask before anything is changed or run."),
-    ("allow", "Allow", "Run every tool without asking."),
+    ("allow", "Allow", "Run every tool without permission."),
     ("read", "Read only", "Refuse every tool that needs permission."),
 )
 COMMANDS = (
@@ -105,13 +105,13 @@ def _number(name: str, value: Any) -> Any:
         raise ValueError(f"{name} must be a number or none, not {value!r}") from None
 
 
-def command(held: Held, parts: Sequence[str | Part]) -> str | None:
-    """Answer a slash command; None where it is none of ours, and goes to the model."""
+def command(opened: OpenSession, parts: Sequence[str | Part]) -> str | None:
+    """Response a slash command; None where it is none of ours, and goes to the model."""
     first = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else ""
     name, _, rest = first.strip().partition(" ")
-    session, rest = held.session, rest.strip()
+    session, rest = opened.session, rest.strip()
     if name == "/usage":
-        return str(held.spent)
+        return str(opened.usage)
     if name == "/limits":
         if rest:
             session.limits = changed(session.limits, dict(item.partition("=")[::2] for item in rest.split()))
