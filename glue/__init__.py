@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from glue.limits import Limits as Limits
     from glue.limits import Outcome as Outcome
     from glue.limits import StopReason as StopReason
+    from glue.limits import estimate_tokens as estimate_tokens
     from glue.listeners import Events as Events
     from glue.loop.run import run as run
     from glue.loop.run import run_continue as run_continue
@@ -104,8 +105,8 @@ _HOMES = {
     "function.call": "Abort Replace Skip Step ToolHook",
     "function.decorator": "Tool tool",
     "function.schema": "Field",
-    "limits": "Limits Outcome StopReason",
     "listeners": "Events",
+    "limits": "Limits Outcome StopReason estimate_tokens",
     "loop.run": "run run_continue",
     "loop.truncation": "collapse_continuations",
     "messages": "AssistantMessage File Image Message Opaque Part Request Text Thinking ToolCall ToolMessage "
