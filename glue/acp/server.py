@@ -8,7 +8,6 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 import anyio
@@ -34,6 +33,7 @@ from glue.agent import Agent
 from glue.errors import GlueError
 from glue.limits import Outcome
 from glue.messages import new_id
+from glue.paths import state_dir
 from glue.running import window
 from glue.stores.store import SessionInfo, Store
 
@@ -47,7 +47,7 @@ def serve(
     from glue.stores.jsonl import FileStore
 
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")  # warnings; what it logs shows in the editor
-    server = Server(make, FileStore(folder or state_folder()), *streams)
+    server = Server(make, FileStore(folder or str(state_dir() / "acp")), *streams)
     run(server.serve)
 
 
@@ -70,12 +70,6 @@ def take_stdout() -> tuple[BinaryIO, BinaryIO]:
     os.close(empty)
     sys.stdout = sys.stderr
     return source, sink
-
-
-def state_folder() -> str:
-    """Say where sessions of editors are kept."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return str(Path(base) / "glue" / "acp")
 
 
 def ready_agent(model: str, bundle: str) -> Callable[[str, Server], Agent[Any, Any]]:
