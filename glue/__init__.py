@@ -6,6 +6,8 @@ Names are loaded at first use, so that `import glue` costs next to nothing.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from glue.agent import Agent as Agent
+    from glue.codec import from_json as from_json
+    from glue.codec import to_json as to_json
     from glue.compaction import keep_recent as keep_recent
     from glue.compaction import summarize as summarize
     from glue.context import Cancel as Cancel
@@ -89,6 +91,7 @@ __version__ = "0.1.0"
 # Where each public name lives; a test compares this with the imports above and with __all__.
 _HOMES = {
     "agent": "Agent",
+    "codec": "from_json to_json",
     "compaction": "keep_recent summarize",
     "context": "Cancel Context Host ToolResult error_result text_result",
     "errors": "ConfigError GlueError ProviderError RunError ToolError",

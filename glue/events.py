@@ -8,23 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from glue.codec import Json, to_plain
 from glue.dataclass import dataclass
 from glue.limits import Outcome, StopReason
-from glue.messages import (
-    AssistantMessage,
-    Json,
-    Message,
-    Request,
-    ToolCall,
-    ToolMessage,
-    Usage,
-    UserMessage,
-    message_to_json,
-)
+from glue.messages import Message, Request, ToolCall, ToolMessage, Usage
 from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
 
 if TYPE_CHECKING:
@@ -274,7 +263,10 @@ def event_to_json(event: Any) -> dict[str, Json]:
             "tools": [tool.name for tool in request.tools],
             "max_tokens": request.max_tokens,
         }
-    return {"type": name, **{field.name: plain(getattr(event, field.name)) for field in fields(event)}}
+    data: dict[str, Json] = {"type": name, **to_plain(event)}
+    if name == "tool_update" and event.event is not None:
+        data["event"] = event_to_json(event.event)
+    return data
 
 
 def result_to_json(result: RunResult[Any], session: str = "") -> dict[str, Json]:
@@ -285,8 +277,8 @@ def result_to_json(result: RunResult[Any], session: str = "") -> dict[str, Json]
         "exit_code": result.outcome.exit_code,
         "stop_reason": result.stop_reason.value if result.stop_reason is not None else None,
         "text": result.text,
-        "output": plain(result.output),
-        "usage": plain(result.usage),
+        "output": to_plain(result.output),
+        "usage": to_plain(result.usage),
         "cost": result.cost,
         "turns": result.turns,
         "requests": result.requests,
@@ -300,34 +292,6 @@ def result_to_json(result: RunResult[Any], session: str = "") -> dict[str, Json]
 
 def error_to_json(error: BaseException) -> dict[str, Json]:
     return {"class": type(error).__name__, "message": str(error), "kind": getattr(error, "kind", None)}
-
-
-def plain(value: Any) -> Json:
-    """Make JSON of whatever an event or an output may hold."""
-    if isinstance(value, Enum):  # before str: a StrEnum is both
-        return value.value
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    if isinstance(value, (UserMessage, AssistantMessage, ToolMessage)):
-        return message_to_json(value)
-    if isinstance(value, Usage) or (is_dataclass(value) and not isinstance(value, type)):
-        left_out = ("memo", "extra")
-        named = {field.name: getattr(value, field.name) for field in fields(value) if field.name not in left_out}
-        inner = {name: plain(item) for name, item in named.items()}
-        return {"type": _snake(type(value).__name__), **inner} if _is_event(value) else inner
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item) for item in value]
-    if hasattr(value, "model_dump"):  # pydantic
-        return plain(value.model_dump(mode="json"))
-    if hasattr(value, "__struct_fields__"):  # msgspec
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-    return str(value)
-
-
-def _is_event(value: Any) -> bool:
-    return type(value).__module__ == "glue.events"
 
 
 def _snake(name: str) -> str:

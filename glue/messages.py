@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, TypeAlias, overload
 
+from glue.codec import Family, to_json
+from glue.codec import Json as Json
 from glue.dataclass import dataclass
 from glue.errors import StoreError
 from glue.limits import StopReason
 
 SCHEMA_VERSION = 1
-
-Json: TypeAlias = Any  # whatever json.loads may return
 
 
 def new_id() -> str:
@@ -134,9 +131,6 @@ def _sum(one: int | None, other: int | None) -> int | None:
     if one is None:
         return other
     return one if other is None else one + other
-
-
-Origin: TypeAlias = Literal["user", "steering", "follow_up", "continue", "repair", "nudge", "wrap_up", "summary"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,37 +280,34 @@ class Request:
     options: Mapping[str, Json] | None = None  # merged into the body as they are
 
 
-_PARTS: dict[str, type] = {
-    "text": Text,
-    "thinking": Thinking,
-    "image": Image,
-    "file": File,
-    "tool_call": ToolCall,
-    "opaque": Opaque,
-}
-_ROLES: dict[str, type] = {"user": UserMessage, "assistant": AssistantMessage, "tool": ToolMessage}
-_PART_NAMES = {cls: name for name, cls in _PARTS.items()}
-_ROLE_NAMES = {cls: name for name, cls in _ROLES.items()}
 _STOP_REASONS = frozenset(StopReason)
-_NESTED = {"opaque": Opaque, "usage": Usage}
+
+_parts = Family(
+    "type",
+    {"text": Text, "thinking": Thinking, "image": Image, "file": File, "tool_call": ToolCall, "opaque": Opaque},
+    unknown=Unknown,
+)
+_messages = Family(
+    "role",
+    {"user": UserMessage, "assistant": AssistantMessage, "tool": ToolMessage},
+    always={"v": SCHEMA_VERSION},
+)
 
 
 def message_to_json(message: Message) -> dict[str, Json]:
     """Encode a message; fields that hold their default are left out."""
-    return {"v": SCHEMA_VERSION, "role": _ROLE_NAMES[type(message)], **_fields_to_json(message)}
+    data: dict[str, Json] = to_json(message)
+    return data
 
 
 def message_from_json(data: Mapping[str, Json]) -> Message:
     """Decode a message; fields of a newer version are kept in `extra`, unknown parts as `Unknown`."""
-    if not isinstance(data, Mapping):
-        raise StoreError(f"a message must be a JSON object, not {type(data).__name__}")
-    cls = _ROLES.get(data.get("role", ""))
-    if cls is None:
-        raise StoreError(f"unknown message role {data.get('role')!r}; there are: assistant, tool, user")
+    if isinstance(data, Mapping) and (reason := data.get("stop_reason")) is not None and reason not in _STOP_REASONS:
+        data = {"raw_stop_reason": reason, **data, "stop_reason": StopReason.UNKNOWN.value}
     try:
-        message: Message = _fields_from_json(cls, data, skip=("v", "role"))
-    except (TypeError, ValueError, AttributeError, binascii.Error) as error:
-        raise StoreError(f"not a {data['role']} message: {error}") from error
+        message: Message = _messages.read(data)
+    except ValueError as error:
+        raise StoreError(f"a message{error}") from error
     return message
 
 
@@ -326,58 +317,3 @@ def messages_to_json(messages: Iterable[Message]) -> list[dict[str, Json]]:
 
 def messages_from_json(data: Iterable[Mapping[str, Json]]) -> tuple[Message, ...]:
     return tuple(message_from_json(item) for item in data)
-
-
-def part_to_json(part: Part) -> dict[str, Json]:
-    if isinstance(part, Unknown):
-        return dict(part.data)
-    return {"type": _PART_NAMES[type(part)], **_fields_to_json(part)}
-
-
-def part_from_json(data: Mapping[str, Json]) -> Part:
-    cls = _PARTS.get(data.get("type", ""))
-    if cls is None:
-        return Unknown(data=dict(data))
-    part: Part = _fields_from_json(cls, data, skip=("type",))
-    return part
-
-
-def _fields_to_json(record: Any) -> dict[str, Json]:
-    out: dict[str, Json] = {}
-    for each in dataclasses.fields(record):
-        value = getattr(record, each.name)
-        if not each.init or each.name == "extra" or (value == each.default and type(value) is type(each.default)):
-            continue
-        if each.name == "content":
-            value = [part_to_json(part) for part in value]
-        elif isinstance(value, bytes):
-            value = base64.b64encode(value).decode()
-        elif each.name in _NESTED:
-            value = _fields_to_json(value)
-        out[each.name] = str(value) if isinstance(value, StopReason) else value
-    return {**(record.extra or {}), **out}
-
-
-def _fields_from_json(cls: type, data: Mapping[str, Json], skip: tuple[str, ...] = ()) -> Any:
-    known = {each.name for each in dataclasses.fields(cls) if each.init} - {"extra"}
-    values: dict[str, Any] = {}
-    extra: dict[str, Json] = {}
-    for name, value in data.items():
-        if name in skip:
-            continue
-        if name not in known:
-            extra[name] = value
-        elif name == "content":
-            values[name] = tuple(part_from_json(part) for part in value)
-        elif name == "data" and cls in (Image, File) and value is not None:
-            values[name] = base64.b64decode(value, validate=True)
-        elif name in _NESTED and value is not None:
-            values[name] = _fields_from_json(_NESTED[name], value)
-        elif name == "stop_reason" and value not in _STOP_REASONS:
-            values[name] = StopReason.UNKNOWN
-            values.setdefault("raw_stop_reason", value)
-        elif name == "stop_reason":
-            values[name] = StopReason(value)
-        else:
-            values[name] = value
-    return cls(**values, extra=extra or None)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import glue
 from glue.agents.review import records
 from glue.agents.review.delivery import clean
 from glue.agents.review.records import Bundle, Finding, ReviewRun
@@ -47,14 +48,14 @@ class Record:
 
     def save(self, path: str | Path) -> None:
         head = {"type": KIND, "version": 1, "seed": self.seed, "config": dict(self.config), "providers": self.providers}
-        rows = [head, {"type": "bundle", "bundle": records.to_json(self.bundle)}, *self.entries]
+        rows = [head, {"type": "bundle", "bundle": glue.to_json(self.bundle)}, *self.entries]
         rows += [
             {"type": "tool", "call": call, "text": text, "error": bad} for call, (text, bad) in self.answers.items()
         ]
-        rows += [{"type": "rule", "finding": records.to_json(finding)} for finding in self.ruled]
+        rows += [{"type": "rule", "finding": glue.to_json(finding)} for finding in self.ruled]
         rows += [{"type": "offered", "tool": [t.name, t.description, dict(t.parameters)]} for t in self.tools]
         if self.result is not None:
-            rows.append({"type": "result", "run": records.to_json(self.result)})
+            rows.append({"type": "result", "run": glue.to_json(self.result)})
         Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="ascii")
 
 

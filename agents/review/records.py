@@ -1,16 +1,15 @@
-"""The records that collect, run and publish hand to each other; `glue.agents.review.codec` is their JSON."""
+"""The records that collect, run and publish hand to each other, and their JSON files."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, Union
+from typing import Any, Literal, TypeAlias, TypeVar
 
+import glue
 from glue.errors import ConfigError
 from glue.messages import Json
 
@@ -164,7 +163,7 @@ class Bundle:
     config: Mapping[str, object] = field(default_factory=dict)  # the config file of the merge-base, as it was read
     guidelines: Mapping[str, str] = field(default_factory=dict)  # path -> text, of the merge-base
     paths: tuple[str, ...] = ()  # names of all files at the head, as far as they fit
-    version: int = VERSION
+    version: int = field(default=VERSION, metadata={"always": True})
 
     def file(self, path: str) -> FileDiff | None:
         return next((file for file in self.files if file.path == path), None)
@@ -277,45 +276,31 @@ class ReviewRun:
     tokens_out: int = 0
     cost: float | None = None
     seconds: float = 0.0
-    version: int = VERSION
+    version: int = field(default=VERSION, metadata={"always": True})
 
 
 RecordT = TypeVar("RecordT")
-_hints: dict[type, dict[str, Any]] = {}
-
-
-def to_json(record: Any) -> dict[str, Json]:
-    """Encode a record; fields that hold their default, and derived ones, are left out."""
-    out: dict[str, Json] = {}
-    for each in dataclasses.fields(record):
-        value = getattr(record, each.name)
-        if each.metadata.get("derived") or (value == each.default and each.name != "version"):
-            continue
-        out[each.name] = _encode(value)
-    return out
 
 
 def from_json(cls: type[RecordT], data: Json, where: str = "") -> RecordT:
     """Decode a record; an unknown, missing or ill-typed field is a ConfigError that names it."""
     where = where or cls.__name__
-    if not isinstance(data, Mapping):
-        raise ConfigError(f"{where} must be an object, not {_kind(data)}")
-    version = data.get("version", VERSION)
-    if "version" in _types(cls) and version != VERSION:
+    version = data.get("version", VERSION) if isinstance(data, Mapping) else VERSION
+    if cls in (Bundle, ReviewRun) and version != VERSION:
         raise ConfigError(f"{where} has version {version!r}; this program reads version {VERSION}")
-    fields = {each.name: each for each in dataclasses.fields(cls) if not each.metadata.get("derived")}  # type: ignore[arg-type]
-    if unknown := sorted(set(data) - set(fields)):
-        raise ConfigError(f"{where} has an unknown field {unknown[0]!r}; there are: {', '.join(sorted(fields))}")
-    values = {name: _decode(_types(cls)[name], value, f"{where}.{name}") for name, value in data.items()}
     try:
-        record = cls(**values)
-    except TypeError as error:
-        raise ConfigError(f"{where}: {error}") from error
-    return _whole(record)
+        record = glue.from_json(cls, data)
+    except ValueError as error:
+        raise ConfigError(f"{where}{error}") from error
+    if not isinstance(record, Bundle):
+        return record
+    from glue.agents.review.change.diff import parse
+
+    return dataclasses.replace(record, files=parse(record.diff))
 
 
 def dumps(record: Any) -> str:
-    return json.dumps(to_json(record), indent=1) + "\n"
+    return json.dumps(glue.to_json(record), indent=1) + "\n"
 
 
 def loads(cls: type[RecordT], text: str | bytes, where: str = "") -> RecordT:
@@ -337,70 +322,3 @@ def load(cls: type[RecordT], path: str | Path) -> RecordT:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     return loads(cls, text, str(path))
-
-
-def _encode(value: Any) -> Json:
-    if dataclasses.is_dataclass(value):
-        return to_json(value)
-    if isinstance(value, tuple):
-        return [_encode(item) for item in value]
-    return dict(value) if isinstance(value, Mapping) else value
-
-
-def _types(cls: type) -> dict[str, Any]:
-    if cls not in _hints:
-        _hints[cls] = typing.get_type_hints(cls)
-    return _hints[cls]
-
-
-def _decode(hint: Any, value: Json, where: str) -> Any:
-    origin = typing.get_origin(hint)
-    if origin in (Union, types.UnionType):
-        options = [option for option in typing.get_args(hint) if option is not type(None)]
-        return None if value is None else _decode(options[0], value, where)
-    if origin is Literal:
-        if value not in (allowed := typing.get_args(hint)) or isinstance(value, bool):
-            raise ConfigError(f"{where} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
-        return value
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise ConfigError(f"{where} must be a list, not {_kind(value)}")
-        item = typing.get_args(hint)[0]
-        return tuple(_decode(item, one, f"{where}[{index}]") for index, one in enumerate(value))
-    if origin is not None:  # Mapping[str, X]
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{where} must be an object, not {_kind(value)}")
-        item = typing.get_args(hint)[1]
-        return {key: _decode(item, one, f"{where}[{key!r}]") for key, one in value.items()}
-    if dataclasses.is_dataclass(hint):
-        return from_json(typing.cast(type, hint), value, where)
-    return _scalar(hint, value, where)
-
-
-def _scalar(hint: Any, value: Json, where: str) -> Any:
-    if hint is object:
-        return value
-    if hint is float and type(value) is int and abs(value) < 1e15:
-        return float(value)
-    if hint is float and value != value:  # json.loads takes NaN
-        raise ConfigError(f"{where} must be a number, not NaN")
-    if type(value) is not hint:
-        raise ConfigError(f"{where} must be {_NAMES.get(hint, str(hint))}, not {_kind(value)}")
-    return value
-
-
-_NAMES: dict[type, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-
-
-def _kind(value: Json) -> str:
-    if value is None:
-        return "null"
-    return _NAMES.get(type(value)) or ("a list" if isinstance(value, list) else "an object")
-
-
-def _whole(record: RecordT) -> RecordT:
-    if not isinstance(record, Bundle):
-        return record
-    from glue.agents.review.change.diff import parse
-
-    return dataclasses.replace(record, files=parse(record.diff))

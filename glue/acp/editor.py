@@ -1,4 +1,4 @@
-"""Tools that go through the editor where it offers that: its unsaved buffers and its terminals."""
+"""What the editor does for an agent: reads and writes its buffers, runs its terminals, asks the user for permission."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os.path
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from glue.acp.options import DEFAULTS
 from glue.acp.rpc import Peer, RpcError
-from glue.acp.updates import Ids, describe, old_text, tool_update
+from glue.acp.updates import CallIds, describe, old_text, tool_update
 from glue.context import Context
 from glue.errors import ToolError
 from glue.function.decorator import Tool, tool
@@ -17,10 +18,29 @@ from glue.permission import Ask, Decision, Permission, PermissionRequest, allow,
 
 if TYPE_CHECKING:
     from glue.acp.server import Server
+    from glue.agent import Agent
 
 
-OUTPUT = 64 * 1024  # bytes of a terminal that are kept
-SECONDS = 600.0  # after which a command is stopped
+TERMINAL_BYTES = 64 * 1024  # bytes of a terminal that are kept
+TERMINAL_SECONDS = 600.0  # after which a command is stopped
+
+
+def ready_agent(model: str, bundle: str) -> Callable[[str, Server], Agent[Any, Any]]:
+    """Make an agent with ready-made tools for whatever directory the editor works in."""
+
+    def make(cwd: str, server: Server) -> Agent[Any, Any]:
+        from glue.agent import Agent
+        from glue.tools import coding, fs, git
+
+        if bundle == "coding":
+            tools = coding.tools(cwd, trust=True, shell=True)
+        else:
+            tools = fs.tools(cwd)
+            tools += git.tools(cwd, trust=True) if bundle == "git" else []
+        tools = [*editor_tools(tools, cwd, server), plan_tool()]
+        return Agent(model, tools=tools, instructions=coding.prompt(tools), limits=DEFAULTS, name="glue")
+
+    return make
 
 
 def editor_tools(tools: Iterable[Tool[..., Any]], cwd: str, server: Server) -> list[Tool[..., Any]]:
@@ -37,7 +57,7 @@ def editor_tools(tools: Iterable[Tool[..., Any]], cwd: str, server: Server) -> l
     return [replaced.get(each.name, each) for each in tools]
 
 
-def _place(cwd: str, path: str) -> str:
+def _absolute(cwd: str, path: str) -> str:
     """Give the whole path of a file below the root; the editor opens it, so a link may lead no further."""
     from glue.tools.fs import safe_join
 
@@ -56,8 +76,8 @@ def _reader(cwd: str, server: Server) -> Tool[..., Any]:
         """
         if offset < 1 or limit < 1:
             raise ToolError("offset and limit are counted from 1")
-        params = {"sessionId": context.session_id, "path": _place(cwd, path), "line": offset, "limit": limit}
-        answer = await _ask(server, "fs/read_text_file", params)
+        params = {"sessionId": context.session_id, "path": _absolute(cwd, path), "line": offset, "limit": limit}
+        answer = await _request(server, "fs/read_text_file", params)
         return str(answer.get("content", ""))
 
     return read_file
@@ -72,15 +92,15 @@ def _writer(cwd: str, server: Server) -> Tool[..., Any]:
             path: relative to the root
             content: the new text, written as it is
         """
-        params = {"sessionId": context.session_id, "path": _place(cwd, path), "content": content}
-        await _ask(server, "fs/write_text_file", params)
+        params = {"sessionId": context.session_id, "path": _absolute(cwd, path), "content": content}
+        await _request(server, "fs/write_text_file", params)
         return f"wrote {path}: {len(content.encode())} bytes"
 
     return write_file
 
 
 def _terminal(cwd: str, server: Server) -> Tool[..., Any]:
-    @tool(name="shell", needs_permission=True, target="command", alone=True, timeout=SECONDS)
+    @tool(name="shell", needs_permission=True, target="command", alone=True, timeout=TERMINAL_SECONDS)
     async def shell(context: Context[Any], command: str) -> str:
         """Run a command line in a terminal of the editor, and give its exit code and what it printed.
 
@@ -88,16 +108,16 @@ def _terminal(cwd: str, server: Server) -> Tool[..., Any]:
             command: a shell command line
         """
         session = {"sessionId": context.session_id}
-        args = {"command": "sh", "args": ["-c", command], "cwd": cwd, "outputByteLimit": OUTPUT}
-        made = await _ask(server, "terminal/create", {**session, **args})
+        args = {"command": "sh", "args": ["-c", command], "cwd": cwd, "outputByteLimit": TERMINAL_BYTES}
+        made = await _request(server, "terminal/create", {**session, **args})
         if not isinstance(made.get("terminalId"), str):
             raise ToolError("the editor gave no terminal")
         terminal = {**session, "terminalId": made["terminalId"]}
         context.progress(data={"terminal_id": made["terminalId"]})
         done = False
         try:
-            status = await _ask(server, "terminal/wait_for_exit", terminal)
-            output = await _ask(server, "terminal/output", terminal)
+            status = await _request(server, "terminal/wait_for_exit", terminal)
+            output = await _request(server, "terminal/output", terminal)
             done = True
         finally:  # nothing may be awaited here: the call may have been cancelled
             if not done:
@@ -111,7 +131,7 @@ def _terminal(cwd: str, server: Server) -> Tool[..., Any]:
     return shell
 
 
-class Step(TypedDict):
+class PlanStep(TypedDict):
     """One entry of a plan."""
 
     content: str
@@ -122,7 +142,7 @@ def plan_tool() -> Tool[..., Any]:
     """Make the tool by which a model shows its plan."""
 
     @tool(name="plan", advisory=True)
-    async def plan(context: Context[Any], steps: list[Step]) -> str:
+    async def plan(context: Context[Any], steps: list[PlanStep]) -> str:
         """Show the plan of a longer task and how far it is; send the whole plan each time.
 
         Args:
@@ -134,7 +154,7 @@ def plan_tool() -> Tool[..., Any]:
     return plan
 
 
-async def _ask(server: Server, method: str, params: dict[str, Any]) -> dict[str, Any]:
+async def _request(server: Server, method: str, params: dict[str, Any]) -> dict[str, Any]:
     try:
         answer = await server.peer.request(method, params)
     except RpcError as error:
@@ -165,13 +185,13 @@ class EditorPermission:
         session_id: str,
         cwd: str,
         *,
-        ids: Ids,
+        ids: CallIds,
         mode: Callable[[], str],
         own: Permission | None = None,
     ) -> None:
         self._peer, self._session, self._cwd = peer, session_id, cwd
         self._ids, self._mode, self._own = ids, mode, own
-        self._asked = Ask(self._ask)
+        self._remembering = Ask(self._ask)
 
     async def decide(self, request: PermissionRequest) -> Decision:
         decision = await self._decide(request)
@@ -187,7 +207,7 @@ class EditorPermission:
         if self._own is not None:
             said = self._own.decide(request)
             return as_decision(await said if isinstance(said, Awaitable) else said)
-        return allow() if mode == "allow" else await self._asked.decide(request)
+        return allow() if mode == "allow" else await self._remembering.decide(request)
 
     async def _ask(self, request: PermissionRequest) -> Decision:
         arguments = json.dumps(dict(request.arguments), default=str)

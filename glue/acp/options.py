@@ -1,4 +1,4 @@
-"""What can be set in a session while it lives: its mode and its limits; and the slash commands."""
+"""Settings of an open session: its mode, its limits, and its slash commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from glue.acp.rpc import INVALID_PARAMS, RpcError
-from glue.acp.session import Held
+from glue.acp.session import OpenSession
 from glue.limits import Limits
 from glue.messages import Part, Text
 from glue.slash import COMMANDS, answer, change_limits, parse
@@ -14,7 +14,7 @@ from glue.slash import COMMANDS, answer, change_limits, parse
 DEFAULTS = Limits(max_requests=50, token_budget=100_000)
 MODES = (
     ("ask", "Ask", "Ask before anything is changed or run."),
-    ("allow", "Allow", "Run every tool without asking."),
+    ("allow", "Allow", "Run every tool without permission."),
     ("read", "Read only", "Refuse every tool that needs permission."),
 )
 # Offered as lists, because the protocol knows no numbers; other values may be set too.
@@ -84,12 +84,12 @@ def changed(limits: Limits, given: dict[str, Any]) -> Limits:
         raise RpcError(INVALID_PARAMS, str(error)) from None
 
 
-def command(held: Held, parts: Sequence[str | Part]) -> str | None:
+def command(opened: OpenSession, parts: Sequence[str | Part]) -> str | None:
     """Answer a slash command; None where it is none of ours, and goes to the model."""
     name, argument = parse(parts[0].text) if len(parts) == 1 and isinstance(parts[0], Text) else ("", "")
     if name == "usage":
-        return str(held.spent)
+        return str(opened.usage)
     try:
-        return answer(held.session, name, argument)
+        return answer(opened.session, name, argument)
     except (TypeError, ValueError) as error:
         raise RpcError(INVALID_PARAMS, str(error)) from None

@@ -1,4 +1,4 @@
-"""JSON-RPC over lines: one message a line, requests both ways, nothing lost and nothing else sent."""
+"""JSON-RPC over two byte streams: one message a line, requests both ways, bounded lines and backlog."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import anyio.from_thread
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-LONGEST = 16 * 1024 * 1024  # bytes of one line
-BEHIND = 1024 * 1024  # bytes that may wait for a slow reader before a run waits for it too
-LAST = 5.0  # seconds to send what is left when the other end has gone quiet
+MAX_LINE = 16 * 1024 * 1024  # bytes of one line
+MAX_BACKLOG = 1024 * 1024  # bytes that may wait for a slow reader before a run waits for it too
+FLUSH_SECONDS = 5.0  # seconds to send what is left when the other end has gone quiet
 
 PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 AUTH_REQUIRED, NOT_FOUND = -32000, -32002
@@ -26,7 +26,7 @@ Work: TypeAlias = Callable[[], Awaitable[Any]]
 
 
 class RpcError(Exception):
-    """What a request is answered with when it cannot be done."""
+    """An error that answers a request."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -37,8 +37,8 @@ class RpcError(Exception):
         return error if self.data is None else {**error, "data": self.data}
 
 
-class Answer:
-    """A result, with something to do right behind it."""
+class Response:
+    """A result, with something to do right after it is sent."""
 
     def __init__(self, result: Any, then: Callable[[], None]) -> None:
         self.result, self.then = result, then
@@ -62,11 +62,11 @@ class Peer:
     ) -> None:
         self._source, self._sink = source, sink
         self._call, self._notice = call, notice
-        self._out: deque[bytes] = deque()
-        self._waiting = 0  # bytes not yet written
-        self._more, self._less = anyio.Event(), anyio.Event()
+        self._outbox: deque[bytes] = deque()
+        self._backlog = 0  # bytes not yet written
+        self._queued, self._flushed = anyio.Event(), anyio.Event()
         self._pending: dict[int, tuple[anyio.Event, list[dict[str, Any]]]] = {}
-        self._last = 0
+        self._last_id = 0
         self._closing = False
 
     async def serve(self) -> None:
@@ -78,8 +78,8 @@ class Peer:
                 await anyio.to_thread.run_sync(self._read, abandon_on_cancel=True)
                 tasks.cancel_scope.cancel()
             self._closing = True
-            self._more.set()
-            writing.cancel_scope.deadline = anyio.current_time() + LAST
+            self._queued.set()
+            writing.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
 
     def notify(self, method: str, params: Any) -> None:
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
@@ -100,34 +100,34 @@ class Peer:
 
     def send_request(self, method: str, params: Any) -> int:
         """Ask without waiting: for tidying up, when whoever asks may be cancelled."""
-        self._last += 1
-        self._send({"jsonrpc": "2.0", "id": self._last, "method": method, "params": params})
-        return self._last
+        self._last_id += 1
+        self._send({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params})
+        return self._last_id
 
     async def drain(self) -> None:
         """Wait while the other end is far behind with reading."""
-        while self._waiting > BEHIND and not self._closing:
-            await self._less.wait()
+        while self._backlog > MAX_BACKLOG and not self._closing:
+            await self._flushed.wait()
 
     # Reading --------------------------------------------------------------------------------------
 
     def _read(self) -> None:
         """Read lines in a thread and hand each to the event loop, in order."""
         while True:
-            line = self._source.readline(LONGEST + 1)
-            if len(line) > LONGEST:
+            line = self._source.readline(MAX_LINE + 1)
+            if len(line) > MAX_LINE:
                 while line and not line.endswith(b"\n"):
-                    line = self._source.readline(LONGEST)
-                anyio.from_thread.run_sync(self._refuse, INVALID_REQUEST, f"a line is longer than {LONGEST} bytes")
+                    line = self._source.readline(MAX_LINE)
+                anyio.from_thread.run_sync(self._refuse, INVALID_REQUEST, f"a line is longer than {MAX_LINE} bytes")
             elif not line.endswith(b"\n"):
                 return  # the end, or half a line before it
             elif line.strip():
-                anyio.from_thread.run_sync(self._line, line)
+                anyio.from_thread.run_sync(self._receive, line)
 
     def _refuse(self, code: int, message: str) -> None:
         self._send({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}})
 
-    def _line(self, line: bytes) -> None:
+    def _receive(self, line: bytes) -> None:
         try:
             message = json.loads(line, parse_constant=_no_number)
         except (ValueError, RecursionError):
@@ -136,15 +136,15 @@ class Peer:
         if not isinstance(message, dict) or not _is_id(message.get("id")):
             self._refuse(INVALID_REQUEST, "not a JSON-RPC message")
         elif isinstance(message.get("method"), str):
-            self._called(message)
+            self._dispatch(message)
         elif "method" not in message and ("result" in message or "error" in message):
-            if (asked := self._pending.get(message.get("id"))) is not None:  # type: ignore[arg-type]
-                asked[1].append(message)
-                asked[0].set()
+            if (waiter := self._pending.get(message.get("id"))) is not None:  # type: ignore[arg-type]
+                waiter[1].append(message)
+                waiter[0].set()
         else:
             self._refuse(INVALID_REQUEST, "neither a request nor an answer")
 
-    def _called(self, message: dict[str, Any]) -> None:
+    def _dispatch(self, message: dict[str, Any]) -> None:
         method, params = message["method"], message.get("params")
         params = {} if params is None else params
         try:
@@ -169,8 +169,8 @@ class Peer:
             logger.exception("%s failed", method)
             self._answer(id, error=RpcError(INTERNAL, f"{type(error).__name__}: {error}"))
         else:
-            self._answer(id, result=result.result if isinstance(result, Answer) else result)
-            if isinstance(result, Answer):
+            self._answer(id, result=result.result if isinstance(result, Response) else result)
+            if isinstance(result, Response):
                 result.then()
 
     def _answer(self, id: Any, result: Any = None, error: RpcError | None = None) -> None:
@@ -181,23 +181,23 @@ class Peer:
 
     def _send(self, message: dict[str, Any]) -> None:
         line = json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n"
-        self._out.append(line)
-        self._waiting += len(line)
-        self._more.set()
+        self._outbox.append(line)
+        self._backlog += len(line)
+        self._queued.set()
 
     async def _write(self) -> None:
         while True:
-            while self._out:
-                block = b"".join(self._out)
-                self._out.clear()
+            while self._outbox:
+                block = b"".join(self._outbox)
+                self._outbox.clear()
                 await anyio.to_thread.run_sync(self._put, block, abandon_on_cancel=True)
-                self._waiting -= len(block)
-                self._less.set()
-                self._less = anyio.Event()
+                self._backlog -= len(block)
+                self._flushed.set()
+                self._flushed = anyio.Event()
             if self._closing:
                 return
-            self._more = anyio.Event()
-            await self._more.wait()
+            self._queued = anyio.Event()
+            await self._queued.wait()
 
     def _put(self, block: bytes) -> None:
         try:

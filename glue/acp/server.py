@@ -1,4 +1,4 @@
-"""The agent's side of the protocol: sessions, prompts, modes and commands."""
+"""The agent's side of the Agent Client Protocol: it answers one editor's requests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import os.path
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, BinaryIO, TypeAlias
 
@@ -26,8 +25,8 @@ from glue.acp.options import (
     mode_state,
     option_names,
 )
-from glue.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, NO_METHOD, NOT_FOUND, Answer, Peer, RpcError, Work
-from glue.acp.session import Held, Turn, hold, stdio_servers
+from glue.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, NO_METHOD, NOT_FOUND, Peer, Response, RpcError, Work
+from glue.acp.session import OpenSession, PendingPrompt, list_page, run_servers, server_configs
 from glue.acp.updates import Reporter, answer, chunk, failure, plain, prompt_parts, replay
 from glue.agent import Agent
 from glue.errors import GlueError
@@ -35,105 +34,7 @@ from glue.limits import Outcome
 from glue.messages import new_id
 from glue.paths import state_dir
 from glue.running import window
-from glue.stores.store import SessionInfo, Store
-
-
-def serve(
-    make: Callable[[str, Server], Agent[Any, Any]], streams: tuple[BinaryIO, BinaryIO], folder: str | None = None
-) -> None:
-    """Serve one editor on the streams that `take_stdout` gave."""
-    import logging
-
-    from glue.stores.jsonl import FileStore
-
-    logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")  # warnings; what it logs shows in the editor
-    server = Server(make, FileStore(folder or str(state_dir() / "acp")), *streams)
-    run(server.serve)
-
-
-def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Run a server until the other end hangs up, or until Ctrl-C."""
-    import anyio
-
-    try:
-        anyio.run(function, *args)
-    except KeyboardInterrupt:
-        os._exit(130)  # a thread still waits for a line, and nothing but the other end can wake it
-
-
-def take_stdout() -> tuple[BinaryIO, BinaryIO]:
-    """Keep the real standard output for the protocol; whatever else prints goes to standard error."""
-    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    empty = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(empty, 0)
-    os.close(empty)
-    sys.stdout = sys.stderr
-    return source, sink
-
-
-def ready_agent(model: str, bundle: str) -> Callable[[str, Server], Agent[Any, Any]]:
-    """Make an agent with ready-made tools for whatever directory the editor works in."""
-
-    def make(cwd: str, server: Server) -> Agent[Any, Any]:
-        from glue.acp.editor import editor_tools, plan_tool
-        from glue.acp.options import DEFAULTS
-        from glue.agent import Agent
-        from glue.tools import coding, fs, git
-
-        if bundle == "coding":
-            tools = coding.tools(cwd, trust=True, shell=True)
-        else:
-            tools = fs.tools(cwd)
-            tools += git.tools(cwd, trust=True) if bundle == "git" else []
-        tools = [*editor_tools(tools, cwd, server), plan_tool()]
-        return Agent(model, tools=tools, instructions=coding.prompt(tools), limits=DEFAULTS, name="glue")
-
-    return make
-
-
-def fixed_agent(agent: Agent[Any, Any]) -> Callable[[str, Server], Agent[Any, Any]]:
-    """Serve one agent, whatever the directory."""
-    return lambda cwd, server: agent
-
-
-PAGE = 50
-
-
-def page(sessions: Sequence[SessionInfo], cwd: Any = None, cursor: Any = None) -> dict[str, Any]:
-    """List sessions, the last changed first; a cursor names the last one seen, so that new ones shift nothing."""
-    # Editors open sessions that nothing is ever said in; they can be loaded, but nobody looks for them.
-    listed = [info for info in sessions if info.title and _home(info)]
-    if cwd is not None:
-        listed = [info for info in listed if _home(info) == cwd]
-    listed.sort(key=_rank)
-    if cursor is not None:
-        after = _after(cursor)
-        listed = [info for info in listed if _rank(info) > after]
-    more = {"nextCursor": f"{listed[PAGE - 1].updated!r} {listed[PAGE - 1].id}"} if len(listed) > PAGE else {}
-    return {"sessions": [_shown(info) for info in listed[:PAGE]], **more}
-
-
-def _home(info: SessionInfo) -> str:
-    return str((info.meta or {}).get("cwd", ""))
-
-
-def _rank(info: SessionInfo) -> tuple[float, str]:
-    return -info.updated, info.id
-
-
-def _after(cursor: Any) -> tuple[float, str]:
-    try:
-        updated, name = cursor.split(" ", 1)
-        return -float(updated), name
-    except (AttributeError, ValueError):
-        raise RpcError(INVALID_PARAMS, "cursor must be one that an earlier list gave") from None
-
-
-def _shown(info: SessionInfo) -> dict[str, Any]:
-    updated = datetime.fromtimestamp(info.updated, UTC).isoformat()
-    return {"sessionId": info.id, "cwd": _home(info), "title": info.title, "updatedAt": updated}
-
+from glue.stores.store import Store
 
 VERSION = 1
 
@@ -147,7 +48,7 @@ class Server:
         self, make: Callable[[str, Server], Agent[Any, Any]], store: Store, source: BinaryIO, sink: BinaryIO
     ) -> None:
         self._make, self._store = make, store
-        self._open: dict[str, Held] = {}
+        self._sessions: dict[str, OpenSession] = {}
         self._agents: list[Agent[Any, Any]] = []
         self.client: dict[str, Any] = {}  # the editor's capabilities
         self.peer = Peer(source, sink, self._call, self._notice)
@@ -183,11 +84,11 @@ class Server:
         return partial(_guarded, handler, params)
 
     def _notice(self, method: str, params: Params) -> None:
-        """Cancel at once: a cancel right behind a prompt finds it here, though its task has not begun."""
+        """Cancel at once: a cancel right behind a prompt finds it here, though its task has not started."""
         if method == "session/cancel":
-            held = self._open.get(str(params.get("sessionId")))
-            if held is not None and held.turn is not None:
-                held.turn.cancel.cancel()
+            opened = self._sessions.get(str(params.get("sessionId")))
+            if opened is not None and opened.prompt is not None:
+                opened.prompt.cancel.cancel()
 
     # Beginning ------------------------------------------------------------------------------------
 
@@ -212,33 +113,33 @@ class Server:
     async def _authenticate(self, params: Params) -> dict[str, Any]:
         raise RpcError(INVALID_PARAMS, "no method of authentication is offered: keys come from the environment")
 
-    async def _new(self, params: Params) -> Answer:
+    async def _new(self, params: Params) -> Response:
         cwd, session_id = _cwd(params), new_id()
-        held = await self._enter(session_id, cwd, params)
+        opened = await self._open(session_id, cwd, params)
         async with self._store.log(session_id, meta={"cwd": cwd}):
             pass  # it is there from now on, also if nothing is ever said
-        return self._entered({"sessionId": session_id, **_settings(held)}, session_id)
+        return self._opened({"sessionId": session_id, **_settings(opened)}, session_id)
 
-    async def _load(self, params: Params) -> Answer:
+    async def _load(self, params: Params) -> Response:
         cwd, session_id = _cwd(params), await self._stored(params)
-        held = await self._enter(session_id, cwd, params)
+        opened = await self._open(session_id, cwd, params)
         messages = await self._store.load(session_id)
-        held.spent.recall(messages)
-        for update in replay(messages, cwd, held.ids):
+        opened.usage.recall(messages)
+        for update in replay(messages, cwd, opened.ids):
             self._update(session_id, update)
             await self.peer.drain()
-        return self._entered(_settings(held), session_id)
+        return self._opened(_settings(opened), session_id)
 
-    async def _resume(self, params: Params) -> Answer:
+    async def _resume(self, params: Params) -> Response:
         cwd, session_id = _cwd(params), await self._stored(params)
-        held = await self._enter(session_id, cwd, params)
-        held.spent.recall(await self._store.load(session_id))
-        return self._entered(_settings(held), session_id)
+        opened = await self._open(session_id, cwd, params)
+        opened.usage.recall(await self._store.load(session_id))
+        return self._opened(_settings(opened), session_id)
 
-    def _entered(self, result: dict[str, Any], id: str) -> Answer:
+    def _opened(self, result: dict[str, Any], id: str) -> Response:
         """Tell of the commands behind the answer: before it, an editor does not know the session."""
         update = {"sessionUpdate": "available_commands_update", "availableCommands": available_commands()}
-        return Answer(result, lambda: self._update(id, update))
+        return Response(result, lambda: self._update(id, update))
 
     async def _stored(self, params: Params) -> str:
         wanted = params.get("sessionId")
@@ -246,123 +147,123 @@ class Server:
             raise RpcError(NOT_FOUND, f"there is no session {wanted!r}")
         return str(wanted)
 
-    async def _enter(self, id: str, cwd: str, params: Params) -> Held:
-        before = self._open.get(id)
-        if before is not None and before.turn is not None:
+    async def _open(self, id: str, cwd: str, params: Params) -> OpenSession:
+        before = self._sessions.get(id)
+        if before is not None and before.prompt is not None:
             raise RpcError(INVALID_REQUEST, "the session is busy with a prompt; cancel it or wait for it")
-        servers = stdio_servers(params.get("mcpServers"))
+        servers = server_configs(params.get("mcpServers"), cwd)
         agent = self._make(cwd, self)
         if agent not in self._agents:
             self._agents.append(agent)
         limits = given_limits(params.get("_meta"), agent.settings["limits"] or DEFAULTS)
-        held = Held(agent.session(id, store=self._store, limits=limits), cwd)
+        opened = OpenSession(agent.session(id, store=self._store, limits=limits), cwd)
         own = agent.settings["permission"]
-        asking = EditorPermission(self.peer, id, cwd, ids=held.ids, mode=lambda: held.mode, own=own)
-        held.session.configure(permission=asking)
+        permission = EditorPermission(self.peer, id, cwd, ids=opened.ids, mode=lambda: opened.mode, own=own)
+        opened.session.configure(permission=permission)
         if servers:
-            await self.peer.tasks.start(hold, held, servers)
+            await self.peer.tasks.start(run_servers, opened, servers)
         else:
-            held.closed.set()
+            opened.closed.set()
         if before is not None:
             await before.close()
-        self._open[id] = held
-        return held
+        self._sessions[id] = opened
+        return opened
 
     # Prompts --------------------------------------------------------------------------------------
 
     def _begin(self, params: Params) -> Work:
-        held = self._known(params)
-        if held.turn is not None:
+        opened = self._session(params)
+        if opened.prompt is not None:
             raise RpcError(INVALID_REQUEST, "the session is busy with a prompt; cancel it or wait for it")
         parts = prompt_parts(params.get("prompt"))
-        held.turn = Turn()
-        return partial(self._prompt, held, held.turn, parts)
+        opened.prompt = PendingPrompt()
+        return partial(self._prompt, opened, opened.prompt, parts)
 
-    async def _prompt(self, held: Held, turn: Turn, parts: Sequence[Any]) -> dict[str, Any]:
+    async def _prompt(self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any]) -> dict[str, Any]:
         try:
-            done = await self._answer(held, turn, parts)
+            done = await self._answer(opened, pending, parts)
         except Exception as error:
-            if turn.cancel.cancelled:
+            if pending.cancel.cancelled:
                 return plain(Outcome.CANCELLED)  # never an error, whatever the cancelling brought about
             if isinstance(error, GlueError):
                 raise failure(error) from error
             raise
         finally:
-            held.turn = None
-            turn.done.set()
-        if turn.cancel.cancelled and done["stopReason"] != "cancelled":
+            opened.prompt = None
+            pending.done.set()
+        if pending.cancel.cancelled and done["stopReason"] != "cancelled":
             return plain(Outcome.CANCELLED)  # too late for the run, not for its answer
         return done
 
-    async def _answer(self, held: Held, turn: Turn, parts: Sequence[Any]) -> dict[str, Any]:
-        said = command(held, parts)
+    async def _answer(self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any]) -> dict[str, Any]:
+        said = command(opened, parts)
         if said is None:
-            return await self._ask(held, turn, parts)
-        self._show_options(held)  # a command may have changed them
-        self._update(held.session.id, chunk("agent_message_chunk", said, new_id()))
+            return await self._ask(opened, pending, parts)
+        self._show_options(opened)  # a command may have changed them
+        self._update(opened.session.id, chunk("agent_message_chunk", said, new_id()))
         return plain(Outcome.DONE)
 
-    async def _ask(self, held: Held, turn: Turn, parts: Sequence[Any]) -> dict[str, Any]:
-        session = held.session
+    async def _ask(self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any]) -> dict[str, Any]:
+        session = opened.session
         settings = session.settings
         reporter = Reporter(
             partial(self._update, session.id),
             self.peer.drain,
-            cwd=held.cwd,
-            ids=held.ids,
+            cwd=opened.cwd,
+            ids=opened.ids,
             gated={tool.spec.name for tool in settings["tools"] if getattr(tool, "needs_permission", False)},
             window=window(session.agent.open(settings["model"])) or 0,
-            cost=held.spent.cost,
+            cost=opened.usage.cost,
         )
-        result = await session.prompt(parts, on_event=reporter, cancel=turn.cancel, unwrap=False)
-        held.spent.add(result)
+        result = await session.prompt(parts, on_event=reporter, cancel=pending.cancel, unwrap=False)
+        opened.usage.add(result)
         return answer(result)
 
     # Settings -------------------------------------------------------------------------------------
 
     async def _set_mode(self, params: Params) -> dict[str, Any]:
-        held = self._known(params)
-        held.mode = known_mode(params.get("modeId"))
-        self._show_options(held)
+        opened = self._session(params)
+        opened.mode = known_mode(params.get("modeId"))
+        self._show_options(opened)
         return {}
 
     async def _set_option(self, params: Params) -> dict[str, Any]:
-        held, name, value = self._known(params), params.get("configId"), params.get("value")
+        opened, name, value = self._session(params), params.get("configId"), params.get("value")
         if name == "mode":
-            held.mode = known_mode(value)
-            self._update(held.session.id, {"sessionUpdate": "current_mode_update", "currentModeId": held.mode})
+            opened.mode = known_mode(value)
+            self._update(opened.session.id, {"sessionUpdate": "current_mode_update", "currentModeId": opened.mode})
         elif is_limit(name):
-            held.session.limits = changed(held.session.limits, {str(name): str(value)})
+            opened.session.limits = changed(opened.session.limits, {str(name): str(value)})
         else:
             raise RpcError(INVALID_PARAMS, f"there is no option {name!r}; there are: {option_names()}")
-        return {"configOptions": config_options(held.mode, held.session.limits)}
+        return {"configOptions": config_options(opened.mode, opened.session.limits)}
 
-    def _show_options(self, held: Held) -> None:
-        options = config_options(held.mode, held.session.limits)
-        self._update(held.session.id, {"sessionUpdate": "config_option_update", "configOptions": options})
+    def _show_options(self, opened: OpenSession) -> None:
+        options = config_options(opened.mode, opened.session.limits)
+        self._update(opened.session.id, {"sessionUpdate": "config_option_update", "configOptions": options})
 
     # Lists and ends -------------------------------------------------------------------------------
 
     async def _list(self, params: Params) -> dict[str, Any]:
-        return page(await self._store.list(), params.get("cwd"), params.get("cursor"))
+        return list_page(await self._store.list(), params.get("cwd"), params.get("cursor"))
 
-    def _forget(self, params: Params) -> Held:
-        held = self._known(params)
-        del self._open[held.session.id]
-        if held.turn is not None:
-            held.turn.cancel.cancel()
-        return held
+    def _forget(self, params: Params) -> OpenSession:
+        opened = self._session(params)
+        del self._sessions[opened.session.id]
+        if opened.prompt is not None:
+            opened.prompt.cancel.cancel()
+        return opened
 
-    async def _close(self, held: Held) -> dict[str, Any]:
-        await held.close()
+    async def _close(self, opened: OpenSession) -> dict[str, Any]:
+        await opened.close()
         return {}
 
-    def _known(self, params: Params) -> Held:
+    def _session(self, params: Params) -> OpenSession:
         name = params.get("sessionId")
-        held = self._open.get(name) if isinstance(name, str) else None
-        if held is None:
+        opened = self._sessions.get(name) if isinstance(name, str) else None
+        if opened is None:
             raise RpcError(NOT_FOUND, f"no session {name!r} is open; use session/new or session/load")
-        return held
+        return opened
 
     def _update(self, id: str, update: dict[str, Any]) -> None:
         self.peer.notify("session/update", {"sessionId": id, "update": update})
@@ -375,8 +276,8 @@ async def _guarded(handler: Callable[[Params], Awaitable[Any]], params: Params) 
         raise failure(error) from error
 
 
-def _settings(held: Held) -> dict[str, Any]:
-    return {"modes": mode_state(held.mode), "configOptions": config_options(held.mode, held.session.limits)}
+def _settings(opened: OpenSession) -> dict[str, Any]:
+    return {"modes": mode_state(opened.mode), "configOptions": config_options(opened.mode, opened.session.limits)}
 
 
 def _cwd(params: Params) -> str:
@@ -386,3 +287,15 @@ def _cwd(params: Params) -> str:
     if not os.path.isdir(cwd):
         raise RpcError(INVALID_PARAMS, f"cwd {cwd!r} is no directory")
     return cwd
+
+
+async def serve(
+    make: Callable[[str, Server], Agent[Any, Any]], source: BinaryIO, sink: BinaryIO, folder: str | None = None
+) -> None:
+    """Serve one editor on two streams until it hangs up."""
+    import logging
+
+    from glue.stores.jsonl import FileStore
+
+    logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")  # warnings; what it logs shows in the editor
+    await Server(make, FileStore(folder or str(state_dir() / "acp")), source, sink).serve()

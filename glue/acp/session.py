@@ -1,27 +1,33 @@
-"""A session that the editor has open: what it is, what was spent, and its MCP servers."""
+"""Sessions of an editor: an open one with its usage and MCP servers, and the list of the stored ones."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskStatus
 
 from glue.acp.rpc import INVALID_PARAMS, RpcError
-from glue.acp.updates import Ids
+from glue.acp.updates import CallIds
 from glue.context import AnyTool, Cancel
 from glue.messages import AssistantMessage, Message
 from glue.result import RunResult
 from glue.session import Session
+from glue.stores.store import SessionInfo
+
+if TYPE_CHECKING:
+    from glue.tools.mcp import ServerConfig, Servers
 
 logger = logging.getLogger("glue.acp")
 
+PAGE = 50  # sessions of one list
 
-class Turn:
+
+class PendingPrompt:
     """A prompt under way, from the moment it was read."""
 
     def __init__(self) -> None:
@@ -30,7 +36,7 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Spent:
+class SessionUsage:
     """What a session has used, for /usage."""
 
     requests: int = 0
@@ -60,85 +66,112 @@ class Spent:
 
 
 @dataclass(slots=True)
-class Held:
+class OpenSession:
     """One open session."""
 
     session: Session[Any, Any]
     cwd: str
     mode: str = "ask"
-    turn: Turn | None = None
-    ids: Ids = field(default_factory=Ids)
-    spent: Spent = field(default_factory=Spent)
+    prompt: PendingPrompt | None = None
+    ids: CallIds = field(default_factory=CallIds)
+    usage: SessionUsage = field(default_factory=SessionUsage)
     closing: anyio.Event = field(default_factory=anyio.Event)
     closed: anyio.Event = field(default_factory=anyio.Event)
 
     async def close(self) -> None:
         """Cancel its prompt, wait for the prompt's end, and let the MCP servers go."""
-        if self.turn is not None:
-            self.turn.cancel.cancel()
-            await self.turn.done.wait()
+        if self.prompt is not None:
+            self.prompt.cancel.cancel()
+            await self.prompt.done.wait()
         self.closing.set()
         await self.closed.wait()
 
 
-class Connected(Protocol):
-    @property
-    def tools(self) -> Sequence[AnyTool]: ...
-
-
-class Live:
+class LiveTools:
     """An agent's tools and those of MCP servers, read anew for each prompt: a server may change its list."""
 
-    def __init__(self, own: Iterable[AnyTool], connected: Sequence[Connected]) -> None:
-        self._own, self._connected = tuple(own), connected
+    def __init__(self, own: Iterable[AnyTool], servers: Servers) -> None:
+        self._own, self._servers = tuple(own), servers
 
     def __iter__(self) -> Iterator[AnyTool]:
         yield from self._own
-        for each in self._connected:
-            yield from each.tools
+        yield from self._servers.tools
 
 
-async def hold(held: Held, servers: Sequence[Mapping[str, Any]], *, task_status: TaskStatus[None]) -> None:
+async def run_servers(opened: OpenSession, configs: Sequence[ServerConfig], *, task_status: TaskStatus[None]) -> None:
     """Keep the MCP servers of a session in a task of their own, from its beginning to its end."""
-    from glue.tools.mcp import connect_stdio
+    from glue.tools.mcp import connect
 
-    begun = False
+    started = False
     try:
-        async with AsyncExitStack() as stack:
-            connected = [
-                await stack.enter_async_context(
-                    connect_stdio(each["name"], each["command"], each["args"], each["env"], cwd=held.cwd)
-                )
-                for each in servers
-            ]
-            held.session.configure(tools=Live(held.session.settings["tools"], connected))
-            begun = True
+        async with connect(configs) as servers:
+            opened.session.configure(tools=LiveTools(opened.session.settings["tools"], servers))
+            started = True
             task_status.started()
-            await held.closing.wait()
+            await opened.closing.wait()
     except Exception:
-        if not begun:
+        if not started:
             raise
-        logger.exception("an MCP server of session %s failed", held.session.id)
+        logger.exception("an MCP server of session %s failed", opened.session.id)
     finally:
-        held.closed.set()
+        opened.closed.set()
 
 
-def stdio_servers(given: Any) -> list[dict[str, Any]]:
+def server_configs(given: Any, cwd: str) -> list[ServerConfig]:
     """Check the editor's list of MCP servers."""
     if given is None:
         return []
     if not isinstance(given, list):
         raise RpcError(INVALID_PARAMS, "mcpServers must be a list")
-    return [_server(each) for each in given]
+    return [_server_config(each, cwd) for each in given]
 
 
-def _server(each: Any) -> dict[str, Any]:
-    wrong = RpcError(INVALID_PARAMS, "only MCP servers over stdio (name, command, args, env) are supported")
-    if not isinstance(each, dict) or not isinstance(each.get("command"), str):
-        raise wrong
-    args, env = each.get("args") or [], each.get("env") or []
+def _server_config(each: Any, cwd: str) -> ServerConfig:
+    from glue.tools.mcp import ServerConfig
+
     try:
-        made = {"args": [str(arg) for arg in args], "env": {str(item["name"]): str(item["value"]) for item in env}}
-    except (KeyError, TypeError):
-        raise wrong from None
-    return {"name": str(each.get("name") or "mcp"), "command": each["command"], **made}
+        return ServerConfig(
+            name=str(each.get("name") or "mcp"),
+            command=each["command"],
+            args=tuple(str(arg) for arg in each.get("args") or ()),
+            env={str(item["name"]): str(item["value"]) for item in each.get("env") or ()},
+            cwd=cwd,
+        )
+    except (AttributeError, KeyError, TypeError):
+        message = "only MCP servers over stdio (name, command, args, env) are supported"
+        raise RpcError(INVALID_PARAMS, message) from None
+
+
+def list_page(sessions: Sequence[SessionInfo], cwd: Any = None, cursor: Any = None) -> dict[str, Any]:
+    """List sessions, the last changed first; a cursor names the last one seen, so that new ones shift nothing."""
+    # Editors open sessions that nothing is ever said in; they can be loaded, but nobody looks for them.
+    listed = [info for info in sessions if info.title and _home(info)]
+    if cwd is not None:
+        listed = [info for info in listed if _home(info) == cwd]
+    listed.sort(key=_rank)
+    if cursor is not None:
+        after = _after(cursor)
+        listed = [info for info in listed if _rank(info) > after]
+    more = {"nextCursor": f"{listed[PAGE - 1].updated!r} {listed[PAGE - 1].id}"} if len(listed) > PAGE else {}
+    return {"sessions": [_shown(info) for info in listed[:PAGE]], **more}
+
+
+def _home(info: SessionInfo) -> str:
+    return str((info.meta or {}).get("cwd", ""))
+
+
+def _rank(info: SessionInfo) -> tuple[float, str]:
+    return -info.updated, info.id
+
+
+def _after(cursor: Any) -> tuple[float, str]:
+    try:
+        updated, name = cursor.split(" ", 1)
+        return -float(updated), name
+    except (AttributeError, ValueError):
+        raise RpcError(INVALID_PARAMS, "cursor must be one that an earlier list gave") from None
+
+
+def _shown(info: SessionInfo) -> dict[str, Any]:
+    updated = datetime.fromtimestamp(info.updated, UTC).isoformat()
+    return {"sessionId": info.id, "cwd": _home(info), "title": info.title, "updatedAt": updated}

@@ -1,4 +1,4 @@
-"""A run's events as session updates."""
+"""Session updates of the Agent Client Protocol, made from a run's events and from stored messages."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _one_of(value: Any, allowed: tuple[str, ...], otherwise: str) -> str:
     return value if isinstance(value, str) and value in allowed else otherwise
 
 
-LARGEST = 256 * 1024  # bytes of a file that a diff may show whole
+MAX_DIFF = 256 * 1024  # bytes of a file that a diff may show whole
 
 _KINDS = {
     "read_file": "read",
@@ -122,7 +122,7 @@ _KINDS = {
 _LINES = {"read_file": "offset", "git_blame": "first"}  # where a tool says which line it begins at
 
 
-class Ids:
+class CallIds:
     """Gives each call an id of its own in the session: models count from 1 again and again."""
 
     def __init__(self) -> None:
@@ -186,10 +186,10 @@ def old_text(call: ToolCall, cwd: str) -> str | None:
 
     try:
         with safe_open(cwd, path) as file:
-            data = file.read(LARGEST + 1)
+            data = file.read(MAX_DIFF + 1)
     except (OSError, ValueError, GlueError):
         return None
-    return None if len(data) > LARGEST else data.decode("utf-8", "replace")
+    return None if len(data) > MAX_DIFF else data.decode("utf-8", "replace")
 
 
 def diff_of(call: ToolCall, cwd: str, before: str | None = None) -> dict[str, Any] | None:
@@ -250,7 +250,7 @@ class Reporter:
         drain: Callable[[], Awaitable[None]],
         *,
         cwd: str,
-        ids: Ids,
+        ids: CallIds,
         gated: Collection[str] = (),
         window: int = 0,
         cost: float = 0.0,
@@ -260,7 +260,7 @@ class Reporter:
         self._window, self.cost = window, cost
         self._message = ""  # the id of the chain that is being told
         self._in_chain = False
-        self._asked: Sequence[Message] = ()
+        self._request: Sequence[Message] = ()
         self._open: dict[str, dict[str, Any] | None] = {}  # the calls under way, with their diffs
         self._terminals: dict[str, str] = {}
 
@@ -276,7 +276,7 @@ class Reporter:
         elif isinstance(event, ContinuationAttempt):
             self._in_chain = True
         elif isinstance(event, RequestStart):
-            self._asked = event.request.messages
+            self._request = event.request.messages
         elif isinstance(event, ToolStart):
             self._started(event)
         elif isinstance(event, ToolUpdate):
@@ -315,7 +315,7 @@ class Reporter:
     def _used(self, message: AssistantMessage) -> None:
         """Tell how full the context is; where the provider does not say, by estimate. A size of 0 is not known."""
         usage = message.usage
-        used = usage.total if usage is not None else estimate((*self._asked, message), estimate_tokens)
+        used = usage.total if usage is not None else estimate((*self._request, message), estimate_tokens)
         update: dict[str, Any] = {"sessionUpdate": "usage_update", "used": used, "size": self._window}
         if usage is None:
             update["_meta"] = {"estimated": True}
@@ -377,23 +377,23 @@ def failure(error: BaseException | None, result: RunResult[Any] | None = None) -
     return RpcError(code, str(error or "the run failed"), data)
 
 
-_SAID = ("user", "steering", "follow_up")  # what people said, and not the loop
+_HUMAN_ORIGINS = ("user", "steering", "follow_up")  # what people said, and not the loop
 
 
-def replay(messages: Sequence[Message], cwd: str, ids: Ids) -> Iterator[dict[str, Any]]:
+def replay(messages: Sequence[Message], cwd: str, ids: CallIds) -> Iterator[dict[str, Any]]:
     """Tell everything again, but for refused prompts: those have left the context."""
     calls: dict[str, ToolCall] = {}
     chain = ""  # the id that a continuation goes on with
-    for message in _kept(messages):
+    for message in _without_refused(messages):
         if isinstance(message, UserMessage):
             if message.origin != "continue":
                 chain = ""
-            if message.origin in _SAID:
+            if message.origin in _HUMAN_ORIGINS:
                 for block in content_blocks(message.content):
                     yield {"sessionUpdate": "user_message_chunk", "content": block, "messageId": message.id}
         elif isinstance(message, AssistantMessage):
             chain = chain or message.id
-            yield from _said(message, chain)
+            yield from _message_chunks(message, chain)
             for call in message.calls:
                 calls[call.id] = call
                 yield tool_call(call, ids.begin(call.id), cwd, "in_progress")
@@ -406,7 +406,7 @@ def replay(messages: Sequence[Message], cwd: str, ids: Ids) -> Iterator[dict[str
         yield tool_update(ids.current(left), status="failed", content=content)
 
 
-def _said(message: AssistantMessage, id: str) -> Iterator[dict[str, Any]]:
+def _message_chunks(message: AssistantMessage, id: str) -> Iterator[dict[str, Any]]:
     for part in message.content:
         if isinstance(part, Text) and part.text:
             yield chunk("agent_message_chunk", part.text, id)
@@ -414,7 +414,7 @@ def _said(message: AssistantMessage, id: str) -> Iterator[dict[str, Any]]:
             yield chunk("agent_thought_chunk", part.text, id)
 
 
-def _kept(messages: Sequence[Message]) -> Iterator[Message]:
+def _without_refused(messages: Sequence[Message]) -> Iterator[Message]:
     """Leave out runs that were refused; what a compaction took out of the context is still told."""
     prompts = [at for at, each in enumerate(messages) if isinstance(each, UserMessage) and each.origin == "user"]
     starts = sorted({0, *prompts, len(messages)})

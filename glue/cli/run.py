@@ -334,10 +334,10 @@ def exit_code(result: RunResult[Any]) -> int:
 
 def write_answer(result: RunResult[Any], printer: Printer) -> None:
     if result.output is not None:
-        from glue.events import plain
+        from glue.codec import to_plain
 
         printer.settle()
-        printer.out.write(json.dumps(plain(result.output), indent=2, ensure_ascii=printer.out.is_dumb) + "\n")
+        printer.out.write(json.dumps(to_plain(result.output), indent=2, ensure_ascii=printer.out.is_dumb) + "\n")
     elif not printer.wrote and result.text:
         text = clean_text(result.text)
         printer.out.write(text if text.endswith("\n") else text + "\n")

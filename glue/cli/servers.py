@@ -1,6 +1,11 @@
-"""`glue acp`: an agent in an editor."""
+"""`glue acp` and `glue mcp`: an agent as a server on standard input and output."""
 
 from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import BinaryIO
 
 import click
 
@@ -23,21 +28,22 @@ def acp(file: str | None, model: str, tools: str, store: str | None) -> None:
     """
     if file and model:
         raise click.UsageError("give a file or a model, not both: the file names its own model")
-    from glue.acp.server import fixed_agent, ready_agent, serve, take_stdout
+    from glue.acp.server import serve
 
     streams = take_stdout()  # before any code of the user's runs: it may print
     if file:
         from glue.cli.agentfile import open_agent
 
-        make = fixed_agent(open_agent(file))
+        agent = open_agent(file)
+        run(serve, lambda cwd, server: agent, *streams, store)
     else:
+        from glue.acp.editor import ready_agent
         from glue.providers import default, lookup
 
         model = model or default()
         for each in model.split(","):
             lookup(each.strip())  # a wrong name is said now, and not in the middle of the first prompt
-        make = ready_agent(model, tools)
-    serve(make, streams, store)
+        run(serve, ready_agent(model, tools), *streams, store)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -56,7 +62,6 @@ def mcp(file: str, allow: tuple[str, ...], only_tools: bool) -> None:
     """
     from pathlib import Path
 
-    from glue.acp.server import run, take_stdout
     from glue.cli.agentfile import open_agent
 
     streams = take_stdout()  # before any code of the user's runs: it may print
@@ -69,3 +74,24 @@ def mcp(file: str, allow: tuple[str, ...], only_tools: bool) -> None:
         tools.popitem()
     server = make_server(agent, tools, policy(agent, allow))
     run(serve, server, *streams)
+
+
+def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
+    """Run a server until the other end hangs up, or until Ctrl-C."""
+    import anyio
+
+    try:
+        anyio.run(function, *args)
+    except KeyboardInterrupt:
+        os._exit(130)  # a thread still waits for a line, and nothing but the other end can wake it
+
+
+def take_stdout() -> tuple[BinaryIO, BinaryIO]:
+    """Keep the real standard output for the protocol; whatever else prints goes to standard error."""
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    sys.stdout = sys.stderr
+    return source, sink

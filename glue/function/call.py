@@ -5,16 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import anyio.from_thread
 import anyio.to_thread
 
+from glue.codec import to_plain
 from glue.context import Context, ToolResult, error_result, text_result
 from glue.errors import ToolError
 from glue.function.validation import Faults
@@ -43,7 +42,7 @@ def as_result(name: str, value: Any) -> ToolResult:
         if all(isinstance(part, _PARTS) for part in parts):
             return ToolResult(content=parts)
     try:
-        return ToolResult(content=(Text(text=json.dumps(value, ensure_ascii=False, default=_plain)),))
+        return ToolResult(content=(Text(text=json.dumps(to_plain(value, _refuse), ensure_ascii=False)),))
     except (TypeError, ValueError, RecursionError) as error:
         return error_result(f"the tool {name} returned {type(value).__name__}, which is no text, JSON or part: {error}")
 
@@ -71,28 +70,7 @@ def _fit(part: Text, limit: int | None) -> Part:
     return part if text == part.text else dataclasses.replace(part, text=text)
 
 
-def _plain(value: Any) -> Any:
-    """What json asks about values it does not know."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=repr)
-    if isinstance(value, (bytes, bytearray)):
-        import base64
-
-        return base64.b64encode(value).decode()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    if hasattr(value, "__struct_fields__"):
-        return {name: getattr(value, name) for name in value.__struct_fields__}
+def _refuse(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 

@@ -8,13 +8,14 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import glue.agent
+from glue.codec import from_json, to_json, to_plain
 from glue.errors import ErrorKind, ProviderError, ReplayError, StoreError
-from glue.messages import AssistantMessage, Json, Request, Usage, message_from_json, message_to_json
+from glue.messages import AssistantMessage, Json, Request, message_from_json, messages_to_json
 from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 
 SCHEMA = 1
@@ -159,18 +160,9 @@ def mask(value: Json) -> Json:
 
 def request_to_json(request: Request) -> dict[str, Json]:
     """Encode a request; fields that hold their default are left out."""
-    out: dict[str, Json] = {}
-    for field in fields(request):
-        value = getattr(request, field.name)
-        if field.name == "messages":
-            out["messages"] = [message_to_json(message) for message in value]
-        elif field.name == "tools":
-            out["tools"] = [
-                {"name": spec.name, "description": spec.description, "parameters": spec.parameters} for spec in value
-            ]
-        elif value != field.default:
-            out[field.name] = list(value) if isinstance(value, tuple) else value
-    return out
+    tools = [to_plain(spec) for spec in request.tools]
+    rest = to_json(replace(request, messages=(), tools=()))
+    return {**rest, "messages": messages_to_json(request.messages), "tools": tools}
 
 
 def request_hash(asked: Mapping[str, Json]) -> str:
@@ -209,21 +201,13 @@ def _comparable(asked: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _event_to_json(event: ProviderEvent) -> Json:
-    if isinstance(event, Done):
-        return {"type": "done", "message": message_to_json(event.message)}
-    values = {field.name: getattr(event, field.name) for field in fields(event)}
-    if isinstance(event, Attempt) and event.usage is not None:
-        values["usage"] = {field.name: getattr(event.usage, field.name) for field in fields(event.usage)}
-    return {"type": _NAMES[type(event)], **values}
+    return {"type": _NAMES[type(event)], **to_plain(event)}
 
 
 def _event_from_json(data: Mapping[str, Json]) -> ProviderEvent:
-    values = {key: value for key, value in data.items() if key != "type"}
     if data["type"] == "done":
         return Done(message=cast(AssistantMessage, message_from_json(data["message"])))
-    if values.get("usage"):
-        values["usage"] = Usage(**values["usage"])
-    event: ProviderEvent = _EVENTS[data["type"]](**values)
+    event: ProviderEvent = from_json(_EVENTS[data["type"]], {key: data[key] for key in data if key != "type"})
     return event
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from glue.codec import to_json
 from glue.messages import AssistantMessage, Json, Message, ToolCall, ToolMessage, ToolSpec, Usage, UserMessage
 from glue.provider import Attempt
 
@@ -176,7 +177,7 @@ def _attempt(said: Mapping[str, Json]) -> Attempt:
 def usage_of(said: Json) -> Usage | None:
     """Read usage from JSON or from a message; what is no number is not known."""
     if isinstance(said, Usage):
-        said = {field.name: getattr(said, field.name) for field in fields(said)}
+        said = to_json(said)
     if not isinstance(said, Mapping):
         return None
     return Usage(

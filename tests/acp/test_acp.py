@@ -83,12 +83,14 @@ def made(model, **options):
 """
 
 READY = """
-from glue.acp.server import ready_agent, serve, take_stdout
+from glue.acp.editor import ready_agent
+from glue.acp.server import serve
+from glue.cli.servers import run, take_stdout
 streams = take_stdout()
 from glue.providers import register
 from glue.testing import Script, call, calls
 register("scripted", lambda model, **options: Script({steps}))
-serve(ready_agent("scripted", "coding"), streams, "store")
+run(serve, ready_agent("scripted", "coding"), *streams, "store")
 """
 
 

@@ -14,9 +14,10 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from glue.acp.rpc import BEHIND, Peer, RpcError, Work
-from glue.acp.server import PAGE, Server, page
-from glue.acp.updates import STOP_REASONS, Ids, describe, diff_of, failure, plan_update, replay
+from glue.acp.rpc import MAX_BACKLOG, Peer, RpcError, Work
+from glue.acp.server import Server
+from glue.acp.session import PAGE, list_page
+from glue.acp.updates import STOP_REASONS, CallIds, describe, diff_of, failure, plan_update, replay
 from glue.agent import Agent
 from glue.errors import ConfigError, MissingKey
 from glue.limits import Outcome, StopReason
@@ -37,10 +38,10 @@ def info(number: int, cwd: str = "/a", title: str = "x", updated: float | None =
 def test_pages_hold_every_session_once_also_when_new_ones_come_in_between() -> None:
     sessions = [info(number, updated=number // 3) for number in range(2 * PAGE + 20)]
 
-    first = page(sessions)
+    first = list_page(sessions)
     sessions.append(info(999))
-    second = page(sessions, None, first["nextCursor"])
-    third = page(sessions, None, second["nextCursor"])
+    second = list_page(sessions, None, first["nextCursor"])
+    third = list_page(sessions, None, second["nextCursor"])
 
     seen = [each["sessionId"] for made in (first, second, third) for each in made["sessions"]]
     assert len(first["sessions"]) == PAGE
@@ -52,14 +53,14 @@ def test_pages_hold_every_session_once_also_when_new_ones_come_in_between() -> N
 def test_only_sessions_of_a_directory_that_were_spoken_in_are_listed() -> None:
     sessions = [info(1), info(2, "/b"), info(3, title=""), SessionInfo(id="x", created=0, updated=0, title="no cwd")]
 
-    assert [each["sessionId"] for each in page(sessions)["sessions"]] == ["s002", "s001"]
-    assert [each["sessionId"] for each in page(sessions, "/b")["sessions"]] == ["s002"]
+    assert [each["sessionId"] for each in list_page(sessions)["sessions"]] == ["s002", "s001"]
+    assert [each["sessionId"] for each in list_page(sessions, "/b")["sessions"]] == ["s002"]
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "-1", 7, ["1 a"], "one two"])
 def test_a_cursor_that_is_none_is_refused(cursor: Any) -> None:
     with pytest.raises(RpcError, match="an earlier list"):
-        page([], None, cursor)
+        list_page([], None, cursor)
 
 
 # Replays ------------------------------------------------------------------------------------------
@@ -71,7 +72,7 @@ def assistant(*content: Any, stop: StopReason = StopReason.END_TURN, excluded: b
 
 
 def kinds(messages: list[Message]) -> list[str]:
-    return [update["sessionUpdate"] for update in replay(messages, "/a", Ids())]
+    return [update["sessionUpdate"] for update in replay(messages, "/a", CallIds())]
 
 
 def test_a_replay_tells_what_a_compaction_took_out_and_not_what_was_refused() -> None:
@@ -83,7 +84,7 @@ def test_a_replay_tells_what_a_compaction_took_out_and_not_what_was_refused() ->
     ]
     filtered = [replace(user("worse"), excluded=True)]
 
-    updates = list(replay([*old, summary, *refused, *filtered, user("new"), assistant("fine")], "/a", Ids()))
+    updates = list(replay([*old, summary, *refused, *filtered, user("new"), assistant("fine")], "/a", CallIds()))
 
     assert [update["content"]["text"] for update in updates] == ["old", "answer", "new", "fine"]
 
@@ -93,7 +94,7 @@ def test_a_replay_shows_images_and_names_calls_anew() -> None:
     result = ToolMessage(call_id="1", name="noop", content=(Text(text="ok"), Image(data=b"x")))
     turn: list[Message] = [assistant(asked, stop=StopReason.TOOL_USE), result]
 
-    updates = list(replay([user("go", Image(data=b"x")), *turn, *turn], "/a", Ids()))
+    updates = list(replay([user("go", Image(data=b"x")), *turn, *turn], "/a", CallIds()))
 
     assert [update["content"]["type"] for update in updates[:2]] == ["text", "image"]
     assert [update["toolCallId"] for update in updates[2:]] == ["1", "1", "1#2", "1#2"]
@@ -192,7 +193,7 @@ async def test_a_slow_reader_holds_up_whoever_drains_and_nothing_is_lost() -> No
         await started.wait()
         await anyio.wait_all_tasks_blocked()
         assert not finished.is_set()
-        assert pipes.peer._waiting <= BEHIND + 200_000
+        assert pipes.peer._backlog <= MAX_BACKLOG + 200_000
         while got.count(b"\n") < 41:
             got += await anyio.to_thread.run_sync(os.read, pipes.back, 65536)
         os.close(pipes.to)

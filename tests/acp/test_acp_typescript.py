@@ -20,7 +20,9 @@ pytestmark = [
 
 AGENT = """
 import sys
-from glue.acp.server import ready_agent, serve, take_stdout
+from glue.acp.editor import ready_agent
+from glue.acp.server import serve
+from glue.cli.servers import run, take_stdout
 streams = take_stdout()
 import anyio
 from glue.providers import register
@@ -56,7 +58,7 @@ class Model:
             yield event
 
 register("scripted", lambda model, **options: Model())
-serve(ready_agent("scripted", "coding"), streams, sys.argv[1])
+run(serve, ready_agent("scripted", "coding"), *streams, sys.argv[1])
 """
 
 DRIVER = """

@@ -12,7 +12,8 @@ import pytest
 from glue import Agent, StopReason, Usage, tool
 from glue.cli.output import Printer, Screen, tool_line, usage_line
 from glue.cli.permission import answer_of, question
-from glue.events import MessageEnd, RequestStart, ToolEnd, ToolStart, event_to_json, plain
+from glue.codec import to_plain
+from glue.events import MessageEnd, RequestStart, ToolEnd, ToolStart, event_to_json
 from glue.messages import AssistantMessage, Request, Text, ToolMessage
 from glue.permission import PermissionRequest
 from glue.provider import Attempt, TextDelta
@@ -167,6 +168,6 @@ def test_events_and_objects_become_plain_json() -> None:
     assert event["type"] == "tool_end"
     assert event["message"]["role"] == "tool"
     assert event["call"]["name"] == "look"
-    assert plain(usage)["output"] == 2
-    assert plain({1: {2}, "path": object}) == {"1": [2], "path": "<class 'object'>"}
+    assert to_plain(usage)["output"] == 2
+    assert to_plain({1: {2}, "path": object}) == {"1": [2], "path": "<class 'object'>"}
     json.dumps(event)

@@ -618,7 +618,7 @@ def test_messages_are_read_as_a_list_and_as_lines(tmp_path: Path, form: Callable
         (b"\xff\xfe", "is no text"),
         (b"{}", "holds nothing that can be shown"),
         (b'{"type": "nonsense"}', "holds nothing that can be shown"),
-        (b'[{"role": "system"}]', "unknown message role"),
+        (b'[{"role": "system"}]', "a message has an unknown role"),
         (b'[{"role": "user", "content": [{"type": "text", "text": 5}]}]', "holds 5 where a text belongs"),
         (b'{"type": "recording", "schema": 1, "provider": "x"}\n{"type": "exchange", "number": 1}', "not an exchange"),
         (b"SQLite format 3\0", "is a store of many sessions"),

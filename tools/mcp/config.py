@@ -1,4 +1,4 @@
-"""Which servers: the usual JSON file, `{"mcpServers": {"name": {"command": ..., "args": [...], "env": {...}}}}`."""
+"""The configuration of MCP servers, read from the usual JSON: `{"mcpServers": {"name": {"command": ...}}}`."""
 
 from __future__ import annotations
 

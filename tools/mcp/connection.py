@@ -1,4 +1,4 @@
-"""One MCP server: its tools, kept up to date, and its process, restarted once when it dies."""
+"""Connections to MCP servers: their tools, kept up to date, and their processes, restarted once when they die."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("glue.mcp")
 
-PAGES = 100  # of a list of tools; a server that never ends one must not hang us
+CALL_SECONDS = 60.0
+START_SECONDS = 60.0  # some servers are fetched first
+MAX_PAGES = 100  # of a list of tools; a server that never ends one must not hang us
 
 
 class Connection:
@@ -39,8 +41,8 @@ class Connection:
         self.tools: tuple[Tool[..., Any], ...] = ()
         self._on_change = on_change
         self._client: Client | None = None
-        self._settled = anyio.Event()  # set while there is a client, or none any more
-        self._news = anyio.Event()
+        self._ready = anyio.Event()  # set while there is a client, or none any more
+        self._wake = anyio.Event()
         self._changed = False
         self._restarts = 1
 
@@ -48,27 +50,27 @@ class Connection:
     def name(self) -> str:
         return self.config.name
 
-    async def own(self, *, task_status: TaskStatus[None]) -> None:
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Hold the connection, in one task from its beginning to its end: the SDK's scopes ask for that."""
-        begun = False
+        started = False
         while True:
             try:
                 async with AsyncExitStack() as stack:
-                    client = await stack.enter_async_context(_client(self.config, self.timeout, self._heard))
+                    client = await stack.enter_async_context(_client(self.config, self.timeout, self._on_message))
                     await self._list(client)
                     self._client = client
-                    self._settled.set()
-                    if not begun:
-                        begun = True
+                    self._ready.set()
+                    if not started:
+                        started = True
                         task_status.started()
                     await self._watch(client)
             except Exception as error:
-                if not begun:
+                if not started:
                     raise
-                logger.warning("MCP server %s: %s", self.name, plain(error))
+                logger.warning("MCP server %s: %s", self.name, reason(error))
             self._client = None
             if not self._restarts:
-                self._settled.set()
+                self._ready.set()
                 return
             self._restarts -= 1
 
@@ -78,8 +80,8 @@ class Connection:
             if _is_modern(client):
                 tasks.start_soon(self._subscribe, client)
             while self._client is client:
-                await self._news.wait()
-                self._news = anyio.Event()
+                await self._wake.wait()
+                self._wake = anyio.Event()
                 if self._changed:
                     self._changed = False
                     before = [tool.spec for tool in self.tools]
@@ -95,24 +97,24 @@ class Connection:
 
         try:
             async with client.listen(tools_list_changed=True) as changes:
-                self._tell_changed()  # what changed before it listened to us
+                self._mark_changed()  # what changed before it listened to us
                 async for _ in changes:
-                    self._tell_changed()
+                    self._mark_changed()
         except (MCPError, SubscriptionLost, TimeoutError) as error:
             logger.debug("MCP server %s tells of no changes: %s", self.name, error)
 
-    async def _heard(self, message: Any) -> None:
+    async def _on_message(self, message: Any) -> None:
         if getattr(message, "method", "") == "notifications/tools/list_changed":
-            self._tell_changed()
+            self._mark_changed()
 
-    def _tell_changed(self) -> None:
+    def _mark_changed(self) -> None:
         self._changed = True
-        self._news.set()
+        self._wake.set()
 
     async def _list(self, client: Client) -> None:
         found: list[dict[str, Any]] = []
         cursor: str | None = None
-        for _ in range(PAGES):
+        for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursor, cache_mode="bypass")
             found += [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools]
             cursor = page.next_cursor
@@ -120,16 +122,16 @@ class Connection:
                 break
         known = {tool["name"]: tool for tool in found}
         names = prefixed(self.name, known)
-        self.tools = tuple(self._tool(shown, known[name]) for shown, name in names.items())
+        self.tools = tuple(self._tool(prefixed_name, known[name]) for prefixed_name, name in names.items())
 
-    def _tool(self, shown: str, given: Mapping[str, Any]) -> Tool[..., Any]:
+    def _tool(self, prefixed_name: str, given: Mapping[str, Any]) -> Tool[..., Any]:
         name = given["name"]
 
         async def call(context: Context[Any], arguments: dict[str, Any]) -> ToolResult:
             return await self._call(name, arguments, context)
 
         return Tool.from_schema(
-            shown,
+            prefixed_name,
             str(given.get("description") or given.get("title") or f"The tool {name} of {self.name}."),
             given.get("inputSchema") or {"type": "object", "properties": {}},
             call,
@@ -141,40 +143,42 @@ class Connection:
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
-        async def told(progress: float, total: float | None, message: str | None) -> None:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             text = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
             context.progress(text, {"progress": progress, "total": total})
 
-        await self._settled.wait()  # a restart may be under way
+        await self._ready.wait()  # a restart may be under way
         client = self._client
         if client is None:
             raise ToolError(f"the MCP server {self.name} has ended, and was restarted once before")
         try:
-            result = await client.call_tool(name, arguments, self.timeout, told)
+            result = await client.call_tool(name, arguments, self.timeout, on_progress)
         except MCPError as error:
             if error.code == REQUEST_TIMEOUT:
                 raise ToolError(f"{name} of {self.name} did not answer within {self.timeout:g} seconds") from error
             if error.code != CONNECTION_CLOSED:
                 raise ToolError(f"{self.name} said: {error.message}") from error
             self._lost(client)
-            raise ToolError(self._gone()) from error
+            raise ToolError(self._lost_message()) from error
         except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
             self._lost(client)
-            raise ToolError(self._gone()) from error
+            raise ToolError(self._lost_message()) from error
         return tool_result(result.model_dump(by_alias=True, mode="json", exclude_none=True))
 
     def _lost(self, client: Client) -> None:
         if self._client is client:  # the first to notice
             self._client = None
-            self._settled = anyio.Event()
-            self._news.set()
+            self._ready = anyio.Event()
+            self._wake.set()
 
-    def _gone(self) -> str:
+    def _lost_message(self) -> str:
         what = "it is started again, so try once more" if self._restarts else "it was restarted once before"
         return f"the MCP server {self.name} ended during the call; {what}"
 
 
-def _client(config: ServerConfig, timeout: float, heard: Callable[[Any], Any]) -> AbstractAsyncContextManager[Client]:
+def _client(
+    config: ServerConfig, timeout: float, on_message: Callable[[Any], Any]
+) -> AbstractAsyncContextManager[Client]:
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
     from mcp_types import Implementation
@@ -183,7 +187,7 @@ def _client(config: ServerConfig, timeout: float, heard: Callable[[Any], Any]) -
 
     options: dict[str, Any] = {
         "read_timeout_seconds": timeout,
-        "message_handler": heard,
+        "message_handler": on_message,
         "client_info": Implementation(name="glue", version=__version__),
     }
     if config.url:
@@ -209,9 +213,9 @@ async def _over_http(config: ServerConfig, options: dict[str, Any]) -> AsyncIter
     from mcp import Client
     from mcp.client.streamable_http import streamable_http_client
 
-    patience = httpx2.Timeout(30.0, read=300.0)  # a stream may be silent for long
+    timeout = httpx2.Timeout(30.0, read=300.0)  # a stream may be silent for long
     async with (
-        httpx2.AsyncClient(headers=dict(config.headers), timeout=patience) as http,
+        httpx2.AsyncClient(headers=dict(config.headers), timeout=timeout) as http,
         Client(streamable_http_client(config.url, http_client=http), **options) as client,
     ):
         yield client
@@ -223,15 +227,11 @@ def _is_modern(client: Client) -> bool:
     return client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def plain(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """Say what went wrong in one line, out of whatever groups it comes in."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) or type(error).__name__
-
-
-TIMEOUT = 60.0  # seconds for one call
-START = 60.0  # seconds for a server to start: some are fetched first
 
 
 class Servers:
@@ -249,7 +249,7 @@ class Servers:
 async def connect(
     servers: str | os.PathLike[str] | Mapping[str, Any] | Iterable[ServerConfig],
     *,
-    timeout: float = TIMEOUT,
+    timeout: float = CALL_SECONDS,
     on_change: Callable[[Connection], object] | None = None,
 ) -> AsyncIterator[Servers]:
     """Connect servers from a list, or from the usual JSON file (or what it would hold), until the block ends.
@@ -284,7 +284,7 @@ async def connect_stdio(
     env: Mapping[str, str] | None = None,
     *,
     cwd: str | os.PathLike[str] | None = None,
-    timeout: float = TIMEOUT,
+    timeout: float = CALL_SECONDS,
     on_change: Callable[[Connection], object] | None = None,
 ) -> AsyncIterator[Connection]:
     """Start one server as a process and connect to it; it ends with the block."""
@@ -300,7 +300,7 @@ async def connect_http(
     url: str,
     headers: Mapping[str, str] | None = None,
     *,
-    timeout: float = TIMEOUT,
+    timeout: float = CALL_SECONDS,
     on_change: Callable[[Connection], object] | None = None,
 ) -> AsyncIterator[Connection]:
     """Connect to one server over streamable HTTP."""
@@ -316,11 +316,11 @@ async def _start(tasks: TaskGroup, connections: Sequence[Connection]) -> None:
 
     async def one(connection: Connection, group: TaskGroup) -> None:
         try:
-            with anyio.fail_after(START):
-                await tasks.start(connection.own)
+            with anyio.fail_after(START_SECONDS):
+                await tasks.start(connection.run)
         except Exception as error:
             if not failed:
-                failed.append(_said(connection, error))
+                failed.append(_start_error(connection, error))
                 failed[0].__cause__ = error
             group.cancel_scope.cancel()
 
@@ -331,13 +331,13 @@ async def _start(tasks: TaskGroup, connections: Sequence[Connection]) -> None:
         raise failed[0]
 
 
-def _said(connection: Connection, error: Exception) -> ConfigError:
+def _start_error(connection: Connection, error: Exception) -> ConfigError:
     config = connection.config
     if isinstance(error, ConfigError):
         return error
     if isinstance(error, TimeoutError):
-        return ConfigError(f"MCP server {config.name!r} did not start within {START:g} seconds")
+        return ConfigError(f"MCP server {config.name!r} did not start within {START_SECONDS:g} seconds")
     what = config.url or " ".join((config.command, *config.args))
     if isinstance(error, FileNotFoundError):
         return ConfigError(f"MCP server {config.name!r}: there is no command {config.command!r}")
-    return ConfigError(f"MCP server {config.name!r} ({what}) could not be connected: {plain(error)}")
+    return ConfigError(f"MCP server {config.name!r} ({what}) could not be connected: {reason(error)}")

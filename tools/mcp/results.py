@@ -1,4 +1,4 @@
-"""From what a server sends, as plain JSON, to tools and results of ours. Pure."""
+"""Tool names and tool results, made from the JSON that an MCP server sends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from glue.context import ToolResult
 from glue.messages import File, Image, Part, Text
 
-LONGEST = 64  # characters of a tool's name, which is all that some providers take
+MAX_NAME = 64  # characters of a tool's name, which is all that some providers take
 
 
 def prefixed(server: str, tools: Iterable[str]) -> dict[str, str]:
@@ -22,9 +22,9 @@ def prefixed(server: str, tools: Iterable[str]) -> dict[str, str]:
         name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}__{tool}")
         if not re.match(r"[A-Za-z_]", name):
             name = f"_{name}"
-        if len(name) > LONGEST or name in made:
+        if len(name) > MAX_NAME or name in made:
             mark = hashlib.sha256(tool.encode()).hexdigest()[:8]
-            name = f"{name[: LONGEST - 9]}_{mark}"
+            name = f"{name[: MAX_NAME - 9]}_{mark}"
         made[name] = tool
     return made
 
@@ -50,10 +50,12 @@ def _part(block: Mapping[str, Any]) -> Part:
     if kind == "image":
         return _binary(str(block.get("mimeType", "image/png")), str(block.get("data", "")), "an image")
     if kind == "resource" and isinstance(block.get("resource"), Mapping):
-        held = block["resource"]
-        if "text" in held:
-            return Text(text=f"<resource uri={json.dumps(held.get('uri', ''))}>\n{held['text']}\n</resource>")
-        return _binary(str(held.get("mimeType", "")), str(held.get("blob", "")), str(held.get("uri", "a resource")))
+        resource = block["resource"]
+        if "text" in resource:
+            return Text(text=f"<resource uri={json.dumps(resource.get('uri', ''))}>\n{resource['text']}\n</resource>")
+        return _binary(
+            str(resource.get("mimeType", "")), str(resource.get("blob", "")), str(resource.get("uri", "a resource"))
+        )
     if kind == "resource_link":
         return Text(text=f"[{block.get('title') or block.get('name', '')}]({block.get('uri', '')})")
     return Text(text=f"[{kind} {block.get('mimeType', '')} that cannot be shown]")

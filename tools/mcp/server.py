@@ -1,4 +1,4 @@
-"""The other way round: an agent's tools, and the agent itself as one tool, as an MCP server over stdio."""
+"""An MCP server that offers an agent's tools, and the agent itself as one tool."""
 
 from __future__ import annotations
 
@@ -79,26 +79,26 @@ async def serve(server: Server[Any], source: BinaryIO, sink: BinaryIO) -> None:
 
 
 async def _run(
-    tools: dict[str, AnyTool], permission: Permission, asked: ServerRequestContext[Any], name: str, arguments: Any
+    tools: dict[str, AnyTool], permission: Permission, request: ServerRequestContext[Any], name: str, arguments: Any
 ) -> ToolResult:
     tool = tools.get(name)
     if tool is None:
         return error_result(f"unknown tool {name!r}; there are: {', '.join(sorted(tools))}")
-    told, heard = anyio.create_memory_object_stream[str](100)
+    sending, receiving = anyio.create_memory_object_stream[str](100)
 
     def report(text: str, data: Any, event: Any) -> None:
         if text:
             try:
-                told.send_nowait(text)
+                sending.send_nowait(text)
             except anyio.WouldBlock:
                 pass  # a client that is behind misses some progress, and nothing else
 
     async def forward() -> None:
         count = 0
-        async with heard:
-            async for text in heard:
+        async with receiving:
+            async for text in receiving:
                 count += 1
-                await asked.session.report_progress(count, None, text)
+                await request.session.report_progress(count, None, text)
 
     call = ToolCall(id=new_id(), name=name, arguments=json.dumps(arguments))
     host = Host(permission=permission)
@@ -106,7 +106,7 @@ async def _run(
     context: Context[Any] = Context(call=call, host=host, cancel=Cancel(), purse=Purse(), report=report, limits=limits)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(forward)
-        with told:
+        with sending:
             result = await _invoke(tool, call, context)
     return result
 
