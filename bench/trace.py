@@ -3,8 +3,8 @@
     python bench/trace.py [prompt|review] [--root CHECKOUT] [--list]
 
 `prompt` is `python hello.py "hi"` with one tool call, answered by a server on the loopback; `review` is `glue review`
-on a branch with two planted bugs, rules alone. Counted are calls into this repository's code, imports left out. `--root`
-traces another checkout (an older commit) in the same way; it needs `PYTHONPATH` set to that checkout.
+on a branch with two planted bugs, rules alone. Counted are calls into this repository's code, imports left out.
+`--root` traces another checkout (an older commit) in the same way; it needs `PYTHONPATH` set to that checkout.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is configured, and where it came from: flags, then the environment, then files."""
+"""Settings of the command line: flags, then environment variables, then files; and `glue config`."""
 
 from __future__ import annotations
 

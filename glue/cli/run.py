@@ -1,4 +1,4 @@
-"""`glue run`: an agent file, or a model with ready-made tools."""
+"""`glue run`: run an agent file, or a model with ready-made tools, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`glue sessions`: the conversations that were kept."""
+"""`glue sessions`: list, print, search, export and remove stored conversations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One page, whole in itself: a pure function from a transcript to HTML."""
+"""HTML of a transcript: header, turns, tool calls, figures; a pure function."""
 
 from __future__ import annotations
 
