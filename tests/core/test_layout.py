@@ -82,7 +82,7 @@ def test_the_core_imports_no_sibling() -> None:
                 assert not name.startswith(tuple(f"glue.{sibling}" for sibling in SIBLINGS)), f"{relative}: {name}"
 
 
-@pytest.mark.parametrize("folder", ("glue", *SIBLINGS, "bench"))
+@pytest.mark.parametrize("folder", ["glue", *SIBLINGS, "bench"])
 def test_every_module_begins_with_one_plain_line(folder: str) -> None:
     for path in sorted((ROOT / folder).rglob("*.py")):
         inside = path.relative_to(ROOT)
