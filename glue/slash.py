@@ -45,7 +45,7 @@ def answer(session: Session[Any, Any], name: str, argument: str) -> str | None:
         if argument:
             session.agent.open(argument)  # a wrong name or a missing key is said now
             session.configure(model=argument)
-        model = session.settings["model"]
+        model: Any = session.settings.model
         return f"The model is {one_line(model if isinstance(model, str) else model.name)}."
     if name == "limits":
         if argument:
@@ -53,7 +53,7 @@ def answer(session: Session[Any, Any], name: str, argument: str) -> str | None:
             session.limits = change_limits(session.limits, given)
         return ", ".join(f"{each}={getattr(session.limits, each)}" for each in SETTABLE_LIMITS)
     if name == "tools":
-        return "\n".join(map(_tool_line, session.settings["tools"])) or "There are no tools."
+        return "\n".join(map(_tool_line, session.settings.tools or ())) or "There are no tools."
     return None
 
 

@@ -17,7 +17,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from glue import slash
 from glue.agent import Agent
 from glue.cli.app import end_process, live_threads
-from glue.cli.options import Plan, chat_options
+from glue.cli.options import Sources, chat_options
 from glue.cli.output import Printer, Screen, usage_line, usage_text
 from glue.cli.permission import answer_of, keys, question
 from glue.cli.run import ONE_SESSION, Run, describe, exit_code, open_session, screens
@@ -119,7 +119,7 @@ def _save(chat: Chat, name: str) -> None:
     async def save() -> None:
         if await before.load():
             await copy(before.store, before.id, chat.store, named)
-        chat.session = open_session(chat.agent, named, chat.store, before._overrides)
+        chat.session = before.reopen(named, chat.store)
 
     chat.portal.call(save)
     chat.kept = named
@@ -230,7 +230,7 @@ def start(agent: Agent[Any, Any] | None, given: Mapping[str, Any], *, path: str 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     before = live_threads()
     with start_blocking_portal() as portal:
-        chat = Chat(agent, Plan(given, path=path, agent=agent), portal)
+        chat = Chat(agent, Sources(given, path=path, agent=agent), portal)
         try:
             with portal.wrap_async_context_manager(chat.run.connected()):
                 portal.call(chat.begin)
@@ -241,13 +241,13 @@ def start(agent: Agent[Any, Any] | None, given: Mapping[str, Any], *, path: str 
 
 
 class Chat:
-    def __init__(self, agent: Agent[Any, Any] | None, plan: Plan, portal: BlockingPortal) -> None:
+    def __init__(self, agent: Agent[Any, Any] | None, sources: Sources, portal: BlockingPortal) -> None:
         out, err = screens()
-        self.plan, self.portal = plan, portal
-        self.printer = Printer(out, err, verbose=plan.given["verbose"])
+        self.sources, self.portal = sources, portal
+        self.printer = Printer(out, err, verbose=sources.given["verbose"])
         self.reader = LineReader(out)
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()  # questions, and results
-        self.run = Run(agent, plan, self.printer, ask=self._ask if self.reader.is_terminal else None)
+        self.run = Run(agent, sources, self.printer, ask=self._ask if self.reader.is_terminal else None)
         self.agent = self.run.agent
         self.total = Usage(cost=0.0)
         self.session: Session[Any, Any]
@@ -255,10 +255,10 @@ class Chat:
 
     async def begin(self) -> None:
         """Open the conversation: a named one from the store, else one in memory."""
-        given = self.plan.given
+        given = self.sources.given
         model = self.run.overrides()["model"]
         self.agent.open(model)  # a wrong name or a missing key is said now, not after the first prompt
-        named = self.plan.find("store") or ""
+        named = self.sources.find("store") or ""
         self.store = open_store(named)
         if given["session"] or given["resume"]:
             chosen = given["session"] or await last_session(self.store, named)
@@ -274,8 +274,8 @@ class Chat:
 
     @property
     def model(self) -> str:
-        model = self.session.settings["model"]
-        return model if isinstance(model, str) else model.name
+        model: Any = self.session.settings.model
+        return str(model if isinstance(model, str) else model.name)
 
     def loop(self) -> int:
         """Read and answer, line by line."""
@@ -341,7 +341,7 @@ class Chat:
             self.printer.note(f"glue: {describe(result.error)}", "red")
         if result.notice:
             self.printer.note(f"glue: {result.notice}", "yellow")
-        if self.plan.given["verbose"]:
+        if self.sources.given["verbose"]:
             self.printer.note(usage_line(result))
         return exit_code(result)
 
