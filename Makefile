@@ -30,8 +30,9 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# As many processes as there are cores; `pytest -q` alone is the same in one.
 test: lint
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto
 
 bench: $(STAMP)
 	$(BIN)/python bench/run.py
