@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from glue.session import Session
     from glue.stores.store import Store
     from glue.subagent import AgentTool
+    from glue.telemetry import OpenTelemetry
 
 
 DepsT = TypeVar("DepsT")
@@ -121,6 +122,7 @@ class Agent(Generic[DepsT, OutputT]):
         reasoning: Effort | None = None,
         cache: bool | None = None,
         options: Mapping[str, Json] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
         name: str = "",
         roles: Mapping[str, Role] | str | os.PathLike[str] | None = None,
         project: str | os.PathLike[str] | None = None,
@@ -140,6 +142,7 @@ class Agent(Generic[DepsT, OutputT]):
             "reasoning": reasoning,
             "cache": cache,
             "options": options,
+            "telemetry": telemetry,
         }
         put = object.__setattr__
         put(self, "settings", MappingProxyType(settings))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from glue.permission import Permission
     from glue.policies.policy import Policy
     from glue.project import Role
+    from glue.telemetry import OpenTelemetry
 
 DepsT = TypeVar("DepsT")
 
@@ -59,6 +60,7 @@ class Shared(TypedDict, total=False):
     reasoning: Effort | None
     cache: bool | None
     options: Mapping[str, Json] | None
+    telemetry: bool | OpenTelemetry | None
 
 
 class Overrides(Shared, total=False):

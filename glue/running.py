@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from glue.agent import Agent
     from glue.output import Answer
     from glue.project import Project
+    from glue.telemetry import OpenTelemetry
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +65,9 @@ async def perform(job: Job) -> RunResult[Any]:
             for message in prompt:
                 await job.journal.append(message)
     written = writers(call.get("stream"), call.get("tool_log"))
-    do = run if job.prompt is not None else run_continue
+    do: Any = run if job.prompt is not None else run_continue
+    if (telemetry := _telemetry(job, settings)) is not None:
+        do = telemetry.traced(do)
     try:
         result: RunResult[Any] = await do(
             provider,
@@ -97,6 +101,18 @@ def _tools(settings: Mapping[str, Any], project: Project | None) -> list[AnyTool
 
         tools.append(SkillTool(project.skills))
     return tools
+
+
+def _telemetry(job: Job, settings: Mapping[str, Any]) -> OpenTelemetry | None:
+    wanted = settings.get("telemetry")
+    if wanted is None:  # as the run above, or as the environment says
+        wanted = job.parent.host.telemetry if job.parent is not None else None
+        wanted = wanted or os.environ.get("GLUE_OTEL", "") not in ("", "0")
+    if not wanted:
+        return None
+    from glue.telemetry import telemetry_of
+
+    return telemetry_of(wanted)
 
 
 def _answer(job: Job, provider: Provider, tools: Sequence[AnyTool]) -> Answer[Any] | None:

@@ -72,6 +72,10 @@ def execute(
     show = Show(out, err, quiet=given["quiet"] or given["as_json"], verbose=given["verbose"], stream=out.is_terminal)
     if words and not given["quiet"] and "-" not in words and unread_pipe():
         show.note("note: stdin was not read, as a prompt was given; add - to the prompt to include it", "yellow")
+    if given["otel"]:
+        from glue.telemetry import setup
+
+        setup()
     with ExitStack() as stack:
         if given["verbose"] > 1:
             log_to(err)
