@@ -42,12 +42,16 @@ from glue.events import (
 from glue.limits import Outcome
 from glue.listeners import join
 from glue.messages import AssistantMessage, Message, Part, Request, Text, Thinking, ToolCall, ToolMessage, Usage
+from glue.options import Options
 from glue.permission import Decision, Permission, PermissionRequest, as_decision
 from glue.provider import Attempt, Done, Provider, ProviderEvent
 from glue.result import RunResult
+from glue.secrets import mask_secrets
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
+
+__all__ = ["Histogram", "Metrics", "OpenTelemetry", "instrument", "setup", "uninstrument"]
 
 ATTEMPT_BUCKETS = (0, 1, 2, 3, 5, 10)
 SECOND_BUCKETS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300)
@@ -258,24 +262,27 @@ class OpenTelemetry:
         self.continuations = meter.create_counter("glue.continuations")
         self.truncation_exits = meter.create_counter("glue.truncation_exits")
 
-    def traced(self, run: Callable[..., Awaitable[RunResult[Any]]]) -> Callable[..., Awaitable[RunResult[Any]]]:
-        """Wrap `glue.run`: one span around it, current while it lasts, and one for each request and tool in it."""
+    def traced(self, drive: Callable[..., Awaitable[RunResult[Any]]]) -> Callable[..., Awaitable[RunResult[Any]]]:
+        """Wrap the loop: a span around each run, current while it lasts, and one for each request and tool in it."""
 
-        async def traced_run(provider: Provider, messages: Any, **options: Any) -> RunResult[Any]:
-            host = options.get("host") or Host()
+        async def run(provider: Provider, messages: Any, options: Options, **more: Any) -> RunResult[Any]:
+            host = options.host or Host()
+            permission = host.permission
+            if permission is not None and not isinstance(permission, _TracedPermission):
+                permission = _TracedPermission(permission)
             with self._span(*_run_span(provider, host), context=_parent()) as span:
                 listener = _RunListener(self, span)
-                permission = host.permission
-                if permission is not None and not isinstance(permission, _TracedPermission):
-                    permission = _TracedPermission(permission)
-                options["tools"] = [self.tool(tool) for tool in options.get("tools") or ()]
-                options["on_event"] = join((options.get("on_event"), listener))
-                options["host"] = replace(host, permission=permission, telemetry=self)
-                result = await run(self.provider(provider), messages, **options)
+                options = replace(
+                    options,
+                    tools=[self.tool(tool) for tool in options.tools or ()],
+                    on_event=join((options.on_event, listener)),
+                    host=replace(host, permission=permission, telemetry=self),
+                )
+                result = await drive(self.provider(provider), messages, options, **more)
                 listener.finish(result)
                 return result
 
-        return traced_run
+        return run
 
     def provider(self, provider: Provider) -> Provider:
         """Wrap a provider: a span for each attempt to answer a request."""
@@ -661,8 +668,6 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def _masked(text: str) -> str:
-    from glue.secrets import mask_secrets
-
     text = mask_secrets(text)
     return text if len(text) <= MAX_PART else f"{text[:MAX_PART]} [{len(text) - MAX_PART} characters more]"
 
