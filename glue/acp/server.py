@@ -35,6 +35,7 @@ from glue.messages import new_id
 from glue.paths import state_dir
 from glue.provider import capabilities
 from glue.stores.store import Store
+from glue.telemetry import continued
 
 VERSION = 1
 
@@ -177,11 +178,14 @@ class Server:
             raise RpcError(INVALID_REQUEST, "the session is busy with a prompt; cancel it or wait for it")
         parts = prompt_parts(params.get("prompt"))
         opened.prompt = PendingPrompt()
-        return partial(self._prompt, opened, opened.prompt, parts)
+        return partial(self._prompt, opened, opened.prompt, parts, params.get("_meta"))
 
-    async def _prompt(self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any]) -> dict[str, Any]:
+    async def _prompt(
+        self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any], meta: Any
+    ) -> dict[str, Any]:
         try:
-            done = await self._answer(opened, pending, parts)
+            with continued(meta):
+                done = await self._answer(opened, pending, parts)
         except Exception as error:
             if pending.cancel.cancelled:
                 return plain(Outcome.CANCELLED)  # never an error, whatever the cancelling brought about

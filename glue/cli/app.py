@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -92,6 +93,10 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a narrow encoding must not end a run
     try:
+        if os.environ.get("GLUE_OTEL", "") not in ("", "0"):
+            from glue.telemetry import setup
+
+            setup()
         code = command.main(args, prog_name=program, standalone_mode=False)  # click returns what a command exits with
         sys.stdout.flush()
         if isinstance(code, int) and code:
@@ -158,5 +163,6 @@ def end_process(code: int, before: Collection[threading.Thread]) -> int:
             if thread.is_alive():
                 sys.stdout.flush()
                 sys.stderr.flush()
+                atexit._run_exitfuncs()  # telemetry is sent there
                 os._exit(code)
     return code
