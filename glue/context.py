@@ -1,4 +1,4 @@
-"""What a tool is handed besides its arguments, and what a run knows of its caller."""
+"""The context of a tool call: cancellation, budget, dependencies, and what the tool gives back."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ class Context(Generic[DepsT]):
     """Handed to a tool whose first parameter asks for it."""
 
     call: ToolCall
-    host: Host
-    cancel: Cancel
-    purse: Purse
-    report: Callable[[str, Any, Any], None]  # text, data, nested event
+    host: Host = field(default_factory=Host)
+    cancel: Cancel = field(default_factory=Cancel)
+    purse: Purse = field(default_factory=Purse)
+    report: Callable[[str, Any, Any], None] = lambda text, data, event: None  # text, data, nested event
     limits: Any = None  # the run's Limits at the moment of the call
     turns_left: int | None = None
 

@@ -7,7 +7,7 @@ from glue.testing.cassette import use_provider as use_provider
 from glue.testing.script import Repeat as Repeat
 from glue.testing.script import Reply as Reply
 from glue.testing.script import Script as Script
-from glue.testing.script import Step as Step
+from glue.testing.script import ScriptStep as ScriptStep
 from glue.testing.script import call as call
 from glue.testing.script import calls as calls
 from glue.testing.script import fail as fail

@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     cassette = "glue_cassette(folder=None, by='order'): agents by name answer from a cassette; see --glue-record"
     config.addinivalue_line("markers", cassette)
     config.addinivalue_line("markers", "glue_live: real requests of glue may leave this test")
-    config.stash[_guard] = Guard()
+    config.stash[_guard] = RequestGuard()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -62,7 +62,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     return result
 
 
-class Guard:
+class RequestGuard:
     """Lets requests to this machine pass, and others only from a live test.
 
     One object for all tests: a task group that outlives a test holds the context that the first one made.
@@ -123,4 +123,4 @@ def _plain_name(name: str) -> str:
 
 
 _models = pytest.StashKey[Models]()
-_guard = pytest.StashKey[Guard]()
+_guard = pytest.StashKey[RequestGuard]()

@@ -187,8 +187,8 @@ def test_an_agent_is_immutable() -> None:
         agent.name = "b"
     with pytest.raises(AttributeError, match="immutable"):
         del agent.name
-    with pytest.raises(TypeError):
-        agent.settings["model"] = "x"  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        agent.settings.model = "x"  # type: ignore[misc]
 
 
 # Not async ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from glue import Agent, Limits, Outcome, Usage, tool
 from glue.errors import MaxTurnsExceeded, OutputError
-from glue.function.validation import Faults
+from glue.function.validation import ValidationError
 from glue.output import Output
 from glue.provider import Capabilities, capabilities
 from glue.providers import new
@@ -105,7 +105,7 @@ def test_a_pydantic_model_is_read() -> None:
     ],
 )
 def test_what_does_not_fit_is_said(text: str, fault: str) -> None:
-    with pytest.raises(Faults, match=fault):
+    with pytest.raises(ValidationError, match=fault):
         Output(Forecast).parse(text)
 
 
@@ -120,7 +120,7 @@ def test_the_schema_is_always_an_object() -> None:
 def test_no_text_breaks_the_reader(text: str) -> None:
     try:
         Output(Row).parse(text)
-    except Faults:
+    except ValidationError:
         pass
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from glue.errors import ConfigError
-from glue.testing.plugin import Guard
+from glue.testing.plugin import RequestGuard
 
 TESTS = """
 import os
@@ -116,10 +116,10 @@ def test_a_marked_test_records_and_replays_and_no_other_request_leaves(tmp_path:
 
 @pytest.mark.parametrize("origin", ["http://localhost:80", "http://127.0.0.1:1", "http://[::1]:9", "http://LOCALHOST"])
 def test_this_machine_may_be_reached(origin: str) -> None:
-    Guard().check(origin)
+    RequestGuard().check(origin)
 
 
 @pytest.mark.parametrize("origin", ["https://api.openai.com", "http://localhost.example.com", "http://127.evil.com"])
 def test_others_may_not(origin: str) -> None:
     with pytest.raises(ConfigError, match="a test tried to reach"):
-        Guard().check(origin)
+        RequestGuard().check(origin)
