@@ -40,22 +40,18 @@ def _check(name: str) -> int:
 
 @click.command()
 @click.argument("provider", required=False)
+@click.option("--server", is_flag=True, help="Ask the provider's server which models it has.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def models(provider: str | None, as_json: bool) -> None:
-    """List known models with windows and prices; PROVIDER narrows it down."""
-    from glue.providers import lookup
+def models(provider: str | None, server: bool, as_json: bool) -> None:
+    """List known models with windows and prices; PROVIDER narrows it down, --server asks its server."""
+    from glue.providers import default, lookup
     from glue.providers import models as listing
 
-    name = lookup(provider).name if provider else ""
-    if as_json:
-        rows = [row for row in listing.model_rows() if not name or row["model"].startswith(f"{name}:")]
-        click.echo(json.dumps(rows, indent=2))
+    if server:
+        import anyio
+
+        names = anyio.run(listing.server_models, provider or default())
+        click.echo(json.dumps(names, indent=2) if as_json else "\n".join(names))
         return
-    text = listing.models_text()
-    if name:
-        head, *lines = text.split("\n")
-        shown = [line for line in lines[:-1] if line.startswith(f"{name}:")]
-        text = (
-            "\n".join((head, *shown, lines[-1])) if shown else f"no prices are known for {name}; any model may be named"
-        )
-    click.echo(text)
+    name = lookup(provider).name if provider else ""
+    click.echo(json.dumps(listing.model_rows(name), indent=2) if as_json else listing.models_text(name))

@@ -150,8 +150,6 @@ class Run:
             ask = self._ask
         self.options = sources.options(ask)
         self.agent = agent if agent is not None else by_name(self.options)
-        if self.agent.output is not None and is_stand_in(self.options.model or self.agent.settings.model):
-            self.agent = without_output(self.agent)
         if self.agent.output is not None:
             printer.stream = False  # the object is printed at the end, whole
         if self.agent.deps_type is not None:
@@ -294,18 +292,6 @@ def open_session(agent: Agent[Any, Any], name: str, store: Store, overrides: dic
         return agent.session(name, store=store, **overrides)
     except ValueError as error:  # a name that no store can keep
         raise ConfigError(str(error)) from None
-
-
-def is_stand_in(model: Any) -> bool:
-    from glue.providers import parse
-
-    return isinstance(model, str) and parse(model)[0] == "offline"
-
-
-def without_output(agent: Agent[Any, Any]) -> Agent[Any, Any]:
-    """Give the same agent without its form of output: the stand-in has nothing but its notice to say."""
-    parts: dict[str, Any] = {name: getattr(agent, name) for name in ("name", "roles", "project", "compaction")}
-    return Agent(**replace(agent.settings, output=None).given(), **parts)
 
 
 def finish(result: RunResult[Any], printer: Printer, given: Mapping[str, Any], run: Run) -> int:

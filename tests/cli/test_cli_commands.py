@@ -102,7 +102,7 @@ def test_a_check_sends_one_request_and_says_what_happened(
     ran = cli("providers", "--check", "groq")
 
     assert ran.code == 0
-    assert ran.out.startswith("groq: llama-3.1-8b-instant answered 'ok' in ")
+    assert ran.out.startswith("groq: openai/gpt-oss-20b answered 'ok' in ")
     assert ran.out.count("\n") == 1
     assert len(server.seen) == 1
 

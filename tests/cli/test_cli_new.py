@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -30,8 +31,11 @@ def test_a_template_runs_without_a_key_and_says_how_to_set_one(cli: Cli, templat
 
     assert (made.code, made.out) == (0, "mine.py\n")
     assert ran.returncode == 0, ran.stderr
-    assert "offline stand-in" in ran.stdout
-    assert "ANTHROPIC_API_KEY" in ran.stdout
+    if template == "structured":
+        assert json.loads(ran.stdout)["severity"] in ("low", "medium", "high")
+    else:
+        assert "offline stand-in" in ran.stdout
+        assert "ANTHROPIC_API_KEY" in ran.stdout
     assert "Traceback" not in ran.stderr
 
 
