@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -144,35 +144,6 @@ def model_rows() -> list[dict[str, Any]]:
                 }
             )
     return rows
-
-
-def providers_text(environ: Mapping[str, str] = os.environ) -> str:
-    """Draw the table of providers."""
-    words = {True: "set", False: "not set", None: "not needed"}
-    lines = [("name", "wire", "key", "", "default model", "window")]
-    for row in provider_rows(environ):
-        window = f"{row['window']:,}" if row["window"] else "-"
-        lines.append((row["name"], row["wire"], row["key"] or "-", words[row["key_set"]], row["model"] or "-", window))
-    return _table(lines)
-
-
-def models_text() -> str:
-    """Draw the table of prices."""
-    lines = [("model", "input", "output", "cached", "")]
-    for row in model_rows():
-        cached = "-" if row["cached"] is None else f"{row['cached']:g}"
-        mark = "default" if row["default"] else ""
-        lines.append((row["model"], f"{row['input']:g}", f"{row['output']:g}", cached, mark))
-    return (
-        f"{_table(lines)}\nUSD per million tokens, list prices of {DATE}; any other model may be named, without a cost."
-    )
-
-
-def _table(lines: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
 
 
 async def check(spec: str, **options: Any) -> tuple[int, str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -21,7 +23,20 @@ def providers(names: tuple[str, ...], as_json: bool) -> None:
 
     if names:
         sys.exit(max([_check(name) for name in names]))
-    click.echo(json.dumps(listing.provider_rows(), indent=2) if as_json else listing.providers_text())
+    rows = listing.provider_rows()
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    words = {True: "set", False: "not set", None: "not needed"}
+    cells = [(row["name"], row["wire"], row["key"], words[row["key_set"]], row["model"], row["window"]) for row in rows]
+    print_table(cells, ("name", "wire", "key", "", "default model", ">window"))
+
+
+def print_table(rows: Iterable[Sequence[object]], heads: Sequence[str]) -> None:
+    from glue.cli.output import table
+
+    for line in table(rows, heads):
+        click.echo(line)
 
 
 def _check(name: str) -> int:
@@ -38,24 +53,73 @@ def _check(name: str) -> int:
     return code
 
 
-@click.command()
+class ModelsGroup(click.Group):
+    """A group whose first word may be a provider."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands:
+            args = ["list", *args]
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in (*self.commands, "--help", "-h"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=ModelsGroup)
+def models() -> None:
+    """List known models with windows and prices (`glue models PROVIDER`), or name one of your own."""
+
+
+@models.command(name="list")
 @click.argument("provider", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def models(provider: str | None, as_json: bool) -> None:
+def list_(provider: str | None, as_json: bool) -> None:
     """List known models with windows and prices; PROVIDER narrows it down."""
+    from glue.cli.config import aliases
     from glue.providers import lookup
     from glue.providers import models as listing
 
     name = lookup(provider).name if provider else ""
+    rows = [row for row in listing.model_rows() if not name or row["model"].startswith(f"{name}:")]
     if as_json:
-        rows = [row for row in listing.model_rows() if not name or row["model"].startswith(f"{name}:")]
         click.echo(json.dumps(rows, indent=2))
         return
-    text = listing.models_text()
-    if name:
-        head, *lines = text.split("\n")
-        shown = [line for line in lines[:-1] if line.startswith(f"{name}:")]
-        text = (
-            "\n".join((head, *shown, lines[-1])) if shown else f"no prices are known for {name}; any model may be named"
-        )
-    click.echo(text)
+    if not rows:
+        click.echo(f"no prices are known for {name}; any model may be named")
+        return
+    cells = [
+        (row["model"], row["input"], row["output"], row["cached"], "default" if row["default"] else " ") for row in rows
+    ]
+    print_table(cells, ("model", ">input", ">output", ">cached", ""))
+    for alias, spec in sorted(aliases().items()) if not name else ():
+        click.echo(f"{alias} = {spec}")
+    click.echo(f"USD per million tokens, list prices of {listing.DATE}; any other model may be named, without a cost.")
+
+
+@models.command()
+@click.argument("name")
+@click.argument("model")
+def alias(name: str, model: str) -> None:
+    """Give a model a name of your own: `glue models alias fast groq:llama-3.1-8b-instant`, then `-m fast`."""
+    from glue.cli.config import write_setting
+    from glue.errors import ConfigError
+    from glue.providers import known, lookup
+
+    if not re.fullmatch(r"[A-Za-z][\w-]*", name) or name in known():
+        raise ConfigError(f"{name!r} cannot be an alias: a word of letters that is no provider is")
+    for each in model.split(","):
+        lookup(each.strip())  # a wrong name is said now
+    write_setting(name, model, "aliases")
+
+
+@models.command()
+@click.argument("name")
+def unalias(name: str) -> None:
+    """Remove a name of your own."""
+    from glue.cli.config import write_setting
+
+    write_setting(name, None, "aliases")
