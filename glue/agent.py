@@ -18,6 +18,7 @@ from glue.options import (
     call_options,
     instructions_text,
     prompt_messages,
+    refuse_unknown,
     with_meta,
     with_role,
 )
@@ -138,7 +139,9 @@ class Agent(Generic[DepsT, OutputT]):
         roles: Mapping[str, Role] | str | os.PathLike[str] | None = None,
         project: str | os.PathLike[str] | None = None,
         compaction: Compactor | None = None,
+        **unknown: Any,
     ) -> None:
+        refuse_unknown(unknown, AgentOptions, "an agent has no")
         settings = Options(
             model=_checked_model(model),
             tools=_checked_tools(tools or ()),

@@ -30,7 +30,7 @@ COMMANDS = (
     SlashCommand("help", "List the commands."),
     SlashCommand("quit", "Leave, as Ctrl-D does."),
 )
-SETTABLE_LIMITS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
+SETTABLE_LIMITS = ("max_turns", "max_requests", "token_budget", "usd_budget", "timeout")
 
 
 def parse(text: str) -> tuple[str, str]:
@@ -77,6 +77,6 @@ def _number(name: str, value: Any) -> Any:
     if text == "none":
         return None
     try:
-        return float(text) if name in ("usd_budget", "seconds") else int(text)
+        return float(text) if name in ("usd_budget", "timeout") else int(text)
     except ValueError:
         raise ValueError(f"{name} must be a number or none, not {value!r}") from None
