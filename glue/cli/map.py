@@ -16,7 +16,7 @@ import anyio
 import click
 
 from glue.cli.agentfile import open_agent
-from glue.cli.options import Plan, permission_options
+from glue.cli.options import Sources, permission_options
 from glue.cli.output import Screen, usage_text
 from glue.errors import ConfigError
 from glue.limits import Outcome
@@ -24,6 +24,7 @@ from glue.messages import Part, Usage
 from glue.text import dollars, one_line, seconds
 
 if TYPE_CHECKING:
+    from glue.agent import Agent
     from glue.durable import Map, MapRow, Rate
 
 _SAID = 20  # rows that went wrong, told one by one; all of them are in the output
@@ -77,7 +78,6 @@ def run_map(file: str, inputs: str, given: Mapping[str, Any]) -> int:
     if given["resume"] and given["overwrite"]:
         raise click.UsageError("--resume and --overwrite exclude each other")
     agent = open_agent(file)
-    plan = Plan(given, path=file, agent=agent)
     output = Path(given["output"])
     state = output.with_name(output.name + ".state.db")
     if inputs != "-" and not os.path.isfile(inputs):
@@ -93,7 +93,6 @@ def run_map(file: str, inputs: str, given: Mapping[str, Any]) -> int:
             progress.note(text)
 
         engine = QueueEngine(given["engine"], given["queue"], retries=given["retries"], notice=notice)
-    overrides = {"model": plan.model, "limits": plan.limits, "permission": plan.permission(None)}
     job = map(
         agent,
         JSONLines(inputs),
@@ -107,7 +106,7 @@ def run_map(file: str, inputs: str, given: Mapping[str, Any]) -> int:
         budget_tokens=given["budget_tokens"],
         rate=_rates(given["rpm"], given["tpm"]),
         engine=engine,
-        **{name: value for name, value in overrides.items() if value is not None},
+        **_overrides(agent, file, given),
     )
     total = _count(inputs) if inputs != "-" else None
     progress = Progress(Screen(sys.stderr), job, total, quiet=given["quiet"])
@@ -120,6 +119,12 @@ def run_map(file: str, inputs: str, given: Mapping[str, Any]) -> int:
     finally:
         progress.end()
     return _exit_code(job)
+
+
+def _overrides(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what the command line says of every run; the budget is that of all together."""
+    each = {name: value for name, value in given.items() if name != "budget_usd"}
+    return Sources(each, path=path, agent=agent).options().given()
 
 
 async def _write(job: Map, output: Path, progress: Progress) -> None:
@@ -327,8 +332,6 @@ def worker(file: str, queue: str, engine: str, **given: Any) -> None:
     from glue.durable.engine import Worker
 
     agent = open_agent(file)
-    plan = Plan(given, path=file, agent=agent)
-    overrides = {"model": plan.model, "limits": plan.limits, "permission": plan.permission(None)}
     made = Worker(
         agent,
         engine=engine,
@@ -338,7 +341,7 @@ def worker(file: str, queue: str, engine: str, **given: Any) -> None:
         rates=_rates(given["rpm"], given["tpm"]),
         poll=given["poll"],
         lease=given["lease"],
-        overrides={name: value for name, value in overrides.items() if value is not None},
+        overrides=_overrides(agent, file, given),
     )
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

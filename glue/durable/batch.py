@@ -38,7 +38,6 @@ from glue.loop.state import State
 from glue.loop.transcript import needs_answer
 from glue.messages import AssistantMessage, Message, Request, Usage
 from glue.policies.policy import Hook, Policy, Stop
-from glue.provider import Provider
 from glue.result import RunResult
 
 log = logging.getLogger("glue.map")
@@ -321,12 +320,12 @@ class Local:
         self.concurrency, self.retries, self.retry_delay = concurrency, retries, retry_delay
 
     async def run(self, job: Map, lines: AsyncIterator[Line], put: Put) -> None:
-        model = job.overrides.get("model") or job.agent.settings["model"]
-        provider, opened = open_provider(job.agent, model)
+        model = job.overrides.get("model") or job.agent.settings.model
+        provider = job.agent.open(model or "")
         if job.rates:
             provider = limited(provider, job.rates, LocalMeter())
         policies = (
-            *(job.overrides.pop("policies", None) or job.agent.settings["policies"]),
+            *(job.overrides.pop("policies", None) or job.agent.settings.policies or ()),
             SharedBudget(job.spending),
         )
         overrides = {**job.overrides, "model": provider, "policies": policies}
@@ -347,9 +346,8 @@ class Local:
                 for _ in range(self.concurrency):
                     workers.start_soon(work)
         finally:
-            if opened:
-                with anyio.CancelScope(shield=True):
-                    await job.agent.aclose()
+            with anyio.CancelScope(shield=True):
+                await job.agent.aclose()
 
     async def _row(self, job: Map, line: Line, overrides: Mapping[str, Any]) -> MapRow:
         try:
@@ -413,11 +411,6 @@ class Local:
 async def _history(state: MapState, name: str) -> tuple[Message, ...]:
     async with state.store.log(name) as session:
         return session.messages
-
-
-def open_provider(agent: Agent[Any, Any], model: str | Provider) -> tuple[Provider, bool]:
-    """Open the model of a map once; the flag says that it is to be closed."""
-    return agent.open(model), isinstance(model, str)
 
 
 def _spawn(work: Callable[[], Awaitable[None]]) -> None:

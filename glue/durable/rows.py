@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 from glue.codec import from_json, to_json, to_plain
 from glue.errors import ConfigError
 from glue.limits import Outcome, StopReason
-from glue.loop.ending import _TAGS as TAGS
 from glue.messages import (
     AssistantMessage,
     Json,
@@ -229,15 +228,15 @@ def row_from_transcript(line: Line, id: Json, messages: Iterable[Message], sessi
     """Make the row of a run that had ended when its process did, before it could say so."""
     replies = [message for message in messages if isinstance(message, AssistantMessage)]
     reason = replies[-1].stop_reason if replies else StopReason.ERROR
-    outcome = next((outcome for outcome, tag in TAGS.items() if tag is reason), Outcome.DONE)
+    outcome = next((outcome for outcome in Outcome if outcome.tag is reason), Outcome.DONE)
     text, value = replies[-1].text if replies else "", None
     if output is not None and outcome is Outcome.DONE:
-        from glue.function.validation import Faults
+        from glue.function.validation import ValidationError
         from glue.output import Output
 
         try:
             value = to_plain(Output(output).parse(text))
-        except Faults:
+        except ValidationError:
             outcome = Outcome.FAILED
     return MapRow(
         number=line.number,

@@ -209,7 +209,7 @@ async def test_a_failed_row_is_tried_again_from_its_transcript() -> None:
     (row,) = await rows(glue.map(maker, ["a"], retries=1, retry_delay=0))
 
     assert (row.outcome, row.text, row.tries) == ("done", "<a>", 2)
-    script: Any = maker.settings["model"]
+    script: Any = maker.settings.model
     assert [len(request.messages) for request in script.requests] == [1, 1]  # the prompt was not said twice
 
 
@@ -379,7 +379,7 @@ async def test_rows_done_are_not_run_again_and_count_once(tmp_path: Path) -> Non
 
     assert [row.text for row in found] == ["<a>", "<b>", "<c>"]
     assert sum(row.cost or 0 for row in found) == pytest.approx(0.03)
-    script: Any = maker.settings["model"]
+    script: Any = maker.settings.model
     assert len(script.requests) == 1
 
 
@@ -451,7 +451,7 @@ async def test_a_row_that_had_ended_but_was_not_kept_is_read_from_its_transcript
     found = await rows(glue.map(maker, ["a", "b"], state=tmp_path / "s.db", resume=True))
 
     assert [(row.text, row.outcome, row.usage) for row in found] == [("<a>", "done", COST), ("<b>", "done", COST)]
-    script: Any = maker.settings["model"]
+    script: Any = maker.settings.model
     assert script.requests == []
 
 
