@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -10,7 +11,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import anyio
@@ -135,11 +135,12 @@ class Database:
             with server.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
                 found = self._execute(connection, "SELECT 1 FROM pg_database WHERE datname = :name", name=url.database)
                 if not found.scalar():
-                    connection.execute(sqlalchemy.text(f'CREATE DATABASE "{url.database}"'))
+                    with contextlib.suppress(sqlalchemy.exc.DatabaseError):  # another worker was quicker
+                        connection.execute(sqlalchemy.text(f'CREATE DATABASE "{url.database}"'))
         finally:
             server.dispose()
 
-    @contextmanager
+    @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         import sqlalchemy.exc
 
