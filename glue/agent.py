@@ -26,6 +26,7 @@ from glue.options import (
 if TYPE_CHECKING:
     from glue.compaction import Compactor
     from glue.context import AnyTool, Cancel, Host
+    from glue.durable.engine import Durable
     from glue.events import Listener
     from glue.function.call import ToolHook
     from glue.limits import Limits
@@ -244,6 +245,12 @@ class Agent(Generic[DepsT, OutputT]):
         from glue.session import Session
 
         return Session(self, id, store=store, queue=queue, **overrides)
+
+    def durable(self, **options: Any) -> Durable[DepsT, OutputT]:
+        """Make runs survive the process, on DBOS: `async with agent.durable(engine=...) as durable`."""
+        from glue.durable.engine import Durable
+
+        return Durable(self, **options)
 
     def as_tool(self, name: str = "", description: str = "") -> AgentTool:
         """Make a tool of this agent, for another one: a fresh transcript for each call."""
