@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from glue.codec import to_json as to_json
     from glue.compaction import keep_recent as keep_recent
     from glue.compaction import summarize as summarize
+    from glue.context import AnyTool as AnyTool
     from glue.context import Cancel as Cancel
     from glue.context import Context as Context
     from glue.context import Host as Host
     from glue.context import ToolResult as ToolResult
     from glue.context import error_result as error_result
     from glue.context import text_result as text_result
+    from glue.durable.batch import map as map  # noqa: A004
     from glue.errors import ConfigError as ConfigError
     from glue.errors import GlueError as GlueError
     from glue.errors import ProviderError as ProviderError
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from glue.limits import Limits as Limits
     from glue.limits import Outcome as Outcome
     from glue.limits import StopReason as StopReason
+    from glue.limits import estimate_tokens as estimate_tokens
+    from glue.listeners import Events as Events
     from glue.loop.run import run as run
     from glue.loop.run import run_continue as run_continue
     from glue.loop.truncation import collapse_continuations as collapse_continuations
@@ -96,13 +100,15 @@ _HOMES = {
     "agent": "Agent",
     "codec": "from_json to_json",
     "compaction": "keep_recent summarize",
-    "context": "Cancel Context Host ToolResult error_result text_result",
+    "context": "AnyTool Cancel Context Host ToolResult error_result text_result",
+    "durable.batch": "map",
     "errors": "ConfigError GlueError ProviderError RunError ToolError",
     "events": "Event",
     "function.call": "Abort Replace Skip Step ToolHook",
     "function.decorator": "Tool tool",
     "function.schema": "Field",
-    "limits": "Limits Outcome StopReason",
+    "listeners": "Events",
+    "limits": "Limits Outcome StopReason estimate_tokens",
     "loop.run": "run run_continue",
     "loop.truncation": "collapse_continuations",
     "messages": "AssistantMessage File Image Message Opaque Part Request Text Thinking ToolCall ToolMessage "

@@ -1,4 +1,4 @@
-"""What a tool is handed besides its arguments, and what a run knows of its caller."""
+"""The context of a tool call: cancellation, budget, dependencies, and what the tool gives back."""
 
 from __future__ import annotations
 
@@ -102,6 +102,7 @@ class Host:
     permission: Any = None  # glue.permission.Permission; None denies
     hooks: tuple[Any, ...] = ()  # before and after each tool, see glue.tool
     identity: Mapping[str, Json] | None = None
+    telemetry: Any = None  # glue.telemetry.OpenTelemetry, where the run is traced
     parent: Context[Any] | None = None  # set for a run inside a tool of another run
 
 
@@ -110,10 +111,10 @@ class Context(Generic[DepsT]):
     """Handed to a tool whose first parameter asks for it."""
 
     call: ToolCall
-    host: Host
-    cancel: Cancel
-    purse: Purse
-    report: Callable[[str, Any, Any], None]  # text, data, nested event
+    host: Host = field(default_factory=Host)
+    cancel: Cancel = field(default_factory=Cancel)
+    purse: Purse = field(default_factory=Purse)
+    report: Callable[[str, Any, Any], None] = lambda text, data, event: None  # text, data, nested event
     limits: Any = None  # the run's Limits at the moment of the call
     turns_left: int | None = None
 

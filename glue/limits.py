@@ -7,6 +7,7 @@ from dataclasses import fields
 from enum import StrEnum
 
 from glue.dataclass import dataclass
+from glue.text import suggest
 
 
 class StopReason(StrEnum):
@@ -47,21 +48,32 @@ class Outcome(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        return _EXIT_CODES[self]
+        return _OUTCOMES[self][0]
+
+    @property
+    def tag(self) -> StopReason | None:
+        """The stop reason that the run's last reply gets; None leaves the provider's own."""
+        return _OUTCOMES[self][1]
+
+    @property
+    def chain_end(self) -> str:
+        """How a chain of continuations ended that this outcome cut."""
+        return _OUTCOMES[self][2]
 
 
-_EXIT_CODES = {
-    Outcome.DONE: 0,
-    Outcome.WRAPPED_UP: 0,
-    Outcome.MAX_TURNS: 3,
-    Outcome.BUDGET: 3,
-    Outcome.HALTED: 3,
-    Outcome.STALLED: 3,
-    Outcome.CONTEXT_WINDOW: 3,
-    Outcome.TRUNCATED: 4,
-    Outcome.REFUSED: 5,
-    Outcome.CANCELLED: 130,
-    Outcome.FAILED: 1,
+# Exit code, tag, end of a chain.
+_OUTCOMES: dict[Outcome, tuple[int, StopReason | None, str]] = {
+    Outcome.DONE: (0, None, "completed"),
+    Outcome.WRAPPED_UP: (0, None, "completed"),
+    Outcome.MAX_TURNS: (3, StopReason.MAX_TURNS, "budget_exhausted"),
+    Outcome.BUDGET: (3, StopReason.TOKEN_BUDGET, "budget_exhausted"),
+    Outcome.HALTED: (3, None, "provider_error"),
+    Outcome.STALLED: (3, None, "provider_error"),
+    Outcome.CONTEXT_WINDOW: (3, StopReason.CONTEXT_WINDOW, "provider_error"),
+    Outcome.TRUNCATED: (4, StopReason.MAX_TOKENS, "empty"),  # the continuation held nothing to go on from
+    Outcome.REFUSED: (5, StopReason.REFUSAL, "safety_blocked"),
+    Outcome.CANCELLED: (130, StopReason.CANCELLED, "cancelled"),
+    Outcome.FAILED: (1, StopReason.ERROR, "provider_error"),
 }
 
 
@@ -79,7 +91,7 @@ class Limits:
     grace: int = 0
     token_budget: int | None = None
     usd_budget: float | None = None
-    seconds: float | None = None
+    timeout: float | None = None
     continuation_max_attempts: int = 3
     continuation_max_output_chars: int = 120_000
     continuation_max_total_completion_tokens: int | None = None  # None: four times the first cap
@@ -93,13 +105,19 @@ class Limits:
     error_nudge: int | None = 3
     error_halt: int | None = 6
 
+    def __new__(cls, **given: object) -> Limits:
+        for name in given:
+            if name not in cls.__dataclass_fields__:
+                raise TypeError(f"there is no limit {name!r}; {suggest(name, cls.__dataclass_fields__)}")
+        return object.__new__(cls)
+
     def __post_init__(self) -> None:
         for field in fields(self):
             _check(field.name, getattr(self, field.name))
 
 
 _GUARDS = ("repeat_nudge", "repeat_halt", "error_nudge", "error_halt")
-_BUDGETS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
+_BUDGETS = ("max_turns", "max_requests", "token_budget", "usd_budget", "timeout")
 _OPTIONAL = frozenset((*_BUDGETS, *_GUARDS, "continuation_max_total_completion_tokens"))
 _POSITIVE = frozenset((*_GUARDS, "parallel_tools"))
 
@@ -119,7 +137,7 @@ def _check(name: str, value: object) -> None:
 
 
 def _check_number(name: str, value: object) -> None:
-    real = name in ("usd_budget", "seconds")
+    real = name in ("usd_budget", "timeout")
     allowed = "a number" if real else "a whole number"
     allowed += " of 1 or more" if name in _POSITIVE else " of 0 or more"
     if name in _OPTIONAL:

@@ -14,7 +14,6 @@ from glue.events import Nudge
 from glue.function.schema import Shape, shape_of
 from glue.function.validation import ValidationError
 from glue.limits import Outcome
-from glue.loop.truncation import merge
 from glue.messages import AssistantMessage, Json, ToolCall, ToolMessage, ToolSpec
 from glue.policies.policy import Hook, Policy, Stop, nudge
 from glue.result import RunResult
@@ -173,7 +172,7 @@ class FinalTool:
 class Reask(Policy):
     """Send faults back to the model, at most twice."""
 
-    order = 65
+    place = "output"
 
     def __init__(self, answer: Answer[Any]) -> None:
         self.answer = answer  # shared with the tool and the caller; a run's own
@@ -182,7 +181,7 @@ class Reask(Policy):
         answer = self.answer
         if answer.found:
             return None
-        text = merge(state.answer)
+        text = state.text
         try:
             answer.accept(answer.output.parse(text), text)
         except ValidationError as faults:

@@ -1,4 +1,4 @@
-"""AWS Signature Version 4 for a JSON body, and where AWS credentials are found."""
+"""Amazon Web Services: credentials, request signatures (SigV4) and the framing of event streams."""
 
 from __future__ import annotations
 
@@ -61,16 +61,23 @@ def timestamp() -> str:
 
 
 def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
-    """Look in the variables first, then in the shared credentials file; None where there are none."""
+    """Look in the variables first, then in ~/.aws/credentials and ~/.aws/config; None where there are none."""
     if environ.get("AWS_ACCESS_KEY_ID") and environ.get("AWS_SECRET_ACCESS_KEY"):
         token = environ.get("AWS_SESSION_TOKEN", "")
         return Credentials(environ["AWS_ACCESS_KEY_ID"], environ["AWS_SECRET_ACCESS_KEY"], token)
-    section = _section(environ, "AWS_SHARED_CREDENTIALS_FILE", "credentials", _profile(environ))
-    if "aws_access_key_id" not in section or "aws_secret_access_key" not in section:
-        return None
-    return Credentials(
-        section["aws_access_key_id"], section["aws_secret_access_key"], section.get("aws_session_token", "")
-    )
+    profile = _profile(environ)
+    places = (("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile), ("AWS_CONFIG_FILE", "config", _named(profile)))
+    for place in places:
+        section = _section(environ, *place)
+        if "aws_access_key_id" in section and "aws_secret_access_key" in section:
+            token = section.get("aws_session_token", "")
+            return Credentials(section["aws_access_key_id"], section["aws_secret_access_key"], token)
+    return None
+
+
+def has_credentials(environ: Mapping[str, str]) -> bool:
+    """Say whether requests can be signed: a token or keys, in variables or in the files of the AWS tools."""
+    return bool(environ.get("AWS_BEARER_TOKEN_BEDROCK")) or find_credentials(environ) is not None
 
 
 def find_region(environ: Mapping[str, str]) -> str:
@@ -78,9 +85,12 @@ def find_region(environ: Mapping[str, str]) -> str:
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     if region:
         return region
-    profile = _profile(environ)
-    name = profile if profile == "default" else f"profile {profile}"
-    return _section(environ, "AWS_CONFIG_FILE", "config", name).get("region", "")
+    return _section(environ, "AWS_CONFIG_FILE", "config", _named(_profile(environ))).get("region", "")
+
+
+def _named(profile: str) -> str:
+    """Return the section of a profile in the config file, where all but one have a prefix."""
+    return profile if profile == "default" else f"profile {profile}"
 
 
 def _profile(environ: Mapping[str, str]) -> str:
@@ -115,15 +125,29 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class EventStream:
-    """Cut a stream of bytes into checked frames."""
+class _Damaged(Exception):
+    """A frame is not what it says."""
 
-    def __init__(self) -> None:
+
+class EventStream:
+    """Cuts a stream of bytes into checked frames; a body that is JSON instead is kept for `body`."""
+
+    stray = b""
+
+    def __init__(self, provider: str = "") -> None:
+        self._provider = provider
         self._buffer = bytearray()
+        self._fresh = True
+        self._is_body = False
 
     def feed(self, block: bytes) -> Iterator[Frame]:
         """Give the frames that are whole by now; a damaged one raises after those before it."""
         self._buffer += block
+        if self._fresh and block:
+            self._fresh = False
+            self._is_body = block.lstrip()[:1] == b"{"  # no frame can begin so: it would be two gigabytes long
+        if self._is_body:
+            return
         start = 0
         try:
             while len(self._buffer) - start >= PRELUDE:
@@ -133,13 +157,23 @@ class EventStream:
                 frame = bytes(memoryview(self._buffer)[start : start + total])
                 start += total
                 yield _frame(frame, headers)
+        except _Damaged as error:
+            raise self._error(str(error)) from None
         finally:
             del self._buffer[:start]
 
-    def finish(self) -> None:
+    @property
+    def body(self) -> bytes | None:
+        """The whole body, where it is JSON instead of frames."""
+        return bytes(self._buffer) if self._is_body else None
+
+    def end(self) -> None:
         """Raise where the stream ended inside a frame."""
         if self._buffer:
-            raise _error(f"the stream ended inside a frame ({len(self._buffer)} bytes of it came)")
+            raise self._error(f"the stream ended inside a frame ({len(self._buffer)} bytes of it came)")
+
+    def _error(self, text: str) -> ProviderError:
+        return ProviderError(f"damaged event stream: {text}", kind="protocol", provider=self._provider)
 
 
 def encode_frame(headers: dict[str, str], payload: bytes) -> bytes:
@@ -158,20 +192,20 @@ def _encode_header(name: str, value: str) -> bytes:
 def _prelude(buffer: bytearray, start: int) -> tuple[int, int]:
     total, headers, checksum = struct.unpack_from(">III", buffer, start)
     if crc32(memoryview(buffer)[start : start + 8]) != checksum:
-        raise _error("the checksum of a frame's first bytes is wrong")
+        raise _Damaged("the checksum of a frame's first bytes is wrong")
     if not OVERHEAD <= total <= LIMIT or headers > total - OVERHEAD:
-        raise _error(f"a frame says it has {total} bytes with {headers} of headers")
+        raise _Damaged(f"a frame says it has {total} bytes with {headers} of headers")
     return total, headers
 
 
 def _frame(frame: bytes, headers: int) -> Frame:
     if crc32(memoryview(frame)[:-4]) != struct.unpack(">I", frame[-4:])[0]:
-        raise _error("the checksum of a frame is wrong")
+        raise _Damaged("the checksum of a frame is wrong")
     end = PRELUDE + headers
     try:
         return Frame(_headers(frame[PRELUDE:end]), frame[end:-4])
     except (IndexError, UnicodeDecodeError, struct.error):
-        raise _error("the headers of a frame cannot be read") from None
+        raise _Damaged("the headers of a frame cannot be read") from None
 
 
 def _headers(block: bytes) -> dict[str, str]:
@@ -195,7 +229,3 @@ def _headers(block: bytes) -> dict[str, str]:
             found[name] = block[at : at + size].decode()
         at += size
     return found
-
-
-def _error(text: str) -> ProviderError:
-    return ProviderError(f"damaged event stream: {text}", kind="protocol")

@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 from glue.errors import ConfigError, ProviderError
 from glue.messages import Json
-from glue.providers.wire import BAD_SHAPE, base64_text, loads
+from glue.providers.encoding import BAD_SHAPE, base64_text, loads
 
 VARIABLES = ("VERTEX_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN")
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -60,6 +60,16 @@ class Tokens:
         except BAD_SHAPE:
             text = "the token server's answer holds no access_token"
             raise ProviderError(text, kind="auth", provider="vertex") from None
+
+
+def has_credentials(environ: Mapping[str, str]) -> bool:
+    """Say whether a token can be had: from a variable, or from a login on this machine."""
+    if any(environ.get(name) for name in VARIABLES):
+        return True
+    try:
+        return bool(find_login(environ))
+    except ConfigError:
+        return False
 
 
 def find_login(environ: Mapping[str, str]) -> dict[str, Json]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import glue
-from glue import Context, Provider, Text, ToolCall, ToolMessage, ToolResult, ToolSpec, message_from_json
+from glue import Context, Provider, Text, Tool, ToolCall, ToolMessage, ToolResult, ToolSpec, message_from_json
 from glue.agents.review import records
 from glue.agents.review.delivery import clean
 from glue.agents.review.records import Bundle, Finding, ReviewRun
@@ -122,7 +122,7 @@ class ReplayedTool:
         return ToolResult(content=(Text(text=text),), is_error=is_error)
 
 
-def replay_tools(tools: Iterable[Any], index: int, file: RunFile) -> list[Any]:
+def replay_tools(tools: Iterable[Tool[..., Any]], index: int, file: RunFile) -> list[Any]:
     """Put recorded answers in the place of the reading tools, whether or not these could be made here."""
     live = {tool.spec.name: tool for tool in tools if tool.spec.name in ("report_finding", "finish_review")}
     return [live.get(spec.name) or ReplayedTool(spec, str(index), file.answers) for spec in file.tools]

@@ -19,8 +19,7 @@ from glue.agents.review.delivery.publish import publish, shown
 from glue.agents.review.delivery.report import Report
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Change
-from glue.tools.git import Repo
-from glue.tools.git.command import find_git
+from glue.tools.git import Repo, find_git
 
 BEFORE = {
     "README.md": "# Larder\n\nKeeps track of what is in the larder.\n\n    GET /items    list what there is\n",

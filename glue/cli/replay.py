@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 import click
@@ -50,7 +49,7 @@ _DEFAULTS: dict[str, Any] = {
     "resume": False,
     "store": None,
     "max_turns": None,
-    "budget_usd": None,
+    "usd_budget": None,
     "timeout": None,
     "as_json": False,
     "usage": False,
@@ -96,9 +95,11 @@ def _play(exchanges: Sequence[Mapping[str, Any]], verbose: bool) -> None:
 class _NamedReplay:
     """A replay under the name of the provider that was recorded, so that requests are made as they were."""
 
-    def __init__(self, replay: Replay, row: Any, model: str) -> None:
-        self.replay, self.row, self.model = replay, row, model
-        self.name = row.name
+    def __init__(self, replay: Replay, name: str) -> None:
+        from glue.providers import capabilities
+
+        self.replay, self.capabilities = replay, capabilities(name)
+        self.name = self.capabilities.provider
 
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         return self.replay.stream(request)
@@ -127,7 +128,7 @@ def record_to(path: str) -> Iterator[Callable[[Provider], Provider]]:
 def replay_from(path: str) -> Iterator[Callable[[Provider], Provider]]:
     """Answer all that agents ask from a cassette."""
     replay = Replay(_load(path), by="hash")
-    with use_provider(lambda name: _named(replay, name)):
+    with use_provider(lambda name: _NamedReplay(replay, name)):
         yield lambda provider: replay
 
 
@@ -136,18 +137,6 @@ def _load(path: str) -> Cassette:
         return Cassette.load(path)
     except ReplayError as error:
         raise ConfigError(str(error)) from error
-
-
-def _named(replay: Replay, name: str) -> Provider:
-    from glue.providers import lookup, parse
-
-    if "," in name:
-        return replay
-    row = lookup(name)
-    if not row.wire:
-        return replay
-    import_module(f"glue.providers.{row.wire}")  # says what its models take
-    return _NamedReplay(replay, row, parse(name)[1] or row.model)
 
 
 def first_prompt(exchanges: Sequence[Mapping[str, Any]], path: str) -> str:

@@ -27,8 +27,7 @@ from glue.events import Event, TurnEnd, TurnStart
 from glue.limits import StopReason as Reason
 from glue.loop.transcript import OURS, harden
 from glue.messages import AssistantMessage, Part, Text, Thinking, ToolMessage, UserMessage, user
-from glue.policies.gates import Gate, Gates
-from glue.policies.steering import FollowUp, Steering
+from glue.policies import FollowUp, Gate, Gates, Steering
 from glue.testing import Reply, Script, ScriptStep, call, fail, repeat
 
 TAGS = {

@@ -8,6 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
+from glue import Tool, tool
 from glue.agents.review.change.config import Config, blocklist
 from glue.agents.review.delivery import gate
 from glue.agents.review.findings.anchor import MIN_QUOTE, anchor
@@ -15,8 +16,7 @@ from glue.agents.review.findings.rules.tripwire import strip_hidden
 from glue.agents.review.findings.suggest import fault, weakens_test
 from glue.agents.review.records import Bundle, Category, Confidence, Finding, Severity
 from glue.errors import GitError, ToolError
-from glue.function.decorator import Tool, tool
-from glue.tools.git import Repo
+from glue.tools.git import Repo, commit_page
 
 LINES = 400  # of one page
 HITS = 60
@@ -220,8 +220,6 @@ def _history(bundle: Bundle, config: Config, repo: Repo | None) -> list[Tool[...
     @tool(timeout=20)
     def git_show(commit: str, page: int = 1) -> str:
         """Show one commit: its message and what it changed."""
-        from glue.tools.git.functions import commit_page
-
         try:
             return strip_hidden(commit_page(repo, repo.resolve(commit), (max(page, 1) - 1) * LINES + 1, blocked))
         except (GitError, IndexError) as error:
