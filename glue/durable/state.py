@@ -12,8 +12,8 @@ from typing import Any
 from glue.durable.rows import OPEN, Line, MapRow
 from glue.errors import ConfigError, NewerSchema, SessionBusy, StoreError
 from glue.messages import Json, new_id
-from glue.stores.sqlite import SQLiteStore, _Writer, connect
-from glue.stores.store import Fold, Log, check_id, header, hold, release
+from glue.stores.sqlite import Database, SessionLocks, SQLiteStore, _Writer, connect, hold
+from glue.stores.store import Fold, Log, check_id, header
 
 VERSION = 1
 _SCHEMA = """
@@ -37,15 +37,15 @@ class SharedStore(SQLiteStore):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, sync=False)
-        self.connection: sqlite3.Connection | None = None
+        self.database: Database | None = None
 
     def open(self) -> None:
-        self.connection = connect(self.path, sync=False)
+        self.database = Database(self.path, sync=False)
 
     def close(self) -> None:
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
+        if self.database is not None:
+            self.database.close()
+            self.database = None
 
     def log(
         self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
@@ -56,7 +56,7 @@ class SharedStore(SQLiteStore):
 class _SharedLog(Log):
     async def __aenter__(self) -> Log:
         self._writer.open(self._fold)  # as quick as a thread would be to start
-        self._held = True
+        self._entered = True
         return self
 
 
@@ -65,13 +65,10 @@ class _SharedWriter(_Writer):
     store: SharedStore
 
     def open(self, fold: Fold) -> None:
-        self.connection = self.store.connection
-        if self.connection is None:
+        self.database = self.store.database
+        if self.database is None:
             raise StoreError(f"{self.store.path} is closed")
-        try:
-            self._catch_up(self.connection, fold)
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.store.path}: {error}") from error
+        self.catch_up(self.database, fold)
 
 
 class MapState:
@@ -81,7 +78,7 @@ class MapState:
         self.path = Path(path)
         self.store = SharedStore(self.path)
         self._connection: sqlite3.Connection | None = None
-        self._lock: int | None = None
+        self._lock: SessionLocks | None = None
 
     def open(self, *, resume: bool) -> None:
         """Take the state for this process alone, new or as it was left."""
@@ -168,5 +165,5 @@ class MapState:
             self._connection.close()
             self._connection = None
         if self._lock is not None:
-            release(self.path, "map", self._lock)
+            self._lock.close()
             self._lock = None

@@ -89,7 +89,8 @@ def _connect(path: Path, *, uri: str = "") -> Connection:
     return connection
 
 
-def _open_to_write(path: Path, sync: bool) -> Connection:
+def connect(path: Path, sync: bool) -> Connection:
+    """Open a file to write; make its tables where there are none."""
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # SQLite would go by the umask
     connection = _connect(path)
@@ -177,6 +178,23 @@ class SessionLocks:
         self._fd = -1
 
 
+def hold(path: Path, id: str) -> SessionLocks:
+    """Take one session of a file for this process, until the lock is closed."""
+    locks = SessionLocks(lock_path(path))
+    locks.open()
+    try:
+        locks.take(id)
+    except BaseException:
+        locks.close()
+        raise
+    return locks
+
+
+def lock_path(path: Path) -> Path:
+    real = Path(os.path.realpath(path))
+    return real.with_name(real.name + ".lock")
+
+
 def _place(id: str) -> int:
     return 2 + int.from_bytes(hashlib.sha256(id.encode(errors="surrogatepass")).digest()[:7], "big")
 
@@ -213,7 +231,7 @@ class Database:
         self.path, self.sync = path, sync
         self.users = 0
         self.taken: set[str] = set()
-        self.locks = SessionLocks(path.with_name(path.name + ".lock"))
+        self.locks = SessionLocks(lock_path(path))
         self.connection: Connection | None = None
         self.schema = 0
         self._waiting: list[Job] = []
@@ -226,7 +244,7 @@ class Database:
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self.locks.open()
                 with self.locks.turn():
-                    self.connection = _open_to_write(self.path, self.sync)
+                    self.connection = connect(self.path, self.sync)
                 self.schema = self.connection.execute("PRAGMA user_version").fetchone()[0]
             return self.connection
 
@@ -584,16 +602,24 @@ class _Writer:
         if self.database.schema > SCHEMA_VERSION:
             self._read(fold, self.database.schema)
             return
-        self.number, *known = self.database.run(self._begin)
-        if known != [self.head, self.changes]:
+        self.catch_up(self.database, fold)
+
+    def catch_up(self, database: Database, fold: Fold) -> None:
+        """Begin the session where it is new, and read what others wrote where it is not."""
+        is_new, (self.number, head, changes) = database.run(self._begin)
+        if is_new:
+            fold.clear()
+            fold.apply(head)
+            self.head, self.changes = head, changes
+        elif (head, changes) != (self.head, self.changes):
             self._read(fold, 0)
 
-    def _begin(self, connection: Connection) -> tuple[int, Record, int]:
-        connection.execute(
+    def _begin(self, connection: Connection) -> tuple[bool, tuple[int, Record, int]]:
+        added = connection.execute(
             "INSERT OR IGNORE INTO sessions(id, header, updated) VALUES (?, ?, ?)",
             (self.id, json.dumps(self.first), self.first["created"]),
         )
-        return self.store._row(connection, self.id)
+        return added.rowcount == 1, self.store._row(connection, self.id)
 
     def _read(self, fold: Fold, schema: int) -> None:
         with self.store.connect() as connection:
