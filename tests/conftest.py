@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import ssl
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.postgres import Postgres
 
 # A job in the background is started with Ctrl-C ignored, and would hand that down to the programs under test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -219,3 +221,21 @@ def cli(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         return Ran(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """Start a Postgres for the tests that are marked `scale`."""
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> str:
+    """Give the address of an empty schema of that server."""
+    import psycopg
+
+    name = f"test_{os.urandom(6).hex()}"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")  # type: ignore[call-overload,unused-ignore]
+    return f"{postgres.url}?options=-csearch_path%3D{name}"

@@ -19,24 +19,28 @@ import pytest
 
 from glue import Message, ToolMessage, user
 from glue.errors import SessionBusy, StoreError
-from glue.stores import FileStore, MemoryStore, SQLiteStore, Store, copy
+from glue.stores import FileStore, MemoryStore, PostgresStore, SQLiteStore, Store, copy
 from glue.stores.sqlite import _databases, _exclude, using
 
+POSTGRES = pytest.param("postgres", marks=pytest.mark.scale)
 
-def make(kind: str, folder: Path) -> Store:
+
+def make(kind: str, folder: Path, request: pytest.FixtureRequest | None = None) -> Store:
     if kind == "memory":
         return MemoryStore()
+    if kind == "postgres" and request is not None:
+        return PostgresStore(request.getfixturevalue("database"))
     return FileStore(folder / "files") if kind == "file" else SQLiteStore(folder / "x.db")
 
 
-@pytest.fixture(params=["memory", "file", "sqlite"])
+@pytest.fixture(params=["memory", "file", "sqlite", POSTGRES])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return make(request.param, tmp_path)
+    return make(request.param, tmp_path, request)
 
 
-@pytest.fixture(params=["file", "sqlite"])
+@pytest.fixture(params=["file", "sqlite", POSTGRES])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return make(request.param, tmp_path)
+    return make(request.param, tmp_path, request)
 
 
 async def fill(store: Store, id: str, *texts: str) -> tuple[Message, ...]:
@@ -251,12 +255,15 @@ async def test_a_link_to_a_database_has_the_same_writers(tmp_path: Path) -> None
 
 async def test_a_refused_session_leaves_no_descriptor_behind(kept: Store) -> None:
     async with kept.log("demo"):
+        refused = 0
         before = open_files()
         for _ in range(20):
             with pytest.raises(SessionBusy):
                 async with kept.log("demo"):
                     pass
+            refused += 1
 
+        assert refused == 20
         assert open_files() == before
 
 
