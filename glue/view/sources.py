@@ -1,4 +1,4 @@
-"""Reading what can be shown: a session of a store, its file, a cassette, events, or messages as JSON."""
+"""Readers of transcripts: from a store, a session file, a cassette, events of `--json`, or messages as JSON."""
 
 from __future__ import annotations
 
