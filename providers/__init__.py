@@ -295,7 +295,8 @@ def _own_row(name: str, table: Any, where: str) -> Row:
         given = {
             each: tuple(value) if isinstance(value, list) else value for each, value in table.get("quirks", {}).items()
         }
-        quirks = Quirks(**{"local": not key, **given})
+        named: dict[str, Any] = {"local": not key, **given}
+        quirks = Quirks(**named)
     except TypeError as error:
         raise wrong(f"quirks: {error}") from None
     wire = table.get("wire", "openai_chat")
