@@ -1,4 +1,4 @@
-"""Every error that is raised on purpose.
+"""Errors: every class that is raised on purpose.
 
 GlueError
 ├── ProviderError           a model could not be asked; `kind` says why
@@ -91,6 +91,7 @@ class ProviderError(GlueError):
         self.retryable = kind in ("rate_limited", "overloaded", "transient", "timeout", "empty")
         if retryable is not None:  # the server's own word, or a limit that waiting does not mend
             self.retryable = retryable
+        self.ambiguous = False  # whether the server may have done all the same what was asked
         self.usage = usage
         self.body = body  # what the server said, shortened, keys masked
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from posixpath import normpath
@@ -13,6 +13,11 @@ from glue.errors import ConfigError
 if TYPE_CHECKING:
     from anyio import Lock
     from anyio.lowlevel import RunVar
+
+READY_MADE = frozenset(
+    "read_file list_dir find_files grep write_file edit_file shell shell_job git_diff_branch git_log_branch git_show"
+    " git_blame git_status git_diff_worktree".split()
+)
 
 Scope: TypeAlias = Literal["call", "target", "session", "always"]
 
@@ -100,17 +105,21 @@ class Rules:
         self.allowed, self.denied = tuple(allow), tuple(deny)
         self.otherwise: Permission = otherwise or DenyAll("no rule allows it")
 
-    def check(self, actions: Iterable[str]) -> None:
-        """Refuse a rule that is about none of these actions: a misspelt one would never be heard of again."""
-        known = sorted(set(actions))
+    def check(self, tools: Iterable[Any]) -> None:
+        """Refuse a rule that names no known tool: a misspelt one would never be heard of again."""
+        asks = {
+            each.spec.name: each.action if getattr(each, "needs_permission", False) else "" for each in _nested(tools)
+        }
+        known = READY_MADE | {name for names in asks.items() for name in names if name}
         for rule in (*self.allowed, *self.denied):
             action = rule.partition(":")[0]
             if not any(fnmatchcase(each, action) for each in known):
-                there = f"there are: {', '.join(known)}" if known else "there are none"
-                raise ConfigError(f"the rule {rule!r} names no tool that asks for permission; {there}")
+                raise ConfigError(f"the rule {rule!r} names no known tool; there are: {', '.join(sorted(known))}")
+            if rule in self.denied and asks.get(action) == "":
+                raise ConfigError(f"the rule {rule!r} would do nothing: {action} asks for no permission; leave it out")
         inner = getattr(self.otherwise, "check", None)
         if inner is not None:
-            inner(known)
+            inner(tools)
 
     def decide(self, request: PermissionRequest) -> Decision | Awaitable[Decision]:
         judge = _judge(request)
@@ -131,6 +140,15 @@ class Rules:
             if fnmatchcase(request.action, action) and (not colon or judge.allows(pattern)):
                 return allow()
         return self.otherwise.decide(request)
+
+
+def _nested(tools: Iterable[Any]) -> Iterator[Any]:
+    """Give tools, and those of the agents among them."""
+    for tool in tools:
+        yield tool
+        agent = getattr(tool, "agent", None)
+        if agent is not None:
+            yield from _nested(agent.settings.tools or ())
 
 
 class _Names:

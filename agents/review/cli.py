@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 import click
 
 from glue.agents.review import pipeline
-from glue.agents.review.delivery import clean
+from glue.agents.review.delivery import clean, forges
 from glue.agents.review.records import SEVERITIES, Bundle, ReviewRun
 from glue.errors import ConfigError, GlueError
 
 F = TypeVar("F", bound=Callable[..., Any])
-TOKENS = ("GLUE_REVIEW_TOKEN", "GITHUB_TOKEN", "GH_TOKEN", "GITLAB_TOKEN", "GITEA_TOKEN", "FORGEJO_TOKEN")
 FORMATS = ("terminal", "markdown", "json", "sarif", "rdjson", "codequality", "annotations")
 
 
@@ -100,7 +99,7 @@ def review(ctx: click.Context, /, **given: Any) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from glue.agents.review.change.event import why_not
+    from glue.agents.review.change.config import why_not
 
     environ = dict(os.environ)
     bundle = pipeline.gather(given, environ)
@@ -143,7 +142,7 @@ def run_command(ctx: click.Context, /, bundle_path: str, out: str, **given: Any)
     """Review a bundle: the rules, and a model where one is named. Never sees a write token."""
     from glue.agents.review import records
 
-    for name in TOKENS:
+    for name in forges.TOKENS:
         os.environ.pop(name, None)
     bundle = records.load(Bundle, bundle_path)
     run = pipeline.run(bundle, given)
@@ -165,7 +164,7 @@ _saved = _options(
 @click.option("--dry-run", is_flag=True, help="Send no change; print the exact requests.")
 @click.option("--blind", is_flag=True, help="With --dry-run: do not even look at the forge.")
 @click.option("--check", is_flag=True, help="Also add a check run with annotations (GitHub; checks: write).")
-@click.option("--forge", type=click.Choice(["github", "gitlab", "gitea"]), help="Where to post; found in CI by itself.")
+@click.option("--forge", type=click.Choice(forges.NAMES), help="Where to post; found in CI by itself.")
 @click.option("--api", default="", help="The address of the forge's API.")
 @click.option("--repo", default="", metavar="OWNER/NAME", help="The repository; found in CI by itself.")
 @click.option("--pr", type=int, default=None, help="The pull request; found in CI by itself.")
@@ -206,9 +205,7 @@ def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
 
     old = cassette.load(run_file)
     config = make(old.config) if old.config else None
-    run = anyio.run(
-        lambda: review_bundle(old.bundle, providers=cassette.tapes(old), config=config, record=old, replay=True)
-    )
+    run = anyio.run(lambda: review_bundle(old.bundle, providers=old.replays(), config=config, record=old, replay=True))
     lines = cassette.differences(old.result, run) if old.result else ["the recording has no result"]
     click.echo("\n".join(lines) if lines else "the same findings, summary and requests", err=True)
     code = pipeline.publish(old.bundle, run, given, {}, post=False)
@@ -286,13 +283,12 @@ def respond() -> None:
 
     Outputs of the step: command, review (true or false), head, base and number.
     """
-    from glue.agents.review.delivery import clean
+    from glue.agents.review.delivery import clean, outputs
     from glue.agents.review.delivery.commands import respond as answer
-    from glue.agents.review.delivery.outputs import actions
 
     found = answer(os.environ)
     values: dict[str, str | int | float | bool] = {"command": found.command, "review": found.review, "head": found.head}
     values |= {"base": found.base, "number": found.number or 0}
-    actions.append(os.environ.get("GITHUB_OUTPUT", ""), actions.outputs(values))
+    outputs.append(os.environ.get("GITHUB_OUTPUT", ""), outputs.step_outputs(values))
     said = found.refused or (f"{found.command} by {found.by}" if found.command else "no command")
     click.echo(f"glue review: {clean.line(said)}", err=True)

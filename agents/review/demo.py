@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 
 from glue.agents.review import records
-from glue.agents.review.cassette import Record
+from glue.agents.review.cassette import RunFile
 from glue.agents.review.change.collect import collect
 from glue.agents.review.delivery import outputs, render
 from glue.agents.review.delivery.forges.forge import Where
@@ -123,7 +123,7 @@ def main(folder: str = "") -> int:
         head_ref="find-items",
     )
     bundle = collect(repo, base="main", head="find-items", change=change)
-    record = Record(seed="demo", bundle=bundle)
+    record = RunFile(seed="demo", bundle=bundle)
     with Repo(repo) as objects:
         run = anyio.run(lambda: review(bundle, repo=objects, record=record))
     place = Where(forge="github", api="https://api.github.com", repo="example/larder", number=7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from glue import Provider
 from glue.agents.review.change.config import Config
 from glue.agents.review.records import Bundle, Change, ReviewRun, Severity
 from glue.errors import ConfigError
-from glue.provider import Provider
 
 if TYPE_CHECKING:
     from glue.agents.review.delivery.forges.forge import Where
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 def gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Bundle:
     """Collect what the options name, or what CI is about, or the current branch."""
     from glue.agents.review.change import collect
-    from glue.agents.review.change.event import change_of
-    from glue.agents.review.delivery.forges.forge import where
+    from glue.agents.review.delivery.forges import change_of, where
 
     root, chosen = given["root"], [name for name in ("range_", "staged", "dirty", "diff") if given[name]]
     if len(chosen) > 1 or (chosen and (given["base"] or given["head"])):
@@ -51,7 +50,7 @@ def gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Bundle:
 def asked(bundle: Bundle, environ: Mapping[str, str]) -> Bundle:
     """Note who asked for this review in a comment, and with what words; `respond` has checked that they may."""
     from glue.agents.review.delivery.commands import read
-    from glue.agents.review.delivery.forges.forge import where
+    from glue.agents.review.delivery.forges import where
 
     place = where(environ)
     command = read(place.event)
@@ -82,14 +81,14 @@ def run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
 
     import anyio
 
-    from glue.agents.review.cassette import Record
+    from glue.agents.review.cassette import RunFile
     from glue.agents.review.change import incremental
     from glue.tools.git import Repo
 
     if given["record"] and given.get("previous"):
         raise ConfigError("--record keeps a whole review; leave out --previous")
     config = settings(bundle, given)
-    record = Record(secrets.token_hex(16), bundle, config=_plain(bundle, given)) if given["record"] else None
+    record = RunFile(secrets.token_hex(16), bundle, config=_plain(bundle, given)) if given["record"] else None
     chain = providers(given["model"], config.model)
     with ExitStack() as stack:
         has_git = given.get("root") and not given.get("diff") and os.path.lexists(os.path.join(given["root"], ".git"))
@@ -136,7 +135,6 @@ def publish(bundle: Bundle, run: ReviewRun, given: Mapping[str, Any], environ: M
     """Gate and post or only show; the exit code is the verdict."""
     from glue.agents.review.delivery import outputs
     from glue.agents.review.delivery import publish as publishing
-    from glue.agents.review.delivery.outputs import actions
 
     config = settings(bundle, given)
     fail_on: Severity | None = config.fail_on
@@ -160,7 +158,7 @@ def publish(bundle: Bundle, run: ReviewRun, given: Mapping[str, Any], environ: M
     if dry:
         text = publishing.shown(published.requests)
     else:
-        text = _rendered(published.report, given, outputs.render)
+        text = _rendered(published.report, given)
     if given["output"]:
         Path(given["output"]).write_text(text, encoding="utf-8")
     else:
@@ -170,7 +168,7 @@ def publish(bundle: Bundle, run: ReviewRun, given: Mapping[str, Any], environ: M
             "verdict": published.verdict.word,
             "findings": len(published.report.items),
         }
-        actions.write(published.report, environ, values)
+        outputs.write_step(published.report, environ, values)
     for reason in published.verdict.reasons:
         click.echo(f"glue review: {reason}", err=True)
     return published.verdict.exit_code
@@ -178,24 +176,20 @@ def publish(bundle: Bundle, run: ReviewRun, given: Mapping[str, Any], environ: M
 
 def _place(given: Mapping[str, Any], environ: Mapping[str, str]) -> Where:
     """Where to post: what CI says, and what the user says instead."""
-    from glue.agents.review.delivery.forges.forge import where
+    from glue.agents.review.delivery.forges import where
 
     found = where(environ)
-    forge = given.get("forge") or found.forge
-    api = given.get("api") or found.api or ("https://api.github.com" if forge == "github" else "")
-    number = given["pr"] if given.get("pr") is not None else found.number
-    return replace(found, forge=forge, api=api, repo=given.get("repo") or found.repo, number=number)
+    said = {name: given[name] for name in ("forge", "api", "repo") if given.get(name)}
+    return replace(found, **said, number=given["pr"] if given.get("pr") is not None else found.number)
 
 
-def _rendered(report: Any, given: Mapping[str, Any], render: Callable[[Any, str], str]) -> str:
-    from glue.agents.review.delivery.outputs import terminal
+def _rendered(report: Any, given: Mapping[str, Any]) -> str:
+    from glue.agents.review.delivery import outputs
 
     colour = not given["output"] and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return (
-        terminal.render(report, colour=True)
-        if given["form"] == "terminal" and colour
-        else render(report, given["form"])
-    )
+    if given["form"] == "terminal":
+        return outputs.terminal(report, colour=colour)
+    return outputs.render(report, given["form"])
 
 
 def save(folder: str, bundle: Bundle, run: ReviewRun) -> None:

@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import glue
 from glue.errors import ConfigError
-from glue.messages import Json
 
 VERSION = 1  # of bundle.json and findings.json
 
@@ -282,7 +281,7 @@ class ReviewRun:
 RecordT = TypeVar("RecordT")
 
 
-def from_json(cls: type[RecordT], data: Json, where: str = "") -> RecordT:
+def from_json(cls: type[RecordT], data: Any, where: str = "") -> RecordT:
     """Decode a record; an unknown, missing or ill-typed field is a ConfigError that names it."""
     where = where or cls.__name__
     version = data.get("version", VERSION) if isinstance(data, Mapping) else VERSION

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from glue import Provider
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config
 from glue.agents.review.findings.model import review
 from glue.agents.review.findings.rules.view import is_test, language
 from glue.agents.review.records import Bundle, Change
-from glue.provider import Provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,6 @@ def _shift(line: str) -> str | None:
 def _mutable(line: str) -> str | None:
     match = re.match(r"(\s*def\s+\w+\(.*\b\w+)(\s*:[^,=)]+)?\s*=\s*None(.*)", line)
     return f"{match[1]}{match[2] or ''} = []{match[3]}" if match and "list" in (match[2] or "list") else None
-
-
-def _swallow(line: str) -> str | None:
-    match = re.match(r"(\s*)except\s+\w[\w.]*(?:\s+as\s+\w+)?\s*:\s*$", line)
-    return f"{match[1]}except Exception:" if match and "Exception" not in line else None
 
 
 _OPERATORS: dict[str, _Operator] = {

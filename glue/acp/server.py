@@ -7,8 +7,7 @@ import os.path
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias, cast
 
 import anyio
 
@@ -31,10 +30,12 @@ from glue.acp.session import OpenSession, PendingPrompt, list_page, run_servers,
 from glue.acp.updates import Reporter, answer, chunk, failure, plain, prompt_parts, replay
 from glue.agent import Agent
 from glue.errors import GlueError
-from glue.limits import Outcome
+from glue.limits import Limits, Outcome
 from glue.messages import new_id
-from glue.running import window
+from glue.paths import state_dir
+from glue.provider import capabilities
 from glue.stores.store import Store
+from glue.telemetry import continued
 
 VERSION = 1
 
@@ -155,9 +156,9 @@ class Server:
         agent = self._make(cwd, self)
         if agent not in self._agents:
             self._agents.append(agent)
-        limits = given_limits(params.get("_meta"), agent.settings["limits"] or DEFAULTS)
+        limits = given_limits(params.get("_meta"), cast(Limits, agent.settings.limits or DEFAULTS))
         opened = OpenSession(agent.session(id, store=self._store, limits=limits), cwd)
-        own = agent.settings["permission"]
+        own = agent.settings.permission
         permission = EditorPermission(self.peer, id, cwd, ids=opened.ids, mode=lambda: opened.mode, own=own)
         opened.session.configure(permission=permission)
         if servers:
@@ -177,11 +178,14 @@ class Server:
             raise RpcError(INVALID_REQUEST, "the session is busy with a prompt; cancel it or wait for it")
         parts = prompt_parts(params.get("prompt"))
         opened.prompt = PendingPrompt()
-        return partial(self._prompt, opened, opened.prompt, parts)
+        return partial(self._prompt, opened, opened.prompt, parts, params.get("_meta"))
 
-    async def _prompt(self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any]) -> dict[str, Any]:
+    async def _prompt(
+        self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any], meta: Any
+    ) -> dict[str, Any]:
         try:
-            done = await self._answer(opened, pending, parts)
+            with continued(meta):
+                done = await self._answer(opened, pending, parts)
         except Exception as error:
             if pending.cancel.cancelled:
                 return plain(Outcome.CANCELLED)  # never an error, whatever the cancelling brought about
@@ -211,8 +215,8 @@ class Server:
             self.peer.drain,
             cwd=opened.cwd,
             ids=opened.ids,
-            gated={tool.spec.name for tool in settings["tools"] if getattr(tool, "needs_permission", False)},
-            window=window(session.agent.open(settings["model"])) or 0,
+            gated={tool.spec.name for tool in settings.tools or () if getattr(tool, "needs_permission", False)},
+            window=capabilities(session.agent.open(settings.model or "")).window or 0,
             cost=opened.usage.cost,
         )
         result = await session.prompt(parts, on_event=reporter, cancel=pending.cancel, unwrap=False)
@@ -298,10 +302,4 @@ async def serve(
     from glue.stores.jsonl import FileStore
 
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")  # warnings; what it logs shows in the editor
-    await Server(make, FileStore(folder or state_folder()), source, sink).serve()
-
-
-def state_folder() -> str:
-    """Say where sessions of editors are kept."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return str(Path(base) / "glue" / "acp")
+    await Server(make, FileStore(folder or str(state_dir() / "acp")), source, sink).serve()

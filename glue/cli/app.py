@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -14,7 +15,7 @@ import click
 
 # In the order people need them: name, where it lives, what `glue --help` says of it.
 COMMANDS = (
-    ("new", "glue.cli.new:new", "Write a single-file agent that runs as it stands."),
+    ("new", "glue.cli.agentfile:new", "Write a single-file agent that runs as it stands."),
     ("run", "glue.cli.run:run", "Run an agent file, or a model with ready-made tools."),
     ("chat", "glue.cli.chat:chat", "Talk to a model or an agent in the terminal."),
     ("review", "glue.agents.review.cli:review", "Review a change, here or in CI; posts only when asked."),
@@ -34,7 +35,7 @@ COMMANDS = (
 )
 
 
-class Table(click.Group):
+class CommandTable(click.Group):
     """A group that knows its commands by name and loads one when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -72,7 +73,7 @@ class Table(click.Group):
             formatter.write_dl([(name, text) for name, _, text in COMMANDS])
 
 
-@click.command(cls=Table, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="glue-agents", prog_name="glue")
 def commands() -> None:
     """Small agents in plain Python: one loop, typed tools, providers by name.
@@ -92,6 +93,10 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a narrow encoding must not end a run
     try:
+        if os.environ.get("GLUE_OTEL", "") not in ("", "0"):
+            from glue.telemetry import setup
+
+            setup()
         code = command.main(args, prog_name=program, standalone_mode=False)  # click returns what a command exits with
         sys.stdout.flush()
         if isinstance(code, int) and code:
@@ -102,7 +107,7 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
         if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2; older ones print it themselves
             click.echo(error.format_message())
             return
-        fail(_said(error, program), error.exit_code)
+        fail(_usage_text(error, program), error.exit_code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: leave quietly
         sys.exit(141)
@@ -114,7 +119,7 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
         _fail_typed(error)
 
 
-def _said(error: click.ClickException, program: str) -> str:
+def _usage_text(error: click.ClickException, program: str) -> str:
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else program
     text = error.format_message().strip().rstrip(".")
@@ -144,19 +149,20 @@ def fail(message: str, code: int) -> None:
 GRACE = 0.5  # seconds for threads that are about to end
 
 
-def threads() -> frozenset[threading.Thread]:
+def live_threads() -> frozenset[threading.Thread]:
     """Give the threads that keep the process alive."""
     return frozenset(thread for thread in threading.enumerate() if not thread.daemon)
 
 
-def leave(code: int, before: Collection[threading.Thread]) -> int:
+def end_process(code: int, before: Collection[threading.Thread]) -> int:
     """Give the code back, or end the process where a thread that came since would keep it waiting."""
     end = time.monotonic() + GRACE
-    for thread in threads() - frozenset(before):
+    for thread in live_threads() - frozenset(before):
         if thread is not threading.current_thread():
             thread.join(max(end - time.monotonic(), 0))
             if thread.is_alive():
                 sys.stdout.flush()
                 sys.stderr.flush()
+                atexit._run_exitfuncs()  # telemetry is sent there
                 os._exit(code)
     return code

@@ -1,4 +1,4 @@
-"""What is configured, and where it came from: flags, then the environment, then files."""
+"""Settings of the command line: flags, then environment variables, then files; and `glue config`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import click
 
 from glue.errors import ConfigError
+from glue.paths import config_dir
 
 # Each setting with the form it has in a file. As a variable it is GLUE_ and its name in capitals.
 SETTINGS: Mapping[str, type] = {
@@ -67,22 +68,7 @@ def variable(name: str) -> str:
 
 
 def user_file(environ: Mapping[str, str] = os.environ) -> Path:
-    return config_home(environ) / "glue" / "config.toml"
-
-
-def config_home(environ: Mapping[str, str] = os.environ) -> Path:
-    return _base(environ, "XDG_CONFIG_HOME", ".config")
-
-
-def state_home(environ: Mapping[str, str] = os.environ) -> Path:
-    return _base(environ, "XDG_STATE_HOME", ".local/state")
-
-
-def _base(environ: Mapping[str, str], name: str, usual: str) -> Path:
-    named = environ.get(name, "")
-    if os.path.isabs(named):  # the specification says to ignore a relative one
-        return Path(named)
-    return Path(environ.get("HOME") or os.path.expanduser("~")) / usual
+    return config_dir(environ) / "config.toml"
 
 
 def find_project(folder: str = ".") -> Path | None:

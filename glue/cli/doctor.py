@@ -1,4 +1,4 @@
-"""`glue doctor`: whether this machine is ready, line by line."""
+"""`glue doctor`: checks of Python, keys, git, stores and network, one line each."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import anyio
 import click
 
 from glue.errors import ConfigError
-from glue.providers import known, lookup
-from glue.providers.registry import find_base_url
+from glue.providers import find_base_url, known, lookup
 
 
 class Check(NamedTuple):
@@ -119,8 +118,7 @@ def _settings() -> Check:
 
 def _keys() -> Iterator[Check]:
     from glue.errors import ConfigError
-    from glue.providers import default, known, lookup
-    from glue.providers.registry import find_base_url
+    from glue.providers import default, find_base_url, known, lookup
 
     keys = {}
     for name in known():

@@ -1,4 +1,4 @@
-"""What a person sees of a run: the answer on stdout, the rest on stderr."""
+"""Output of a run for people: the answer on stdout, tool calls, notes and a spinner on stderr."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def is_interactive() -> bool:
     return sys.stdin is not None and _is_terminal(sys.stdin) and _is_terminal(sys.stderr)
 
 
-class Show:
-    """A listener that writes for people."""
+class Printer:
+    """A listener that prints a run for people."""
 
     def __init__(self, out: Screen, err: Screen, *, quiet: bool = False, verbose: int = 0, stream: bool = True) -> None:
         self.out, self.err = out, err
@@ -237,16 +237,16 @@ class Show:
 
 
 _HANDLERS: dict[type, Any] = {
-    events.RequestStart: Show._request,
-    TextDelta: Show._delta,
-    ThinkingDelta: Show._thought,
-    ToolCallDelta: Show._call,
-    events.MessageEnd: Show._message,
-    events.ToolStart: Show._tool,
-    events.ToolUpdate: Show._update,
-    events.ToolEnd: Show._result,
-    Attempt: Show._attempt,
-    events.RunEnd: Show._end,
+    events.RequestStart: Printer._request,
+    TextDelta: Printer._delta,
+    ThinkingDelta: Printer._thought,
+    ToolCallDelta: Printer._call,
+    events.MessageEnd: Printer._message,
+    events.ToolStart: Printer._tool,
+    events.ToolUpdate: Printer._update,
+    events.ToolEnd: Printer._result,
+    Attempt: Printer._attempt,
+    events.RunEnd: Printer._end,
 }
 _NOTES = ("ContinuationAttempt", "Compacted", "WrapUp", "Nudge", "LimitReached", "Guardrail", "GateApplied")
 

@@ -1,4 +1,4 @@
-"""`glue prompts`: versions of prompts."""
+"""`glue prompts`: list, print and compare versions of prompts."""
 
 from __future__ import annotations
 

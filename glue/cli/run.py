@@ -1,4 +1,4 @@
-"""`glue run`: an agent file, or a model with ready-made tools."""
+"""`glue run`: run an agent file, or a model with ready-made tools, once."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import click
 
 from glue.agent import Agent
-from glue.cli.app import leave, threads
-from glue.cli.options import Plan, run_options
-from glue.cli.output import Screen, Show, is_interactive, usage_line
+from glue.cli.app import end_process, live_threads
+from glue.cli.options import Sources, run_options
+from glue.cli.output import Printer, Screen, is_interactive, usage_line
 from glue.cli.permission import answer_of, keys, question
 from glue.cli.prompt import read_prompt, unread_pipe
 from glue.cli.sessions import last_session, open_store
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError, ProviderError
 from glue.limits import Outcome
+from glue.options import Options
 from glue.permission import Decision, PermissionRequest
 from glue.provider import Provider
 from glue.result import RunResult
@@ -65,13 +67,19 @@ def execute(
 ) -> int:
     """Run an agent, or a model by name where there is none; give the exit code."""
     check(given)
-    before = threads()
+    before = live_threads()
     prompt = read_prompt(words)
-    plan = Plan(given, path=path, agent=agent)
+    sources = Sources(given, path=path, agent=agent)
     out, err = screens()
-    show = Show(out, err, quiet=given["quiet"] or given["as_json"], verbose=given["verbose"], stream=out.is_terminal)
+    printer = Printer(
+        out, err, quiet=given["quiet"] or given["as_json"], verbose=given["verbose"], stream=out.is_terminal
+    )
     if words and not given["quiet"] and "-" not in words and unread_pipe():
-        show.note("note: stdin was not read, as a prompt was given; add - to the prompt to include it", "yellow")
+        printer.note("note: stdin was not read, as a prompt was given; add - to the prompt to include it", "yellow")
+    if given.get("otel"):
+        from glue.telemetry import setup
+
+        setup()
     with ExitStack() as stack:
         if given["verbose"] > 1:
             log_to(err)
@@ -80,10 +88,10 @@ def execute(
             from glue.cli.wire import wiretap
 
             def write(text: str) -> None:
-                show.note(clean_text(text) if err.is_terminal else text, "cyan")
+                printer.note(clean_text(text) if err.is_terminal else text, "cyan")
 
             sent = stack.enter_context(wiretap(write, curl=given["as_curl"]))
-        run = Run(agent, plan, show, tape(stack, given))
+        run = Run(agent, sources, printer, cassette(stack, given))
         try:
             result = run.blocking(prompt)
         except GlueError as error:
@@ -93,8 +101,8 @@ def execute(
                 JsonLines(out).write({"type": "error", "error": error_to_json(error)})
             raise
         if sent is not None and not sent:
-            show.note("nothing went over a wire: this provider has none", "cyan")
-    return leave(finish(result, show, given, run), before)
+            printer.note("nothing went over a wire: this provider has none", "cyan")
+    return end_process(finish(result, printer, given, run), before)
 
 
 def check(given: Mapping[str, Any]) -> None:
@@ -112,12 +120,12 @@ def screens() -> tuple[Screen, Screen]:
     return Screen(sys.stdout), Screen(sys.stderr)
 
 
-def tape(stack: ExitStack, given: Mapping[str, Any]) -> Callable[[Provider], Provider] | None:
+def cassette(stack: ExitStack, given: Mapping[str, Any]) -> Callable[[Provider], Provider] | None:
     """Record or replay while the stack is open."""
     if given["record"] or given["replay"]:
         from glue.cli import replay
 
-        made = replay.recorded(given["record"]) if given["record"] else replay.replayed(given["replay"])
+        made = replay.record_to(given["record"]) if given["record"] else replay.replay_from(given["replay"])
         return stack.enter_context(made)
     return None
 
@@ -128,45 +136,40 @@ class Run:
     def __init__(
         self,
         agent: Agent[Any, Any] | None,
-        plan: Plan,
-        show: Show,
-        taped: Callable[[Provider], Provider] | None = None,
+        sources: Sources,
+        printer: Printer,
+        wrap: Callable[[Provider], Provider] | None = None,
         ask: Callable[[PermissionRequest], Any] | None = None,
     ) -> None:
-        self.plan, self.show, self.taped = plan, show, taped
-        self.agent = agent if agent is not None else by_name(plan)
-        if self.agent.output is not None and is_stand_in(plan.model or self.agent.settings["model"]):
-            self.agent = without_output(self.agent)
-        if self.agent.output is not None:
-            show.stream = False  # the object is printed at the end, whole
-        if self.agent.deps_type is not None:
-            wanted = self.agent.deps_type.__name__
-            raise ConfigError(f"this agent needs deps ({wanted}), which a command line cannot give; run it from code")
+        self.sources, self.printer, self.wrap = sources, printer, wrap
         self.session_id = ""
         self.servers: Servers | None = None  # of --mcp, while they are connected
         self.cancel = Cancel()
         self.interrupts = 0
         if ask is None and is_interactive():
             ask = self._ask
-        self.permission = plan.permission(ask)
+        self.options = sources.options(ask)
+        self.agent = agent if agent is not None else by_name(self.options)
+        if self.agent.output is not None and is_stand_in(self.options.model or self.agent.settings.model):
+            self.agent = without_output(self.agent)
+        if self.agent.output is not None:
+            printer.stream = False  # the object is printed at the end, whole
+        if self.agent.deps_type is not None:
+            wanted = self.agent.deps_type.__name__
+            raise ConfigError(f"this agent needs deps ({wanted}), which a command line cannot give; run it from code")
 
     def overrides(self) -> dict[str, Any]:
-        """Give what goes before the agent's own settings."""
-        plan = self.plan
-        model: Any = plan.model or self.agent.settings["model"]
-        if self.taped is not None and not isinstance(model, str):
-            model = self.taped(model)
-        found = {"model": model, "limits": plan.limits, "permission": self.permission}
-        if plan.agent is not None:
-            found["tools"] = plan.tools()
-        if self.servers is not None:
-            found["tools"] = [*found.get("tools", self.agent.settings["tools"]), *self.servers.tools]
-        return {name: value for name, value in found.items() if value is not None}
+        """Give what goes before the agent's own settings, the tools of connected servers included."""
+        model: Any = self.options.model or self.agent.settings.model
+        if self.wrap is not None and not isinstance(model, str):
+            model = self.wrap(model)
+        connected = self.servers.tools if self.servers is not None else ()
+        return replace(self.options, model=model, tools=(*(self.options.tools or ()), *connected)).given()
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
         """Connect the MCP servers of --mcp, where it names any, for as long as the block lasts."""
-        config = self.plan.given.get("mcp")
+        config = self.sources.given.get("mcp")
         if not config:
             yield
             return
@@ -186,12 +189,12 @@ class Run:
         return anyio.run(main)
 
     async def _prompt(self, prompt: Any) -> RunResult[Any]:
-        given = self.plan.given
-        listeners = JsonLines(self.show.out) if given.get("as_json") else self.show
+        given = self.sources.given
+        listeners = JsonLines(self.printer.out) if given.get("as_json") else self.printer
         options: dict[str, Any] = {"on_event": listeners, "cancel": self.cancel, "unwrap": False}
         if not given["session"] and not given["resume"]:
             return await self.agent.run(prompt, **self.overrides(), **options)
-        named = self.plan.find("store") or ""
+        named = self.sources.find("store") or ""
         store = open_store(named)
         self.session_id = given["session"] or await last_session(store, named)
         session = open_session(self.agent, self.session_id, store, self.overrides())
@@ -203,14 +206,14 @@ class Run:
         error: list[Exception] = []
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen)
-            if self.show.spinner.is_on:
+            if self.printer.spinner.is_on:
                 group.start_soon(self.spin)
             try:
                 done.append(await work())
             except Exception as raised:  # a task group would wrap it
                 error.append(raised)
             finally:
-                self.show.spinner.stop()
+                self.printer.spinner.stop()
                 with anyio.CancelScope(shield=True):
                     await self.agent.aclose()
                 group.cancel_scope.cancel()
@@ -223,25 +226,25 @@ class Run:
             async for _ in signals:
                 self.interrupts += 1
                 if self.interrupts > 1:  # something does not let itself be cancelled
-                    self.show.settle()
+                    self.printer.settle()
                     os._exit(Outcome.CANCELLED.exit_code)
                 self.cancel.cancel()
 
     async def spin(self) -> None:
         while True:
             await anyio.sleep(0.12)
-            self.show.spinner.tick()
+            self.printer.spinner.tick()
 
     def _ask(self, request: PermissionRequest) -> Decision:
         """Ask at the terminal; called in a thread of its own."""
-        spinner, err = self.show.spinner, self.show.err
-        self.show.settle()
+        spinner, err = self.printer.spinner, self.printer.err
+        self.printer.settle()
         was_on, spinner.is_on = spinner.is_on, False
         try:
             err.write(question(request, err) + "\n" + err.paint("  " + keys(request), "yellow"))
-            self.show.open = "err"
+            self.printer.open = "err"
             line = self._line()
-            self.show.open = "" if line else "err"  # the user's Enter has ended the line
+            self.printer.open = "" if line else "err"  # the user's Enter has ended the line
             return answer_of(line)
         finally:
             spinner.is_on = was_on
@@ -273,17 +276,17 @@ class JsonLines:
         self.out.write(json.dumps(value) + "\n")
 
 
-def by_name(plan: Plan) -> Agent[Any, Any]:
+def by_name(options: Options) -> Agent[Any, Any]:
     """Make an agent of a model's name and ready-made tools."""
     from glue.providers import default
 
-    tools = plan.tools()
+    tools: list[Any] = list(options.tools or ())
     instructions = ""
     if tools:
         from glue.tools.coding import prompt
 
         instructions = prompt(tools)
-    return Agent(plan.model or default(), tools=tools, instructions=instructions)
+    return Agent(options.model or default(), tools=tools, instructions=instructions)
 
 
 def open_session(agent: Agent[Any, Any], name: str, store: Store, overrides: dict[str, Any]) -> Session[Any, Any]:
@@ -302,24 +305,24 @@ def is_stand_in(model: Any) -> bool:
 def without_output(agent: Agent[Any, Any]) -> Agent[Any, Any]:
     """Give the same agent without its form of output: the stand-in has nothing but its notice to say."""
     parts: dict[str, Any] = {name: getattr(agent, name) for name in ("name", "roles", "project", "compaction")}
-    return Agent(**agent.settings, **parts)
+    return Agent(**replace(agent.settings, output=None).given(), **parts)
 
 
-def finish(result: RunResult[Any], show: Show, given: Mapping[str, Any], run: Run) -> int:
+def finish(result: RunResult[Any], printer: Printer, given: Mapping[str, Any], run: Run) -> int:
     """Write the answer and what else there is to say; give the exit code."""
     if given["as_json"]:
         from glue.events import result_to_json
 
         ended = {**result_to_json(result, run.session_id), "exit_code": exit_code(result)}
-        JsonLines(show.out).write(ended)
+        JsonLines(printer.out).write(ended)
     else:
-        write_answer(result, show)
+        write_answer(result, printer)
     if result.error is not None and not given["as_json"]:
-        show.note(f"glue: {describe(result.error)}", "red")
+        printer.note(f"glue: {describe(result.error)}", "red")
     if result.notice and not given["quiet"]:
-        show.note(f"glue: {result.notice}", "yellow")
+        printer.note(f"glue: {result.notice}", "yellow")
     if given["usage"]:
-        show.note(usage_line(result), "dim")
+        printer.note(usage_line(result), "dim")
     return exit_code(result)
 
 
@@ -330,17 +333,17 @@ def exit_code(result: RunResult[Any]) -> int:
     return 2 if mistake and result.outcome is Outcome.FAILED else result.outcome.exit_code
 
 
-def write_answer(result: RunResult[Any], show: Show) -> None:
+def write_answer(result: RunResult[Any], printer: Printer) -> None:
     if result.output is not None:
         from glue.codec import to_plain
 
-        show.settle()
-        show.out.write(json.dumps(to_plain(result.output), indent=2, ensure_ascii=show.out.is_dumb) + "\n")
-    elif not show.wrote and result.text:
+        printer.settle()
+        printer.out.write(json.dumps(to_plain(result.output), indent=2, ensure_ascii=printer.out.is_dumb) + "\n")
+    elif not printer.wrote and result.text:
         text = clean_text(result.text)
-        show.out.write(text if text.endswith("\n") else text + "\n")
+        printer.out.write(text if text.endswith("\n") else text + "\n")
     else:
-        show.settle()
+        printer.settle()
 
 
 def describe(error: GlueError) -> str:

@@ -1,4 +1,4 @@
-"""`glue view`: one HTML page of a transcript."""
+"""`glue view`: write a transcript as one HTML page."""
 
 from __future__ import annotations
 

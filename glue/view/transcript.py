@@ -1,4 +1,4 @@
-"""What a page shows, whatever it was read from, and how messages become turns."""
+"""Transcript records: messages with times and attempts, arranged into turns."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Note:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
     title: str
-    source: str  # "session", "recording", ...: what it was read from
+    source: str  # "session", "cassette", ...: what it was read from
     entries: tuple[Entry | Note, ...]
     created: float | None = None
     parent: str = ""

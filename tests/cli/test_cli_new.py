@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from glue.cli.agentfile import glue_table, read_header
-from glue.cli.new import PROMPTS
+from glue.cli.agentfile import PROMPTS, glue_table, read_header
 
 Cli = Callable[..., Any]
 

@@ -15,9 +15,9 @@ from typing import Any, TypedDict, cast
 
 from glue import PermissionTarget
 from glue.errors import GlueError, ToolError, UnsafePath
+from glue.function import spool
 from glue.function.decorator import Tool, tool
-from glue.function.spool import is_spooled, shared
-from glue.tools.fs import walk
+from glue.tools.fs import path_target, walk
 from glue.tools.fs.blocklist import Blocklist
 from glue.tools.fs.glob import Glob, alternatives
 from glue.tools.fs.read import LINES, SNIFF, decode, page, show
@@ -49,14 +49,9 @@ class _Permit:
         self.judged: dict[str, str] = {}
 
     def target(self, given: Mapping[str, Any]) -> PermissionTarget:
-        """Resolve a path for the permission policy: the name of a link, and that of the file behind it."""
-        path = given["path"]
-        with self.root.place(path, final=False) as place:
-            own = place.path
-        with self.root.place(path) as place:
-            paths = tuple(dict.fromkeys((own, place.path)))
-        self.judged[path] = own
-        return PermissionTarget(text=own, paths=paths)
+        found = path_target(self.root, given["path"])
+        self.judged[given["path"]] = found.paths[0]
+        return found
 
     def guard(self, path: str, watch: Guard | None) -> Guard:
         """Refuse to write where the path led elsewhere when permission was given: a folder may have become a link."""
@@ -274,10 +269,10 @@ def _tool(function: Function, timeout: float | None, permit: _Permit | None = No
 
 def _spooled(path: str) -> BufferedReader | None:
     """Open the whole of what another tool said, which it may have been told to read here."""
-    if not is_spooled(path):
+    if not spool.is_spooled(path):
         return None
     try:
-        file = shared.open(path)
+        file = spool.current.get().open(path)
     except FileNotFoundError:
         return None  # then it is a file that happens to be called so
     return cast(BufferedReader, file)

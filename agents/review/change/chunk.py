@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from glue import estimate_tokens
 from glue.agents.review.change.diff import numbered
 from glue.agents.review.records import Bundle, Coverage, CoverageState, FileDiff, Hunk, HunkCoverage, Line
-from glue.limits import estimate_tokens
 
 MAX_LINE = 1_000  # characters of one line that are shown
 CONTEXT = 40  # lines of the enclosing function that are shown above a hunk

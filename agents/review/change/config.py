@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
-from glue.agents.review.records import CONFIDENCES, SEVERITIES, Confidence, Severity
+from glue.agents.review.records import CONFIDENCES, SEVERITIES, Change, Confidence, Severity
 from glue.errors import ConfigError
 from glue.tools.fs import Blocklist
 
@@ -142,3 +142,19 @@ def why_skip(path: str, config: Config) -> str:
     if matches(path, config.exclude):
         return "generated or excluded by config"
     return ""
+
+
+def why_not(change: Change, config: Config) -> str:
+    """Say why a change is not reviewed at all; the empty text where it is."""
+    title = change.title.lower()
+    for mark in config.skip_titles:
+        if mark.lower() in title:
+            return f"the title says {mark}"
+    if label := next((label for label in change.labels if label in config.skip_labels), ""):
+        return f"it has the label {label}"
+    if change.author and change.author in config.skip_authors:
+        return f"changes by {change.author} are not reviewed"
+    if change.draft and config.skip_drafts:
+        return "it is a draft"
+    last = change.commits[0].message.lower() if change.commits else ""
+    return next((f"the last commit says {mark}" for mark in config.skip_titles if mark.lower() in last), "")

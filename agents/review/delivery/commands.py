@@ -9,12 +9,9 @@ from typing import Any
 
 from glue import clean_text
 from glue.agents.review.delivery import clean, render
-from glue.agents.review.delivery.forges.client import Client
-from glue.agents.review.delivery.forges.forge import Remark, mine, open_forge, post_once, where
-from glue.agents.review.delivery.forges.gitea import Gitea
-from glue.agents.review.delivery.forges.github import GitHub
+from glue.agents.review.delivery.forges import open_forge, where
+from glue.agents.review.delivery.forges.forge import Forge, Remark, post_once
 from glue.agents.review.findings.dedupe import Dismissal, Known
-from glue.errors import ConfigError
 
 WRITERS = ("admin", "maintain", "write", "owner")
 REPLY = "<!-- glue-review:reply "
@@ -128,29 +125,19 @@ def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] | None
     forge = open_forge(place, environ, head="", sleep=sleep)
     if not allowed(command.by, forge.permission):
         return Response(command=command.name, by=command.by, refused="only people with write access are heard")
-    if not isinstance(forge, (GitHub, Gitea)):
-        raise ConfigError("commands are read on GitHub and Gitea; GitLab starts no job for a comment")
-    pull = forge.client.get(f"{forge.root}/pulls/{command.number}")
+    head, base = forge.tips()
     text = reply(command)
     if text:
-        _reply(forge, f"{forge.root}/issues/{command.number}/comments", text)
-    return Response(
-        command=command.name,
-        by=command.by,
-        number=command.number,
-        head=str(pull["head"]["sha"]),
-        base=str(pull["base"]["sha"]),
-    )
+        _reply(forge, text)
+    return Response(command=command.name, by=command.by, number=command.number, head=head, base=base)
 
 
-def _reply(forge: GitHub | Gitea, path: str, text: str) -> None:
+def _reply(forge: Forge, text: str) -> None:
     """Reply once: a job that runs again finds its reply."""
-    client: Client = forge.client
     wanted = render.fields(text, REPLY)
 
     def there() -> bool:
-        rows = mine(list(client.pages(path)), forge.me())
-        return any(render.fields(str(row.get("body", "")), REPLY) == wanted for row in rows)
+        return any(render.fields(comment.body, REPLY) == wanted for comment in forge.comments())
 
     if not there():
-        post_once(lambda: client.change("POST", path, {"body": text}), there, client.sleep)
+        post_once(lambda: forge.add_comment(text), there, forge.client.sleep)

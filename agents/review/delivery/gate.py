@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from glue import StopReason
 from glue.agents.review.delivery.clean import hidden
 from glue.agents.review.delivery.secrets import Guard, guard
 from glue.agents.review.findings.anchor import context, grounded, locate, on_topic
@@ -25,7 +26,7 @@ BODY = 1_500  # characters of one finding
 SUMMARY = 20_000
 TOTAL = 60_000  # bytes of everything posted
 QUOTE = 8  # characters that are no blanks
-_BAD_STOPS = ("length", "max_tokens", "content_filter", "refusal")
+_BAD_STOPS = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,15 +12,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from glue.agents.review.delivery import clean, commands, gate, render
 from glue.agents.review.delivery import report as verdict
+from glue.agents.review.delivery.forges import open_forge, where
 from glue.agents.review.delivery.forges.client import ForgeError, Sent
-from glue.agents.review.delivery.forges.forge import Comment, Forge, Post, Where, open_forge, post_once, where
-from glue.agents.review.delivery.forges.github import GitHub
-from glue.agents.review.delivery.outputs import words
-from glue.agents.review.delivery.report import GATE, PASS, Item, Report, Verdict, build
+from glue.agents.review.delivery.forges.forge import CheckRuns, Comment, Forge, Post, Where, post_once
+from glue.agents.review.delivery.report import Item, Report, Verdict, build
 from glue.agents.review.delivery.secrets import Guard, guard, mask
 from glue.agents.review.findings.dedupe import Dismissal, Known, fresh
 from glue.agents.review.records import Bundle, ReviewRun, Severity
@@ -56,7 +54,7 @@ def deliver(forge: Forge, report: Report, bundle: Bundle, *, quiet: bool = True)
         done.sticky = "none"
         return done
     try:
-        head = forge.head()
+        head, _ = forge.tips()
         if head != report.change.head_sha:
             done.problem = f"the head moved to {head[:12]} since the change was collected; collect again"
             return done
@@ -73,7 +71,7 @@ def _inline(forge: Forge, report: Report, bundle: Bundle, done: Delivery) -> Rep
     wanted = [item for item in report.items if item.inline]
     new = [item for item in wanted if fresh(item.finding, known, bundle)]
     done.skipped = len(wanted) - len(new)
-    posts = _within([_post(item, report, bundle, forge.style) for item in new])
+    posts = _within([_post(item, report, bundle, forge.suggestion) for item in new])
     refused: set[str] = set()
     if posts:
         refused = _send(forge, posts, report, done)
@@ -93,21 +91,23 @@ def _inline(forge: Forge, report: Report, bundle: Bundle, done: Delivery) -> Rep
 def _send(forge: Forge, posts: Sequence[Post], report: Report, done: Delivery) -> set[str]:
     """Send a review; where the forge takes none, send its comments one by one. Returns what was refused."""
     wanted = {post.fingerprint for post in posts}
+    there: set[str] = set()
 
     def arrived() -> bool:
         return wanted <= {one.fingerprint for one in forge.known()}
 
-    try:
-        sent = post_once(lambda: forge.add_review(posts, _review_body(report, posts)), arrived, forge.client.sleep)
-        done.resent |= sent > 1
-        done.posted += len(posts)
-        return set()
-    except ForgeError as error:
-        if error.status not in (400, 422):
-            raise
-        _log.info("the review was refused as a whole (%s); posting one by one", error.status)
+    if forge.batch:
+        try:
+            sent = post_once(lambda: forge.add_review(posts, _review_body(report, posts)), arrived, forge.client.sleep)
+            done.resent |= sent > 1
+            done.posted += len(posts)
+            return set()
+        except ForgeError as error:
+            if error.status not in (400, 422):
+                raise
+            _log.info("the review was refused as a whole (%s); posting one by one", error.status)
+        there = {one.fingerprint for one in forge.known()}
     refused: set[str] = set()
-    there = {one.fingerprint for one in forge.known()} if forge.name != "gitlab" else set()
     for post in posts:
         if post.fingerprint not in there and not _single(forge, post, done):
             refused.add(post.fingerprint)
@@ -137,7 +137,7 @@ def _whole_files(forge: Forge, report: Report, bundle: Bundle, known: Sequence[K
         if item.inline or item.finding.anchor != "file" or not _nameable(item, bundle):
             continue
         if fresh(item.finding, known, bundle):
-            body = render.inline(item, report, forge.style)
+            body = render.inline(item, report, forge.suggestion)
             post = Post(path=item.finding.path, body=body, fingerprint=item.finding.fingerprint)
             _single(forge, post, done)
             room -= 1
@@ -146,28 +146,33 @@ def _whole_files(forge: Forge, report: Report, bundle: Bundle, known: Sequence[K
 def _sticky(forge: Forge, report: Report, done: Delivery, quiet: bool) -> None:
     """Keep exactly one sticky comment of ours, and change it only where its words change."""
     body = render.sticky(report)
-    found = forge.stickies()
+    found = stickies(forge)
     if not found:
         if quiet and report.clean and not report.dismissed:
             done.sticky = "none"
             return
-        sent = post_once(lambda: forge.add_sticky(body), lambda: bool(forge.stickies()), forge.client.sleep)
+        sent = post_once(lambda: forge.add_comment(body), lambda: bool(stickies(forge)), forge.client.sleep)
         done.sticky = "added"
         if sent > 1:
-            _heal_sticky(forge, forge.stickies())
+            _heal_sticky(forge, stickies(forge))
         return
     _heal_sticky(forge, found)
     if render.fields(found[0].body, render.STICKY) == render.fields(body, render.STICKY):
         done.sticky = "same"
         return
-    forge.edit_sticky(found[0], body)
+    forge.edit_comment(found[0], body)
     done.sticky = "edited"
+
+
+def stickies(forge: Forge) -> list[Comment]:
+    """The sticky comments of ours, the oldest first; there should be one at most."""
+    return [comment for comment in forge.comments() if render.fields(comment.body, render.STICKY) is not None]
 
 
 def _heal_sticky(forge: Forge, found: Sequence[Comment]) -> None:
     """Delete all but the first: a request that seemed lost may have arrived late."""
     for extra in found[1:]:
-        forge.delete_sticky(extra)
+        forge.delete_comment(extra)
 
 
 def _heal_inline(forge: Forge) -> None:
@@ -178,13 +183,13 @@ def _heal_inline(forge: Forge) -> None:
             forge.delete_inline(known)
 
 
-def _post(item: Item, report: Report, bundle: Bundle, style: str) -> Post:
+def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
     finding = item.finding
     file = bundle.file(finding.path)
     lines = [line for hunk in file.hunks for line in hunk.lines if line.new == finding.line] if file else []
     return Post(
         path=finding.path,
-        body=render.inline(item, report, style),
+        body=render.inline(item, report, suggestion),
         fingerprint=finding.fingerprint,
         line=finding.line,
         start_line=finding.start_line,
@@ -220,74 +225,6 @@ def _key(item: Item) -> str:
     return item.finding.fingerprint
 
 
-NAME = "glue review"
-ANNOTATIONS = 50  # a request
-_LEVELS = {"error": "failure", "warning": "warning", "note": "notice"}
-
-
-def post_check(forge: GitHub, report: Report, verdict: Verdict) -> str:
-    """Add or renew the check run of this head; returns what went wrong."""
-    body = run(report, verdict)
-    try:
-        found = _ours(forge, report)
-        if found:
-            forge.client.change("PATCH", f"{forge.root}/check-runs/{found[0]}", _renewed(body))
-        else:
-            post_once(
-                lambda: forge.client.change("POST", f"{forge.root}/check-runs", body),
-                lambda: bool(_ours(forge, report)),
-                forge.client.sleep,
-            )
-    except ForgeError as error:
-        return str(error)
-    return ""
-
-
-def run(report: Report, verdict: Verdict) -> dict[str, Any]:
-    """Write a check run. It never says success where something was not read."""
-    conclusion = {PASS: "success", GATE: "failure"}.get(verdict.exit_code, "neutral")
-    if conclusion == "success" and not report.clean:
-        conclusion = "neutral"
-    notes = [note for item in report.items if (note := _note(item))]
-    return {
-        "name": NAME,
-        "head_sha": report.change.head_sha,
-        "status": "completed",
-        "conclusion": conclusion,
-        "output": {
-            "title": f"{len(report.items) or 'No'} finding{'s' * (len(report.items) != 1)}",
-            "summary": render.summary(report),
-            "annotations": notes[:ANNOTATIONS],
-        },
-    }
-
-
-def _renewed(body: dict[str, Any]) -> dict[str, Any]:
-    """What changes in a run that is there; its annotations stay, as new ones would be added to them."""
-    output = {name: value for name, value in body["output"].items() if name != "annotations"}
-    return {**{name: value for name, value in body.items() if name != "head_sha"}, "output": output}
-
-
-def _note(item: Item) -> dict[str, Any] | None:
-    lines = words.lines(item)
-    if lines is None or not item.inline:
-        return None
-    return {
-        "path": item.finding.path,
-        "start_line": lines[0],
-        "end_line": lines[1],
-        "annotation_level": _LEVELS[words.LEVELS[item.finding.severity]],
-        "title": words.title(item)[:255],
-        "message": words.message(item),
-    }
-
-
-def _ours(forge: GitHub, report: Report) -> list[int]:
-    found = forge.client.get(f"{forge.root}/commits/{report.change.head_sha}/check-runs", check_name=NAME)
-    rows = (found or {}).get("check_runs", [])
-    return [int(row["id"]) for row in rows if row.get("name") == NAME]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """What publish came to: the report, what was posted or would have been, and the verdict."""
@@ -310,7 +247,6 @@ def publish(
     fail_on: Severity | None = "high",
     require_coverage: float | None = None,
     language: str = "en",
-    bot: int | None = None,
     given: Iterable[Dismissal] = (),
     quiet: bool = True,
     check: bool = False,
@@ -333,7 +269,6 @@ def publish(
             base=bundle.change.base_sha,
             dry=dry,
             blind=blind,
-            bot=bot,
             check=secrets_out(secrets),
             sleep=sleep,
         )
@@ -353,8 +288,11 @@ def publish(
         undelivered=delivery.problem if delivery else "",
     )
     if forge is not None and delivery is not None:
-        if check and delivery.delivered and not report.codes and isinstance(forge, GitHub):
-            delivery.problem = clean.line(secrets.redact(post_check(forge, report, outcome)))
+        if check and delivery.delivered and not report.codes and isinstance(forge, CheckRuns):
+            try:
+                forge.post_check(report, outcome)
+            except ForgeError as error:
+                delivery.problem = clean.line(secrets.redact(str(error)))
             outcome = replace(outcome, delivered=delivery.delivered)
         requests = tuple(forge.client.log)
     return Published(report=report, verdict=outcome, delivery=delivery, requests=requests)

@@ -63,13 +63,13 @@ def headline(report: Report) -> str:
     return f"**{found}** · {report.coverage.percent:g} % of the change read in full{head}"
 
 
-def inline(item: Item, report: Report, style: str = "github") -> str:
+def inline(item: Item, report: Report, suggestion: str = "suggestion") -> str:
     """Write one inline comment with its marker, within the limit whatever the finding holds."""
     finding = item.finding
     mark = f"{FINDING}v=1 fp={finding.fingerprint} q={quote_key(finding)} -->\n"
     head = f"{_title(item)}\n\n"
     tail = f"\n\n`{finding.fingerprint}`"
-    block = "\n\n" + _suggestion(item, style) if item.suggestion is not None else ""
+    block = "\n\n" + _suggestion(item, suggestion) if item.suggestion is not None else ""
     room = gate.BODY - len(mark) - len(head) - len(tail)
     if len(block) > room - 200:
         block = ""
@@ -127,14 +127,14 @@ def _by(by: str, reason: str) -> str:
     return f"{words}: {clean.prose(reason)}" if reason else words
 
 
-def _suggestion(item: Item, style: str) -> str:
-    """Fence a replacement as the forge wants it: GitLab counts the lines above, Gitea knows none."""
+def _suggestion(item: Item, name: str) -> str:
+    """Fence a replacement as the forge wants it."""
     code = item.suggestion or ""
     mark = "`" * max(3, max((len(run) for run in re.findall(r"`+", code)), default=0) + 1)
     above = (item.finding.line or 0) - (item.finding.start_line or item.finding.line or 0)
-    name = {"github": "suggestion", "gitlab": f"suggestion:-{above}+0"}.get(style, "")
     body = code.removesuffix("\n")
-    return f"{mark}{name}\n{body}\n{mark}" if code else f"{mark}{name}\n{mark}"
+    opened = f"{mark}{name.format(above=above)}\n"
+    return f"{opened}{body}\n{mark}" if code else f"{opened}{mark}"
 
 
 def _unread(report: Report) -> list[str]:

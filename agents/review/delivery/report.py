@@ -224,7 +224,7 @@ def _harmless(code: str, finding: Finding, bundle: Bundle, guard: Guard) -> bool
     return not _ADDRESS.search("\n".join(rows)) and all(clean.calls_nobody(row) for row in rows)
 
 
-PASS, GATE, USAGE, INCONCLUSIVE, UNDELIVERED = 0, 1, 2, 3, 4  # exit codes
+PASS, GATE, INCONCLUSIVE, UNDELIVERED = 0, 1, 3, 4  # exit codes; 2 is a usage error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

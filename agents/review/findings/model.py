@@ -10,25 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from glue.agents.review.cassette import Record, Recorder, canned
+from glue import AssistantMessage, Limits, Outcome, Provider, Request, RunResult, Usage, run, user
+from glue.agents.review.cassette import RunFile, replay_tools
 from glue.agents.review.change.chunk import Chunk, chunks, coverage, everything
 from glue.agents.review.change.config import Config, make, matches
 from glue.agents.review.change.incremental import Earlier, carried, joined, narrow
 from glue.agents.review.delivery import gate
 from glue.agents.review.findings import rules
-from glue.agents.review.findings.offline import Player
 from glue.agents.review.findings.rules.tripwire import strip_hidden
+from glue.agents.review.findings.suggest import fault
 from glue.agents.review.findings.tools import Desk, searcher, tools
-from glue.agents.review.records import Bundle, Finding, ReviewRun, Try, from_json
-from glue.context import AnyTool
+from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewRun, Try, from_json
 from glue.errors import ConfigError, ToolError
 from glue.events import Event
-from glue.limits import Limits, Outcome
-from glue.loop.run import run
-from glue.messages import AssistantMessage, Request, Usage, user
 from glue.prompts import Catalog
-from glue.provider import Provider
-from glue.result import RunResult
 from glue.tools.git import Repo
 
 VERSION = "v1"
@@ -108,7 +103,7 @@ class Setting:
     on_event: Callable[[Event], None] | None
     seed: str
     ruled: tuple[Finding, ...]
-    record: Record | None
+    record: RunFile | None
     replay: bool
 
 
@@ -137,12 +132,11 @@ async def attempt(setting: Setting, provider: Provider, index: int) -> tuple[Rev
     bundle, config, record = setting.bundle, setting.config, setting.record
     asked = provider
     if record is not None and not setting.replay:
-        record.providers.append(provider.name)
-        asked = Recorder(provider, index, record)
+        asked = record.record(provider)
     desk = Desk(bundle, config, source=provider.name, known=setting.ruled)
-    offered: list[AnyTool] = list(tools(desk, setting.repo))
+    offered: list[Any] = list(tools(desk, setting.repo))
     if record is not None and setting.replay:
-        offered = canned(offered, index, record)
+        offered = replay_tools(offered, index, record)
     elif record is not None:
         record.tools = tuple(tool.spec for tool in offered)
     spent, pieces = _Spent(), chunks(bundle, config.chunk_tokens)
@@ -202,7 +196,7 @@ async def attempt(setting: Setting, provider: Provider, index: int) -> tuple[Rev
 
 
 async def _ask(
-    provider: Provider, text: str, offered: Sequence[AnyTool], limits: Limits, setting: Setting, desk: Desk
+    provider: Provider, text: str, offered: Sequence[Any], limits: Limits, setting: Setting, desk: Desk
 ) -> RunResult[None]:
     """Ask about one chunk; a reply in the wrong channel is read if it is the JSON form, else asked for again once."""
     request = Request(system=system(setting.bundle, setting.config, setting.seed))
@@ -254,11 +248,11 @@ async def review(
     config: Config | None = None,
     repo: Repo | None = None,
     on_event: Callable[[Event], None] | None = None,
-    record: Record | None = None,
+    record: RunFile | None = None,
     replay: bool = False,
     earlier: Earlier | None = None,
 ) -> ReviewRun:
-    """Review a bundle. Without providers the rules alone speak, through the same loop and tools.
+    """Review a bundle. Without providers the rules alone speak.
 
     With an `earlier` review the model reads only the hunks that are new, and what it said of the others stays.
     """
@@ -270,7 +264,7 @@ async def review(
     else:
         ruled = rules.check(bundle, disable=config.disable, search=searcher(repo, bundle))
     setting = Setting(bundle, config, repo, on_event, seed, ruled, record, replay)
-    result = await _offline(setting)
+    result = _by_rules(bundle, ruled)
     tries: list[Try] = []
     if earlier is not None:
         setting = replace(setting, bundle=narrow(bundle, earlier))
@@ -302,33 +296,27 @@ async def review(
     return result
 
 
-async def _offline(setting: Setting) -> ReviewRun:
-    """Let the `offline` provider play the rules."""
-    from glue.providers.offline import Offline
-
-    bundle = setting.bundle
-    desk = Desk(bundle, setting.config, source="rules")
-    player = Player(setting.ruled, bundle)
-    turns = len(setting.ruled) // 4 + 8
-    limits = Limits(
-        max_turns=turns, max_requests=None, error_nudge=None, error_halt=None, repeat_nudge=None, repeat_halt=None
-    )
-    result = await run(
-        Offline(player), "Review this change by the rules.", tools=tools(desk), limits=limits, on_event=setting.on_event
-    )
-    result.unwrap()
-    # Calls of one turn run side by side and end in any order; the rules' own order is kept.
-    put = {(one.path, one.title, one.quote): one for one in desk.findings}
-    named = [(one.rule, put.get((one.path, one.title, one.quote))) for one in setting.ruled]
-    findings = tuple(replace(finding, rule=rule) for rule, finding in named if finding is not None)
+def _by_rules(bundle: Bundle, ruled: tuple[Finding, ...]) -> ReviewRun:
+    """The review without a model: what the rules found is what there is to say."""
+    offered = (replace(one, suggestion=None, note=problem) if (problem := fault(one, bundle)) else one for one in ruled)
     return ReviewRun(
-        findings=findings,
-        summary="\n\n".join(desk.summaries),
+        findings=tuple(offered),
+        summary=_ruled_summary(bundle, ruled),
         coverage=everything(bundle),
-        finished=desk.finished,
-        outcome=str(result.outcome),
+        finished=True,
         prompt="rules",
     )
+
+
+def _ruled_summary(bundle: Bundle, ruled: tuple[Finding, ...]) -> str:
+    files = len(bundle.files)
+    added = sum(len(file.added) for file in bundle.files)
+    deleted = sum(len(file.deleted) for file in bundle.files)
+    size = f"The change touches {files} {'file' if files == 1 else 'files'} (+{added}, -{deleted} lines)."
+    counts = [(name, sum(one.severity == name for one in ruled)) for name in SEVERITIES]
+    found = ", ".join(f"{count} {name}" for name, count in counts if count)
+    said = f"found: {found}." if found else "found nothing to report."
+    return f"{size} The deterministic rules {said} They look for known mistakes only."
 
 
 def _secret_files(bundle: Bundle) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
+from glue import Tool, tool
 from glue.agents.review.change.config import Config, blocklist
 from glue.agents.review.delivery import gate
 from glue.agents.review.findings.anchor import MIN_QUOTE, anchor
@@ -15,7 +16,6 @@ from glue.agents.review.findings.rules.tripwire import strip_hidden
 from glue.agents.review.findings.suggest import fault, weakens_test
 from glue.agents.review.records import Bundle, Category, Confidence, Finding, Severity
 from glue.errors import GitError, ToolError
-from glue.function.decorator import Tool, tool
 from glue.tools.git import Repo, commit_page
 
 LINES = 400  # of one page

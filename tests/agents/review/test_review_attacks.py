@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 
 from glue.agents.review.change.diff import parse
 from glue.agents.review.delivery import clean
-from glue.agents.review.delivery.outputs import FORMATS, actions
+from glue.agents.review.delivery.outputs import FORMATS, step_outputs
 from glue.agents.review.delivery.publish import Published, known_secrets, publish
 from glue.agents.review.delivery.render import FINDING, REVIEW, STICKY
 from glue.agents.review.delivery.report import build
@@ -551,7 +551,7 @@ def test_hostile_codes_of_a_run_command_no_runner(forge: FakeForge, codes: tuple
 
 
 def test_an_output_file_cannot_be_broken_out_of(tmp_path: Any) -> None:
-    text = actions.outputs({"summary": "x\nEOF\nevil=1\nglue_\n", "count": 3, "clean": False})
+    text = step_outputs({"summary": "x\nEOF\nevil=1\nglue_\n", "count": 3, "clean": False})
 
     name, rest = text.split("<<", 1)
     mark = rest.split("\n", 1)[0]

@@ -17,7 +17,11 @@ from fakes.forge import FakeForge
 from jsonschema import Draft202012Validator
 
 from glue.agents.review.change.diff import parse
-from glue.agents.review.delivery.outputs import FORMATS, actions, codequality, data, rdjson, render, sarif, terminal
+from glue.agents.review.delivery import outputs
+from glue.agents.review.delivery.forges.gitea import Gitea
+from glue.agents.review.delivery.forges.github import GitHub
+from glue.agents.review.delivery.forges.gitlab import GitLab
+from glue.agents.review.delivery.outputs import FORMATS, render, terminal, to_code_quality, to_data, to_rdjson, to_sarif
 from glue.agents.review.delivery.publish import known_secrets, publish
 from glue.agents.review.delivery.render import inline, summary
 from glue.agents.review.delivery.report import Report, build
@@ -184,7 +188,7 @@ CODE_QUALITY = {
 
 
 def test_sarif_fits_its_schema_and_points_at_the_lines() -> None:
-    log = sarif.to_dict(FULL)
+    log = to_sarif(FULL)
 
     valid(log, SARIF)
     first, second, third = log["runs"][0]["results"]
@@ -198,7 +202,7 @@ def test_sarif_fits_its_schema_and_points_at_the_lines() -> None:
 
 
 def test_rdjson_fits_its_schema_and_carries_the_suggestion() -> None:
-    result = rdjson.to_dict(FULL)
+    result = to_rdjson(FULL)
 
     valid(result, RDJSON)
     (suggestion,) = result["diagnostics"][0]["suggestions"]
@@ -207,7 +211,7 @@ def test_rdjson_fits_its_schema_and_carries_the_suggestion() -> None:
 
 
 def test_code_quality_fits_its_schema_with_marks_that_are_unique() -> None:
-    issues = codequality.to_list(FULL)
+    issues = to_code_quality(FULL)
 
     valid(issues, CODE_QUALITY)
     assert len({issue["fingerprint"] for issue in issues}) == len(issues) == 3
@@ -215,7 +219,7 @@ def test_code_quality_fits_its_schema_with_marks_that_are_unique() -> None:
 
 
 def test_json_says_everything() -> None:
-    document = data.to_dict(FULL)
+    document = to_data(FULL)
 
     assert json.loads(render(FULL, "json")) == document
     assert [(row["line"], row["inline"]) for row in document["findings"]] == [(2, True), (4, True), (None, False)]
@@ -226,9 +230,9 @@ def test_json_says_everything() -> None:
 def test_empty_reports_are_valid_in_every_format() -> None:
     empty = report()
 
-    valid(sarif.to_dict(empty), SARIF)
-    valid(rdjson.to_dict(empty), RDJSON)
-    valid(codequality.to_list(empty), CODE_QUALITY)
+    valid(to_sarif(empty), SARIF)
+    valid(to_rdjson(empty), RDJSON)
+    valid(to_code_quality(empty), CODE_QUALITY)
     assert render(empty, "annotations") == ""
     assert "no findings" in render(empty, "terminal")
     assert "**No findings**" in render(empty, "markdown")
@@ -265,9 +269,9 @@ def test_a_suggestion_is_fenced_as_each_forge_wants_it() -> None:
     item = FULL.items[0]
     wide = replace(item, finding=replace(item.finding, start_line=1))
 
-    assert "```suggestion\ndef load(name, cache=None):\n```" in inline(item, FULL, "github")
-    assert "```suggestion:-1+0\n" in inline(wide, FULL, "gitlab")
-    assert "suggestion" not in inline(item, FULL, "plain").split("-->")[1]
+    assert "```suggestion\ndef load(name, cache=None):\n```" in inline(item, FULL, GitHub.suggestion)
+    assert "```suggestion:-1+0\n" in inline(wide, FULL, GitLab.suggestion)
+    assert "suggestion" not in inline(item, FULL, Gitea.suggestion).split("-->")[1]
 
 
 def test_a_suggestion_that_breaks_the_file_is_not_offered() -> None:
@@ -298,8 +302,8 @@ def test_annotations_are_escaped_and_few() -> None:
 def test_a_runners_files_are_appended_to(tmp_path: Path) -> None:
     environ = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary"), "GITHUB_OUTPUT": str(tmp_path / "output")}
 
-    actions.write(FULL, environ, {"verdict": "findings", "findings": 3, "clean": False})
-    actions.write(FULL, {}, {"verdict": "findings"})
+    outputs.write_step(FULL, environ, {"verdict": "findings", "findings": 3, "clean": False})
+    outputs.write_step(FULL, {}, {"verdict": "findings"})
 
     assert "## glue review" in (tmp_path / "summary").read_text()
     pairs = re.findall(r"^(\w+)<<(\S+)\n(.*?)\n\2$", (tmp_path / "output").read_text(), re.MULTILINE | re.DOTALL)
@@ -311,9 +315,9 @@ def test_a_runners_files_are_appended_to(tmp_path: Path) -> None:
 
 
 def test_the_terminal_gets_colours_only_when_asked() -> None:
-    assert "\x1b[" in terminal.render(FULL, colour=True)
+    assert "\x1b[" in terminal(FULL, colour=True)
     assert not any("\x1b" in form(FULL) for form in FORMATS.values())
-    assert "src/app one.py:2: critical bug: Mutable default argument" in terminal.render(FULL)
+    assert "src/app one.py:2: critical bug: Mutable default argument" in terminal(FULL)
 
 
 def test_the_same_report_is_written_to_the_same_bytes() -> None:

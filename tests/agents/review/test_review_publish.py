@@ -14,7 +14,7 @@ from fakes.forge import FakeForge
 from fakes.forge.server import Action, Kind
 
 from glue.agents.review.change.diff import parse
-from glue.agents.review.delivery.forges.forge import where
+from glue.agents.review.delivery.forges import where
 from glue.agents.review.delivery.publish import Published, publish, shown
 from glue.agents.review.delivery.render import FINDING, STICKY
 from glue.agents.review.records import Bundle, Change, Commit, Coverage, Finding, HunkCoverage, ReviewRun

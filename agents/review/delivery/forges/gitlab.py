@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from glue.agents.review.delivery.forges.client import Client, ForgeError, escaped
-from glue.agents.review.delivery.forges.forge import Comment, Post, Remark, known_rows, mine, sticky_rows
+from glue.agents.review.delivery.forges.client import Client, escaped
+from glue.agents.review.delivery.forges.forge import (
+    Comment,
+    Post,
+    Remark,
+    Where,
+    comment_rows,
+    known_rows,
+    mine,
+    valid_sha,
+)
 from glue.agents.review.findings.dedupe import Known
+from glue.agents.review.records import Change
 
 _LEVELS = {60: "admin", 50: "owner", 40: "maintain", 30: "write"}
 
@@ -15,19 +25,55 @@ _LEVELS = {60: "admin", 50: "owner", 40: "maintain", 30: "write"}
 class GitLab:
     """A merge request on GitLab."""
 
-    name = style = "gitlab"
-    file_level = False
+    api = ""
+    suggestion = "suggestion:-{above}+0"
+    file_level = batch = False
 
-    def __init__(
-        self, client: Client, repo: str, number: int, head: str, *, base: str = "", me: int | None = None
-    ) -> None:
+    def __init__(self, client: Client, repo: str, number: int, head: str, base: str = "") -> None:
         self.client = client
         self.project = f"/projects/{escaped(repo)}"
         self.root = f"{self.project}/merge_requests/{number}"
-        self.pinned = head
-        self.base = base
-        self._me = me
+        self.pinned = head, base
+        self._me: int | None = None
         self._refs: dict[str, str] = {}
+
+    @staticmethod
+    def find(environ: Mapping[str, str]) -> Where | None:
+        if environ.get("GITLAB_CI") != "true":
+            return None
+        number = environ.get("CI_MERGE_REQUEST_IID", "")
+        return Where(
+            forge="gitlab",
+            api=environ.get("CI_API_V4_URL", ""),
+            repo=environ.get("CI_PROJECT_ID") or environ.get("CI_PROJECT_PATH", ""),
+            number=int(number) if number.isdigit() else None,
+        )
+
+    @staticmethod
+    def change(place: Where, environ: Mapping[str, str]) -> Change | None:
+        if place.number is None:
+            return None
+        source, target = environ.get("CI_MERGE_REQUEST_SOURCE_PROJECT_ID"), environ.get("CI_MERGE_REQUEST_PROJECT_ID")
+        return Change(
+            mode="pull_request",
+            forge="gitlab",
+            repo=place.repo,
+            number=place.number,
+            title=environ.get("CI_MERGE_REQUEST_TITLE", ""),
+            body=environ.get("CI_MERGE_REQUEST_DESCRIPTION", ""),
+            author=environ.get("GITLAB_USER_LOGIN", ""),
+            labels=tuple(label for label in environ.get("CI_MERGE_REQUEST_LABELS", "").split(",") if label),
+            draft=environ.get("CI_MERGE_REQUEST_DRAFT") == "true",
+            fork=source != target,
+            head_ref=environ.get("CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", ""),
+            base_ref=environ.get("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", ""),
+            head_sha=valid_sha(environ.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") or environ.get("CI_COMMIT_SHA", "")),
+            base_sha=valid_sha(environ.get("CI_MERGE_REQUEST_DIFF_BASE_SHA", "")),
+        )
+
+    @staticmethod
+    def headers(key: str) -> dict[str, str]:
+        return {"private-token": key}
 
     def me(self) -> int:
         """The id of the account behind the token."""
@@ -35,13 +81,13 @@ class GitLab:
             self._me = 0 if self.client.blind else int(self.client.get("/user")["id"])
         return self._me
 
-    def head(self) -> str:
+    def tips(self) -> tuple[str, str]:
         request = self.client.get(self.root)
         if request is None:
             return self.pinned
         refs = request.get("diff_refs") or {}
         self._refs = {name: str(refs.get(name, "")) for name in ("base_sha", "start_sha", "head_sha")}
-        return str(request["sha"])
+        return str(request["sha"]), self._refs["base_sha"]
 
     def permission(self, user: str) -> str:
         found = self.client.get(f"{self.project}/members/all", query=user) or []
@@ -52,27 +98,29 @@ class GitLab:
         rows = self.client.pages(f"{self.root}/notes")
         return [Remark(by=str((row.get("author") or {}).get("username", "")), body=str(row["body"])) for row in rows]
 
-    def stickies(self) -> list[Comment]:
-        return sticky_rows(self._notes())
+    def comments(self) -> list[Comment]:
+        return comment_rows(self._notes())
 
-    def add_sticky(self, body: str) -> None:
+    def add_comment(self, body: str) -> None:
         self.client.change("POST", f"{self.root}/notes", {"body": body})
 
-    def edit_sticky(self, comment: Comment, body: str) -> None:
+    def edit_comment(self, comment: Comment, body: str) -> None:
         self.client.change("PUT", f"{self.root}/notes/{comment.id}", {"body": body})
 
-    def delete_sticky(self, comment: Comment) -> None:
+    def delete_comment(self, comment: Comment) -> None:
         self.client.change("DELETE", f"{self.root}/notes/{comment.id}")
 
     def known(self) -> list[Known]:
         return known_rows(self._notes(), lambda row: str((row.get("position") or {}).get("new_path", "")))
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
-        """Post one by one: GitLab has no batch that is all or nothing."""
-        raise ForgeError("GitLab takes inline comments one by one", status=422)
+        """GitLab has no batch that is all or nothing."""
+        for post in posts:
+            self.add_single(post)
 
     def add_single(self, post: Post) -> None:
-        refs = self._refs or {"base_sha": self.base, "start_sha": self.base, "head_sha": self.pinned}
+        head, base = self.pinned
+        refs = self._refs or {"base_sha": base, "start_sha": base, "head_sha": head}
         position: dict[str, Any] = {"position_type": "text", **refs}
         position |= {"old_path": post.old_path or post.path, "new_path": post.path, "new_line": post.line}
         if post.old_line is not None:
