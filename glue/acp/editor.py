@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os.path
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from glue.acp.options import DEFAULTS
@@ -14,7 +14,7 @@ from glue.context import Context
 from glue.errors import ToolError
 from glue.function.decorator import Tool, tool
 from glue.messages import ToolCall
-from glue.permission import Ask, Decision, Permission, PermissionRequest, allow, as_decision, deny
+from glue.permission import Ask, Decision, Permission, PermissionRequest, PermissionTarget, allow, as_decision, deny
 
 if TYPE_CHECKING:
     from glue.acp.server import Server
@@ -64,6 +64,12 @@ def _absolute(cwd: str, path: str) -> str:
     return os.path.join(cwd, safe_join(cwd, path))
 
 
+def _target(cwd: str, given: Mapping[str, Any]) -> PermissionTarget:
+    from glue.tools.fs import path_target
+
+    return path_target(cwd, given["path"])
+
+
 def _reader(cwd: str, server: Server) -> Tool[..., Any]:
     @tool(name="read_file")
     async def read_file(context: Context[Any], path: str, offset: int = 1, limit: int = 2000) -> str:
@@ -84,7 +90,7 @@ def _reader(cwd: str, server: Server) -> Tool[..., Any]:
 
 
 def _writer(cwd: str, server: Server) -> Tool[..., Any]:
-    @tool(name="write_file", needs_permission=True, target="path", alone=True)
+    @tool(name="write_file", needs_permission=True, target=lambda given: _target(cwd, given), alone=True)
     async def write_file(context: Context[Any], path: str, content: str) -> str:
         """Write a whole file of the project through the editor; what was there is replaced.
 
@@ -100,7 +106,13 @@ def _writer(cwd: str, server: Server) -> Tool[..., Any]:
 
 
 def _terminal(cwd: str, server: Server) -> Tool[..., Any]:
-    @tool(name="shell", needs_permission=True, target="command", alone=True, timeout=TERMINAL_SECONDS)
+    @tool(
+        name="shell",
+        needs_permission=True,
+        target=lambda given: PermissionTarget(text=given["command"], command=given["command"], folder=cwd),
+        alone=True,
+        timeout=TERMINAL_SECONDS,
+    )
     async def shell(context: Context[Any], command: str) -> str:
         """Run a command line in a terminal of the editor, and give its exit code and what it printed.
 

@@ -252,7 +252,7 @@ T = TypeVar("T")
 
 MAX_OUTPUT = 50_000  # characters
 
-Target: TypeAlias = str | Callable[[Mapping[str, Any]], str]
+Target: TypeAlias = str | Callable[[Mapping[str, Any]], Any]  # a text, or a glue.PermissionTarget
 
 
 class Tool(Generic[P, R]):

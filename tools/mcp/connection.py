@@ -136,7 +136,7 @@ class Connection:
             given.get("inputSchema") or {"type": "object", "properties": {}},
             call,
             needs_permission=True,  # whatever the server says of itself
-            target=lambda arguments: json.dumps(arguments, default=str, ensure_ascii=False)[:500],
+            target=lambda arguments: json.dumps(arguments, default=str, ensure_ascii=False),
         )
 
     async def _call(self, name: str, arguments: dict[str, Any], context: Context[Any]) -> ToolResult:
