@@ -63,9 +63,11 @@ def tool(
         wrapped = runner(argv, home) if runner is not None else argv
         return await in_thread(lambda stop: _run(wrapped, known, home, timeout, stop))
 
-    return make(
+    made = make(
         name=name, needs_permission=name, target=lambda given: verbatim(given["command"]), alone=True, max_output=None
     )(shell)
+    made.root = home
+    return made
 
 
 def environment() -> dict[str, str]:

@@ -298,6 +298,7 @@ class Tool(Generic[P, R]):
         self.terminates = terminates
         self.advisory = advisory
         self.max_output = max_output
+        self.root = ""  # the folder that its paths are below, for whoever shows them; set by tools over a folder
         self._check()
         functools.update_wrapper(self, function, updated=())
 

@@ -189,9 +189,9 @@ def tools(
     opened = root if isinstance(root, Root) else Root(root)
     made = functions(opened, blocklist)
     reading = [_tool(made[name], SECONDS_TOLD) for name in ("read_file", "list_dir", "find_files", "grep")]
-    if not write:
-        return reading
-    writing = [_tool(made[name], None, alone=True) for name in ("write_file", "edit_file")]
+    writing = [_tool(made[name], None, alone=True) for name in ("write_file", "edit_file")] if write else []
+    for each in (*reading, *writing):
+        each.root = opened.spellings[-1] if opened.spellings else ""
     return [*reading, *writing]
 
 
