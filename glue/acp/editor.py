@@ -100,6 +100,8 @@ def editor_tools(tools: Iterable[Tool[..., Any]], root: str, server: Server) -> 
             theirs = _writer(ours, root, server)
         elif ours.name == "shell" and server.client.get("terminal") is True:
             theirs = _terminal(ours, root, server)
+        elif ours.name == "shell_job" and server.client.get("terminal") is True:
+            continue  # a terminal of the editor runs nothing in the background
         if theirs is not None:
             theirs.root = root
         made.append(theirs or ours)

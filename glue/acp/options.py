@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +13,7 @@ from glue.acp.rpc import INVALID_PARAMS, RpcError
 from glue.errors import GlueError
 from glue.limits import Limits
 from glue.messages import Effort
+from glue.slash import SETTABLE_LIMITS, change_limits
 
 if TYPE_CHECKING:
     from glue.acp.session import OpenSession
@@ -24,7 +24,6 @@ MODES = (
     ("allow", "Allow", "Run every tool without asking."),
     ("read", "Read only", "Refuse every tool that needs permission."),
 )
-SETTABLE = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
 EFFORTS = ("none", "minimal", "low", "medium", "high")
 # Offered as lists, because the protocol knows no numbers; other values may be set too.
 _CHOICES = {
@@ -124,26 +123,11 @@ def given_limits(meta: Any, limits: Limits) -> Limits:
 
 
 def changed(limits: Limits, given: Mapping[str, Any]) -> Limits:
-    """Set limits by name; a value is a number, or none for no limit."""
-    for name in given:
-        if name not in SETTABLE:
-            raise RpcError(INVALID_PARAMS, f"there is no limit {name!r}; there are: {', '.join(SETTABLE)}")
+    """Set limits by name, as an editor asks for it."""
     try:
-        return replace(limits, **{name: _number(name, value) for name, value in given.items()})
+        return change_limits(limits, given)
     except (TypeError, ValueError) as error:
         raise RpcError(INVALID_PARAMS, str(error)) from None
-
-
-def _number(name: str, value: Any) -> Any:
-    if not isinstance(value, str):
-        return value  # Limits says what is wrong with it
-    text = value.strip().lower()
-    if text == "none":
-        return None
-    try:
-        return float(text) if name in ("usd_budget", "seconds") else int(text)
-    except ValueError:
-        raise ValueError(f"{name} must be a number or none, not {value!r}") from None
 
 
 # Kept from one process to the next ----------------------------------------------------------------
@@ -160,7 +144,7 @@ class SavedSettings:
         session, settings = opened.session, opened.session.settings
         own = session.agent.settings
         kept: dict[str, Any] = {"mode": opened.mode, "directories": list(opened.directories)}
-        kept["limits"] = {name: getattr(session.limits, name) for name in SETTABLE}
+        kept["limits"] = {name: getattr(session.limits, name) for name in SETTABLE_LIMITS}
         if isinstance(settings.model, str) and settings.model != own.model:
             kept["model"] = settings.model
         kept |= {name: value for name in ("reasoning", "cache") if (value := getattr(settings, name)) is not None}

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
 
 import anyio
@@ -43,6 +42,7 @@ from glue.agent import Agent
 from glue.errors import GlueError, StoreError
 from glue.limits import Limits, Outcome
 from glue.messages import Message, new_id
+from glue.paths import state_dir
 from glue.provider import capabilities
 from glue.stores.store import SessionInfo, Store
 from glue.telemetry import continued
@@ -459,10 +459,4 @@ async def serve(
     from glue.stores.jsonl import FileStore
 
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")  # warnings; what it logs shows in the editor
-    await Server(make, FileStore(folder or state_folder()), source, sink, keys).serve()
-
-
-def state_folder() -> str:
-    """Say where sessions of editors are kept."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return str(Path(base) / "glue" / "acp")
+    await Server(make, FileStore(folder or str(state_dir() / "acp")), source, sink, keys).serve()

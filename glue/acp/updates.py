@@ -278,10 +278,13 @@ def _edited(before: str, arguments: dict[str, Any]) -> str | None:
 
 def edited_text(before: str, arguments: dict[str, Any]) -> str:
     """Give the text after an edit, as the tool itself would make it; raises ToolError."""
-    from glue.tools.fs.edit import edit
+    from glue.tools.fs.edit import Replacement, edit_all
 
-    done = edit(before.encode(), arguments["old"], arguments["new"], replace_all=bool(arguments.get("replace_all")))
-    return done.content.decode()
+    several = [Replacement(old=each["old"], new=each["new"]) for each in arguments.get("edits") or ()]
+    if arguments.get("old") or not several:
+        old, new = arguments.get("old", ""), arguments.get("new", "")
+        several.insert(0, Replacement(old=old, new=new, replace_all=bool(arguments.get("replace_all"))))
+    return edit_all(before.encode(), several).content.decode()
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:

@@ -234,7 +234,7 @@ class Connection:
             schema,
             function,
             needs_permission=True,  # whatever the server says of itself
-            target=lambda arguments: json.dumps(arguments, default=str, ensure_ascii=False)[:500],
+            target=lambda arguments: json.dumps(arguments, default=str, ensure_ascii=False),
         )
 
     def _resource_tools(self) -> list[Tool[..., Any]]:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import anyio.to_thread
 
 from glue.errors import ConfigError
+from glue.paths import state_dir
 from glue.tools.mcp.config import ServerConfig
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ SIGN_IN_SECONDS = 300.0
 
 def token_file(url: str) -> Path:
     """Say where the tokens of a server are kept."""
-    base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    return base / "glue" / "mcp" / f"{hashlib.sha256(url.encode()).hexdigest()[:24]}.json"
+    return state_dir() / "mcp" / f"{hashlib.sha256(url.encode()).hexdigest()[:24]}.json"
 
 
 class TokenFile:
