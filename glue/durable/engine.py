@@ -30,7 +30,7 @@ from glue.messages import Json, ToolMessage, Usage, messages_from_json, messages
 from glue.options import Prompt, prompt_messages, session_options
 from glue.provider import Attempt
 from glue.result import RunResult
-from glue.stores.store import hold, release
+from glue.stores.sqlite import hold
 from glue.subagent import AgentTool, child_usage
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Database:
         try:
             yield
         finally:
-            release(path, "migrate", lock)
+            lock.close()
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
