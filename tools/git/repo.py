@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from glue.errors import GitError
+from glue.tools import landlock
 from glue.tools.fs.root import shorten
 from glue.tools.git import layout, output
 from glue.tools.git.command import CAP, DIFF, MEMORY, SECONDS, answer, environment, find_git
@@ -82,6 +83,7 @@ class Repo:
         self.until: float | None = None  # of time.monotonic(): a deadline shared by all calls, where one is set
         self.threshold = ""  # a smaller size from which files count as binary, once memory did not suffice
         self.directory = ""
+        self.rules = -1
         self.resolved: dict[str, str] = {}
         self.objects = ObjectReader(self._start_reader, stop)
         self.program = find_git(self.root)
@@ -95,6 +97,8 @@ class Repo:
             self.refs = Refs(self.layout.own, self.layout.common)
             self.shallow = self._shallow()
             self._make()
+            if not alternates:
+                self.rules = self._confine()
         except BaseException:
             self.close()
             raise
@@ -103,6 +107,9 @@ class Repo:
         """Remove the throw-away directory."""
         self.objects.close()
         self.layout.close()
+        if self.rules >= 0:
+            os.close(self.rules)
+            self.rules = -1
         if self.directory:
             shutil.rmtree(self.directory, ignore_errors=True)
             self.directory = ""
@@ -320,13 +327,24 @@ class Repo:
             stop=self.stop,
             pass_fds=(self.layout.objects,),
             memory=MEMORY,
+            rules=self.rules,
         )
         return answer(args[0], finished, cap=cap, cut=cut, codes=codes)
 
     def _start_reader(self) -> subprocess.Popen[bytes]:
         argv, env = self._argv(["cat-file", "--batch"]), self._environment()
-        fds = (self.layout.objects,)
-        return start(argv, env=env, cwd=self.directory, pass_fds=fds, memory=MEMORY, stdin=True, stderr=False)
+        fds, rules = (self.layout.objects,), self.rules
+        return start(
+            argv, env=env, cwd=self.directory, pass_fds=fds, memory=MEMORY, stdin=True, stderr=False, rules=rules
+        )
+
+    def _confine(self) -> int:
+        """Let git read its own directory and these objects alone: nothing that is swapped in leads it elsewhere."""
+        own = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return landlock.ruleset(self.program, (own, self.layout.objects))
+        finally:
+            os.close(own)
 
     def _argv(self, args: Sequence[str]) -> list[str]:
         self._check_open()
