@@ -12,7 +12,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from glue.errors import GitError
@@ -29,6 +30,8 @@ LARGE = 8 * 1024 * 1024  # bigFileThreshold below
 MAX_COMMIT = 1024 * 1024
 SMALLER = "512k"
 MAX_SHALLOW = 4 * 1024 * 1024
+SHA256 = re.compile(rb"(?im)^\s*objectformat\s*=\s*\"?sha256\"?\s*$")
+PARTIAL = re.compile(rb"(?im)^\s*(?:promisor\s*=\s*true|partialclone(?:filter)?\s*=)")
 EMPTY_TREE = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
@@ -96,6 +99,7 @@ class Repo:
         try:
             self.refs = Refs(self.layout.own, self.layout.common)
             self.shallow = self._shallow()
+            self.partial = False
             self._make()
             if not alternates:
                 self.rules = self._confine()
@@ -262,7 +266,8 @@ class Repo:
         if not HASH.fullmatch(sha):
             raise GitError(f"{shorten(sha)} is not a full hash", kind="usage")
         self._check_open()
-        found = self.objects.read(sha, until=self._until(), cap=cap, cut=cut)
+        with self._told_of_partial():
+            found = self.objects.read(sha, until=self._until(), cap=cap, cut=cut)
         if found.kind != "blob":
             raise GitError(f"{sha[:12]} is a {found.kind}, not a file", kind="missing")
         return found.content
@@ -329,7 +334,21 @@ class Repo:
             memory=MEMORY,
             rules=self.rules,
         )
-        return answer(args[0], finished, cap=cap, cut=cut, codes=codes)
+        with self._told_of_partial():
+            return answer(args[0], finished, cap=cap, cut=cut, codes=codes)
+
+    @contextmanager
+    def _told_of_partial(self) -> Iterator[None]:
+        """Say what to do where an object is missing because the clone was made without it."""
+        try:
+            yield
+        except GitError as error:
+            if not self.partial or error.kind not in ("failed", "missing"):
+                raise
+            advice = "run the same diff with git once, which fetches them, or clone without --filter"
+            raise GitError(
+                f"{error}; the clone is partial and objects are not here: {advice}", kind="missing"
+            ) from None
 
     def _start_reader(self) -> subprocess.Popen[bytes]:
         argv, env = self._argv(["cat-file", "--batch"]), self._environment()
@@ -389,7 +408,9 @@ class Repo:
         return tuple(lines)
 
     def _make(self) -> None:
-        wide = _is_sha256(layout.small(self.layout.common, "config", 1024 * 1024) or b"")
+        config = layout.small(self.layout.common, "config", 1024 * 1024) or b""
+        self.partial = PARTIAL.search(config) is not None
+        wide = SHA256.search(config) is not None
         directory = self.directory = tempfile.mkdtemp(prefix="glue-git-")  # noted at once: what fails below removes it
         extra = "[extensions]\n\tobjectFormat = sha256\n" if wide else ""
         for name in ("objects", "refs"):
@@ -403,10 +424,6 @@ class Repo:
 def _put(directory: str, name: str, text: str) -> None:
     with open(os.path.join(directory, name), "x", encoding="ascii") as file:
         file.write(text)
-
-
-def _is_sha256(config: bytes) -> bool:
-    return re.search(rb"(?im)^\s*objectformat\s*=\s*\"?sha256\"?\s*$", config) is not None
 
 
 def _path_of(fd: int, guess: str) -> str:

@@ -28,6 +28,7 @@ logger = logging.getLogger("glue.mcp")
 
 CALL_SECONDS = 60.0
 START_SECONDS = 60.0  # some servers are fetched first
+MAX_DESCRIPTION = 2000  # characters
 MAX_PAGES = 100  # of a list of tools; a server that never ends one must not hang us
 
 
@@ -132,8 +133,8 @@ class Connection:
 
         return Tool.from_schema(
             prefixed_name,
-            str(given.get("description") or given.get("title") or f"The tool {name} of {self.name}."),
-            given.get("inputSchema") or {"type": "object", "properties": {}},
+            _cut(str(given.get("description") or given.get("title") or f"The tool {name} of {self.name}.")),
+            _short(given.get("inputSchema") or {"type": "object", "properties": {}}),
             call,
             needs_permission=True,  # whatever the server says of itself
             target=lambda arguments: json.dumps(arguments, default=str, ensure_ascii=False),
@@ -341,3 +342,19 @@ def _start_error(connection: Connection, error: Exception) -> ConfigError:
     if isinstance(error, FileNotFoundError):
         return ConfigError(f"MCP server {config.name!r}: there is no command {config.command!r}")
     return ConfigError(f"MCP server {config.name!r} ({what}) could not be connected: {reason(error)}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_DESCRIPTION else f"{text[:MAX_DESCRIPTION]}…"
+
+
+def _short(schema: Any) -> Any:
+    """Cut the descriptions in a schema: a server must not fill the model's window."""
+    if isinstance(schema, list):
+        return [_short(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        word: _cut(value) if word == "description" and isinstance(value, str) else _short(value)
+        for word, value in schema.items()
+    }
