@@ -113,6 +113,7 @@ def tools(
         return PermissionTarget(text=verbatim(command) + where + later, command=exact, folder=folder)
 
     run_tool = make(name=name, needs_permission=name, target=touched, alone=True, max_output=None)(shell)
+    run_tool.root = home
     job_tool = make(name=f"{name}_job", max_output=None)(shell_job)
     return [run_tool, job_tool]
 

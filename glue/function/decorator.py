@@ -273,6 +273,7 @@ class Tool(Generic[P, R]):
         target: Target = "",
         terminates: bool = False,
         advisory: bool = False,
+        idempotent: bool = False,
         max_output: int | None = MAX_OUTPUT,
         signature: Signature | None = None,
         frame: Any = None,
@@ -298,7 +299,9 @@ class Tool(Generic[P, R]):
         self.target = target
         self.terminates = terminates
         self.advisory = advisory
+        self.idempotent = idempotent  # may be run again where a durable run lost its machine in the middle
         self.max_output = max_output
+        self.root = ""  # the folder that its paths are below, for whoever shows them; set by tools over a folder
         self._check()
         functools.update_wrapper(self, function, updated=())
 
@@ -380,6 +383,7 @@ def tool(
     target: Target = "",
     terminates: bool = False,
     advisory: bool = False,
+    idempotent: bool = False,
     max_output: int | None = MAX_OUTPUT,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:

@@ -250,9 +250,9 @@ def tools(
     permit = _Permit(opened)
     made = functions(opened, blocklist, permit)
     reading = [_tool(made[name], SECONDS_TOLD) for name in ("read_file", "list_dir", "find_files", "grep")]
-    if not write:
-        return reading
-    writing = [_tool(made[name], None, permit) for name in ("write_file", "edit_file")]
+    writing = [_tool(made[name], None, permit) for name in ("write_file", "edit_file")] if write else []
+    for each in (*reading, *writing):
+        each.root = opened.spellings[-1] if opened.spellings else ""
     return [*reading, *writing]
 
 
