@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from glue.permission import Permission
     from glue.policies.policy import Policy
     from glue.project import Role
+    from glue.telemetry import OpenTelemetry
 
 DepsT = TypeVar("DepsT")
 
@@ -65,6 +66,7 @@ class Options:
     reasoning: Effort | None = None
     cache: bool | None = None
     options: Mapping[str, Json] | None = None
+    telemetry: bool | OpenTelemetry | None = None
     # One call's own.
     output: Any = None
     deps: Any = None
@@ -131,6 +133,7 @@ class Shared(TypedDict, total=False):
     reasoning: Effort | None
     cache: bool | None
     options: Mapping[str, Json] | None
+    telemetry: bool | OpenTelemetry | None
 
 
 class Overrides(Shared, total=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -17,6 +18,9 @@ COMMANDS = (
     ("new", "glue.cli.agentfile:new", "Write a single-file agent that runs as it stands."),
     ("run", "glue.cli.run:run", "Run an agent file, or a model with ready-made tools."),
     ("chat", "glue.cli.chat:chat", "Talk to a model or an agent in the terminal."),
+    ("map", "glue.cli.map:map", "Run an agent on every line of a file."),
+    ("worker", "glue.cli.map:worker", "Run rows of a queue, on as many machines as you like."),
+    ("queue", "glue.cli.map:queue", "Say how long the queues are, and who holds what."),
     ("review", "glue.agents.review.cli:review", "Review a change, here or in CI; posts only when asked."),
     ("providers", "glue.cli.providers:providers", "List the providers, their keys and default models."),
     ("models", "glue.cli.providers:models", "List known models with windows and prices."),
@@ -96,6 +100,10 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
     as_json = "--json" in (args if args is not None else sys.argv[1:])
     try:
         load_keys()
+        if os.environ.get("GLUE_OTEL", "") not in ("", "0"):
+            from glue.telemetry import setup
+
+            setup()
         code = command.main(args, prog_name=program, standalone_mode=False)  # click returns what a command exits with
         sys.stdout.flush()
         if isinstance(code, int) and code:
@@ -169,5 +177,6 @@ def end_process(code: int, before: Collection[threading.Thread]) -> int:
             if thread.is_alive():
                 sys.stdout.flush()
                 sys.stderr.flush()
+                atexit._run_exitfuncs()  # telemetry is sent there
                 os._exit(code)
     return code

@@ -102,6 +102,7 @@ _OUTPUT: tuple[Callable[[Any], Any], ...] = (
     click.option("--as-curl", is_flag=True, help="With --show-wire: as curl commands."),
     click.option("--record", metavar="FILE", type=click.Path(dir_okay=False), help="Write the run to a recording."),
     click.option("--replay", metavar="FILE", type=click.Path(dir_okay=False), help="Answer from a recording."),
+    click.option("--otel", is_flag=True, help="Send OpenTelemetry traces and metrics, as the OTEL_* variables say."),
     click.option("-q", "--quiet", is_flag=True, help="Only the answer, and errors."),
     click.option("-v", "--verbose", count=True, help="Thinking, results and retries too; -vv adds the log."),
 )

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
 
@@ -76,28 +77,41 @@ def models() -> None:
 
 @models.command(name="list")
 @click.argument("provider", required=False)
+@click.option("--server", is_flag=True, help="Ask the provider's server which models it has.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_(provider: str | None, as_json: bool) -> None:
-    """List known models with windows and prices; PROVIDER narrows it down."""
+def list_(provider: str | None, server: bool, as_json: bool) -> None:
+    """List known models with windows and prices; PROVIDER narrows it down, --server asks its server."""
     from glue.cli.config import aliases
-    from glue.providers import lookup
+    from glue.providers import default, lookup
     from glue.providers import models as listing
 
+    if server:
+        import anyio
+
+        names = anyio.run(listing.server_models, provider or default())
+        click.echo(json.dumps(names, indent=2) if as_json else "\n".join(names))
+        return
     name = lookup(provider).name if provider else ""
-    rows = [row for row in listing.model_rows() if not name or row["model"].startswith(f"{name}:")]
+    rows = listing.model_rows(name)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
     if not rows:
-        click.echo(f"no prices are known for {name}; any model may be named")
+        click.echo(f"no models of {name} are known; any may be named")
         return
-    cells = [
-        (row["model"], row["input"], row["output"], row["cached"], "default" if row["default"] else " ") for row in rows
-    ]
-    print_table(cells, ("model", ">input", ">output", ">cached", ""))
+    print_table([_model_cells(row) for row in rows], ("model", ">window", ">input", ">output", ">cached", ""))
     for alias, spec in sorted(aliases().items()) if not name else ():
         click.echo(f"{alias} = {spec}")
-    click.echo(f"USD per million tokens, list prices of {listing.DATE}; any other model may be named, without a cost.")
+    told = f"USD per million tokens, list prices of {listing.date()}; any other model may be named, without a cost."
+    click.echo(told)
+
+
+def _model_cells(row: dict[str, Any]) -> tuple[object, ...]:
+    notes = ["default"] if row["default"] else []
+    notes += [f"ends {row['ends']}"] if row["ends"] else ["deprecated"] if row["deprecated"] else []
+    notes += [f"more above {tier[0]:,}" for tier in row["tiers"]]
+    prices = ["-" if row[name] is None else f"{row[name]:g}" for name in ("input", "output", "cached")]
+    return (row["model"], f"{row['window']:,}" if row["window"] else "-", *prices, ", ".join(notes))
 
 
 @models.command()

@@ -80,6 +80,10 @@ def execute(
     )
     if words and not given["quiet"] and "-" not in words and unread_pipe():
         printer.note("note: stdin was not read, as a prompt was given; add - to the prompt to include it", "yellow")
+    if given.get("otel"):
+        from glue.telemetry import setup
+
+        setup()
     with ExitStack() as stack:
         if given["verbose"] > 1:
             log_to(err)

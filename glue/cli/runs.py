@@ -66,7 +66,9 @@ class RunLog:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for old in sorted(folder.glob("*.jsonl"))[: -MOST or None]:
             old.unlink(missing_ok=True)
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}.jsonl"
+        now = time.time_ns()
+        day = time.strftime("%Y%m%d-%H%M%S", time.localtime(now // 10**9))
+        name = f"{day}-{now % 10**9:09d}-{os.urandom(2).hex()}.jsonl"
         fd = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._file = open(fd, "w", encoding="utf-8")  # noqa: SIM115 - it lasts as long as the run
         self.lines = JsonLines(self._file.write)

@@ -252,7 +252,7 @@ T = TypeVar("T")
 
 MAX_OUTPUT = 50_000  # characters
 
-Target: TypeAlias = str | Callable[[Mapping[str, Any]], str]
+Target: TypeAlias = str | Callable[[Mapping[str, Any]], Any]  # a text, or a glue.PermissionTarget
 
 
 class Tool(Generic[P, R]):
@@ -272,6 +272,7 @@ class Tool(Generic[P, R]):
         target: Target = "",
         terminates: bool = False,
         advisory: bool = False,
+        idempotent: bool = False,
         max_output: int | None = MAX_OUTPUT,
         signature: Signature | None = None,
         frame: Any = None,
@@ -297,7 +298,9 @@ class Tool(Generic[P, R]):
         self.target = target
         self.terminates = terminates
         self.advisory = advisory
+        self.idempotent = idempotent  # may be run again where a durable run lost its machine in the middle
         self.max_output = max_output
+        self.root = ""  # the folder that its paths are below, for whoever shows them; set by tools over a folder
         self._check()
         functools.update_wrapper(self, function, updated=())
 
@@ -375,6 +378,7 @@ def tool(
     target: Target = "",
     terminates: bool = False,
     advisory: bool = False,
+    idempotent: bool = False,
     max_output: int | None = MAX_OUTPUT,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:

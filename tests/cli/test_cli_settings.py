@@ -336,17 +336,17 @@ def test_the_table_of_providers_says_which_keys_are_set(cli: Cli, monkeypatch: p
     text = cli("providers").out
 
     lines = {line.split()[0]: " ".join(line.split()) for line in text.splitlines()}
-    assert lines["gemini"] == "gemini gemini GOOGLE_API_KEY set gemini-2.5-flash-lite 1,048,576"
-    assert lines["anthropic"] == "anthropic anthropic ANTHROPIC_API_KEY not set claude-haiku-4-5 200,000"
+    assert lines["gemini"] == "gemini gemini GOOGLE_API_KEY set gemini-3.1-flash-lite 1,000,000"
+    assert lines["anthropic"] == "anthropic anthropic ANTHROPIC_API_KEY not set claude-haiku-5-5 1,000,000"
     assert lines["ollama"].startswith("ollama openai_chat OLLAMA_API_KEY not needed")
     assert "a-secret" not in text
 
 
 def test_the_table_of_models_has_prices_and_their_date(cli: Cli) -> None:
-    from glue.providers.models import DATE
+    from glue.providers.models import date
 
     text = cli("models").out
 
     assert "anthropic:claude-haiku-4-5" in text
-    assert DATE in text
+    assert date() in text
     assert {row.split(":")[0] for row in cli("models", "groq").out.splitlines()[1:-1]} <= {"groq"}
