@@ -360,7 +360,8 @@ class Chat:
             if self.printer.spinner.is_on:
                 group.start_soon(self.run.spin)
             try:
-                ended = await self.session.prompt(text, on_event=self.printer, unwrap=False)
+                prompt = text if self.run.servers is None else await self.run.servers.prompt(text)
+                ended = await self.session.prompt(prompt, on_event=self.printer, unwrap=False)
             except BaseException as error:  # the main thread waits for an end, whichever it is
                 ended = error
                 if not isinstance(error, Exception):

@@ -119,8 +119,8 @@ def test_an_answer_over_16_megabytes_is_refused_and_not_hung_on(editor: Open, tm
     number = client.send("session/prompt", words(session))
     question = client.until(lambda frame: frame.get("method") == "fs/read_text_file")
 
-    result, id = b'"result": {"content": "' + b"x" * 17_000_000 + b'"}', b'"id": %d' % question["id"]
-    parts = (result, id) if id_last else (id, result)
+    result, own = b'"result": {"content": "' + b"x" * 17_000_000 + b'"}', b'"id": %d' % question["id"]
+    parts = (result, own) if id_last else (own, result)
     client.write(b'{"jsonrpc": "2.0", ' + b", ".join(parts) + b"}\n")
 
     assert client.answer(number)["result"]["stopReason"] == "end_turn"
