@@ -383,6 +383,9 @@ async def perform(
     text, identity = instructions_text(options.instructions)
     system = "\n\n".join(part for part in (text.strip("\n"), project.prompt if project else "") if part)
     tools = _tools(options, project)
+    check_rules = getattr(options.permission, "check", None)
+    if check_rules is not None:
+        check_rules(tools)
     answer = _answer(options, provider, tools)
     said = with_meta(prompt or (), identity)
     for message in said if options.journal is not None else ():

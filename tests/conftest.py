@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.postgres import Postgres
 
 # A job in the background is started with Ctrl-C ignored, and would hand that down to the programs under test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -224,14 +224,16 @@ def cli(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """Start a Postgres for the tests that are marked `scale`."""
+def postgres() -> Iterator[Any]:
+    """Start a real Postgres; skips where `make scale` has installed none."""
+    from fakes.postgres import Postgres
+
     with Postgres() as server:
         yield server
 
 
 @pytest.fixture
-def database(postgres: Postgres) -> str:
+def database(postgres: Any) -> str:
     """Give the address of an empty schema of that server."""
     import psycopg
 
@@ -239,3 +241,40 @@ def database(postgres: Postgres) -> str:
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {name}")  # type: ignore[call-overload,unused-ignore]
     return f"{postgres.url}?options=-csearch_path%3D{name}"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def engine(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[str]:
+    """Give the URL of an empty database for DBOS, of each kind that it knows."""
+    import gc
+    import os
+    import warnings
+
+    if request.param == "sqlite":
+        yield f"dbos+sqlite:///{tmp_path}/runs.db"
+    else:
+        yield f"dbos+{request.getfixturevalue('postgres').url.rsplit('/', 1)[0]}/test_{os.urandom(4).hex()}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # DBOS leaves its listener's connection to the collector
+        gc.collect()
+
+
+@pytest.fixture
+def editor(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Start `glue acp` on an agent given as source, or a model with ready-made tools on a script."""
+    from fakes.editor import GLUE, PREAMBLE, READY, Editor
+
+    opened: list[Editor] = []
+
+    def start(source: str = "", ready: str = "") -> Any:
+        command = [*GLUE, "acp", "agent.py", "--store", "store"]
+        if ready:
+            command = [sys.executable, "-c", READY.format(steps=ready)]
+        elif source:
+            (tmp_path / "agent.py").write_text(PREAMBLE + source)
+        opened.append(Editor(command, tmp_path))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.stop()
