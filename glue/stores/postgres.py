@@ -317,31 +317,31 @@ def _messages(connection: Connection, number: int) -> Iterator[Message]:
             yield message
 
 
-def _add(connection: Connection, session: int, record: Record) -> None:
-    if "before" in record:
-        position = _between(connection, session, record["before"])
-    else:
-        sql = "SELECT coalesce(max(position), 0) + 1 FROM glue_messages WHERE session = %s"
-        (position,) = _one(connection, sql, (session,))
-    _put(connection, session, position, record["at"], message_from_json(record["message"]))
+_INSERT = """
+    INSERT INTO glue_messages(session, position, id, role, at, excluded, body, words)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s::tsvector)"""
 
 
-def _put(connection: Connection, session: int, position: float, at: float, message: Message) -> None:
+def _append(connection: Connection, session: int, records: Sequence[Record]) -> None:
+    """Add messages at the end, all on one way to the server and back."""
+    (last,) = _one(connection, "SELECT coalesce(max(position), 0) FROM glue_messages WHERE session = %s", (session,))
+    rows = [
+        _values(session, last + place, record["at"], message_from_json(record["message"]))
+        for place, record in enumerate(records, 1)
+    ]
+    connection.cursor().executemany(_INSERT, rows)
+
+
+def _insert(connection: Connection, session: int, record: Record) -> None:
+    position = _between(connection, session, record["before"])
+    message = message_from_json(record["message"])
+    connection.execute(_INSERT, _values(session, position, record["at"], message))
+
+
+def _values(session: int, position: float, at: float, message: Message) -> tuple[object, ...]:
     data = {name: value for name, value in message_to_json(message).items() if name != "excluded"}
-    connection.execute(
-        "INSERT INTO glue_messages(session, position, id, role, at, excluded, body, words)"
-        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s::tsvector)",
-        (
-            session,
-            position,
-            message.id,
-            role_of(message),
-            at,
-            message.excluded,
-            json.dumps(data),
-            _vector(searchable(message)),
-        ),
-    )
+    words = _vector(searchable(message))
+    return session, position, message.id, role_of(message), at, message.excluded, json.dumps(data), words
 
 
 def _between(connection: Connection, session: int, id: str) -> float:
@@ -372,7 +372,8 @@ def _find(connection: Connection, session: int, id: str) -> tuple[int, float, fl
 def _amend(connection: Connection, session: int, record: Record) -> None:
     number, position, at, message = _find(connection, session, record["id"])
     connection.execute("DELETE FROM glue_messages WHERE number = %s", (number,))
-    _put(connection, session, position, at, amended(message, json.loads(json.dumps(record["fields"]))))
+    changed = amended(message, json.loads(json.dumps(record["fields"])))
+    connection.execute(_INSERT, _values(session, position, at, changed))
 
 
 def _drop(connection: Connection, session: int, record: Record) -> None:
@@ -384,7 +385,7 @@ def _exclude(connection: Connection, session: int, record: Record) -> None:
     connection.execute(sql, (session, record["ids"]))
 
 
-_WRITES = {"message": _add, "amend": _amend, "drop": _drop, "exclude": _exclude}
+_WRITES = {"message": _insert, "amend": _amend, "drop": _drop, "exclude": _exclude}
 
 
 def _fork(connection: Connection, id: str, new_id: str, at: int | None, live: bool) -> None:
@@ -536,6 +537,9 @@ class _Writer:
                 " expires = now() + %s * interval '1 second' WHERE number = %s AND token = %s AND changes = %s",
                 (time.time(), self.store.lease, self.number, self.token, self.changes),
             ).rowcount
+            if done and all(record["type"] == "message" and "before" not in record for record in records):
+                _append(connection, self.number, records)
+                return
             if done:
                 for record in records:
                     _WRITES[record["type"]](connection, self.number, record)

@@ -8,7 +8,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from glue import Message, ToolMessage, user
 from glue.errors import SessionBusy, StoreError
 from glue.stores import FileStore, MemoryStore, PostgresStore, SQLiteStore, Store, copy
 from glue.stores.sqlite import _databases, _exclude, using
+from glue.stores.store import Fold, Log, Record
 
 POSTGRES = pytest.param("postgres", marks=pytest.mark.scale)
 
@@ -85,6 +87,34 @@ async def test_a_cancelled_scope_leaves_list_and_store_alike(kept: Store) -> Non
         await log.append(user("two"))
 
     assert await kept.load("demo") == log.messages
+
+
+class Watching:
+    """A writer that waits for the disk, and notes who calls it."""
+
+    blocks = True
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+
+    def open(self, fold: Fold) -> None:
+        self.threads.append(threading.get_ident())
+
+    def write(self, records: Sequence[Record]) -> None:
+        self.threads.append(threading.get_ident())
+
+    def close(self) -> None:
+        self.threads.append(threading.get_ident())
+
+
+async def test_the_event_loop_never_waits_for_the_disk() -> None:
+    writer = Watching()
+
+    async with Log("demo", writer) as log:
+        await log.append(user("one"))
+
+    assert len(writer.threads) == 3
+    assert threading.get_ident() not in writer.threads
 
 
 async def test_a_store_that_failed_says_why_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
