@@ -91,6 +91,7 @@ class PostgresStore:
         self.pool = _Pool(url)
         self.schema = 0
         self._leases: dict[int, int] = {}  # of our sessions: number and token
+        self._renewing = False
         self._guard = threading.Lock()
         weakref.finalize(self, self.pool.close)
 
@@ -165,7 +166,8 @@ class PostgresStore:
         """Renew a session's lease from now on."""
         with self._guard:
             self._leases[number] = token
-            if len(self._leases) == 1:
+            if not self._renewing:
+                self._renewing = True
                 threading.Thread(target=self._renew, name="glue-leases", daemon=True).start()
 
     def give_up(self, number: int, token: int) -> None:
@@ -185,6 +187,7 @@ class PostgresStore:
             with self._guard:
                 held = dict(self._leases)
                 if not held:
+                    self._renewing = False
                     return
             values = (self.lease, list(held), list(held.values()))
             with contextlib.suppress(StoreError):  # a write will say what is wrong, or find that nothing is
@@ -207,7 +210,7 @@ class _Pool:
         except ImportError:
             raise ConfigError("PostgresStore needs psycopg: pip install 'glue-agents[postgres]'") from None
         self.url, self.errors = url, psycopg
-        self.name = f"postgresql://{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        self.name = f"postgresql://{parts.netloc.rpartition('@')[2] or 'localhost'}{parts.path}"
         self._reset()
 
     def _reset(self) -> None:
