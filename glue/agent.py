@@ -18,6 +18,7 @@ from glue.options import (
     call_options,
     instructions_text,
     prompt_messages,
+    refuse_unknown,
     with_meta,
     with_role,
 )
@@ -25,6 +26,7 @@ from glue.options import (
 if TYPE_CHECKING:
     from glue.compaction import Compactor
     from glue.context import AnyTool, Cancel, Host
+    from glue.durable.engine import Durable
     from glue.events import Listener
     from glue.function.call import ToolHook
     from glue.limits import Limits
@@ -138,7 +140,9 @@ class Agent(Generic[DepsT, OutputT]):
         roles: Mapping[str, Role] | str | os.PathLike[str] | None = None,
         project: str | os.PathLike[str] | None = None,
         compaction: Compactor | None = None,
+        **unknown: Any,
     ) -> None:
+        refuse_unknown(unknown, AgentOptions, "an agent has no")
         settings = Options(
             model=_checked_model(model),
             tools=_checked_tools(tools or ()),
@@ -241,6 +245,12 @@ class Agent(Generic[DepsT, OutputT]):
         from glue.session import Session
 
         return Session(self, id, store=store, queue=queue, **overrides)
+
+    def durable(self, **options: Any) -> Durable[DepsT, OutputT]:
+        """Make runs survive the process, on DBOS: `async with agent.durable(engine=...) as durable`."""
+        from glue.durable.engine import Durable
+
+        return Durable(self, **options)
 
     def as_tool(self, name: str = "", description: str = "") -> AgentTool:
         """Make a tool of this agent, for another one: a fresh transcript for each call."""
@@ -373,6 +383,9 @@ async def perform(
     text, identity = instructions_text(options.instructions)
     system = "\n\n".join(part for part in (text.strip("\n"), project.prompt if project else "") if part)
     tools = _tools(options, project)
+    check_rules = getattr(options.permission, "check", None)
+    if check_rules is not None:
+        check_rules(tools)
     answer = _answer(options, provider, tools)
     said = with_meta(prompt or (), identity)
     for message in said if options.journal is not None else ():

@@ -27,10 +27,14 @@ COMMANDS = (
     SlashCommand("limits", "Show or set limits, such as max_turns=64 token_budget=none.", "name=value ...", True),
     SlashCommand("fork", "Go on in a copy; with N, of the first N prompts; -1 drops the last one.", "N"),
     SlashCommand("save", "Keep this conversation, from here on.", "NAME"),
+    SlashCommand("new", "Begin another conversation.", "NAME"),
+    SlashCommand("resume", "Go on with a kept conversation.", "NAME"),
+    SlashCommand("tree", "List the kept conversations, forks below their parents."),
+    SlashCommand("compact", "Put a summary in the place of what was said so far."),
     SlashCommand("help", "List the commands."),
     SlashCommand("quit", "Leave, as Ctrl-D does."),
 )
-SETTABLE_LIMITS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
+SETTABLE_LIMITS = ("max_turns", "max_requests", "token_budget", "usd_budget", "timeout")
 
 
 def parse(text: str) -> tuple[str, str]:
@@ -77,6 +81,6 @@ def _number(name: str, value: Any) -> Any:
     if text == "none":
         return None
     try:
-        return float(text) if name in ("usd_budget", "seconds") else int(text)
+        return float(text) if name in ("usd_budget", "timeout") else int(text)
     except ValueError:
         raise ValueError(f"{name} must be a number or none, not {value!r}") from None

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -178,38 +178,6 @@ def model_rows(provider: str = "") -> list[dict[str, Any]]:
             rows.append({**row, "tiers": [list(tier) for tier in model.tiers], "ends": model.ends or None})
             rows[-1]["deprecated"] = model.deprecated
     return rows
-
-
-def providers_text(environ: Mapping[str, str] = os.environ) -> str:
-    """Draw the table of providers."""
-    words = {True: "set", False: "not set", None: "not needed"}
-    lines = [("name", "wire", "key", "", "default model", "window")]
-    for row in provider_rows(environ):
-        window = f"{row['window']:,}" if row["window"] else "-"
-        lines.append((row["name"], row["wire"], row["key"] or "-", words[row["key_set"]], row["model"] or "-", window))
-    return _table(lines)
-
-
-def models_text(provider: str = "") -> str:
-    """Draw the table of models."""
-    lines = [("model", "window", "input", "output", "cached", "")]
-    for row in model_rows(provider):
-        notes = ["default"] if row["default"] else []
-        notes += [f"ends {row['ends']}"] if row["ends"] else ["deprecated"] if row["deprecated"] else []
-        notes += [f"more above {tier[0]:,}" for tier in row["tiers"]]
-        prices = ["-" if row[name] is None else f"{row[name]:g}" for name in ("input", "output", "cached")]
-        lines.append((row["model"], f"{row['window']:,}" if row["window"] else "-", *prices, ", ".join(notes)))
-    if len(lines) == 1:
-        return f"no models of {provider} are known; any may be named"
-    told = f"USD per million tokens, list prices of {date()}; any other model may be named, without a cost."
-    return f"{_table(lines)}\n{told}"
-
-
-def _table(lines: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
 
 
 # Asking servers -----------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from glue.errors import ConfigError, GlueError
 
 PROMPTS = {
     "tool": "What is the weather in Toronto?",
-    "chat": "Hello!",
+    "chat": "What day is it today?",
     "review": "Review this branch.",
     "structured": "The export button does nothing.",
     "subagents": "Compare Oslo and Bergen.",
@@ -35,7 +35,7 @@ PROMPTS = {
 def new(name: str, template: str, force: bool) -> None:
     """Write a single-file agent. It runs at once, also without a key: the offline stand-in answers then."""
     path = Path(name if name.endswith(".py") else f"{name}.py")
-    if path.name == ".py":
+    if path.name.strip(".") in ("", "py"):
         raise click.UsageError(f"{name!r} is no name for a file")
     text = read_template(template).replace("NAME.py", path.name)
     try:

@@ -19,10 +19,12 @@ from glue.cli.app import end_process, live_threads
 from glue.cli.options import Sources, run_options
 from glue.cli.output import Printer, Screen, is_interactive, usage_line
 from glue.cli.permission import answer_of, keys, question
-from glue.cli.prompt import read_prompt, unread_pipe
+from glue.cli.prompt import read_attachment, read_prompt, unread_pipe
+from glue.cli.runs import JsonLines, RunLog
 from glue.cli.sessions import last_session, open_store
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError, ProviderError
+from glue.events import error_to_json, result_to_json
 from glue.limits import Outcome
 from glue.options import Options
 from glue.permission import Decision, PermissionRequest
@@ -31,6 +33,8 @@ from glue.result import RunResult
 from glue.text import clean_text, one_line
 
 if TYPE_CHECKING:
+    from anyio.abc import TaskStatus
+
     from glue.session import Session
     from glue.stores.store import Store
     from glue.tools.mcp import Servers
@@ -68,7 +72,7 @@ def execute(
     """Run an agent, or a model by name where there is none; give the exit code."""
     check(given)
     before = live_threads()
-    prompt = read_prompt(words)
+    prompt = (*read_prompt(words), *(read_attachment(each) for each in given.get("attach") or ()))
     sources = Sources(given, path=path, agent=agent)
     out, err = screens()
     printer = Printer(
@@ -95,10 +99,8 @@ def execute(
         try:
             result = run.blocking(prompt)
         except GlueError as error:
-            if given["as_json"]:
-                from glue.events import error_to_json
-
-                JsonLines(out).write({"type": "error", "error": error_to_json(error)})
+            if run.log is not None:
+                run.log.end({"type": "error", "error": error_to_json(error)})
             raise
         if sent is not None and not sent:
             printer.note("nothing went over a wire: this provider has none", "cyan")
@@ -143,6 +145,7 @@ class Run:
     ) -> None:
         self.sources, self.printer, self.wrap = sources, printer, wrap
         self.session_id = ""
+        self.log: RunLog | None = None  # where `log` is set
         self.servers: Servers | None = None  # of --mcp, while they are connected
         self.cancel = Cancel()
         self.interrupts = 0
@@ -150,7 +153,7 @@ class Run:
             ask = self._ask
         self.options = sources.options(ask)
         self.agent = agent if agent is not None else by_name(self.options)
-        if self.agent.output is not None:
+        if self.agent.output is not None or self.options.output is not None:
             printer.stream = False  # the object is printed at the end, whole
         if self.agent.deps_type is not None:
             wanted = self.agent.deps_type.__name__
@@ -188,8 +191,8 @@ class Run:
 
     async def _prompt(self, prompt: Any) -> RunResult[Any]:
         given = self.sources.given
-        listeners = JsonLines(self.printer.out) if given.get("as_json") else self.printer
-        options: dict[str, Any] = {"on_event": listeners, "cancel": self.cancel, "unwrap": False}
+        listener = JsonLines(self.printer.out.write) if given.get("as_json") else self.printer
+        options: dict[str, Any] = {"on_event": self._logged(listener), "cancel": self.cancel, "unwrap": False}
         if not given["session"] and not given["resume"]:
             return await self.agent.run(prompt, **self.overrides(), **options)
         named = self.sources.find("store") or ""
@@ -198,12 +201,23 @@ class Run:
         session = open_session(self.agent, self.session_id, store, self.overrides())
         return await session.prompt(prompt, **options)
 
+    def _logged(self, listener: Any) -> Any:
+        if not self.sources.find("log"):
+            return listener
+        self.log = log = RunLog()
+
+        def both(event: Any) -> None:
+            listener(event)
+            log.lines(event)
+
+        return both
+
     async def _attended(self, work: Callable[[], Awaitable[RunResult[Any]]]) -> RunResult[Any]:
         """Do the work while the spinner turns and Ctrl-C is listened for."""
         done: list[RunResult[Any]] = []
         error: list[Exception] = []
         async with anyio.create_task_group() as group:
-            group.start_soon(self._listen)
+            await group.start(self._listen)
             if self.printer.spinner.is_on:
                 group.start_soon(self.spin)
             try:
@@ -219,8 +233,9 @@ class Run:
             raise error[0]
         return done[0]
 
-    async def _listen(self) -> None:
+    async def _listen(self, *, task_status: TaskStatus[None]) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
             async for _ in signals:
                 self.interrupts += 1
                 if self.interrupts > 1:  # something does not let itself be cancelled
@@ -258,22 +273,6 @@ class Run:
         return ""
 
 
-class JsonLines:
-    """A listener that writes each event as a line of JSON."""
-
-    def __init__(self, out: Screen) -> None:
-        self.out = out
-
-    def __call__(self, event: Any) -> None:
-        from glue.events import event_to_json
-
-        self.write(event_to_json(event))
-
-    def write(self, value: Mapping[str, Any]) -> None:
-        # ASCII alone: nothing that a model wrote can then do anything to a terminal.
-        self.out.write(json.dumps(value) + "\n")
-
-
 def by_name(options: Options) -> Agent[Any, Any]:
     """Make an agent of a model's name and ready-made tools."""
     from glue.providers import default
@@ -296,11 +295,11 @@ def open_session(agent: Agent[Any, Any], name: str, store: Store, overrides: dic
 
 def finish(result: RunResult[Any], printer: Printer, given: Mapping[str, Any], run: Run) -> int:
     """Write the answer and what else there is to say; give the exit code."""
+    ended = {**result_to_json(result, run.session_id), "exit_code": exit_code(result)}
+    if run.log is not None:
+        run.log.end(ended)
     if given["as_json"]:
-        from glue.events import result_to_json
-
-        ended = {**result_to_json(result, run.session_id), "exit_code": exit_code(result)}
-        JsonLines(printer.out).write(ended)
+        JsonLines(printer.out.write).write(ended)
     else:
         write_answer(result, printer)
     if result.error is not None and not given["as_json"]:

@@ -158,7 +158,10 @@ def _with_store(named: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
     store = open_store(_named(named))
 
     async def main() -> T:
-        return await work(store)
+        try:
+            return await work(store)
+        except ValueError as error:  # a name that no store can keep
+            raise ConfigError(str(error)) from None
 
     return anyio.run(main)
 

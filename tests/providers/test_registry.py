@@ -332,23 +332,6 @@ def test_wrappers_and_chains_answer_for_what_they_wrap(monkeypatch: pytest.Monke
     assert capabilities(object()).window is None
 
 
-def test_the_table_of_providers_says_which_keys_are_set() -> None:
-    text = models.providers_text({"GOOGLE_API_KEY": SECRET})
-
-    lines = {line.split()[0]: " ".join(line.split()) for line in text.splitlines()}
-    assert lines["gemini"] == "gemini gemini GOOGLE_API_KEY set gemini-3.1-flash-lite 1,000,000"
-    assert lines["anthropic"] == "anthropic anthropic ANTHROPIC_API_KEY not set claude-haiku-5-5 1,000,000"
-    assert lines["ollama"].startswith("ollama openai_chat OLLAMA_API_KEY not needed")
-    assert SECRET not in text
-
-
-def test_the_table_of_models_has_prices_and_their_date() -> None:
-    text = models.models_text()
-
-    assert "anthropic:claude-haiku-4-5" in text
-    assert models.date() in text
-
-
 # One tiny request -----------------------------------------------------------------------------------
 
 CHAT = (
