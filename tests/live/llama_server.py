@@ -36,8 +36,8 @@ def main() -> None:
     engine = import_module("xllamacpp")
     params = engine.CommonParams()
     params.model.path = sys.argv[1]
-    params.n_ctx = 4096
-    params.n_parallel = 2  # slots of 2048 tokens
+    params.n_ctx = 2048
+    params.n_parallel = 2  # slots of 1024 tokens
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.use_jinja = True

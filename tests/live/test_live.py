@@ -187,7 +187,7 @@ async def test_max_tokens_with_continuation(server: str, row: Row) -> None:
 async def test_context_overflow_and_compaction(server: str, row: Row) -> None:
     events: list[Any] = []
     session = Agent(ask(server), compaction=keep_recent(2), limits=SHORT, **GREEDY).session()
-    filler = "The quick brown fox jumps over the lazy dog. " * 70  # a third of the window
+    filler = "The quick brown fox jumps over the lazy dog. " * 35  # a third of the window
 
     for number in range(3):
         result = await session.prompt(f"{number}: {filler} Say yes.", on_event=events.append, unwrap=False)
