@@ -248,12 +248,10 @@ class _Lexer:
     def dollar(self, *, inside: bool) -> None:
         assert self.text is not None
         after = self.line[self.at : self.at + 1]
-        if after == "'" and not inside:
+        if after in ("'", '"') and after and not inside:
             self.at += 1
-            self.ansi()
-        elif after == '"' and not inside:
-            self.at += 1
-            self.double()
+            self.opaque = True  # bash reads it so, others do not
+            self.ansi() if after == "'" else self.double()
         elif after in ("(", "[") or (after == "{" and re.match(r"\{[^}]*[`$]", self.line[self.at :])):
             raise _Unclear(SUBSTITUTION)
         else:

@@ -76,10 +76,13 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
     def note(path: str, mark: Mark | None = None) -> None:
         if len(seen) > REMEMBERED:
             seen.clear()
-        if mark is None:
-            with root.open(path) as file:
-                mark = Mark.of(os.fstat(file.fileno()))
-        seen[normpath(path)] = mark
+        try:
+            if mark is None:
+                with root.open(path) as file:
+                    mark = Mark.of(os.fstat(file.fileno()))
+            seen[normpath(path)] = mark
+        except (OSError, GlueError):
+            seen.pop(normpath(path), None)  # someone was quicker; what was done is done
 
     def read_file(path: str, offset: int = 1, limit: int = LINES, start: int = 0, numbers: bool = False) -> str:
         """Read lines of a text file; a page says how to go on. Read before you change; in large files grep first.
@@ -226,7 +229,8 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             several.insert(0, Replacement(old=old, new=new, replace_all=replace_all))
         with _told(path, root):
             with root.place(path, guard=watch) as place, open_entry(place, path) as file:
-                mark = Mark.of(os.fstat(file.fileno()))
+                found = os.fstat(file.fileno())
+                mark = Mark.of(found)
                 content = _whole(file, mark.size, path)
             stale = seen.get(normpath(path), mark) != mark
             done = edit_all(content, several)
@@ -235,7 +239,9 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
         times = "1 replacement" if done.count == 1 else f"{done.count} replacements"
         loose = "" if done.rung == "exact" else f", found but for {done.rung}"
         changed = "; it had changed since it was read" if stale else ""
-        text = f"edited {show(path)}: {times}{loose}{changed}\n{done.diff}"
+        # Another name of the file may lie outside the root, and its lines are not ours to show.
+        diff = done.diff if found.st_nlink == 1 else "[it has other names (hard links): lines are not shown]"
+        text = f"edited {show(path)}: {times}{loose}{changed}\n{diff}"
         return text.encode("utf-8", "replace").decode()
 
     made: tuple[Function, ...] = (read_file, list_dir, find_files, grep, write_file, edit_file)
