@@ -30,6 +30,7 @@ class PermissionTarget:
     paths: tuple[str, ...] = ()  # of a file: each of its names below the root, links resolved
     command: str | tuple[str, ...] | None = None  # of a shell: the line, or a program and its arguments
     folder: str = ""  # where the command runs
+    preview: str = ""  # of a change: the lines that go and come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
