@@ -15,7 +15,7 @@ from glue.context import Context, ToolResult
 from glue.errors import ToolError
 from glue.function.decorator import Tool, tool
 from glue.messages import ToolCall
-from glue.permission import Ask, Decision, Permission, PermissionRequest, allow, as_decision, deny
+from glue.permission import Ask, Decision, Permission, PermissionRequest, Rules, allow, as_decision, deny
 
 if TYPE_CHECKING:
     from glue.acp.server import Server
@@ -258,6 +258,11 @@ class EditorPermission:
     @property
     def _peer(self) -> Peer:
         return self._server.peer
+
+    def check(self, tools: Iterable[Any]) -> None:
+        """Have the agent's own rules looked at before a run."""
+        if isinstance(self._own, Rules):
+            self._own.check(tools)
 
     async def decide(self, request: PermissionRequest) -> Decision:
         decision = await self._decide(request)
