@@ -271,12 +271,16 @@ def selftest(root: str, model: str, count: int, seed: int) -> None:
 @review.command()
 def rules() -> None:
     """List the deterministic rules."""
-    from glue.agents.review.findings.rules import rules as every
+    from glue.agents.review.findings.analysers import find_ruff, ruff_rules
+    from glue.agents.review.findings.rules import RULES
 
-    for rule in every():
-        click.echo(
-            f"{rule.name:<26}{rule.severity:<10}{rule.category:<12}{rule.title.replace('{', '<').replace('}', '>')}"
-        )
+    for rule in RULES:
+        title = rule.title.replace("{", "<").replace("}", ">")
+        click.echo(f"{rule.name:<22}{rule.severity:<10}{title}")
+    for code, ruff in ruff_rules().items():
+        click.echo(f"ruff/{code:<17}{ruff['severity']:<10}{ruff['why']}")
+    if not find_ruff():
+        click.echo("glue review: ruff is not installed: pip install 'glue-agents[review]'", err=True)
 
 
 @review.command()

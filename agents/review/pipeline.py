@@ -213,7 +213,7 @@ def result(path: str) -> ReviewRun:
 
 
 def texts(root: str) -> dict[str, str]:
-    from glue.agents.review.findings.rules.view import is_generated, is_test, language
+    from glue.agents.review.findings.syntax import is_generated, is_test, language
     from glue.tools.git import Repo
 
     with Repo(root) as repo:

@@ -12,7 +12,7 @@ from glue import Provider
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config
 from glue.agents.review.findings.model import review
-from glue.agents.review.findings.rules.view import is_test, language
+from glue.agents.review.findings.syntax import is_test, language
 from glue.agents.review.records import Bundle, Change
 
 

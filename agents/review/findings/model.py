@@ -17,9 +17,9 @@ from glue.agents.review.change.config import Config, make, matches
 from glue.agents.review.change.incremental import Earlier, carried, joined, narrow
 from glue.agents.review.delivery import gate
 from glue.agents.review.findings import rules
-from glue.agents.review.findings.rules.tripwire import strip_hidden
 from glue.agents.review.findings.suggest import fault
-from glue.agents.review.findings.tools import Desk, searcher, tools
+from glue.agents.review.findings.tools import Desk, tools
+from glue.agents.review.findings.tripwire import strip_hidden
 from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewRun, Try, from_json
 from glue.errors import ConfigError, ToolError
 from glue.events import Event
@@ -263,7 +263,7 @@ async def review(
     if record is not None and replay:
         ruled = record.ruled
     else:
-        ruled = rules.check(bundle, disable=config.disable, search=searcher(repo, bundle))
+        ruled = rules.check(bundle, disable=config.disable)
     setting = Setting(bundle, config, repo, on_event, seed, ruled, record, replay)
     result = _by_rules(bundle, ruled)
     tries: list[Try] = []

@@ -8,8 +8,7 @@ import re
 import warnings
 from pathlib import PurePosixPath
 
-from glue.agents.review.findings.rules.source import read
-from glue.agents.review.findings.rules.view import is_test, language
+from glue.agents.review.findings.syntax import is_test, language, read
 from glue.agents.review.records import Bundle, Finding
 
 MAX_LINES = 40

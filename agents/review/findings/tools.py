@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
@@ -12,8 +12,8 @@ from glue import Tool, tool
 from glue.agents.review.change.config import Config, blocklist
 from glue.agents.review.delivery import gate
 from glue.agents.review.findings.anchor import MIN_QUOTE, anchor
-from glue.agents.review.findings.rules.tripwire import strip_hidden
 from glue.agents.review.findings.suggest import fault, weakens_test
+from glue.agents.review.findings.tripwire import strip_hidden
 from glue.agents.review.records import Bundle, Category, Confidence, Finding, Severity
 from glue.errors import GitError, ToolError
 from glue.tools.git import Repo
@@ -262,18 +262,3 @@ def _search(
         for number, line in enumerate(text.split("\n"), 1)
         if wanted in (line.lower() if ignore_case else line)
     ]
-
-
-def searcher(repo: Repo | None, bundle: Bundle) -> Callable[[str], tuple[str, ...]] | None:
-    """A plain search over the head for rules that ask whether a name exists anywhere."""
-    head = bundle.change.head_sha
-    if repo is None or not head or bundle.change.mode in ("staged", "dirty", "diff"):
-        return None
-
-    def search(text: str) -> tuple[str, ...]:
-        try:
-            return tuple(dict.fromkeys(hit.path for hit in repo.grep(text, head, fixed=True, limit=50)))
-        except GitError:
-            return ()
-
-    return search
