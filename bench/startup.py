@@ -3,8 +3,8 @@
     python bench/startup.py [--runs 20] [--json] [--peers]
 
 Each line is the median of many processes, started in turns so that a busy machine slows all of them alike.
-`glue acp` is measured from its start to its answer to `initialize`. The goals: `import glue` at most 1.5,
-`from glue import Agent, tool` at most 6, `glue --help` at most 5.5.
+`glue acp` is measured from its start to its answer to `initialize`. The goals: `import glue` at most 1.2,
+`from glue import Agent, tool` at most 3, `glue --help` at most 3.5.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-GOALS = {"import glue": 1.5, "from glue import Agent, tool": 6.0, "glue --help": 5.5}
+GOALS = {"import glue": 1.2, "from glue import Agent, tool": 3.0, "glue --help": 3.5}
 PEERS = ("litellm", "pydantic_ai", "langchain", "openai", "anthropic", "agents", "smolagents", "llm")
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}
 

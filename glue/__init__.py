@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from glue.codec import to_json as to_json
     from glue.compaction import keep_recent as keep_recent
     from glue.compaction import summarize as summarize
+    from glue.context import AnyTool as AnyTool
     from glue.context import Cancel as Cancel
     from glue.context import Context as Context
     from glue.context import Host as Host
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from glue.limits import Outcome as Outcome
     from glue.limits import StopReason as StopReason
     from glue.limits import estimate_tokens as estimate_tokens
+    from glue.listeners import Events as Events
     from glue.loop.run import run as run
     from glue.loop.run import run_continue as run_continue
     from glue.loop.truncation import collapse_continuations as collapse_continuations
@@ -79,6 +81,9 @@ if TYPE_CHECKING:
     from glue.providers.retry import with_escalation as with_escalation
     from glue.providers.retry import with_retries as with_retries
     from glue.result import RunResult as RunResult
+    from glue.secrets import find_secrets as find_secrets
+    from glue.secrets import is_secret_name as is_secret_name
+    from glue.secrets import mask_secrets as mask_secrets
     from glue.session import Session as Session
     from glue.stores.jsonl import FileStore as FileStore
     from glue.stores.memory import MemoryStore as MemoryStore
@@ -94,12 +99,13 @@ _HOMES = {
     "agent": "Agent",
     "codec": "from_json to_json",
     "compaction": "keep_recent summarize",
-    "context": "Cancel Context Host ToolResult error_result text_result",
+    "context": "AnyTool Cancel Context Host ToolResult error_result text_result",
     "errors": "ConfigError GlueError ProviderError RunError ToolError",
     "events": "Event",
     "function.call": "Abort Replace Skip Step ToolHook",
     "function.decorator": "Tool tool",
     "function.schema": "Field",
+    "listeners": "Events",
     "limits": "Limits Outcome StopReason estimate_tokens",
     "loop.run": "run run_continue",
     "loop.truncation": "collapse_continuations",
@@ -112,6 +118,7 @@ _HOMES = {
     "providers.failover": "with_failover",
     "providers.retry": "with_escalation with_retries",
     "result": "RunResult",
+    "secrets": "find_secrets is_secret_name mask_secrets",
     "session": "Session",
     "stores.jsonl": "FileStore",
     "stores.memory": "MemoryStore",

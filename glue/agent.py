@@ -1,21 +1,36 @@
-"""The configured unit: a model, its tools, its instructions, its limits."""
+"""Agents: a model with its tools, instructions and limits, and how one prompt becomes a run of the loop."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack, overload
+
+from glue.options import (
+    AgentOptions,
+    CallOptions,
+    Instructions,
+    Options,
+    Overrides,
+    Prompt,
+    RunOptions,
+    call_options,
+    instructions_text,
+    prompt_messages,
+    with_meta,
+    with_role,
+)
 
 if TYPE_CHECKING:
     from glue.compaction import Compactor
-    from glue.context import AnyTool, Cancel
+    from glue.context import AnyTool, Cancel, Host
     from glue.events import Listener
     from glue.function.call import ToolHook
     from glue.limits import Limits
     from glue.listeners import Events
-    from glue.messages import Effort, Json
-    from glue.options import AgentOptions, CallOptions, Instructions, Overrides, Prompt, RunOptions
+    from glue.messages import Effort, Json, Message, Request
+    from glue.output import Answer
     from glue.permission import Permission
     from glue.policies.policy import Policy
     from glue.project import Project, Role
@@ -31,18 +46,14 @@ OutputT = TypeVar("OutputT")
 T = TypeVar("T")
 D = TypeVar("D")
 
-# Set by the pytest plugin, so that a marked test plays back what a named provider once said.
-opener: Callable[[str], Provider] | None = None
-
 
 class Agent(Generic[DepsT, OutputT]):
     """A model with tools and instructions. Immutable: it may serve many tasks and threads at once."""
 
-    __slots__ = ("_opened", "compaction", "deps_type", "name", "output", "project", "roles", "settings")
+    __slots__ = ("_opened", "compaction", "deps_type", "name", "project", "roles", "settings")
 
     name: str
-    settings: Mapping[str, Any]  # what a session or a call may override
-    output: type[OutputT] | Mapping[str, Json] | None
+    settings: Options  # what a session or a call may override
     deps_type: type[DepsT] | None
     roles: Mapping[str, Role] | str | os.PathLike[str] | None
     project: str | os.PathLike[str] | None
@@ -126,25 +137,25 @@ class Agent(Generic[DepsT, OutputT]):
         project: str | os.PathLike[str] | None = None,
         compaction: Compactor | None = None,
     ) -> None:
-        settings = {
-            "model": _checked_model(model),
-            "tools": _checked_tools(tools or ()),
-            "instructions": instructions or None,
-            "role": role,
-            "limits": limits,
-            "permission": permission,
-            "hooks": tuple(hooks) if hooks else None,
-            "policies": tuple(policies or ()),
-            "max_tokens": max_tokens,
-            "temperature": temperature,
-            "reasoning": reasoning,
-            "cache": cache,
-            "options": options,
-        }
+        settings = Options(
+            model=_checked_model(model),
+            tools=_checked_tools(tools or ()),
+            instructions=instructions or None,
+            role=role,
+            limits=limits,
+            permission=permission,
+            hooks=tuple(hooks) if hooks else None,
+            policies=tuple(policies or ()),
+            max_tokens=max_tokens,
+            temperature=temperature,
+            reasoning=reasoning,
+            cache=cache,
+            options=options,
+            output=output,
+        )
         put = object.__setattr__
-        put(self, "settings", MappingProxyType(settings))
+        put(self, "settings", settings)
         put(self, "name", name)
-        put(self, "output", output)
         put(self, "deps_type", deps_type)
         put(self, "roles", roles)
         put(self, "project", project)
@@ -165,12 +176,9 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> RunResult[OutputT]: ...
     async def run(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Run one prompt to its end. A run that went wrong raises; the error carries `result`."""
-        from glue.options import prompt_messages
-        from glue.running import Job, perform
-
         history, said = options.pop("message_history", ()), prompt_messages(prompt)
-        job = Job(agent=self, prompt=said, history=history, layers=(_known(options),), output=output)
-        return await perform(job)
+        layered = self.layer(replace(call_options(options), output=output))
+        return await perform(self, layered, said, history)
 
     @overload
     def run_sync(self, prompt: Prompt, *, output: type[T], **options: Unpack[RunOptions[DepsT]]) -> RunResult[T]: ...
@@ -218,9 +226,7 @@ class Agent(Generic[DepsT, OutputT]):
 
     async def resume(self, result: RunResult[Any], **options: Unpack[CallOptions[DepsT]]) -> RunResult[OutputT]:
         """Go on from where a run stood, with no new prompt: after max_turns or a budget, with other limits."""
-        from glue.running import Job, perform
-
-        return await perform(Job(agent=self, history=result.messages, layers=(_known(dict(options)),)))
+        return await perform(self, self.layer(call_options(options)), None, result.messages)
 
     def session(
         self, id: str = "", *, store: Store | None = None, queue: bool = False, **overrides: Unpack[Overrides]
@@ -254,26 +260,34 @@ class Agent(Generic[DepsT, OutputT]):
         """Give a provider for a name, made at first use; closed by `aclose`."""
         if not isinstance(model, str):
             return model
-        if opener is not None:
-            return opener(model)
+        from glue.context import provider_names
         from glue.providers import new
+
+        if (chosen := provider_names.get()) is not None:
+            provider: Provider = chosen(model)
+            return provider
 
         if model not in self._opened:
             self._opened.setdefault(model, new(model))
         return self._opened[model]
+
+    @property
+    def output(self) -> type[OutputT] | Mapping[str, Json] | None:
+        """What the answer is read as, where a call does not say otherwise."""
+        output: type[OutputT] | Mapping[str, Json] | None = self.settings.output
+        return output
 
     def role(self, name: str) -> Role:
         from glue.project import find_role
 
         return find_role(self.roles, name)
 
-    def load_project(self) -> Project | None:
-        """Read what the project says, where the agent was given one."""
-        if self.project is None:
-            return None
-        from glue.project import load_project
-
-        return load_project(self.project)
+    def layer(self, *layers: Options) -> Options:
+        """Join settings, the narrowest place first, the agent's own last."""
+        joined = Options()
+        for layer in (*layers, self.settings):
+            joined = joined.over(with_role(layer, self.role))
+        return joined
 
     async def aclose(self) -> None:
         """Close what was opened by name, in this event loop."""
@@ -294,7 +308,7 @@ class Agent(Generic[DepsT, OutputT]):
         raise AttributeError("an Agent is immutable")
 
     def __repr__(self) -> str:
-        model = self.settings["model"]
+        model: Any = self.settings.model
         return f"Agent({self.name or (model if isinstance(model, str) else model.name)!r})"
 
 
@@ -318,16 +332,6 @@ def _checked_tools(tools: Iterable[AnyTool]) -> tuple[AnyTool, ...]:
     return tools
 
 
-def _known(options: dict[str, Any]) -> dict[str, Any]:
-    """Refuse an option that does not exist, as a plain signature would."""
-    from glue.options import CALL_OPTIONS
-
-    for name in options:
-        if name not in CALL_OPTIONS:
-            raise TypeError(f"there is no option {name!r}; there are: {', '.join(sorted(CALL_OPTIONS))}")
-    return options
-
-
 def run_blocking(function: Callable[[], Awaitable[T]]) -> T:
     """Run an async function to its end, in an event loop of its own."""
     import anyio
@@ -345,3 +349,139 @@ def run_blocking(function: Callable[[], Awaitable[T]]) -> T:
 
     with start_blocking_portal() as portal:
         return portal.call(main)
+
+
+# One run --------------------------------------------------------------------------------------------
+
+
+async def perform(
+    agent: Agent[Any, Any], options: Options, prompt: Sequence[Message] | None, history: Sequence[Message]
+) -> RunResult[Any]:
+    """Make the loop's settings of an agent's, run the loop, and put the output on the result.
+
+    Without a prompt the run goes on from where the history stands.
+    """
+    from glue.errors import InvalidContinuation
+    from glue.listeners import join, writers
+    from glue.loop.run import drive
+
+    provider = agent.open(options.model or "")
+    project = _project(agent)
+    text, identity = instructions_text(options.instructions)
+    system = "\n\n".join(part for part in (text.strip("\n"), project.prompt if project else "") if part)
+    tools = _tools(options, project)
+    answer = _answer(options, provider, tools)
+    said = with_meta(prompt or (), identity)
+    for message in said if options.journal is not None else ():
+        await options.journal.append(message)  # type: ignore[union-attr]
+    ready = replace(
+        options,
+        tools=[*tools, answer.tool] if answer is not None and answer.tool is not None else tools,
+        request=_request(options, system, answer),
+        policies=_policies(agent, options, provider, answer),
+        host=_host(agent, options, identity),
+        on_event=join((*writers(options.stream, options.tool_log), options.on_event)),
+    )
+    try:
+        result: RunResult[Any] = await drive(provider, [*history, *said], ready, resume=prompt is None)
+    except (TypeError, ValueError, InvalidContinuation):
+        await _take_back(options.journal, said)
+        raise
+    result = _finished(result, tools, identity)
+    if answer is not None:
+        result = answer.finish(result)
+    return result if options.unwrap is False else result.unwrap()
+
+
+def _project(agent: Agent[Any, Any]) -> Project | None:
+    if agent.project is None:
+        return None
+    from glue.project import load_project
+
+    return load_project(agent.project)
+
+
+async def _take_back(journal: Any, prompt: Sequence[Message]) -> None:
+    """Drop a prompt that was refused before anything came of it, so that the next one stands alone."""
+    last = getattr(journal, "messages", ())[-1:]
+    if prompt and last and last[0].id == prompt[-1].id:
+        await journal.drop([message.id for message in prompt])
+
+
+def _tools(options: Options, project: Project | None) -> list[AnyTool]:
+    tools = list(options.tools or ())
+    if project is not None and project.skills and not any(tool.spec.name == "skill" for tool in tools):
+        from glue.project import SkillTool
+
+        tools.append(SkillTool(project.skills))
+    return tools
+
+
+def _answer(options: Options, provider: Provider, tools: Sequence[AnyTool]) -> Answer[Any] | None:
+    if options.output is None:
+        return None
+    from glue.output import Answer, Output
+    from glue.provider import capabilities
+
+    output: Output[Any] = Output(options.output)
+    native = capabilities(provider).takes_output(output.schema, tools=bool(tools))
+    return Answer(output, native=native, taken=[tool.spec.name for tool in tools])
+
+
+def _request(options: Options, system: str, answer: Answer[Any] | None) -> Request:
+    from glue.messages import Request
+
+    names = ("max_tokens", "temperature", "reasoning", "cache", "options")
+    given: dict[str, Any] = {name: value for name, value in options.given().items() if name in names}
+    native = answer is not None and answer.native
+    return Request(system=system, output_schema=answer.output.schema if answer and native else None, **given)
+
+
+def _policies(agent: Agent[Any, Any], options: Options, provider: Provider, answer: Answer[Any] | None) -> list[Policy]:
+    policies = list(options.policies or ())
+    if agent.compaction is not None:
+        from glue.compaction import Compaction, with_provider
+        from glue.provider import capabilities
+
+        policies.append(Compaction(with_provider(agent.compaction, agent.open), window=capabilities(provider).window))
+    if answer is not None:
+        from glue.output import Reask
+
+        policies.append(Reask(answer))
+    return policies
+
+
+def _host(agent: Agent[Any, Any], options: Options, identity: Mapping[str, str]) -> Host:
+    from glue.context import Host
+
+    host = options.host or Host()
+    above = host.parent  # a sub-agent may not do what its parent may not
+    deps = options.deps if options.deps is not None or above is None else above.deps
+    wanted = agent.deps_type
+    if wanted is not None and isinstance(wanted, type) and not isinstance(deps, wanted):
+        got = "none was given" if deps is None else f"got {type(deps).__name__}"
+        raise TypeError(f"{agent!r} needs deps of the type {wanted.__name__}; {got}")
+    named = {"agent": agent.name, "session": host.session_id, **identity}
+    permission, hooks = options.permission, options.hooks
+    if above is not None:
+        permission = permission if permission is not None else above.host.permission
+        hooks = hooks if hooks is not None else above.host.hooks
+    return replace(
+        host,
+        deps=deps,
+        permission=permission,
+        hooks=tuple(hooks or ()),
+        identity={name: value for name, value in named.items() if value},
+    )
+
+
+def _finished(result: RunResult[Any], tools: Iterable[AnyTool], identity: Mapping[str, str]) -> RunResult[Any]:
+    from glue.messages import ToolMessage
+    from glue.subagent import AgentTool, child_usage
+
+    names = {tool.spec.name for tool in tools if isinstance(tool, AgentTool)}
+    usage = result.usage
+    for message in result.new_messages:
+        if isinstance(message, ToolMessage) and message.name in names:
+            usage += child_usage(message)
+    return replace(result, usage=usage, meta={**(result.meta or {}), **identity})

@@ -1,4 +1,4 @@
-"""Shorter transcripts: keep what is recent, or put a summary in place of what is not."""
+"""Compaction: keep the recent messages of a transcript, and put a summary in place of the others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Compaction(Policy):
     At most once in a run for each of the two. `window` is in tokens; None leaves only the second.
     """
 
-    order = 15
+    place = "compaction"
     in_chain = True
 
     def __init__(self, compactor: Compactor, *, window: int | None = None, at: float = 0.8) -> None:

@@ -1,15 +1,21 @@
-"""What a tool is handed besides its arguments, and what a run knows of its caller."""
+"""The context of a tool call: cancellation, budget, dependencies, and what the tool gives back."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from glue.messages import Json, Part, Text, ToolCall, ToolSpec, new_id
 
 DepsT = TypeVar("DepsT", covariant=True)
+
+# Gives the provider for a model's name in place of glue.providers, where tests and recordings set it.
+provider_names: ContextVar[Callable[[str], Any] | None] = ContextVar("glue.provider_names", default=None)
+# Set by the pytest plugin: called with the origin ("https://api.example.com") before each request; it may raise.
+check_origin: ContextVar[Callable[[str], None] | None] = ContextVar("glue.check_origin", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +110,10 @@ class Context(Generic[DepsT]):
     """Handed to a tool whose first parameter asks for it."""
 
     call: ToolCall
-    host: Host
-    cancel: Cancel
-    purse: Purse
-    report: Callable[[str, Any, Any], None]  # text, data, nested event
+    host: Host = field(default_factory=Host)
+    cancel: Cancel = field(default_factory=Cancel)
+    purse: Purse = field(default_factory=Purse)
+    report: Callable[[str, Any, Any], None] = lambda text, data, event: None  # text, data, nested event
     limits: Any = None  # the run's Limits at the moment of the call
     turns_left: int | None = None
 

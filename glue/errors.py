@@ -1,4 +1,4 @@
-"""Every error that is raised on purpose.
+"""Errors: every class that is raised on purpose.
 
 GlueError
 ├── ProviderError           a model could not be asked; `kind` says why
@@ -22,7 +22,7 @@ GlueError
 │   ├── SessionBusy         another prompt, or another process, holds the session
 │   └── NewerSchema         written by a newer version: may be read, not changed
 ├── UnsafePath              a path that leads outside, or to what is no regular file
-├── GitError                git refused, timed out or said too much
+├── GitError                git refused, timed out or said too much; `kind` says which
 └── ReplayError             a program departed from its recording
 """
 
@@ -51,6 +51,9 @@ ErrorKind: TypeAlias = Literal[
     "protocol",
     "empty",
 ]
+
+
+GitErrorKind: TypeAlias = Literal["failed", "missing", "timeout", "too_large", "memory", "damaged", "unsafe", "usage"]
 
 
 class GlueError(Exception):
@@ -88,6 +91,7 @@ class ProviderError(GlueError):
         self.retryable = kind in ("rate_limited", "overloaded", "transient", "timeout", "empty")
         if retryable is not None:  # the server's own word, or a limit that waiting does not mend
             self.retryable = retryable
+        self.ambiguous = False  # whether the server may have done all the same what was asked
         self.usage = usage
         self.body = body  # what the server said, shortened, keys masked
 
@@ -197,7 +201,11 @@ class UnsafePath(GlueError):
 
 
 class GitError(GlueError):
-    """git refused, timed out or said too much."""
+    """git refused, timed out or said too much; `kind` says which."""
+
+    def __init__(self, message: str, *, kind: GitErrorKind = "failed") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class ReplayError(GlueError):

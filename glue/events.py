@@ -1,4 +1,4 @@
-"""What a run says while it goes: one small class for each thing that can happen.
+"""Events: what a run reports while it goes, one small class for each, and their JSON.
 
 Text and thinking deltas are the provider's own objects, passed on; so are `Attempt` reports.
 Events carry deltas, never a growing copy of the message.

@@ -47,21 +47,32 @@ class Outcome(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        return _EXIT_CODES[self]
+        return _OUTCOMES[self][0]
+
+    @property
+    def tag(self) -> StopReason | None:
+        """The stop reason that the run's last reply gets; None leaves the provider's own."""
+        return _OUTCOMES[self][1]
+
+    @property
+    def chain_end(self) -> str:
+        """How a chain of continuations ended that this outcome cut."""
+        return _OUTCOMES[self][2]
 
 
-_EXIT_CODES = {
-    Outcome.DONE: 0,
-    Outcome.WRAPPED_UP: 0,
-    Outcome.MAX_TURNS: 3,
-    Outcome.BUDGET: 3,
-    Outcome.HALTED: 3,
-    Outcome.STALLED: 3,
-    Outcome.CONTEXT_WINDOW: 3,
-    Outcome.TRUNCATED: 4,
-    Outcome.REFUSED: 5,
-    Outcome.CANCELLED: 130,
-    Outcome.FAILED: 1,
+# Exit code, tag, end of a chain.
+_OUTCOMES: dict[Outcome, tuple[int, StopReason | None, str]] = {
+    Outcome.DONE: (0, None, "completed"),
+    Outcome.WRAPPED_UP: (0, None, "completed"),
+    Outcome.MAX_TURNS: (3, StopReason.MAX_TURNS, "budget_exhausted"),
+    Outcome.BUDGET: (3, StopReason.TOKEN_BUDGET, "budget_exhausted"),
+    Outcome.HALTED: (3, None, "provider_error"),
+    Outcome.STALLED: (3, None, "provider_error"),
+    Outcome.CONTEXT_WINDOW: (3, StopReason.CONTEXT_WINDOW, "provider_error"),
+    Outcome.TRUNCATED: (4, StopReason.MAX_TOKENS, "empty"),  # the continuation held nothing to go on from
+    Outcome.REFUSED: (5, StopReason.REFUSAL, "safety_blocked"),
+    Outcome.CANCELLED: (130, StopReason.CANCELLED, "cancelled"),
+    Outcome.FAILED: (1, StopReason.ERROR, "provider_error"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Who hears what a run says: writers, functions, and readers that set the pace."""
+"""Event listeners: writers of text, functions, and a stream that its reader sets the pace of."""
 
 from __future__ import annotations
 

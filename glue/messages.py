@@ -1,4 +1,4 @@
-"""Messages and their parts, requests, and the protocol of a provider."""
+"""Messages, their parts, usage and requests, and their JSON."""
 
 from __future__ import annotations
 

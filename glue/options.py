@@ -1,21 +1,24 @@
-"""The settings of a run from three places: the call, the session, the agent. The narrower wins."""
+"""The settings of a run: one record from the command line to the loop. A narrower place goes before a wider one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TextIO, TypeAlias, TypedDict, TypeVar, runtime_checkable
 
-from glue.messages import Effort, File, Image, Json, Message, Opaque, Part, Text, UserMessage, user
+from glue.dataclass import dataclass
+from glue.limits import Limits
+from glue.messages import Effort, File, Image, Json, Message, Opaque, Part, Request, Text, UserMessage, user
 from glue.provider import Provider
 
 if TYPE_CHECKING:
     import os
 
     from glue.compaction import Compactor
-    from glue.context import AnyTool, Cancel
+    from glue.context import AnyTool, Cancel, Host
     from glue.events import Listener
     from glue.function.call import ToolHook
-    from glue.limits import Limits
+    from glue.loop.state import Journal
     from glue.permission import Permission
     from glue.policies.policy import Policy
     from glue.project import Role
@@ -44,8 +47,76 @@ Instructions: TypeAlias = str | Versioned | Versions
 Prompt: TypeAlias = str | Part | Sequence[str | Part] | Message | Sequence[Message]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What an agent, a session, a call or a command line says of a run; None leaves it to the next wider place."""
+
+    model: str | Provider | None = None
+    instructions: Instructions | None = None
+    role: str | None = None
+    tools: Iterable[AnyTool] | None = None
+    limits: Limits | Callable[[], Limits] | None = None  # a function is asked anew before each request
+    permission: Permission | None = None
+    hooks: Iterable[ToolHook] | None = None
+    policies: Iterable[Policy] | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    reasoning: Effort | None = None
+    cache: bool | None = None
+    options: Mapping[str, Json] | None = None
+    # One call's own.
+    output: Any = None
+    deps: Any = None
+    stream: TextIO | None = None
+    tool_log: TextIO | None = None
+    on_event: Listener | None = None
+    cancel: Cancel | None = None
+    unwrap: bool | None = None
+    # The loop's: an agent makes them of the above.
+    request: Request | None = None
+    host: Host | None = None
+    journal: Journal | None = None
+
+    def __post_init__(self) -> None:
+        from glue.context import Cancel, Host
+
+        if self.limits is not None and not isinstance(self.limits, Limits) and not callable(self.limits):
+            raise TypeError(f"limits must be a glue.Limits, or a function that returns one, not {self.limits!r}")
+        _check_cap(self.max_tokens)
+        if isinstance(self.request, Request):
+            _check_cap(self.request.max_tokens)
+        for name in ("tools", "hooks", "policies"):
+            given = getattr(self, name)
+            if given is not None and (isinstance(given, str) or not isinstance(given, Iterable)):
+                raise TypeError(f"{name} must be a list, not {given!r}")
+        if self.on_event is not None and not callable(self.on_event):
+            raise TypeError(f"on_event must be a function of one event, not {self.on_event!r}")
+        for name, kind in (("request", Request), ("host", Host), ("cancel", Cancel)):
+            if not isinstance(given := getattr(self, name), kind | None):
+                raise TypeError(f"{name} must be a glue.{kind.__name__}, not {given!r}")
+        if self.journal is not None and not hasattr(self.journal, "amend"):
+            raise TypeError(f"journal must have the methods of a store's log, not {self.journal!r}")
+
+    def given(self) -> dict[str, Any]:
+        """Give what is said here, by name."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def over(self, wider: Options) -> Options:
+        """Give these settings, and those of a wider place where nothing is said here."""
+        return replace(wider, **self.given())
+
+
+def _check_cap(cap: object) -> None:
+    if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or cap < 1):
+        raise ValueError(f"max_tokens must be a whole number of 1 or more, or None for no cap, not {cap!r}")
+
+
+# The keywords that the public functions take. Each is a field of `Options`, or an agent's own.
+
+
 class Shared(TypedDict, total=False):
-    """What an agent, a session and a call may set; None leaves it to the next wider place."""
+    """What an agent, a session and a call may set."""
 
     instructions: Instructions | None
     role: str | None
@@ -93,20 +164,42 @@ class RunOptions(CallOptions[DepsT], Generic[DepsT], total=False):
     message_history: Sequence[Message]
 
 
-OVERRIDES = frozenset(Overrides.__annotations__)
-CALL_OPTIONS = frozenset(CallOptions.__annotations__)
+class LoopOptions(TypedDict, total=False):
+    """What the bare loop takes."""
+
+    tools: Iterable[AnyTool]
+    limits: Limits | Callable[[], Limits] | None
+    request: Request | None
+    policies: Iterable[Policy]
+    host: Host | None
+    on_event: Listener | None
+    cancel: Cancel | None
+    journal: Journal | None
 
 
-def merge(layers: Iterable[Mapping[str, Any]], role_of: Callable[[str], Role]) -> dict[str, Any]:
-    """Join settings, the narrowest place first. In one place, what is said outright goes before a role."""
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        given = {name: value for name, value in layer.items() if name in OVERRIDES and value is not None}
-        if "role" in given:
-            role = role_of(given["role"])
-            given = {"instructions": role.instructions, **({"model": role.model} if role.model else {}), **given}
-        merged = {**given, **merged}
-    return merged
+def session_options(given: Mapping[str, Any]) -> Options:
+    """Make the settings of a session; an option that does not exist is refused, as a plain signature would."""
+    return _options(given, Overrides, "a session has no")
+
+
+def call_options(given: Mapping[str, Any]) -> Options:
+    """Make the settings of one prompt."""
+    return _options(given, CallOptions, "there is no")
+
+
+def _options(given: Mapping[str, Any], known: Any, refusal: str) -> Options:
+    for name in given:
+        if name not in known.__annotations__:
+            raise TypeError(f"{refusal} option {name!r}; there are: {', '.join(sorted(known.__annotations__))}")
+    return Options(**given)
+
+
+def with_role(options: Options, role_of: Callable[[str], Role]) -> Options:
+    """Take over what a role says; what is said outright in the same place goes before it."""
+    if options.role is None:
+        return options
+    role = role_of(options.role)
+    return options.over(Options(instructions=role.instructions, model=role.model or None))
 
 
 def instructions_text(given: Instructions | None) -> tuple[str, Mapping[str, str]]:
@@ -121,9 +214,7 @@ def instructions_text(given: Instructions | None) -> tuple[str, Mapping[str, str
 
 def prompt_messages(prompt: Prompt) -> tuple[Message, ...]:
     """Make messages of whatever a prompt may be."""
-    if isinstance(prompt, str):
-        return (user(prompt),)
-    if isinstance(prompt, (Text, Image, File, Opaque)):
+    if isinstance(prompt, (str, Text, Image, File, Opaque)):
         return (user(prompt),)
     items = tuple(prompt) if isinstance(prompt, Sequence) else (prompt,)
     if items and all(hasattr(item, "content") for item in items):
@@ -137,7 +228,5 @@ def with_meta(messages: Sequence[Message], identity: Mapping[str, str]) -> tuple
     """Note on the prompt which versioned instructions it was sent with."""
     if not identity or not messages or not isinstance(messages[-1], UserMessage):
         return tuple(messages)
-    from dataclasses import replace
-
     last = messages[-1]
     return (*messages[:-1], replace(last, meta={**(last.meta or {}), **identity}))

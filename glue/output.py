@@ -12,9 +12,8 @@ from glue.context import Context, ToolResult, text_result
 from glue.errors import OutputError, ToolError
 from glue.events import Nudge
 from glue.function.schema import Shape, shape_of
-from glue.function.validation import Faults
+from glue.function.validation import ValidationError
 from glue.limits import Outcome
-from glue.loop.truncation import merge
 from glue.messages import AssistantMessage, Json, ToolCall, ToolMessage, ToolSpec
 from glue.policies.policy import Hook, Policy, Stop, nudge
 from glue.result import RunResult
@@ -51,21 +50,21 @@ class Output(Generic[T]):
             }
 
     def read(self, value: Json) -> T:
-        """Build the object from JSON; raises Faults."""
+        """Build the object from JSON; raises ValidationError."""
         if self.wrapped and isinstance(value, dict) and value.keys() == {"value"}:
             value = value["value"]
         built: T = self.shape.read(value)
         return built
 
     def parse(self, text: str) -> T:
-        """Read a reply: plain JSON, JSON in a fence, or JSON with talk around it; raises Faults."""
-        first: Faults | None = None
+        """Read a reply: plain JSON, JSON in a fence, or JSON with talk around it; raises ValidationError."""
+        first: ValidationError | None = None
         for value in _candidates(text, self.shape.schema):
             try:
                 return self.read(value)
-            except Faults as faults:
+            except ValidationError as faults:
                 first = first or faults
-        raise first or Faults([((), "there is no JSON in the reply")])
+        raise first or ValidationError([((), "there is no JSON in the reply")])
 
 
 def _candidates(text: str, schema: Mapping[str, Json]) -> Iterator[Json]:
@@ -114,7 +113,7 @@ class Answer(Generic[T]):
     def accept(self, value: T, text: str) -> None:
         self.found, self.value, self.text = True, value, text
 
-    def refuse(self, faults: Faults) -> str:
+    def refuse(self, faults: ValidationError) -> str:
         """Count a refusal and say what to mend."""
         self.refused += 1
         self.faults = tuple(faults.lines)
@@ -135,7 +134,7 @@ class Answer(Generic[T]):
         if not self.found and result.error is None:
             try:
                 self.accept(self.output.parse(result.text), result.text)
-            except Faults as faults:
+            except ValidationError as faults:
                 self.faults = tuple(faults.lines)
         if self.found:
             return replace(result, output=self.value, text=result.text or self.text)
@@ -162,10 +161,10 @@ class FinalTool:
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
         try:
             value = self.answer.output.read(json.loads(call.arguments or "{}"))
-        except Faults as faults:
+        except ValidationError as faults:
             raise ToolError(self.answer.refuse(faults)) from None
         except ValueError as error:
-            raise ToolError(self.answer.refuse(Faults([((), f"not valid JSON: {error}")]))) from None
+            raise ToolError(self.answer.refuse(ValidationError([((), f"not valid JSON: {error}")]))) from None
         self.answer.accept(value, call.arguments)
         return replace(text_result("accepted"), terminate=True)
 
@@ -173,7 +172,7 @@ class FinalTool:
 class Reask(Policy):
     """Send faults back to the model, at most twice."""
 
-    order = 65
+    place = "output"
 
     def __init__(self, answer: Answer[Any]) -> None:
         self.answer = answer  # shared with the tool and the caller; a run's own
@@ -182,10 +181,10 @@ class Reask(Policy):
         answer = self.answer
         if answer.found:
             return None
-        text = merge(state.answer)
+        text = state.text
         try:
             answer.accept(answer.output.parse(text), text)
-        except Faults as faults:
+        except ValidationError as faults:
             again = answer.refuse(faults)
             if answer.spent:
                 return Stop(Outcome.FAILED, answer.error())

@@ -1,4 +1,4 @@
-"""What a project says to agents that work in it: AGENTS.md, skills and roles. All of it is opt-in."""
+"""Project context: AGENTS.md, skills and roles are read from a folder. All of it is opt-in."""
 
 from __future__ import annotations
 

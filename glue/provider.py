@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from glue.dataclass import dataclass
@@ -54,6 +54,53 @@ class Done:
 
 
 ProviderEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta | Attempt | Done
+
+
+def _no_output(schema: object, *, tools: bool = False) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a provider's model can do and costs; the defaults are those of a provider that does not say."""
+
+    provider: str = ""
+    model: str = ""
+    window: int | None = None  # tokens of context, None where nobody knows
+    tools: bool = True
+    images: tuple[str, ...] = ("image/*",)  # media types
+    files: tuple[str, ...] = ("*/*",)
+    efforts: tuple[str, ...] = ()  # levels of `reasoning` that it tells apart; a level between is lowered
+    local: bool = False
+    input_price: float | None = None  # USD per million tokens, None where nobody knows
+    output_price: float | None = None
+    # Whether an answer can be held to a JSON schema, beside tools or without: takes_output(schema, tools=True).
+    takes_output: Callable[..., bool] = _no_output
+
+
+def capabilities(provider: object) -> Capabilities:
+    """Ask a provider object what it can do; wrappers and chains answer for what they wrap."""
+    found, inner = getattr(provider, "capabilities", None), getattr(provider, "provider", None)
+    if isinstance(found, Capabilities):
+        return found
+    return Capabilities() if inner is None else capabilities(inner)
+
+
+def common(each: Sequence[Capabilities]) -> Capabilities:
+    """Return what all of several providers can do, for a chain of them."""
+    windows = [one.window for one in each]
+    known = [window for window in windows if window is not None]
+    first = each[0]
+    return Capabilities(
+        provider=",".join(one.provider for one in each),
+        window=min(known) if len(known) == len(windows) else None,
+        tools=all(one.tools for one in each),
+        images=tuple(kind for kind in first.images if all(kind in one.images for one in each)),
+        files=tuple(kind for kind in first.files if all(kind in one.files for one in each)),
+        efforts=tuple(level for level in first.efforts if all(level in one.efforts for one in each)),
+        local=all(one.local for one in each),
+        takes_output=lambda schema, *, tools=False: all(one.takes_output(schema, tools=tools) for one in each),
+    )
 
 
 @runtime_checkable

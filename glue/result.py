@@ -1,4 +1,4 @@
-"""What a run returns, whatever its outcome."""
+"""The result of a run, whatever its outcome."""
 
 from __future__ import annotations
 

@@ -1,25 +1,25 @@
-"""A conversation: one prompt at a time, each kept before the next step is taken."""
+"""Sessions: conversations in a store, one prompt at a time, each message stored before the next step."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 import anyio
 
-from glue.agent import Agent
-from glue.context import Cancel
+from glue.agent import Agent, perform, run_blocking
+from glue.context import Cancel, Host
 from glue.errors import NewerSchema, SessionBusy, StoreError
 from glue.events import Event, Listener
 from glue.limits import Limits
 from glue.listeners import Events, Listeners, join
 from glue.messages import Json, Message, UserMessage, new_id
-from glue.options import CALL_OPTIONS, OVERRIDES, CallOptions, Overrides, Prompt, prompt_messages
-from glue.policies.steering import FollowUp, Steering
+from glue.options import CallOptions, Options, Overrides, Prompt, call_options, prompt_messages, session_options
+from glue.policies import FollowUp, Steering
 from glue.result import RunResult
-from glue.running import Job, perform
 from glue.stores.store import Log, Store, copy
 
 DepsT = TypeVar("DepsT")
@@ -43,19 +43,16 @@ class Session(Generic[DepsT, OutputT]):
             from glue.stores.memory import MemoryStore
 
             store = MemoryStore()
-        for name in overrides:
-            if name not in OVERRIDES:
-                raise TypeError(f"a session has no option {name!r}; there are: {', '.join(sorted(OVERRIDES))}")
         self.agent = agent
         self.id = id or new_id()
         self.store = store
         self.queue = queue
         self.last: RunResult[Any] | None = None
-        self._overrides: dict[str, Any] = dict(overrides)
+        self._own = session_options(overrides)
         self._log: Log = store.log(self.id)
         self._turns: deque[anyio.Event] = deque()  # of the prompts under way and waiting, in order
         self._cancel: Cancel | None = None
-        self._call_limits: Limits | None = None
+        self._call_limits: Any = None
         self._subscribers: list[Listener] = []
         self._steering: deque[str | UserMessage] = deque()
         self._follow_ups: deque[str | UserMessage] = deque()
@@ -92,7 +89,6 @@ class Session(Generic[DepsT, OutputT]):
     ) -> RunResult[OutputT]: ...
     def prompt_sync(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Do as `prompt`, from code that is not async."""
-        from glue.agent import run_blocking
 
         async def work() -> RunResult[Any]:
             try:
@@ -155,27 +151,25 @@ class Session(Generic[DepsT, OutputT]):
     @property
     def limits(self) -> Limits:
         """What bounds the next request. Set it while a prompt runs to change that prompt too."""
-        found: Limits | None = self._overrides.get("limits") or self.agent.settings["limits"]
+        found: Any = self._own.limits or self.agent.settings.limits
         return found or Limits()
 
     @limits.setter
     def limits(self, limits: Limits | None) -> None:
         if limits is not None and not isinstance(limits, Limits):
             raise TypeError(f"limits must be a glue.Limits, not {limits!r}")
-        self._overrides["limits"] = limits
+        self.configure(limits=limits)
         self._call_limits = None  # the last word counts
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Options:
         """What holds for the next prompt: the agent's settings, under those of this session."""
-        return {**self.agent.settings, **{name: value for name, value in self._overrides.items() if value is not None}}
+        return self._own.over(self.agent.settings)
 
     def configure(self, **overrides: Unpack[Overrides]) -> None:
         """Change what holds from the next prompt on: the model, the tools, the role, ..."""
-        for name, value in overrides.items():
-            if name not in OVERRIDES:
-                raise TypeError(f"a session has no option {name!r}; there are: {', '.join(sorted(OVERRIDES))}")
-            self._overrides[name] = value
+        session_options(overrides)
+        self._own = replace(self._own, **overrides)
 
     # The conversation -----------------------------------------------------------------------------
 
@@ -201,7 +195,11 @@ class Session(Generic[DepsT, OutputT]):
         """Begin another conversation from the first `at` messages of this one, or from all."""
         await self._begin()
         new = await copy(self.store, self.id, self.store, id or new_id(), at=at)
-        return Session(self.agent, new, store=self.store, queue=self.queue, **self._overrides)
+        return self.reopen(new, self.store)
+
+    def reopen(self, id: str, store: Store) -> Session[DepsT, OutputT]:
+        """Open another conversation with the settings of this one."""
+        return Session(self.agent, id, store=store, queue=self.queue, **self._own.given())
 
     async def clone(self, id: str = "") -> Session[DepsT, OutputT]:
         """Begin another conversation that is the same so far."""
@@ -229,31 +227,29 @@ class Session(Generic[DepsT, OutputT]):
     # One prompt at a time -------------------------------------------------------------------------
 
     async def _perform(self, prompt: Sequence[Message] | None, output: Any, options: dict[str, Any]) -> RunResult[Any]:
-        for name in options:
-            if name not in CALL_OPTIONS:
-                raise TypeError(f"there is no option {name!r}; there are: {', '.join(sorted(CALL_OPTIONS))}")
+        call = call_options(options)
         async with self._turn(), self._log as log:
             if log.read_only:
                 raise NewerSchema(log.read_only)
-            self._cancel = options.get("cancel") or Cancel()
-            self._call_limits = options.pop("limits", None)
-            job = Job(
-                agent=self.agent,
-                prompt=prompt,
-                history=log.messages,
-                layers=({**options, "cancel": self._cancel, "unwrap": False}, self._overrides),
-                output=output,
-                journal=log,
-                session_id=self.id,
-                policies=(Steering(lambda: _take(self._steering)), FollowUp(lambda: _take(self._follow_ups))),
+            self._cancel = call.cancel or Cancel()
+            self._call_limits = call.limits
+            layered = self.agent.layer(replace(call, output=output), self._own)
+            steering = (Steering(lambda: _take(self._steering)), FollowUp(lambda: _take(self._follow_ups)))
+            ready = replace(
+                layered,
                 limits=lambda: self._call_limits or self.limits,
-                subscribers=(self._tell,),
+                policies=(*(layered.policies or ()), *steering),
+                on_event=join((self._tell, call.on_event)),
+                cancel=self._cancel,
+                unwrap=False,
+                host=Host(session_id=self.id),
+                journal=log,
             )
             try:
-                self.last = await perform(job)
+                self.last = await perform(self.agent, ready, prompt, log.messages)
             finally:
                 self._cancel = self._call_limits = None
-            return self.last.unwrap() if options.get("unwrap", True) else self.last
+            return self.last if call.unwrap is False else self.last.unwrap()
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:

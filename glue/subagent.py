@@ -1,4 +1,4 @@
-"""An agent as a tool of another: a fresh transcript for each call, the parent's purse, nested events."""
+"""Sub-agents: an agent serves another as a tool, with a transcript of its own and the parent's budget."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from glue.context import Context, ToolResult, error_result, text_result
+from glue.context import Context, Host, ToolResult, error_result, text_result
 from glue.errors import GlueError, ToolError
 from glue.messages import Json, ToolCall, ToolMessage, ToolSpec, Usage, user
+from glue.options import Options
 
 if TYPE_CHECKING:
     from glue.agent import Agent
@@ -35,13 +36,13 @@ class AgentTool:
         return f"AgentTool({self.spec.name!r}, {self.agent!r})"
 
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
-        from glue.running import Job, perform
+        from glue.agent import perform
 
         def nest(event: object) -> None:
             context.report("", None, event)
 
-        settings = {"on_event": nest, "unwrap": False}
-        result = await perform(Job(agent=self.agent, prompt=(user(_prompt(call)),), layers=(settings,), parent=context))
+        options = self.agent.layer(Options(on_event=nest, unwrap=False, host=Host(parent=context)))
+        result = await perform(self.agent, options, (user(_prompt(call)),), ())
         meta = {"agent": self.spec.name, "outcome": str(result.outcome), "usage": _usage(result.usage)}
         return replace(_tool_result(result, self.agent.output), meta=meta)
 

@@ -1,4 +1,4 @@
-"""Counts of how runs go, as a listener: `on_event=metrics` and read it when you like."""
+"""Telemetry: metrics of runs, as an event listener: `on_event=metrics`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from glue.events import ContinuationAttempt, ContinuationTerminated, Event, RunEnd, RunStart
 from glue.limits import Outcome
+
+__all__ = ["Histogram", "Metrics"]
 
 ATTEMPT_BUCKETS = (0, 1, 2, 3, 5, 10)
 SECOND_BUCKETS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300)

@@ -6,20 +6,31 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from glue.errors import ConfigError, MissingKey, UnknownProvider
 
 if TYPE_CHECKING:
-    from glue.provider import Provider
+    from glue.provider import Capabilities, Provider
     from glue.providers.catalog import Row
     from glue.providers.failover import with_failover as with_failover
-    from glue.providers.models import Capabilities
+    from glue.providers.http import HTTP as HTTP
+    from glue.providers.http import Answer as Answer
+    from glue.providers.http import Deadlines as Deadlines
+    from glue.providers.retry import Backoff as Backoff
     from glue.providers.retry import with_escalation as with_escalation
     from glue.providers.retry import with_retries as with_retries
+    from glue.providers.wire import Wire
 
 __all__ = [
+    "HTTP",
+    "Answer",
+    "Backoff",
+    "Deadlines",
     "capabilities",
     "default",
     "key_available",
@@ -37,6 +48,9 @@ __all__ = [
 Factory: TypeAlias = "Callable[..., Provider]"
 
 GROUP = "glue.providers"  # entry points of other packages
+CLOUDS = ("aws", "google")  # kinds of `auth` whose credentials the wire itself looks for
+
+_PLACE = re.compile(r"\{([^}]+)\}")
 
 _registry: dict[str, tuple[Row, Factory]] = {}
 
@@ -102,11 +116,13 @@ def key_available(name: str, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def capabilities(spec: str) -> Capabilities:
-    """Return what a provider, or one model of it, can do and costs."""
+    """Return what a provider, or one model of it, can do and costs; of several, what all of them can."""
+    from glue.provider import common
     from glue.providers.models import capabilities_of
 
-    name, model = parse(spec)
-    return capabilities_of(lookup(name), model)
+    specs = [parse(part) for part in spec.split(",")]
+    found = [capabilities_of(lookup(name), model) for name, model in specs]
+    return found[0] if len(found) == 1 else common(found)
 
 
 def default(environ: Mapping[str, str] = os.environ, *, otherwise: str = "") -> str:
@@ -157,10 +173,9 @@ def _find(name: str) -> tuple[Row, Factory]:
 def _built_in() -> None:
     if not _registry:
         from glue.providers.catalog import ROWS, Row
-        from glue.providers.registry import Opener
 
         for row in ROWS:
-            _registry[row.name] = (row, Opener(row))
+            _registry[row.name] = (row, _Opener(row))
         _registry["offline"] = (Row("offline", wire="", base_url="", model="offline"), _offline)
 
 
@@ -182,8 +197,105 @@ def _load_entry_point(name: str) -> None:
             return
 
 
+# From a row to a provider --------------------------------------------------------------------------
+
+
+class _Opener:
+    """A factory that makes providers of one row."""
+
+    __slots__ = ("row",)
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+
+    def __call__(
+        self,
+        model: str = "",
+        *,
+        key: str | None = None,
+        base_url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        wire: str = "",
+        deadlines: Deadlines | None = None,
+        retries: bool = True,
+        engine: str = "",
+    ) -> Provider:
+        from glue.providers.http import HTTP
+        from glue.providers.retry import Wrapper, with_retries
+
+        row = self.row
+        secret = key if key is not None else _key(row, os.environ)
+        url = base_url or find_base_url(row, os.environ)
+        if not secret and row.key and not row.quirks.local and row.auth not in CLOUDS:
+            raise MissingKey(row.name, row.key)
+        if not (model or row.model):
+            raise ConfigError(f"{row.name}: which model? name it as {row.name}:MODEL")
+        if wire or (row.elsewhere and url != row.base_url):
+            row = replace(row, wire=wire or row.elsewhere)
+        http = HTTP(
+            url,
+            provider=row.name,
+            headers={**_auth(row, secret), **dict(row.headers), **(headers or {})},
+            query=row.query,
+            secrets=[secret, *(headers or {}).values()],
+            deadlines=deadlines,
+            engine=engine,
+        )
+        provider = wire_class(row.wire)(row, http, model)
+        return with_retries(provider) if retries else Wrapper(provider)
+
+
+def find_base_url(row: Row, environ: Mapping[str, str]) -> str:
+    """Return NAME_BASE_URL where it is set, else the row's own with the variables in it filled in."""
+    own = row.name.upper().replace("-", "_") + "_BASE_URL"
+    for variable in (own, *row.base_url_env):
+        if environ.get(variable):
+            return environ[variable]
+
+    def fill(place: re.Match[str]) -> str:
+        names = place[1].split("|")
+        for name in names:
+            if environ.get(name):
+                return environ[name].rstrip("/")
+        if not names[-1].isupper():
+            return names[-1]
+        raise ConfigError(f"{row.name}: no address; set {' or '.join(names)}, or give base_url")
+
+    # Google has no regional host for its global location.
+    return _PLACE.sub(fill, row.base_url).replace("://global-", "://")
+
+
+def _key(row: Row, environ: Mapping[str, str]) -> str:
+    variables = row.key[:1] if row.auth in CLOUDS else row.key  # the others the wire itself makes use of
+    return next((environ[variable].strip() for variable in variables if environ.get(variable, "").strip()), "")
+
+
+def _auth(row: Row, key: str) -> dict[str, str]:
+    if not key:
+        return {}
+    return {"authorization": f"Bearer {key}"} if row.auth in ("bearer", *CLOUDS) else {row.auth: key}
+
+
+def wire_class(name: str) -> type[Wire]:
+    """Import a wire and return its provider class."""
+    from glue.providers.wire import Wire
+
+    try:
+        module = import_module(f"glue.providers.{name}")
+    except ModuleNotFoundError:
+        raise ConfigError(f"there is no wire {name!r}") from None
+    for value in vars(module).values():
+        if isinstance(value, type) and issubclass(value, Wire) and value.__module__ == module.__name__:
+            return value
+    raise ConfigError(f"{name!r} is no wire")
+
+
 def __getattr__(name: str) -> object:
-    homes = {"with_escalation": "retry", "with_failover": "failover", "with_retries": "retry"}
+    homes = {
+        **dict.fromkeys(("Backoff", "with_escalation", "with_retries"), "retry"),
+        **dict.fromkeys(("HTTP", "Answer", "Deadlines"), "http"),
+        "with_failover": "failover",
+    }
     if name not in homes:
         raise AttributeError(f"module 'glue.providers' has no attribute {name!r}")
-    return getattr(__import__(f"glue.providers.{homes[name]}", fromlist=[name]), name)
+    return getattr(import_module(f"glue.providers.{homes[name]}"), name)

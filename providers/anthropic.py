@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from glue.errors import ProviderError
 from glue.limits import StopReason
@@ -24,11 +23,10 @@ from glue.messages import (
     Usage,
     new_id,
 )
-from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from glue.providers import claude, wire
+from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.providers import claude, encoding, wire
 from glue.providers.catalog import Quirks, Row
-from glue.providers.sse import Parser
-from glue.providers.wire import inline, is_object, is_remote, join_turns, stable
+from glue.providers.encoding import inline, is_object, is_remote, join_turns, stable
 
 WIRE = "anthropic"
 
@@ -50,7 +48,7 @@ class _Block:
     __slots__ = ("closed", "fields", "index", "json", "kind", "pieces")
 
     def __init__(self, fields: dict[str, Json], index: int) -> None:
-        self.kind = wire.text_of(fields.get("type"))
+        self.kind = encoding.text_of(fields.get("type"))
         self.fields = fields
         self.index = index
         self.pieces: dict[str, list[str]] = {}
@@ -60,118 +58,74 @@ class _Block:
     def add(self, key: str, piece: str) -> None:
         pieces = self.pieces.get(key)
         if pieces is None:
-            pieces = self.pieces[key] = [wire.text_of(self.fields.get(key))]
+            pieces = self.pieces[key] = [encoding.text_of(self.fields.get(key))]
         pieces.append(piece)
 
     def whole(self) -> dict[str, Json]:
         return {**self.fields, **{key: "".join(pieces) for key, pieces in self.pieces.items()}}
 
 
-class Decoder:
-    """Read a stream of events, or a whole message where a server sends that instead.
+class Decoder(wire.Decoder):
+    """Reads a stream of events, or a whole message."""
 
-    Nothing is raised before `finish`: what came before a fault in the same block must not be lost.
-    """
+    noun = "message"
+    end_mark = "message_stop"
+    stops = _STOPS
 
     def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
-        self.failure: ProviderError | None = None
-        self.late: list[ProviderEvent] = []  # what only the end of the body showed
-        self._provider = provider
-        self._model = model
-        self._parser = Parser(provider)
+        super().__init__(quirks, provider, model)
         self._blocks: dict[int, _Block] = {}
         self._calls = 0
-        self._usage: dict[str, Json] = {}
-        self._facts: dict[str, Json] = {}  # id, model, stop_reason and what belongs to it
-        self._started = False
-        self._stopped = False
-
-    def feed(self, block: bytes) -> list[ProviderEvent]:
-        """Take the next bytes of the body and return what they say."""
-        events: list[ProviderEvent] = []
-        if self.failure is None:
-            try:
-                for data in self._parser.feed(block):
-                    self._event(data, events)
-            except ProviderError as error:
-                self.failure = error
-        return events
-
-    @property
-    def ended(self) -> bool:
-        """Whether the last event came: a server may leave the connection open behind it."""
-        return self._stopped
-
-    def finish(self) -> Done:
-        """Return the reply once the body has ended, or raise what went wrong."""
-        if self.failure is not None:
-            raise self.failure
-        if self._parser.body is not None:
-            self._whole(self._parser.body)
-        for data in self._parser.end():
-            self._event(data, self.late)
-        if not self._stopped:
-            raise self._broken("the stream ended without message_stop") if self._started else self._nothing()
-        try:
-            return Done(message=self._message())
-        except wire.BAD_SHAPE:
-            raise self._broken("a reply of an unknown shape") from None
 
     def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
-        try:
-            event = wire.loads(data)
-            kind = event["type"]
-            if kind == "content_block_delta":
-                self._delta(event["index"], event["delta"], events)
-            elif kind == "content_block_start":
-                self._start(event["index"], event["content_block"], events)
-            elif kind == "content_block_stop":
-                if event["index"] in self._blocks:
-                    self._blocks[event["index"]].closed = True
-            elif kind == "message_start":
-                self._begin(event["message"])
-            elif kind == "message_delta":
-                self._learn(event["delta"])
-                self._count(event.get("usage"))
-            elif kind == "message_stop":
-                self._stopped = True
-            elif kind == "error":
-                raise self._error(event)
-        except wire.BAD_SHAPE:
-            if data.strip() != b"[DONE]":  # some proxies end every stream with it
-                text = data[:2000].decode("utf-8", "replace")
-                raise self._broken("an event of an unknown shape", text) from None
+        event = encoding.loads(data)
+        kind = event["type"]
+        if kind == "content_block_delta":
+            self._delta(event["index"], event["delta"], events)
+        elif kind == "content_block_start":
+            self._start(event["index"], event["content_block"], events)
+        elif kind == "content_block_stop":
+            if event["index"] in self._blocks:
+                self._blocks[event["index"]].closed = True
+        elif kind == "message_start":
+            self._begin(event["message"])
+        elif kind == "message_delta":
+            self._learn(event["delta"])
+            self._count(event.get("usage"))
+        elif kind == "message_stop":
+            self.closed = self.ended = True
+        elif kind == "error":
+            raise self.error(event)
 
     def _begin(self, message: dict[str, Json]) -> None:
         # Some proxies repeat message_start: the message begins anew.
-        self._started = True
+        self.seen = True
         self._blocks.clear()
-        self._usage.clear()
-        self._facts.clear()
+        self.counts.clear()
+        self.facts.clear()
         self._learn(message)
         self._count(message.get("usage"))
 
     def _learn(self, fields: dict[str, Json]) -> None:
-        for key in ("id", "model", "stop_reason", "stop_sequence", "stop_details"):
+        for key in ("id", "model", "stop_sequence", "stop_details"):
             if fields.get(key) is not None:
-                self._facts[key] = fields[key]
+                self.facts[key] = fields[key]
+        self.raw_stop = encoding.text_of(fields.get("stop_reason")) or self.raw_stop
 
     def _count(self, usage: Json) -> None:
         # Cumulative, and corrected as it goes: the later value of a key replaces the earlier.
-        for key, value in wire.object_of(usage).items():
-            if value is not None:
-                self._usage[key] = value
+        self.counts |= {key: value for key, value in encoding.object_of(usage).items() if value is not None}
 
     def _start(self, at: int, fields: dict[str, Json], events: list[ProviderEvent]) -> None:
         block = self._blocks[int(at)] = _Block(dict(fields), self._calls)
         if block.kind == "tool_use":
             self._calls += 1
-            name, call_id = wire.text_of(fields.get("name")), wire.text_of(fields.get("id"))
-            given = wire.dumps(fields["input"]).decode() if fields.get("input") else ""
+            name, call_id = encoding.text_of(fields.get("name")), encoding.text_of(fields.get("id"))
+            given = encoding.dumps(fields["input"]).decode() if fields.get("input") else ""
             events.append(ToolCallDelta(index=block.index, id=call_id, name=name, arguments=given))
-        elif block.kind == "text" and (text := wire.text_of(fields.get("text"))):
+        elif block.kind == "text" and (text := encoding.text_of(fields.get("text"))):
             events.append(TextDelta(text=text))
-        elif block.kind == "thinking" and (text := wire.text_of(fields.get("thinking"))):
+        elif block.kind == "thinking" and (text := encoding.text_of(fields.get("thinking"))):
             events.append(ThinkingDelta(text=text))
 
     def _delta(self, at: int, delta: dict[str, Json], events: list[ProviderEvent]) -> None:
@@ -180,89 +134,51 @@ class Decoder:
         if block is None:
             block = self._blocks[int(at)] = _Block({"type": "thinking" if kind == "thinking_delta" else "text"}, 0)
         if kind == "text_delta":
-            text = wire.text_of(delta["text"])
+            text = encoding.text_of(delta["text"])
             block.add("text", text)
             if text and block.kind == "text":
                 events.append(TextDelta(text=text))
         elif kind == "input_json_delta":
-            piece = wire.text_of(delta["partial_json"])
+            piece = encoding.text_of(delta["partial_json"])
             block.json.append(piece)
             if piece and block.kind == "tool_use":
                 events.append(ToolCallDelta(index=block.index, arguments=piece))
         elif kind == "thinking_delta":
-            text = wire.text_of(delta["thinking"])
+            text = encoding.text_of(delta["thinking"])
             block.add("thinking", text)
             if text and block.kind == "thinking":
                 events.append(ThinkingDelta(text=text))
         elif kind == "citations_delta":
-            block.fields["citations"] = [*wire.list_of(block.fields.get("citations")), delta["citation"]]
+            block.fields["citations"] = [*encoding.list_of(block.fields.get("citations")), delta["citation"]]
         else:  # signature_delta, compaction_delta and whatever comes next
             for key, value in delta.items():
                 if key != "type" and isinstance(value, str):
                     block.add(key, value)
 
-    def _whole(self, body: bytes) -> None:
-        text = body[:2000].decode("utf-8", "replace")
-        try:
-            reply = wire.loads(body)
-            if reply.get("error") or reply.get("type") == "error":
-                raise self._error(reply)
-            self._begin(reply)
-            for at, fields in enumerate(reply["content"]):
-                self._start(at, fields, self.late)
-                self._blocks[at].closed = True
-        except wire.BAD_SHAPE:
-            raise self._broken("the answer is no message", text) from None
-        self._stopped = True
+    def _whole(self, reply: Json) -> None:
+        if reply.get("error") or reply.get("type") == "error":
+            raise self.error(reply)
+        self._begin(reply)
+        for at, fields in enumerate(reply["content"]):
+            self._start(at, fields, self.late)
+            self._blocks[at].closed = True
 
-    def _message(self) -> AssistantMessage:
-        raw = wire.text_of(self._facts.pop("stop_reason", None)) or None
-        stop = _STOPS.get(raw or "", StopReason.UNKNOWN)
-        cut = stop in (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL)
-        blocks = [self._blocks[at] for at in sorted(self._blocks)]
-        parts = [_read(block, cut=cut, last=block is blocks[-1]) for block in blocks]
-        content = tuple(part for part in parts if part is not None)
-        if stop is StopReason.END_TURN and any(isinstance(part, ToolCall) for part in content):
-            stop = StopReason.TOOL_USE
-        return AssistantMessage(
-            content=content,
-            stop_reason=stop,
-            raw_stop_reason=raw,
-            usage=usage_of(self._usage),
-            provider=self._provider,
-            model=self._model,
-            meta=self._facts or None,
-        )
+    def _content(self, *, cut: bool) -> Iterator[Part]:
+        last = max(self._blocks, default=0)
+        parts = (_read(self._blocks[at], cut=cut, last=at == last) for at in sorted(self._blocks))
+        return (part for part in parts if part is not None)
 
-    def _error(self, event: dict[str, Json]) -> ProviderError:
-        from glue.providers.errors import classify_event
-
-        return classify_event(event, provider=self._provider, model=self._model, usage=usage_of(self._usage))
-
-    def _broken(self, what: str, body: str = "") -> ProviderError:
-        return wire.protocol_error(what, self._provider, self._model, body=body)
-
-    def _nothing(self) -> ProviderError:
-        if stray := self._parser.stray:
-            text = stray.decode("utf-8", "replace")
-            return self._broken(f"the answer is no message: {text!r}", text)
-        return wire.protocol_error("an empty stream", self._provider, self._model, kind="empty")
-
-
-def decode_json(body: bytes, quirks: Quirks, provider: str, model: str) -> Done:
-    """Read a reply that came in one piece."""
-    decoder = Decoder(quirks, provider, model)
-    decoder.feed(body)
-    return decoder.finish()
+    def _usage(self) -> Usage | None:
+        return usage_of(self.counts)
 
 
 def _read(block: _Block, *, cut: bool, last: bool) -> Part | None:
     fields = block.whole()
     if block.kind == "text":
-        text, citations = wire.text_of(fields.get("text")), fields.get("citations")
+        text, citations = encoding.text_of(fields.get("text")), fields.get("citations")
         return Text(text=text, opaque=_kept({"citations": citations}) if citations else None) if text else None
     if block.kind == "thinking":
-        text, signature = wire.text_of(fields.get("thinking")), wire.text_of(fields.get("signature"))
+        text, signature = encoding.text_of(fields.get("thinking")), encoding.text_of(fields.get("signature"))
         opaque = _kept({"signature": signature}) if signature else None
         return Thinking(text=text, opaque=opaque) if text or signature else None
     if block.kind == "tool_use":
@@ -271,8 +187,8 @@ def _read(block: _Block, *, cut: bool, last: bool) -> Part | None:
         return None
     if any(block.json):
         try:
-            fields["input"] = wire.loads("".join(block.json).encode())
-        except wire.BAD_SHAPE:
+            fields["input"] = encoding.loads("".join(block.json).encode())
+        except encoding.BAD_SHAPE:
             return None  # half a block is of no use to anybody
     return Opaque(wire=WIRE, data=fields)
 
@@ -280,11 +196,11 @@ def _read(block: _Block, *, cut: bool, last: bool) -> Part | None:
 def _call(block: _Block, fields: dict[str, Json], *, cut: bool, last: bool) -> ToolCall:
     text = "".join(block.json)
     if not text and fields.get("input"):
-        text = wire.dumps(fields["input"]).decode()
-    caller = wire.object_of(fields.get("caller"))
+        text = encoding.dumps(fields["input"]).decode()
+    caller = encoding.object_of(fields.get("caller"))
     return ToolCall(
-        id=wire.text_of(fields.get("id")) or "toolu_" + new_id(),
-        name=wire.text_of(fields.get("name")),
+        id=encoding.text_of(fields.get("id")) or "toolu_" + new_id(),
+        name=encoding.text_of(fields.get("name")),
         arguments=text,
         # A reply that is cut off closes its last block all the same; only the JSON tells.
         complete=block.closed and (not cut or is_object(text) or not (text or last)),
@@ -300,18 +216,17 @@ def usage_of(raw: dict[str, Json]) -> Usage | None:
     """Normalise the tokens that were counted: their input leaves the cache out."""
     if not raw:
         return None
-    read = wire.number(raw.get("cache_read_input_tokens")) or 0
-    write = wire.number(raw.get("cache_creation_input_tokens")) or 0
+    read = encoding.number(raw.get("cache_read_input_tokens")) or 0
+    write = encoding.number(raw.get("cache_creation_input_tokens")) or 0
     return Usage(
-        input=(wire.number(raw.get("input_tokens")) or 0) + read + write,
-        output=wire.number(raw.get("output_tokens")) or 0,
+        input=(encoding.number(raw.get("input_tokens")) or 0) + read + write,
+        output=encoding.number(raw.get("output_tokens")) or 0,
         cache_read=read,
         cache_write=write,
-        reasoning=wire.number(wire.object_of(raw.get("output_tokens_details")).get("thinking_tokens")),
+        reasoning=encoding.number(encoding.object_of(raw.get("output_tokens_details")).get("thinking_tokens")),
     )
 
 
-PATH = "/messages"
 VERSION = "2023-06-01"
 
 _HEADS = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
@@ -320,56 +235,26 @@ _MARK = b',"cache_control":{"type":"ephemeral"}}'
 _HIDDEN = ("thinking", "redacted_thinking")
 
 
-class Anthropic:
-    """Ask one server for messages."""
-
-    def __init__(self, row: Row, http: Any, model: str = "") -> None:
-        self.row = row
-        self.http = http
-        self.name = row.name
-        self.model = model or row.model
-
-    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        model = request.model or self.model
-        decoder = Decoder(self.row.quirks, self.name, model)
-        async with self.http.post(PATH, encode(request, self.row, model), headers(request), model=model) as blocks:
-            async for block in blocks:
-                for event in decoder.feed(block):
-                    yield event
-                if decoder.failure is not None or decoder.ended:
-                    break
-        done = wire.settle(self.http, decoder)
-        for event in decoder.late:
-            yield event
-        yield wire.priced(done, self.name, model)
-
-
 # Requests -----------------------------------------------------------------------------------------
-
-
-def headers(request: Request) -> dict[str, str]:
-    """Name the version, and the beta features that `options["betas"]` asks for as Anthropic's own clients do."""
-    betas = (request.options or {}).get("betas")
-    return {"anthropic-version": VERSION, **({"anthropic-beta": ",".join(betas)} if betas else {})}
 
 
 def encode(request: Request, row: Row, model: str) -> bytes:
     """Write a request; messages and tools that were written before are joined as they are."""
     known = claude.facts(model)
-    messages = wire.unique_calls(request.messages)
+    messages = encoding.unique_calls(request.messages)
     max_tokens = request.max_tokens or known.max_output
     forced = bool(request.tools) and request.tool_choice not in ("auto", "none")
     body: dict[str, Json] = {"model": model, "max_tokens": max_tokens}
     # A forced tool and thinking exclude each other; the tool is what the caller relies on.
     if not forced and row.quirks.reasoning:
         body |= claude.thinking(known, request.reasoning, max_tokens)
-    mode = wire.object_of(body.get("thinking")).get("type")
-    if mode == "enabled" and _lacks_thinking(messages, row, model):
+    mode = encoding.object_of(body.get("thinking")).get("type")
+    if mode == "enabled" and encoding.lacks_thinking(messages, lambda reply: _has_thinking(reply, row, model)):
         del body["thinking"]
         mode = None
     if request.system.strip():
-        block = b'{"type":"text","text":' + wire.quote(request.system) + b"}"
-        body["system"] = wire.array([_marked(block)]) if request.cache else wire.quote(request.system)
+        block = b'{"type":"text","text":' + encoding.quote(request.system) + b"}"
+        body["system"] = encoding.array([_marked(block)]) if request.cache else encoding.quote(request.system)
     body |= _tools(request, messages)
     body["messages"] = _messages(messages, request.cache, row, model)
     if request.temperature is not None and known.sampling and mode in (None, "disabled"):
@@ -377,16 +262,16 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     stop = [text for text in request.stop if text.strip()]
     if stop:
         body["stop_sequences"] = stop
-    if request.output_schema is not None and takes_output(request.output_schema, model):
+    if request.output_schema is not None and takes_output(request.output_schema, row, model):
         wanted = {"type": "json_schema", "schema": claude.output_schema(request.output_schema)}
-        body["output_config"] = {**wire.object_of(body.get("output_config")), "format": wanted}
+        body["output_config"] = {**encoding.object_of(body.get("output_config")), "format": wanted}
     if request.stream:
         body["stream"] = True
     options = {name: value for name, value in (request.options or {}).items() if name != "betas"}
-    return wire.assemble(body, options)
+    return encoding.assemble(body, options)
 
 
-def takes_output(schema: Json, model: str, *, tools: bool = False) -> bool:
+def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> bool:
     """Say whether an answer can be held to a schema; else a final tool has to do."""
     return claude.facts(model).output and claude.output_schema(schema) is not None
 
@@ -394,17 +279,15 @@ def takes_output(schema: Json, model: str, *, tools: bool = False) -> bool:
 def _tools(request: Request, messages: Sequence[Message]) -> dict[str, Json]:
     if not request.tools:
         # Calls in the history are refused unless tools are named.
-        names = sorted(
-            {call.name for message in messages if isinstance(message, AssistantMessage) for call in message.calls}
-        )
+        names = encoding.used_names(messages)
         if not names:
             return {}
         tools = [_tool(ToolSpec(name=name)) for name in names]
-        return {"tools": wire.array(tools), "tool_choice": {"type": "none"}}
+        return {"tools": encoding.array(tools), "tool_choice": {"type": "none"}}
     tools = [_tool(tool) for tool in request.tools]
     if request.cache:
         tools[-1] = _marked(tools[-1])
-    fields: dict[str, Json] = {"tools": wire.array(tools)}
+    fields: dict[str, Json] = {"tools": encoding.array(tools)}
     if request.tool_choice == "none":
         fields["tool_choice"] = {"type": "none"}
     elif request.tool_choice == "required":
@@ -415,17 +298,15 @@ def _tools(request: Request, messages: Sequence[Message]) -> dict[str, Json]:
 
 
 def _tool(tool: ToolSpec) -> bytes:
-    known: bytes | None = tool.memo.get(WIRE)
-    if known is None:
-        fields: dict[str, Json] = {"name": tool.name}
-        if tool.description:
-            fields["description"] = tool.description
-        known = tool.memo[WIRE] = wire.dumps({**fields, "input_schema": dict(tool.parameters)})
-    return known
+    return encoding.encode_tool(tool, WIRE, _tool_form)
+
+
+def _tool_form(tool: ToolSpec) -> Json:
+    return {"name": tool.name, **encoding.description(tool), "input_schema": tool.parameters}
 
 
 def _messages(messages: Sequence[Message], cache: bool, row: Row, model: str) -> bytes:
-    key = wire.memo_key(WIRE, row, model)
+    key = encoding.memo_key(WIRE, row, model)
     pieces: list[tuple[str, bytes]] = []
     for message in messages:
         blocks: bytes | None = message.memo.get(key)
@@ -455,7 +336,7 @@ def _blocks(message: Message, row: Row, model: str) -> Iterator[bytes]:
 
 
 def _assistant(message: AssistantMessage, row: Row, model: str) -> Iterator[bytes]:
-    own = wire.is_own(message, row)
+    own = encoding.is_own(message, row)
     signed = own and claude.family(message.model) == claude.family(model)
     blocks: list[tuple[str, bytes]] = []
     for part in message.content:
@@ -468,61 +349,60 @@ def _assistant(message: AssistantMessage, row: Row, model: str) -> Iterator[byte
 
 
 def _reply_part(part: Part, own: bool, signed: bool) -> tuple[str, bytes] | None:
-    kept = wire.opaque_of(part, WIRE) if own else None
+    kept = encoding.opaque_of(part, WIRE) if own else None
     if isinstance(part, ToolCall):
         if not part.complete:
             return None
-        call = {"type": "tool_use", "id": wire.safe_id(part.id), "name": part.name, "input": wire.arguments(part)}
-        return "tool_use", wire.dumps({**call, **wire.object_of(kept)})
+        call = {
+            "type": "tool_use",
+            "id": encoding.safe_id(part.id),
+            "name": part.name,
+            "input": encoding.arguments(part),
+        }
+        return "tool_use", encoding.dumps({**call, **encoding.object_of(kept)})
     if isinstance(part, Thinking):
         if not signed or not isinstance(kept, dict):
             return None
-        return "thinking", wire.dumps({"type": "thinking", "thinking": part.text, **kept})
+        return "thinking", encoding.dumps({"type": "thinking", "thinking": part.text, **kept})
     if isinstance(part, Opaque):
-        kind = wire.text_of(wire.object_of(kept).get("type"))
-        return (kind, wire.dumps(kept)) if kind and (signed or kind not in _HIDDEN) else None
+        kind = encoding.text_of(encoding.object_of(kept).get("type"))
+        return (kind, encoding.dumps(kept)) if kind and (signed or kind not in _HIDDEN) else None
     if isinstance(part, Text) and isinstance(kept, dict) and part.text.strip():
-        return "text", wire.dumps({"type": "text", "text": part.text, **kept})
+        return "text", encoding.dumps({"type": "text", "text": part.text, **kept})
     block = _part(part)
     return None if block is None else ("text", block)
 
 
-def _lacks_thinking(messages: Sequence[Message], row: Row, model: str) -> bool:
-    """Say whether the tool round under way began without thinking, which forbids asking for it now."""
-    for message in reversed(messages):
-        if isinstance(message, AssistantMessage):
-            signed = wire.is_own(message, row) and claude.family(message.model) == claude.family(model)
-            return bool(message.calls) and not (signed and any(_is_thinking(part) for part in message.content))
-        if not isinstance(message, ToolMessage):
-            return False
-    return False
+def _has_thinking(message: AssistantMessage, row: Row, model: str) -> bool:
+    signed = encoding.is_own(message, row) and claude.family(message.model) == claude.family(model)
+    return signed and any(_is_thinking(part) for part in message.content)
 
 
 def _is_thinking(part: Part) -> bool:
-    kept = wire.object_of(wire.opaque_of(part, WIRE))
+    kept = encoding.object_of(encoding.opaque_of(part, WIRE))
     return "signature" in kept or kept.get("type") == "redacted_thinking"
 
 
 def _result(message: ToolMessage) -> bytes:
-    fields: dict[str, Json] = {"type": "tool_result", "tool_use_id": wire.safe_id(message.call_id)}
+    fields: dict[str, Json] = {"type": "tool_result", "tool_use_id": encoding.safe_id(message.call_id)}
     if message.is_error:
         fields["is_error"] = True
     if all(isinstance(part, Text) for part in message.content):
         text = message.text or ("error" if message.is_error else "")  # an error must say something
         if text:
             fields["content"] = text
-        return wire.dumps(fields)
+        return encoding.dumps(fields)
     blocks = (block for part in message.content if (block := _part(part)) is not None)
-    return wire.dumps(fields)[:-1] + b',"content":' + wire.array(blocks) + b"}"
+    return encoding.dumps(fields)[:-1] + b',"content":' + encoding.array(blocks) + b"}"
 
 
 def _part(part: Part) -> bytes | None:
     if isinstance(part, Text):
-        return b'{"type":"text","text":' + wire.quote(part.text) + b"}" if part.text.strip() else None
+        return b'{"type":"text","text":' + encoding.quote(part.text) + b"}" if part.text.strip() else None
     if isinstance(part, Image):
-        return wire.dumps({"type": "image", "source": _image(part)})
+        return encoding.dumps({"type": "image", "source": _image(part)})
     if isinstance(part, File):
-        return wire.dumps(
+        return encoding.dumps(
             {"type": "document", "source": _document(part), **({"title": part.name} if part.name else {})}
         )
     return None
@@ -537,9 +417,23 @@ def _image(part: Image) -> dict[str, Json]:
 
 def _document(part: File) -> dict[str, Json]:
     if part.media_type == "application/pdf":
-        return {"type": "base64", "media_type": part.media_type, "data": wire.base64_text(part.data)}
+        return {"type": "base64", "media_type": part.media_type, "data": encoding.base64_text(part.data)}
     try:
         return {"type": "text", "media_type": "text/plain", "data": part.data.decode("utf-8")}
     except UnicodeDecodeError:
         text = f"cannot send a file of type {part.media_type}; PDF and text are understood"
         raise ProviderError(text, kind="invalid_request", provider=WIRE) from None
+
+
+class Anthropic(wire.Wire):
+    """Asks one server for messages."""
+
+    path = "/messages"
+    decoder = Decoder
+    encode = staticmethod(encode)
+    takes_output = staticmethod(takes_output)
+
+    async def headers(self, request: Request, target: str, body: bytes) -> dict[str, str]:
+        """Name the version, and the beta features that `options["betas"]` asks for as Anthropic's own clients do."""
+        betas = (request.options or {}).get("betas")
+        return {"anthropic-version": VERSION, **({"anthropic-beta": ",".join(betas)} if betas else {})}

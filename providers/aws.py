@@ -1,4 +1,4 @@
-"""AWS Signature Version 4 for a JSON body, and where AWS credentials are found."""
+"""Amazon Web Services: credentials, request signatures (SigV4) and the framing of event streams."""
 
 from __future__ import annotations
 
@@ -115,15 +115,29 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class EventStream:
-    """Cut a stream of bytes into checked frames."""
+class _Damaged(Exception):
+    """A frame is not what it says."""
 
-    def __init__(self) -> None:
+
+class EventStream:
+    """Cuts a stream of bytes into checked frames; a body that is JSON instead is kept for `body`."""
+
+    stray = b""
+
+    def __init__(self, provider: str = "") -> None:
+        self._provider = provider
         self._buffer = bytearray()
+        self._fresh = True
+        self._is_body = False
 
     def feed(self, block: bytes) -> Iterator[Frame]:
         """Give the frames that are whole by now; a damaged one raises after those before it."""
         self._buffer += block
+        if self._fresh and block:
+            self._fresh = False
+            self._is_body = block.lstrip()[:1] == b"{"  # no frame can begin so: it would be two gigabytes long
+        if self._is_body:
+            return
         start = 0
         try:
             while len(self._buffer) - start >= PRELUDE:
@@ -133,13 +147,23 @@ class EventStream:
                 frame = bytes(memoryview(self._buffer)[start : start + total])
                 start += total
                 yield _frame(frame, headers)
+        except _Damaged as error:
+            raise self._error(str(error)) from None
         finally:
             del self._buffer[:start]
 
-    def finish(self) -> None:
+    @property
+    def body(self) -> bytes | None:
+        """The whole body, where it is JSON instead of frames."""
+        return bytes(self._buffer) if self._is_body else None
+
+    def end(self) -> None:
         """Raise where the stream ended inside a frame."""
         if self._buffer:
-            raise _error(f"the stream ended inside a frame ({len(self._buffer)} bytes of it came)")
+            raise self._error(f"the stream ended inside a frame ({len(self._buffer)} bytes of it came)")
+
+    def _error(self, text: str) -> ProviderError:
+        return ProviderError(f"damaged event stream: {text}", kind="protocol", provider=self._provider)
 
 
 def encode_frame(headers: dict[str, str], payload: bytes) -> bytes:
@@ -158,20 +182,20 @@ def _encode_header(name: str, value: str) -> bytes:
 def _prelude(buffer: bytearray, start: int) -> tuple[int, int]:
     total, headers, checksum = struct.unpack_from(">III", buffer, start)
     if crc32(memoryview(buffer)[start : start + 8]) != checksum:
-        raise _error("the checksum of a frame's first bytes is wrong")
+        raise _Damaged("the checksum of a frame's first bytes is wrong")
     if not OVERHEAD <= total <= LIMIT or headers > total - OVERHEAD:
-        raise _error(f"a frame says it has {total} bytes with {headers} of headers")
+        raise _Damaged(f"a frame says it has {total} bytes with {headers} of headers")
     return total, headers
 
 
 def _frame(frame: bytes, headers: int) -> Frame:
     if crc32(memoryview(frame)[:-4]) != struct.unpack(">I", frame[-4:])[0]:
-        raise _error("the checksum of a frame is wrong")
+        raise _Damaged("the checksum of a frame is wrong")
     end = PRELUDE + headers
     try:
         return Frame(_headers(frame[PRELUDE:end]), frame[end:-4])
     except (IndexError, UnicodeDecodeError, struct.error):
-        raise _error("the headers of a frame cannot be read") from None
+        raise _Damaged("the headers of a frame cannot be read") from None
 
 
 def _headers(block: bytes) -> dict[str, str]:
@@ -195,7 +219,3 @@ def _headers(block: bytes) -> dict[str, str]:
             found[name] = block[at : at + size].decode()
         at += size
     return found
-
-
-def _error(text: str) -> ProviderError:
-    return ProviderError(f"damaged event stream: {text}", kind="protocol")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -29,11 +29,11 @@ from glue.messages import (
     Usage,
     new_id,
 )
-from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from glue.providers import aws, claude, wire
+from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.providers import aws, claude, encoding, wire
 from glue.providers.aws import EventStream, Frame
 from glue.providers.catalog import Quirks, Row
-from glue.providers.wire import inline, is_object, is_remote, join_turns, stable
+from glue.providers.encoding import inline, is_object, is_remote, join_turns, stable
 
 WIRE = "bedrock"
 
@@ -64,93 +64,53 @@ class _Block:
         self.closed = False
 
 
-class Decoder:
-    """Read the frames of a stream, or a whole reply where that comes instead.
+class Decoder(wire.Decoder):
+    """Reads the frames of a stream, or a whole reply."""
 
-    Nothing is raised before `finish`: what came before a fault in the same block must not be lost.
-    """
+    noun = "reply"
+    end_mark = "messageStop"
+    stops = _STOPS
 
     def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
-        self.failure: ProviderError | None = None
-        self.late: list[ProviderEvent] = []  # what only the end of the body showed
-        self._provider = provider
-        self._model = model
-        self._frames = EventStream()
-        self._body: list[bytes] | None = None
+        super().__init__(quirks, provider, model)
         self._blocks: dict[int, _Block] = {}
         self._calls = 0
-        self._usage: dict[str, Json] = {}
-        self._raw: str | None = None
-        self._facts: dict[str, Json] = {}
-        self._seen = False
 
-    def feed(self, block: bytes) -> list[ProviderEvent]:
-        """Take the next bytes of the body and return what they say."""
-        events: list[ProviderEvent] = []
-        if self.failure is not None or not block:
-            return events
-        if not self._seen and self._body is None and block.lstrip()[:1] == b"{":
-            self._body = []  # no frame can begin so: it would be two gigabytes long
-        self._seen = True
-        if self._body is not None:
-            self._body.append(block)
-            return events
-        try:
-            for frame in self._frames.feed(block):
-                self._frame(frame, events)
-        except ProviderError as error:
-            self.failure = self._named(error)
-        return events
+    def _new_parser(self) -> EventStream:
+        return EventStream(self.provider)
 
-    def finish(self) -> Done:
-        """Return the reply once the body has ended, or raise what went wrong."""
-        if self.failure is not None:
-            raise self.failure
-        if self._body is not None:
-            self._whole(b"".join(self._body))
-        if self._raw is None:
-            try:
-                self._frames.finish()
-            except ProviderError as error:
-                raise self._named(error) from None
-            if self._seen:
-                raise self._broken("the stream ended without messageStop")
-            raise wire.protocol_error("an empty stream", self._provider, self._model, kind="empty")
-        try:
-            return Done(message=self._message())
-        except wire.BAD_SHAPE:
-            raise self._broken("a reply of an unknown shape") from None
+    def _tail(self) -> None:
+        if not self.closed:
+            self.parser.end()
 
-    def _frame(self, frame: Frame, events: list[ProviderEvent]) -> None:
+    def _event(self, frame: Frame, events: list[ProviderEvent]) -> None:
         headers = frame.headers
         kind = headers.get(":event-type", "")
-        try:
-            if headers.get(":message-type") == "error":
-                text = headers.get(":error-message", "the server broke off with an error")
-                raise self._error({"type": headers.get(":error-code", ""), "message": text})
-            event = wire.loads(frame.payload) if frame.payload else {}
-            fault = headers.get(":exception-type") or (kind if kind.endswith("Exception") else "")
-            if fault or headers.get(":message-type") == "exception":
-                raise self._error({**event, "type": fault})
-            if kind == "contentBlockDelta":
-                self._delta(event["contentBlockIndex"], event["delta"], events)
-            elif kind == "contentBlockStart":
-                self._start(event["contentBlockIndex"], event["start"], events)
-            elif kind == "contentBlockStop":
-                if event["contentBlockIndex"] in self._blocks:
-                    self._blocks[event["contentBlockIndex"]].closed = True
-            elif kind == "messageStop":
-                self._raw = wire.text_of(event["stopReason"])
-                self._learn(event, ("additionalModelResponseFields",))
-            elif kind == "metadata":
-                self._usage = wire.object_of(event.get("usage")) or self._usage
-                self._learn(event, ("trace",))
-        except wire.BAD_SHAPE:
-            text = frame.payload[:2000].decode("utf-8", "replace")
-            raise self._broken("an event of an unknown shape", text) from None
+        self.seen = True
+        if headers.get(":message-type") == "error":
+            text = headers.get(":error-message", "the server broke off with an error")
+            raise self.error({"type": headers.get(":error-code", ""), "message": text})
+        event = encoding.loads(frame.payload) if frame.payload else {}
+        exception = headers.get(":exception-type") or (kind if kind.endswith("Exception") else "")
+        if exception or headers.get(":message-type") == "exception":
+            raise self.error({**event, "type": exception})
+        if kind == "contentBlockDelta":
+            self._delta(event["contentBlockIndex"], event["delta"], events)
+        elif kind == "contentBlockStart":
+            self._start(event["contentBlockIndex"], event["start"], events)
+        elif kind == "contentBlockStop":
+            if event["contentBlockIndex"] in self._blocks:
+                self._blocks[event["contentBlockIndex"]].closed = True
+        elif kind == "messageStop":
+            self.raw_stop = encoding.text_of(event["stopReason"])
+            self.closed = True
+            self._learn(event, ("additionalModelResponseFields",))
+        elif kind == "metadata":
+            self.counts = encoding.object_of(event.get("usage")) or self.counts
+            self._learn(event, ("trace",))
 
     def _learn(self, place: dict[str, Json], names: Sequence[str]) -> None:
-        self._facts |= {name: place[name] for name in names if place.get(name)}
+        self.facts |= {name: place[name] for name in names if place.get(name)}
 
     def _start(self, at: int, start: dict[str, Json], events: list[ProviderEvent]) -> None:
         kind, fields = next(((key, value) for key, value in start.items() if isinstance(value, dict)), ("", {}))
@@ -159,7 +119,7 @@ class Decoder:
             return
         block = self._blocks[int(at)] = _Block("call", dict(fields), self._calls)
         self._calls += 1
-        name, call_id = wire.text_of(fields.get("name")), wire.text_of(fields.get("toolUseId"))
+        name, call_id = encoding.text_of(fields.get("name")), encoding.text_of(fields.get("toolUseId"))
         events.append(ToolCallDelta(index=block.index, id=call_id, name=name))
 
     def _delta(self, at: int, delta: dict[str, Json], events: list[ProviderEvent]) -> None:
@@ -167,12 +127,12 @@ class Decoder:
         if block is None:  # only calls announce themselves
             block = self._blocks[int(at)] = _Block("thinking" if "reasoningContent" in delta else "text")
         if "text" in delta:
-            text = wire.text_of(delta["text"])
+            text = encoding.text_of(delta["text"])
             block.texts.append(text)
             if text:
                 events.append(TextDelta(text=text))
         elif "toolUse" in delta:
-            piece = wire.text_of(delta["toolUse"].get("input"))
+            piece = encoding.text_of(delta["toolUse"].get("input"))
             block.texts.append(piece)
             if piece and block.kind == "call":
                 events.append(ToolCallDelta(index=block.index, arguments=piece))
@@ -184,87 +144,51 @@ class Decoder:
             block.more += delta["toolResult"]
 
     def _thought(self, block: _Block, thought: dict[str, Json], events: list[ProviderEvent]) -> None:
-        if text := wire.text_of(thought.get("text")):
+        if text := encoding.text_of(thought.get("text")):
             block.texts.append(text)
             events.append(ThinkingDelta(text=text))
-        if signature := wire.text_of(thought.get("signature")):
-            block.fields["signature"] = wire.text_of(block.fields.get("signature")) + signature
-        if redacted := wire.text_of(thought.get("redactedContent")):
+        if signature := encoding.text_of(thought.get("signature")):
+            block.fields["signature"] = encoding.text_of(block.fields.get("signature")) + signature
+        if redacted := encoding.text_of(thought.get("redactedContent")):
             block.kind = "redacted"
             block.more.append(redacted)
 
-    def _whole(self, body: bytes) -> None:
-        text = body[:2000].decode("utf-8", "replace")
-        try:
-            reply = wire.loads(body)
-            if "output" not in reply and ("message" in reply or "Message" in reply):
-                raise self._error(reply)
-            for at, block in enumerate(reply["output"]["message"]["content"]):
-                self._blocks[at] = self._block(block)
-            self._raw = wire.text_of(reply["stopReason"])
-            self._usage = wire.object_of(reply.get("usage"))
-            self._learn(reply, ("additionalModelResponseFields", "trace"))
-        except wire.BAD_SHAPE:
-            raise self._broken("the answer is no reply", text) from None
+    def _whole(self, reply: Json) -> None:
+        if "output" not in reply and ("message" in reply or "Message" in reply):
+            raise self.error(reply)
+        for at, block in enumerate(reply["output"]["message"]["content"]):
+            self._blocks[at] = self._block(block)
+        self.raw_stop = encoding.text_of(reply["stopReason"])
+        self.counts = encoding.object_of(reply.get("usage"))
+        self._learn(reply, ("additionalModelResponseFields", "trace"))
 
     def _block(self, content: dict[str, Json]) -> _Block:
         kind, value = next((key, value) for key, value in content.items() if value is not None)
         block = _Block(kind, value if isinstance(value, dict) else {})
         if kind == "text":
-            block.texts.append(wire.text_of(value))
+            block.texts.append(encoding.text_of(value))
             self.late.append(TextDelta(text=block.texts[0]))
         elif kind == "toolUse" and value.get("type") != "server_tool_use":
             block.kind, block.index = "call", self._calls
             self._calls += 1
-            text = wire.dumps(value["input"]).decode() if value.get("input") is not None else ""
+            text = encoding.dumps(value["input"]).decode() if value.get("input") is not None else ""
             block.texts.append(text)
-            name, call_id = wire.text_of(value.get("name")), wire.text_of(value.get("toolUseId"))
+            name, call_id = encoding.text_of(value.get("name")), encoding.text_of(value.get("toolUseId"))
             self.late.append(ToolCallDelta(index=block.index, id=call_id, name=name, arguments=text))
         elif kind == "reasoningContent":
             block.fields = {}
             block.kind = "thinking"
-            self._thought(block, wire.object_of(value.get("reasoningText")) or value, self.late)
+            self._thought(block, encoding.object_of(value.get("reasoningText")) or value, self.late)
         block.closed = True
         return block
 
-    def _message(self) -> AssistantMessage:
-        stop = _STOPS.get(self._raw or "", StopReason.UNKNOWN)
-        if stop is StopReason.ERROR:
-            raise self._error({"message": f"the model stopped with {self._raw}"})
-        cut = stop in (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL)
-        cut = cut or stop is StopReason.MALFORMED_CALL
-        blocks = [self._blocks[at] for at in sorted(self._blocks)]
-        parts = [_read(block, cut=cut, last=block is blocks[-1]) for block in blocks]
-        content = tuple(part for part in parts if part is not None)
-        if stop is StopReason.END_TURN and any(isinstance(part, ToolCall) for part in content):
-            stop = StopReason.TOOL_USE
-        return AssistantMessage(
-            content=content,
-            stop_reason=stop,
-            raw_stop_reason=self._raw,
-            usage=usage_of(self._usage),
-            provider=self._provider,
-            model=self._model,
-            meta=self._facts or None,
-        )
+    def _content(self, *, cut: bool) -> Iterator[Part]:
+        last = max(self._blocks, default=0)
+        parts = (_read(self._blocks[at], cut=cut, last=at == last) for at in sorted(self._blocks))
+        return (part for part in parts if part is not None)
 
-    def _error(self, error: Json) -> ProviderError:
-        from glue.providers.errors import classify_event
-
-        return classify_event(error, provider=self._provider, model=self._model, usage=usage_of(self._usage))
-
-    def _named(self, error: ProviderError) -> ProviderError:
-        return error if error.provider else self._broken(str(error))
-
-    def _broken(self, what: str, body: str = "") -> ProviderError:
-        return wire.protocol_error(what, self._provider, self._model, body=body)
-
-
-def decode_json(body: bytes, quirks: Quirks, provider: str, model: str) -> Done:
-    """Read a reply that came in one piece."""
-    decoder = Decoder(quirks, provider, model)
-    decoder.feed(body)
-    return decoder.finish()
+    def _usage(self) -> Usage | None:
+        return usage_of(self.counts)
 
 
 def _read(block: _Block, *, cut: bool, last: bool) -> Part | None:
@@ -279,14 +203,14 @@ def _read(block: _Block, *, cut: bool, last: bool) -> Part | None:
         return Opaque(wire=WIRE, data={"reasoningContent": {"redactedContent": _joined(block.more)}})
     if block.kind == "call":
         return ToolCall(
-            id=wire.text_of(block.fields.get("toolUseId")) or "tooluse_" + new_id(),
-            name=wire.text_of(block.fields.get("name")),
+            id=encoding.text_of(block.fields.get("toolUseId")) or "tooluse_" + new_id(),
+            name=encoding.text_of(block.fields.get("name")),
             arguments=text,
             # A reply that is cut off closes its last block all the same; only the JSON tells.
             complete=block.closed and (not cut or is_object(text) or not (text or last)),
         )
     if block.kind == "citationsContent":
-        text = "".join(wire.text_of(piece.get("text")) for piece in wire.list_of(block.fields.get("content")))
+        text = "".join(encoding.text_of(piece.get("text")) for piece in encoding.list_of(block.fields.get("content")))
         return Text(text=text, opaque=Opaque(wire=WIRE, data={block.kind: block.fields}))
     return _verbatim(block, text)
 
@@ -297,29 +221,29 @@ def _verbatim(block: _Block, text: str) -> Part | None:
     fields = dict(block.fields)
     if text:
         try:
-            fields["input"] = wire.loads(text.encode())
-        except wire.BAD_SHAPE:
+            fields["input"] = encoding.loads(text.encode())
+        except encoding.BAD_SHAPE:
             return None  # half a block is of no use to anybody
     if block.more:
-        fields["content"] = [*wire.list_of(fields.get("content")), *block.more]
+        fields["content"] = [*encoding.list_of(fields.get("content")), *block.more]
     return Opaque(wire=WIRE, data={block.kind: fields})
 
 
 def _joined(pieces: list[str]) -> str:
     if len(pieces) == 1:
         return pieces[0]  # as it came
-    return wire.base64_text(b"".join(base64.b64decode(piece) for piece in pieces))
+    return encoding.base64_text(b"".join(base64.b64decode(piece) for piece in pieces))
 
 
 def usage_of(raw: dict[str, Json]) -> Usage | None:
     """Normalise the tokens that were counted: their input leaves the cache out."""
     if not raw:
         return None
-    read = wire.first_number(raw.get("cacheReadInputTokens"), raw.get("cacheReadInputTokenCount")) or 0
-    write = wire.first_number(raw.get("cacheWriteInputTokens"), raw.get("cacheWriteInputTokenCount")) or 0
+    read = encoding.first_number(raw.get("cacheReadInputTokens"), raw.get("cacheReadInputTokenCount")) or 0
+    write = encoding.first_number(raw.get("cacheWriteInputTokens"), raw.get("cacheWriteInputTokenCount")) or 0
     return Usage(
-        input=(wire.number(raw.get("inputTokens")) or 0) + read + write,
-        output=wire.number(raw.get("outputTokens")) or 0,
+        input=(encoding.number(raw.get("inputTokens")) or 0) + read + write,
+        output=encoding.number(raw.get("outputTokens")) or 0,
         cache_read=read,
         cache_write=write,
     )
@@ -348,61 +272,16 @@ def path(model: str, stream: bool) -> str:
     return f"/model/{quote(model, safe='')}/{'converse-stream' if stream else 'converse'}"
 
 
-class Bedrock:
-    """Ask Bedrock, with a bearer token where the connection has one, else with signed requests."""
-
-    def __init__(self, row: Row, http: Any, model: str = "", credentials: aws.Credentials | None = None) -> None:
-        self.row = row
-        self.http = http
-        self.name = row.name
-        self.model = model or row.model
-        self._credentials = credentials
-
-    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        model = request.model or self.model
-        decoder = Decoder(self.row.quirks, self.name, model)
-        body, target = encode(request, self.row, model), path(model, request.stream)
-        async with self.http.post(target, body, self._headers(target, body), model=model) as blocks:
-            async for block in blocks:
-                for event in decoder.feed(block):
-                    yield event
-                if decoder.failure is not None:
-                    break
-        done = wire.settle(self.http, decoder)
-        for event in decoder.late:
-            yield event
-        yield wire.priced(done, self.name, model)
-
-    def _headers(self, target: str, body: bytes) -> dict[str, str]:
-        if self.http.authorized:
-            return {}
-        # Looked up each time: credentials of a session expire and are replaced.
-        credentials = self._credentials or aws.find_credentials(os.environ)
-        if credentials is None:
-            raise MissingKey(self.name, ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"))
-        self.http.hide(credentials.token)
-        address = self.http.address
-        found = re.search(r"\.([a-z]{2}(?:-[a-z]+)+-\d+)\.", address.host)
-        return aws.sign(
-            body,
-            host=address.authority,
-            path=address.target(target),
-            region=found[1] if found else aws.find_region(os.environ) or REGION,
-            credentials=credentials,
-            now=aws.timestamp(),
-        )
-
-
 # Requests -----------------------------------------------------------------------------------------
 
 
 def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request; messages that were sent before are not encoded again."""
     known = claude.facts(model)
-    messages = wire.unique_calls(request.messages)
+    messages = encoding.unique_calls(request.messages)
     cache = request.cache and _caches(model)
     more = _thinking(request, messages, row, model)
-    thinks = wire.object_of(more.get("thinking")).get("type")
+    thinks = encoding.object_of(more.get("thinking")).get("type")
     settings: dict[str, Json] = {}
     max_tokens = request.max_tokens or (known.max_output if thinks == "enabled" else None)
     if max_tokens:
@@ -416,8 +295,8 @@ def encode(request: Request, row: Row, model: str) -> bytes:
 
     fields: dict[str, Json] = {"messages": _messages(messages, cache, row, model)}
     if request.system.strip():
-        text = b'{"text":' + wire.quote(request.system) + b"}"
-        fields["system"] = wire.array([text, _POINT] if cache else [text])
+        text = b'{"text":' + encoding.quote(request.system) + b"}"
+        fields["system"] = encoding.array([text, _POINT] if cache else [text])
     if settings:
         fields["inferenceConfig"] = settings
     tools = _tools(request, messages, cache and "claude" in model)
@@ -425,14 +304,14 @@ def encode(request: Request, row: Row, model: str) -> bytes:
         fields["toolConfig"] = tools
     if more:
         fields["additionalModelRequestFields"] = more
-    if request.output_schema is not None and takes_output(request.output_schema, model):
-        schema = wire.dumps(claude.output_schema(request.output_schema)).decode()
-        wanted = {"name": wire.schema_name(request.output_schema), "schema": schema}
+    if request.output_schema is not None and takes_output(request.output_schema, row, model):
+        schema = encoding.dumps(claude.output_schema(request.output_schema)).decode()
+        wanted = {"name": encoding.schema_name(request.output_schema), "schema": schema}
         fields["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": wanted}}}
-    return wire.assemble(fields, request.options)
+    return encoding.assemble(fields, request.options)
 
 
-def takes_output(schema: Json, model: str, *, tools: bool = False) -> bool:
+def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> bool:
     """Say whether an answer can be held to a schema; else a final tool has to do."""
     return "claude" in model and claude.facts(model).output and claude.output_schema(schema) is not None
 
@@ -450,7 +329,9 @@ def _thinking(request: Request, messages: Sequence[Message], row: Row, model: st
             return {}  # a forced tool and thinking exclude each other
         known = claude.facts(model)
         fields = claude.thinking(known, effort, request.max_tokens or known.max_output)
-        if wire.object_of(fields.get("thinking")).get("type") == "enabled" and _lacks_thinking(messages, row, model):
+        if encoding.object_of(fields.get("thinking")).get("type") == "enabled" and encoding.lacks_thinking(
+            messages, lambda reply: _has_thinking(reply, row, model)
+        ):
             return {}
         return fields
     if effort == "none":
@@ -463,49 +344,37 @@ def _thinking(request: Request, messages: Sequence[Message], row: Row, model: st
     return {"reasoning_effort": level} if "gpt-oss" in model or "openai." in model else {}
 
 
-def _lacks_thinking(messages: Sequence[Message], row: Row, model: str) -> bool:
-    """Say whether the tool round under way began without thinking, which forbids asking for it now."""
-    for message in reversed(messages):
-        if isinstance(message, AssistantMessage):
-            signed = _is_signed(message, row, model) and any(wire.opaque_of(part, WIRE) for part in message.content)
-            return bool(message.calls) and not signed
-        if not isinstance(message, ToolMessage):
-            return False
-    return False
+def _has_thinking(message: AssistantMessage, row: Row, model: str) -> bool:
+    return _is_signed(message, row, model) and any(encoding.opaque_of(part, WIRE) for part in message.content)
 
 
 def _is_signed(message: AssistantMessage, row: Row, model: str) -> bool:
-    return wire.is_own(message, row) and claude.family(message.model) == claude.family(model)
+    return encoding.is_own(message, row) and claude.family(message.model) == claude.family(model)
 
 
 def _tools(request: Request, messages: Sequence[Message], cache: bool) -> bytes:
     tools = request.tools
     if not tools or request.tool_choice == "none":
         # Calls in the history are refused without tools, and there is no choice "none".
-        used = {call.name for message in messages if isinstance(message, AssistantMessage) for call in message.calls}
-        tools = tools or tuple(ToolSpec(name=name) for name in sorted(used))
+        used = encoding.used_names(messages)
+        tools = tools or tuple(ToolSpec(name=name) for name in used)
         if not used:
             return b""
-    pieces = [_tool(tool) for tool in tools]
-    config = b'{"tools":' + wire.array([*pieces, _POINT] if cache else pieces)
+    pieces = [encoding.encode_tool(tool, WIRE, _tool) for tool in tools]
+    config = b'{"tools":' + encoding.array([*pieces, _POINT] if cache else pieces)
     if request.tools and request.tool_choice not in ("auto", "none"):
         name = request.tool_choice
-        config += b',"toolChoice":' + wire.dumps({"any": {}} if name == "required" else {"tool": {"name": name}})
+        config += b',"toolChoice":' + encoding.dumps({"any": {}} if name == "required" else {"tool": {"name": name}})
     return config + b"}"
 
 
-def _tool(tool: ToolSpec) -> bytes:
-    known: bytes | None = tool.memo.get(WIRE)
-    if known is None:
-        fields: dict[str, Json] = {"name": tool.name}
-        if tool.description.strip():
-            fields["description"] = tool.description
-        known = tool.memo[WIRE] = wire.dumps({"toolSpec": {**fields, "inputSchema": {"json": tool.parameters}}})
-    return known
+def _tool(tool: ToolSpec) -> Json:
+    schema = {"inputSchema": {"json": tool.parameters}}
+    return {"toolSpec": {"name": tool.name, **encoding.description(tool), **schema}}
 
 
 def _messages(messages: Sequence[Message], cache: bool, row: Row, model: str) -> bytes:
-    key = wire.memo_key(WIRE, row, model)
+    key = encoding.memo_key(WIRE, row, model)
     pieces: list[tuple[str, bytes]] = []
     for message in messages:
         blocks: bytes | None = message.memo.get(key)
@@ -522,14 +391,14 @@ def _blocks(message: Message, row: Row, model: str) -> Iterator[bytes]:
     if message.excluded:
         return iter(())
     if isinstance(message, AssistantMessage):
-        return map(wire.dumps, _reply(message, row, model))
+        return map(encoding.dumps, _reply(message, row, model))
     if isinstance(message, ToolMessage):
-        return iter((wire.dumps({"toolResult": _result(message, model)}),))
+        return iter((encoding.dumps({"toolResult": _result(message, model)}),))
     blocks = list(_content(message.content))
     documents = [block["document"]["name"] for block in blocks if "document" in block]
     if documents and not any("text" in block for block in blocks):
         blocks.append({"text": documents[0]})  # a document must not come alone
-    return map(wire.dumps, blocks)
+    return map(encoding.dumps, blocks)
 
 
 def _content(content: Sequence[Part]) -> Iterator[dict[str, Json]]:
@@ -557,18 +426,18 @@ def _document(part: File) -> dict[str, Json]:
         form = "txt"
     # Few characters are allowed, and no two documents of a request may have one name.
     name = " ".join(re.sub(r"[^A-Za-z0-9()\[\]-]", " ", part.name.rpartition("/")[2]).split()) or "document"
-    name = f"{name[:60]} {wire.short_id(wire.base64_text(part.data), 4)}"
-    return {"name": name, "format": form, "source": {"bytes": wire.base64_text(part.data)}}
+    name = f"{name[:60]} {encoding.short_id(encoding.base64_text(part.data), 4)}"
+    return {"name": name, "format": form, "source": {"bytes": encoding.base64_text(part.data)}}
 
 
 def _reply(message: AssistantMessage, row: Row, model: str) -> list[dict[str, Json]]:
-    own, signed = wire.is_own(message, row), _is_signed(message, row, model)
+    own, signed = encoding.is_own(message, row), _is_signed(message, row, model)
     blocks: list[dict[str, Json]] = []
     for part in message.content:
-        kept = wire.object_of(wire.opaque_of(part, WIRE)) if own else {}
+        kept = encoding.object_of(encoding.opaque_of(part, WIRE)) if own else {}
         if isinstance(part, ToolCall):
             if part.complete:
-                call = {"toolUseId": wire.safe_id(part.id), "name": part.name, "input": wire.arguments(part)}
+                call = {"toolUseId": encoding.safe_id(part.id), "name": part.name, "input": encoding.arguments(part)}
                 blocks.append({"toolUse": call})
         elif isinstance(part, Thinking):
             if signed and kept:
@@ -585,9 +454,43 @@ def _reply(message: AssistantMessage, row: Row, model: str) -> list[dict[str, Js
 
 def _result(message: ToolMessage, model: str) -> dict[str, Json]:
     content = list(_content(message.content)) or [{"text": "(no output)"}]  # neither nothing nor a blank is taken
-    result: dict[str, Json] = {"toolUseId": wire.safe_id(message.call_id), "content": content}
+    result: dict[str, Json] = {"toolUseId": encoding.safe_id(message.call_id), "content": content}
     if "claude" in model or "nova" in model:  # the models of others refuse a status
         result["status"] = "error" if message.is_error else "success"
     elif message.is_error:
         content.insert(0, {"text": "error:"})
     return result
+
+
+class Bedrock(wire.Wire):
+    """Asks Bedrock, with a bearer token where the connection has one, else with signed requests."""
+
+    decoder = Decoder
+    encode = staticmethod(encode)
+    takes_output = staticmethod(takes_output)
+
+    def __init__(self, row: Row, http: Any, model: str = "", credentials: aws.Credentials | None = None) -> None:
+        super().__init__(row, http, model)
+        self._credentials = credentials
+
+    def target(self, request: Request, model: str) -> str:
+        return path(model, request.stream)
+
+    async def headers(self, request: Request, target: str, body: bytes) -> dict[str, str]:
+        if self.http.authorized:
+            return {}
+        # Looked up each time: credentials of a session expire and are replaced.
+        credentials = self._credentials or aws.find_credentials(os.environ)
+        if credentials is None:
+            raise MissingKey(self.name, ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"))
+        self.http.hide(credentials.token)
+        address = self.http.address
+        found = re.search(r"\.([a-z]{2}(?:-[a-z]+)+-\d+)\.", address.host)
+        return aws.sign(
+            body,
+            host=address.authority,
+            path=address.target(target),
+            region=found[1] if found else aws.find_region(os.environ) or REGION,
+            credentials=credentials,
+            now=aws.timestamp(),
+        )

@@ -52,7 +52,7 @@ class Row:
     model: str = ""  # the default
     window: int = 128_000  # tokens of context of the default model
     quirks: Quirks = Quirks()
-    auth: str = "bearer"  # or the header that carries the key, or "own": the wire finds credentials where no token is
+    auth: str = "bearer"  # or the header that carries the key; with "aws" and "google" the wire finds credentials
     base_url_env: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     query: tuple[tuple[str, str], ...] = ()
@@ -108,13 +108,13 @@ ROWS = (
     ),
     Row(
         "vertex",
-        wire="vertex",
+        wire="gemini",
         base_url="https://{GOOGLE_CLOUD_LOCATION|us-central1}-aiplatform.googleapis.com/v1beta1/projects/"
         "{GOOGLE_CLOUD_PROJECT}/locations/{GOOGLE_CLOUD_LOCATION|us-central1}/publishers/google",
         key=("VERTEX_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS"),
         model="gemini-2.5-flash-lite",
         window=1_048_576,
-        auth="own",
+        auth="google",
     ),
     Row(
         "bedrock",
@@ -122,7 +122,7 @@ ROWS = (
         base_url="https://bedrock-runtime.{AWS_REGION|AWS_DEFAULT_REGION|us-east-1}.amazonaws.com",
         key=("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_PROFILE"),
         model="amazon.nova-micro-v1:0",
-        auth="own",
+        auth="aws",
     ),
     Row(
         "bedrock-mantle",

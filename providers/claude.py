@@ -1,4 +1,4 @@
-"""What is known of Claude models, as data; two wires carry them."""
+"""Facts about Claude models, as data, for the two wires that carry them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections: a free list for each event loop, and clocks that hold at every read of the socket."""
+"""Connections to servers: a pool for each event loop, deadlines at every read, proxies and compressed bodies."""
 
 from __future__ import annotations
 
@@ -253,61 +253,61 @@ class Content:
         """There is nothing to close."""
 
 
-# The free list ------------------------------------------------------------------------------------
+# The pool -----------------------------------------------------------------------------------------
 
 
-class Line:
-    """A connection and its watch."""
+class Connection:
+    """One of the engine's connections and its watch."""
 
-    __slots__ = ("connection", "since", "watch")
+    __slots__ = ("inner", "since", "watch")
 
-    def __init__(self, connection: Any, watch: Watch) -> None:
-        self.connection = connection
+    def __init__(self, inner: Any, watch: Watch) -> None:
+        self.inner = inner
         self.watch = watch
         self.since = 0.0
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSE_SECONDS):
-            await self.connection.aclose()
+            await self.inner.aclose()
 
 
-class _Idle:
+class _Pool:
     """The idle connections of one event loop, by origin; the last one used is the first one taken."""
 
     def __init__(self) -> None:
-        self.lines: dict[object, list[Line]] = {}
-        self.keeper = self._keep()
+        self.idle: dict[object, list[Connection]] = {}
+        self.closer = self._close_at_exit()
 
-    async def _keep(self) -> AsyncGenerator[None, None]:
+    async def _close_at_exit(self) -> AsyncGenerator[None, None]:
         # Event loops close the generators that are left when they end. This one closes the
         # connections, so that nothing warns at exit although nobody called aclose.
         try:
             yield
         finally:
-            for lines in self.lines.values():
-                while lines:
-                    await lines.pop().close()
+            for connections in self.idle.values():
+                while connections:
+                    await connections.pop().close()
 
 
-_idle: RunVar[_Idle] = RunVar("glue.providers.idle")
+_pool: RunVar[_Pool] = RunVar("glue.providers.pool")
 
 
-async def idle_lines(key: object) -> list[Line]:
+async def idle_connections(key: object) -> list[Connection]:
     """Return the idle connections of this event loop for a key."""
     try:
-        idle = _idle.get()
+        pool = _pool.get()
     except LookupError:
-        idle = _Idle()
-        _idle.set(idle)
-        await anext(idle.keeper)
-    return idle.lines.setdefault(key, [])
+        pool = _Pool()
+        _pool.set(pool)
+        await anext(pool.closer)
+    return pool.idle.setdefault(key, [])
 
 
-def keep(line: Line, lines: list[Line]) -> Line | None:
-    """Put a connection on the list; return one that has been idle for too long, to be closed."""
-    line.since = time.monotonic()
-    lines.append(line)
-    return lines.pop(0) if line.since - lines[0].since > KEEP_ALIVE else None
+def put_back(connection: Connection, idle: list[Connection]) -> Connection | None:
+    """Put a connection into the pool; return one that has been idle for too long, to be closed."""
+    connection.since = time.monotonic()
+    idle.append(connection)
+    return idle.pop(0) if connection.since - idle[0].since > KEEP_ALIVE else None
 
 
 # Compressed bodies --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a failure means: kind, whether to try again, and when."""
+"""Errors of model servers: the shapes of their bodies, what kind each is, and how long the server advises to wait."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _real(value: str | None) -> float | None:
 
 
 @dataclass(slots=True)
-class Fault:
+class ErrorBody:
     """What an error body says, whatever its shape."""
 
     message: str = ""
@@ -122,7 +122,7 @@ class Fault:
     request_id: str | None = None
 
 
-def read_fault(text: str) -> Fault:
+def read_body(text: str) -> ErrorBody:
     """Find message, codes and advice in an error body of any vendor's shape."""
     try:
         value = json.loads(text)
@@ -144,27 +144,27 @@ def read_fault(text: str) -> Fault:
     metadata: dict[str, Json] = found if isinstance(found, dict) else {}
     raw = metadata["raw"] if isinstance(metadata.get("raw"), str) else ""
     message = _message(inner) or _message(outer)
-    fault = Fault(
+    said = ErrorBody(
         message=one_line((f"{message}: {raw}" if raw and raw not in message else message)[:4000], 300),
         names=names,
         status=status,
     )
-    fault.text = f"{fault.message} {' '.join(names)} {raw} {message}".lower()
-    fault.flagged = "flagged_input" in metadata or metadata.get("error_type") == "moderation"
+    said.text = f"{said.message} {' '.join(names)} {raw} {message}".lower()
+    said.flagged = "flagged_input" in metadata or metadata.get("error_type") == "moderation"
     identity = outer.get("request_id") or inner.get("request_id")
-    fault.request_id = identity if isinstance(identity, str) else None
+    said.request_id = identity if isinstance(identity, str) else None
     details = inner.get("details")
     for detail in details if isinstance(details, list) else ():
         if isinstance(detail, dict):
-            _google_detail(fault, detail)
-    return fault
+            _google_detail(said, detail)
+    return said
 
 
-def _plain(text: str) -> Fault:
+def _plain(text: str) -> ErrorBody:
     start = text.lstrip()[:15].lower()
     if start.startswith(("<!doctype", "<html")):
-        return Fault(message="an HTML page instead of JSON", text=text[:4000].lower())
-    return Fault(message=one_line(text[:4000], 300), text=text[:4000].lower())
+        return ErrorBody(message="an HTML page instead of JSON", text=text[:4000].lower())
+    return ErrorBody(message=one_line(text[:4000], 300), text=text[:4000].lower())
 
 
 def _names(outer: Mapping[str, Json], inner: Mapping[str, Json]) -> tuple[frozenset[str], int | None]:
@@ -194,18 +194,18 @@ def _message(place: Mapping[str, Json]) -> str:
     return ""
 
 
-def _google_detail(fault: Fault, detail: Mapping[str, Json]) -> None:
+def _google_detail(said: ErrorBody, detail: Mapping[str, Json]) -> None:
     delay = detail.get("retryDelay")
     if isinstance(delay, str):
-        fault.delay = seconds(delay)
+        said.delay = seconds(delay)
     reason = detail.get("reason")
     if isinstance(reason, str):
-        fault.names |= {reason.lower()}
+        said.names |= {reason.lower()}
     # The text of a 429 always speaks of quota and billing; the class is in the id.
     violations = detail.get("violations")
     for violation in violations if isinstance(violations, list) else ():
         if isinstance(violation, dict) and "PerDay" in str(violation.get("quotaId", "")):
-            fault.daily = True
+            said.daily = True
 
 
 _OVERFLOW_NAMES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
@@ -303,12 +303,12 @@ def classify(
     """Turn an HTTP answer that is no success into an error."""
     lower = {name.lower(): value for name, value in headers.items()}
     text = body.decode("utf-8", "replace")
-    fault = read_fault(text)
+    said = read_body(text)
     amazon = lower.get("x-amzn-errortype", "").split(":")[0].lower()
     if amazon:
-        fault.names |= {amazon}
-    message = f"HTTP {status}: {fault.message}" if fault.message else f"HTTP {status}"
-    return _error(fault, status, message, lower, text, provider, model, now, None)
+        said.names |= {amazon}
+    message = f"HTTP {status}: {said.message}" if said.message else f"HTTP {status}"
+    return _error(said, status, message, lower, text, provider, model, now, None)
 
 
 def classify_event(
@@ -321,14 +321,14 @@ def classify_event(
 ) -> ProviderError:
     """Turn an error object inside a stream that began well into an error."""
     text = error if isinstance(error, str) else json.dumps(error, ensure_ascii=False)
-    fault = read_fault(text)
+    said = read_body(text)
     lower = {name.lower(): value for name, value in (headers or {}).items()}
-    message = fault.message or "the server broke off with an error"
-    return _error(fault, fault.status, message, lower, text, provider, model, None, usage)
+    message = said.message or "the server broke off with an error"
+    return _error(said, said.status, message, lower, text, provider, model, None, usage)
 
 
 def _error(
-    fault: Fault,
+    said: ErrorBody,
     status: int | None,
     message: str,
     headers: Mapping[str, str],
@@ -338,7 +338,7 @@ def _error(
     now: float | None,
     usage: Usage | None,
 ) -> ProviderError:
-    kind, retryable = kind_of(status, fault)
+    kind, retryable = kind_of(status, said)
     word = headers.get("x-should-retry", "").lower()
     if word in ("true", "false") and kind not in ("auth", "quota", "context_overflow"):
         retryable = word == "true"
@@ -348,20 +348,20 @@ def _error(
         provider=provider,
         model=model,
         status=status,
-        retry_after=advised_wait(headers, fault.delay, fault.text, kind == "rate_limited", now),
-        request_id=_request_id(headers) or fault.request_id,
+        retry_after=advised_wait(headers, said.delay, said.text, kind == "rate_limited", now),
+        request_id=_request_id(headers) or said.request_id,
         retryable=retryable,
         usage=usage,
         body=body[:2000],
     )
 
 
-def kind_of(status: int | None, fault: Fault) -> tuple[ErrorKind, bool | None]:
+def kind_of(status: int | None, said: ErrorBody) -> tuple[ErrorKind, bool | None]:
     """Name the kind, and whether to try again where that is not what the kind says."""
-    names, text = fault.names, fault.text
-    if names & _QUOTA_NAMES or status == 402 or fault.daily or any(part in text for part in _QUOTA_TEXTS):
+    names, text = said.names, said.text
+    if names & _QUOTA_NAMES or status == 402 or said.daily or any(part in text for part in _QUOTA_TEXTS):
         return "quota", None
-    if fault.flagged or names & _FILTER_NAMES or (status == 400 and any(part in text for part in _FILTER_TEXTS)):
+    if said.flagged or names & _FILTER_NAMES or (status == 400 and any(part in text for part in _FILTER_TEXTS)):
         return "content_filter", None
     if status in (401, 403) or names & _AUTH_NAMES or (status == 400 and "api key not valid" in text):
         return "auth", None

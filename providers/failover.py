@@ -13,7 +13,17 @@ from typing import Any
 from glue.errors import EmptyReply, ErrorKind, FailoverError, ProviderError
 from glue.limits import StopReason
 from glue.messages import Request
-from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta
+from glue.provider import (
+    Attempt,
+    Capabilities,
+    Done,
+    Provider,
+    ProviderEvent,
+    TextDelta,
+    ThinkingDelta,
+    capabilities,
+    common,
+)
 from glue.providers.retry import Retries, close, is_empty, model_of, opened, with_retries
 
 log = logging.getLogger("glue.failover")
@@ -53,6 +63,10 @@ class Failover:
 
     def __repr__(self) -> str:
         return f"Failover({', '.join(map(repr, self.providers))})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return common([capabilities(provider) for provider in self.providers])
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         if request.model:

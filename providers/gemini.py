@@ -1,9 +1,9 @@
-"""The wire of Gemini's generateContent, at Google's own API and on Vertex."""
+"""The wire of Gemini's generateContent, at Google's API and on Vertex."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -27,11 +27,12 @@ from glue.messages import (
     Usage,
     new_id,
 )
-from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from glue.providers import wire
+from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks, Row
+from glue.providers.encoding import inline, is_remote, join_turns
+from glue.providers.google import Tokens
 from glue.providers.sse import Objects, Parser
-from glue.providers.wire import inline, is_remote, join_turns
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
 _MOST_GAP = 1000  # elements that may be skipped in a list; no server does, a hostile one might
@@ -147,104 +148,82 @@ class _Piece:
         return Opaque(wire=WIRE, data=self.data)
 
 
-class Decoder:
-    """Read a stream of responses: as events, as one growing JSON array, or a single response.
+class _Parser:
+    """Cuts a body into responses: of an event stream, or of one growing JSON array, as its first byte tells."""
 
-    Nothing is raised before `finish`: what came before a fault in the same block must not be lost.
-    """
+    body = None
 
-    def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
-        self.failure: ProviderError | None = None
-        self.late: list[ProviderEvent] = []  # what only the end of the body showed
+    def __init__(self, provider: str) -> None:
         self._provider = provider
-        self._model = model
-        self._parser: Parser | Objects | None = None  # which one, the first byte tells
-        self._pieces: list[_Piece] = []
-        self._calls = 0
-        self._open: _Piece | None = None  # the call whose arguments go on
-        self._usage: dict[str, Json] = {}
-        self._raw: str | None = None
-        self._facts: dict[str, Json] = {}
-        self._seen = False
+        self._inner: Parser | Objects | None = None
 
-    def feed(self, block: bytes) -> list[ProviderEvent]:
-        """Take the next bytes of the body and return what they say."""
-        events: list[ProviderEvent] = []
-        if self.failure is None:
-            try:
-                for data in self._split(block):
-                    self._response(data, events)
-            except ProviderError as error:
-                self.failure = error
-        return events
-
-    def finish(self) -> Done:
-        """Return the reply once the body has ended, or raise what went wrong."""
-        if self.failure is not None:
-            raise self.failure
-        closed = self._is_closed
-        try:
-            for data in self._parser.end() if self._parser else ():
-                self._response(data, self.late)
-        except ProviderError:
-            if not closed:
-                raise
-        if not self._is_closed:
-            raise self._broken("the stream ended without a finishReason") if self._seen else self._nothing()
-        try:
-            return Done(message=self._message())
-        except wire.BAD_SHAPE:
-            raise self._broken("a reply of an unknown shape") from None
-
-    @property
-    def _is_closed(self) -> bool:
-        return self._raw is not None or "block_reason" in self._facts
-
-    def _split(self, block: bytes) -> list[bytes]:
-        if self._parser is None:
+    def feed(self, block: bytes) -> list[bytes]:
+        if self._inner is None:
             start = block.lstrip(_LEAD)
             if not start:
                 return []
-            self._parser = Objects(self._provider) if start[0] in b"{[" else Parser(self._provider)
-        return self._parser.feed(block)
+            self._inner = Objects(self._provider) if start[0] in b"{[" else Parser(self._provider)
+        return self._inner.feed(block)
 
-    def _response(self, data: bytes, events: list[ProviderEvent]) -> None:
-        try:
-            response = wire.loads(data)
-            if response.get("error"):
-                raise self._error(response)
-            self._seen = True
-            if response.get("usageMetadata"):
-                self._usage = dict(response["usageMetadata"])
-            self._learn(response, _FACTS)
-            feedback = response.get("promptFeedback")
-            if feedback and feedback.get("blockReason"):
-                self._learn(feedback, _BLOCK_FACTS)
-            for candidate in (response.get("candidates") or ())[:1]:
-                self._candidate(candidate, events)
-        except wire.BAD_SHAPE:
-            if data.strip() != b"[DONE]":
-                text = data[:2000].decode("utf-8", "replace")
-                raise self._broken("a response of an unknown shape", text) from None
+    def end(self) -> list[bytes]:
+        return self._inner.end() if self._inner else []
 
-    def _candidate(self, candidate: dict[str, Json], events: list[ProviderEvent]) -> None:
-        content = candidate.get("content") or {}
-        for part in content.get("parts") or ():
-            self._part(part, events)
-        self._raw = wire.text_of(candidate.get("finishReason")) or self._raw
-        self._learn(candidate, _CANDIDATE_FACTS)
+    @property
+    def stray(self) -> bytes:
+        return self._inner.stray if self._inner else b""
+
+    @property
+    def is_cut(self) -> bool:
+        return isinstance(self._inner, Objects)
+
+
+class Decoder(wire.Decoder):
+    """Reads a stream of responses: as events, as one growing JSON array, or a single response."""
+
+    noun = "response"
+    end_mark = "a finishReason"
+    stops = _STOPS
+
+    def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
+        super().__init__(quirks, provider, model)
+        self._pieces: list[_Piece] = []
+        self._calls = 0
+        self._open: _Piece | None = None  # the call whose arguments go on
+
+    def _new_parser(self) -> _Parser:
+        return _Parser(self.provider)
+
+    def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
+        response = encoding.loads(data)
+        if response.get("error"):
+            raise self.error(response)
+        self.seen = True
+        if response.get("usageMetadata"):
+            self.counts = dict(response["usageMetadata"])
+        self._learn(response, _FACTS)
+        feedback = response.get("promptFeedback")
+        if feedback and feedback.get("blockReason"):
+            self._learn(feedback, _BLOCK_FACTS)
+            self.closed = True
+        for candidate in (response.get("candidates") or ())[:1]:
+            content = candidate.get("content") or {}
+            for part in content.get("parts") or ():
+                self._part(part, events)
+            self.raw_stop = encoding.text_of(candidate.get("finishReason")) or self.raw_stop
+            self.closed = self.closed or self.raw_stop is not None
+            self._learn(candidate, _CANDIDATE_FACTS)
 
     def _learn(self, place: dict[str, Json], names: Mapping[str, str]) -> None:
-        for key, name in names.items():
-            if place.get(key):
-                self._facts[name] = place[key]
+        self.facts |= {name: place[key] for key, name in names.items() if place.get(key)}
 
     def _part(self, part: dict[str, Json], events: list[ProviderEvent]) -> None:
-        signature = wire.text_of(part.get("thoughtSignature"))
+        signature = encoding.text_of(part.get("thoughtSignature"))
         if "functionCall" in part:
             self._call(part["functionCall"], signature, events)
         elif isinstance(part.get("text"), str) or not part.keys() - {"thought", "thoughtSignature"}:
-            self._text("thinking" if part.get("thought") else "text", wire.text_of(part.get("text")), signature, events)
+            self._text(
+                "thinking" if part.get("thought") else "text", encoding.text_of(part.get("text")), signature, events
+            )
         else:  # code that the server ran, its outcome, and whatever comes next
             self._pieces.append(_Piece("opaque", data=dict(part)))
 
@@ -274,71 +253,50 @@ class Decoder:
         text = ""
         self._open = piece
         if not call.get("willContinue"):
-            text = wire.dumps(arguments.value).decode()
+            text = encoding.dumps(arguments.value).decode()
             piece.texts, piece.partial, self._open = [text], None, None
         if text or call.get("name"):
             identity = {"id": piece.data["id"], "name": piece.data["name"]}
             events.append(ToolCallDelta(index=piece.position, arguments=text, **identity))
 
     def _new_call(self, call: dict[str, Json]) -> _Piece:
-        seed = wire.text_of(self._facts.get("id"))
-        made_up = "call_" + (wire.short_id(f"{seed} {self._calls}", 20) if seed else new_id())
-        identity = {"id": wire.text_of(call.get("id")) or made_up, "name": wire.text_of(call.get("name"))}
+        seed = encoding.text_of(self.facts.get("id"))
+        made_up = "call_" + (encoding.short_id(f"{seed} {self._calls}", 20) if seed else new_id())
+        identity = {"id": encoding.text_of(call.get("id")) or made_up, "name": encoding.text_of(call.get("name"))}
         piece = _Piece("call", data=identity)
         piece.position = self._calls
         self._calls += 1
         self._pieces.append(piece)
         return piece
 
-    def _message(self) -> AssistantMessage:
-        stop = StopReason.REFUSAL if self._raw is None else _STOPS.get(self._raw, StopReason.UNKNOWN)
-        if self._calls and (stop is StopReason.END_TURN or self._raw == "UNEXPECTED_TOOL_CALL"):
-            stop = StopReason.TOOL_USE
-        if stop is StopReason.ERROR:
-            raise self._error({"message": f"the model stopped with {self._raw}"})
-        return AssistantMessage(
-            content=tuple(piece.part() for piece in self._pieces),
-            stop_reason=stop,
-            raw_stop_reason=self._raw,
-            usage=usage_of(self._usage),
-            provider=self._provider,
-            model=self._model,
-            meta=self._facts or None,
+    def _stop_reason(self) -> StopReason:
+        if self.raw_stop is None:
+            return StopReason.REFUSAL  # the prompt was blocked
+        return (
+            StopReason.END_TURN if self.raw_stop == "UNEXPECTED_TOOL_CALL" and self._calls else super()._stop_reason()
         )
 
-    def _error(self, error: Json) -> ProviderError:
-        from glue.providers.errors import classify_event
+    def _content(self, *, cut: bool) -> list[Part]:
+        return [piece.part() for piece in self._pieces]
 
-        return classify_event(error, provider=self._provider, model=self._model, usage=usage_of(self._usage))
-
-    def _broken(self, what: str, body: str = "") -> ProviderError:
-        return wire.protocol_error(what, self._provider, self._model, body=body)
+    def _usage(self) -> Usage | None:
+        return usage_of(self.counts)
 
     def _nothing(self) -> ProviderError:
-        if self._parser is not None and self._parser.stray:
-            text = self._parser.stray.decode("utf-8", "replace")
-            return self._broken(f"the answer is no response: {text!r}", text)
-        if isinstance(self._parser, Objects):
-            return self._broken("the answer ends in the middle")
-        return wire.protocol_error("an empty stream", self._provider, self._model, kind="empty")
-
-
-def decode_json(body: bytes, quirks: Quirks, provider: str, model: str) -> Done:
-    """Read a reply that came in one piece."""
-    decoder = Decoder(quirks, provider, model)
-    decoder.feed(body)
-    return decoder.finish()
+        cut = self.parser.is_cut and not self.parser.stray
+        return self.broken("the answer ends in the middle") if cut else super()._nothing()
 
 
 def usage_of(raw: dict[str, Json]) -> Usage | None:
     """Normalise the tokens that were counted: thoughts and tool prompts stand apart from the rest."""
     if not raw:
         return None
-    thoughts = wire.number(raw.get("thoughtsTokenCount"))
+    thoughts = encoding.number(raw.get("thoughtsTokenCount"))
     return Usage(
-        input=(wire.number(raw.get("promptTokenCount")) or 0) + (wire.number(raw.get("toolUsePromptTokenCount")) or 0),
-        output=(wire.number(raw.get("candidatesTokenCount")) or 0) + (thoughts or 0),
-        cache_read=wire.number(raw.get("cachedContentTokenCount")) or 0,
+        input=(encoding.number(raw.get("promptTokenCount")) or 0)
+        + (encoding.number(raw.get("toolUsePromptTokenCount")) or 0),
+        output=(encoding.number(raw.get("candidatesTokenCount")) or 0) + (thoughts or 0),
+        cache_read=encoding.number(raw.get("cachedContentTokenCount")) or 0,
         cache_write=0,
         reasoning=thoughts,
     )
@@ -358,50 +316,26 @@ def path(model: str, stream: bool) -> str:
     return f"/{folder}:streamGenerateContent?alt=sse" if stream else f"/{folder}:generateContent"
 
 
-class Gemini:
-    """Ask Google's API for content."""
-
-    def __init__(self, row: Row, http: Any, model: str = "") -> None:
-        self.row = row
-        self.http = http
-        self.name = row.name
-        self.model = model or row.model
-
-    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        model = request.model or self.model
-        decoder = Decoder(self.row.quirks, self.name, model)
-        async with self.http.post(path(model, request.stream), encode(request, self.row, model), model=model) as blocks:
-            async for block in blocks:
-                for event in decoder.feed(block):
-                    yield event
-                if decoder.failure is not None:
-                    break
-        done = wire.settle(self.http, decoder)
-        for event in decoder.late:
-            yield event
-        yield wire.priced(done, self.name, model)
-
-
 # Requests -----------------------------------------------------------------------------------------
 
 
 def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request; messages that were sent before are not encoded again."""
-    fields: dict[str, Json] = {"contents": _contents(wire.unique_calls(request.messages), row, model)}
+    fields: dict[str, Json] = {"contents": _contents(encoding.unique_calls(request.messages), row, model)}
     if request.system:
         fields["systemInstruction"] = {"parts": [{"text": request.system}]}
     if request.tools:
-        tools = wire.array(_tool(tool) for tool in request.tools)
+        tools = encoding.array(encoding.encode_tool(tool, WIRE, _tool) for tool in request.tools)
         fields["tools"] = b'[{"functionDeclarations":' + tools + b"}]"
         if request.tool_choice != "auto":
             fields["toolConfig"] = {"functionCallingConfig": _tool_choice(request.tool_choice)}
-    settings = _settings(request, model)
+    settings = _settings(request, row, model)
     if settings:
         fields["generationConfig"] = settings
-    return wire.assemble(fields, request.options)
+    return encoding.assemble(fields, request.options)
 
 
-def _settings(request: Request, model: str) -> dict[str, Json]:
+def _settings(request: Request, row: Row, model: str) -> dict[str, Json]:
     settings: dict[str, Json] = {}
     if request.max_tokens is not None:
         settings["maxOutputTokens"] = request.max_tokens
@@ -409,7 +343,7 @@ def _settings(request: Request, model: str) -> dict[str, Json]:
         settings["temperature"] = request.temperature
     if request.stop:
         settings["stopSequences"] = list(request.stop)
-    if request.output_schema is not None and takes_output(request.output_schema, model, tools=bool(request.tools)):
+    if request.output_schema is not None and takes_output(request.output_schema, row, model, tools=bool(request.tools)):
         settings["responseMimeType"] = "application/json"
         settings["responseJsonSchema"] = _schema(request.output_schema)
     thinking = _thinking(request.reasoning, model)
@@ -418,7 +352,7 @@ def _settings(request: Request, model: str) -> dict[str, Json]:
     return settings
 
 
-def takes_output(schema: Json, model: str, *, tools: bool = False) -> bool:
+def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> bool:
     """Say whether an answer can be held to a schema: before version 3 not beside tools; else a final tool has to do."""
     return not tools or _version(model) >= 3
 
@@ -442,12 +376,8 @@ def _thinking(effort: Effort | None, model: str) -> dict[str, Json]:
     return {"thinkingLevel": effort, "includeThoughts": True}
 
 
-def _tool(tool: ToolSpec) -> bytes:
-    known: bytes | None = tool.memo.get(WIRE)
-    if known is None:
-        fields: dict[str, Json] = {"name": tool.name, "description": tool.description}
-        known = tool.memo[WIRE] = wire.dumps({**fields, "parametersJsonSchema": _schema(tool.parameters)})
-    return known
+def _tool(tool: ToolSpec) -> Json:
+    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": _schema(tool.parameters)}
 
 
 _UNKNOWN_KEYWORDS = frozenset(("$schema", "const", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum"))
@@ -481,7 +411,7 @@ def _tool_choice(choice: str) -> dict[str, Json]:
 
 
 def _contents(messages: Sequence[Message], row: Row, model: str) -> bytes:
-    key = wire.memo_key(WIRE, row, model)
+    key = encoding.memo_key(WIRE, row, model)
     pieces: list[tuple[str, bytes]] = []
     pictures: list[bytes] = []  # of tool results: they follow the whole batch
     for message in messages:
@@ -508,8 +438,8 @@ def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
     if isinstance(message, ToolMessage):
         return _result(message, model)
     if isinstance(message, AssistantMessage):
-        return b",".join(wire.dumps(part) for part in _reply(message, row, model)), b""
-    return b",".join(wire.dumps(part) for part in _parts(message.content)), b""
+        return b",".join(encoding.dumps(part) for part in _reply(message, row, model)), b""
+    return b",".join(encoding.dumps(part) for part in _parts(message.content)), b""
 
 
 def _parts(content: Sequence[Part]) -> Iterator[dict[str, Json]]:
@@ -524,13 +454,13 @@ def _parts(content: Sequence[Part]) -> Iterator[dict[str, Json]]:
 
 
 def _reply(message: AssistantMessage, row: Row, model: str) -> Iterator[dict[str, Json]]:
-    own = wire.is_own(message, row)
+    own = encoding.is_own(message, row)
     unsigned = _version(model) >= 3 and not any(_signature(part) for part in message.calls if own)
     for part in message.content:
-        kept = wire.object_of(wire.opaque_of(part, WIRE)) if own else {}
+        kept = encoding.object_of(encoding.opaque_of(part, WIRE)) if own else {}
         if isinstance(part, ToolCall):
             if part.complete:
-                call = {"name": part.name, "args": wire.arguments(part), "id": part.id}
+                call = {"name": part.name, "args": encoding.arguments(part), "id": part.id}
                 yield {"functionCall": call, **({"thoughtSignature": _FOREIGN} if unsigned else {}), **kept}
                 unsigned = False  # of parallel calls only the first is signed
         elif isinstance(part, Text):
@@ -544,7 +474,7 @@ def _reply(message: AssistantMessage, row: Row, model: str) -> Iterator[dict[str
 
 
 def _signature(part: Part) -> bool:
-    return "thoughtSignature" in wire.object_of(wire.opaque_of(part, WIRE))
+    return "thoughtSignature" in encoding.object_of(encoding.opaque_of(part, WIRE))
 
 
 def _result(message: ToolMessage, model: str) -> tuple[bytes, bytes]:
@@ -555,4 +485,26 @@ def _result(message: ToolMessage, model: str) -> tuple[bytes, bytes]:
     if pictures and _version(model) >= 3:
         answer["parts"] = pictures
         pictures = []
-    return wire.dumps({"functionResponse": answer}), b",".join(map(wire.dumps, pictures))
+    return encoding.dumps({"functionResponse": answer}), b",".join(map(encoding.dumps, pictures))
+
+
+class Gemini(wire.Wire):
+    """Asks Google for content: with a key, or through a Cloud project (Vertex) with access tokens."""
+
+    decoder = Decoder
+    encode = staticmethod(encode)
+    takes_output = staticmethod(takes_output)
+
+    def __init__(self, row: Row, http: Any, model: str = "", tokens: Tokens | None = None) -> None:
+        super().__init__(row, http, model)
+        self._tokens = tokens or Tokens()
+
+    def target(self, request: Request, model: str) -> str:
+        return path(model, request.stream)
+
+    async def headers(self, request: Request, target: str, body: bytes) -> dict[str, str]:
+        if self.row.auth != "google" or self.http.authorized:
+            return {}
+        token = await self._tokens.get()
+        self.http.hide(token)
+        return {"authorization": f"Bearer {token}"}

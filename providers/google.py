@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 from glue.errors import ConfigError, ProviderError
 from glue.messages import Json
-from glue.providers.wire import BAD_SHAPE, base64_text, loads
+from glue.providers.encoding import BAD_SHAPE, base64_text, loads
 
 VARIABLES = ("VERTEX_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN")
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"

@@ -1,4 +1,4 @@
-"""Requests that end in time, with bounded bodies and credentials for one origin.
+"""An HTTP client for one origin: streams and whole answers, deadlines, retries, bounded bodies, masked credentials.
 
 This is the only module that imports httpx, or httpx2 where that is installed. It drives their
 engine, httpcore, without the client above it: a deadline for the whole request has to hold at each
@@ -8,35 +8,41 @@ read of the socket, since a read timeout is reset by every byte, and that is whe
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from importlib import import_module
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import anyio
 
-from glue import outgoing
+from glue.context import check_origin
 from glue.dataclass import dataclass
 from glue.errors import ConfigError, ErrorKind, ProviderError
+from glue.messages import Json
 from glue.providers.connection import (
     KEEP_ALIVE,
     Address,
     Backend,
     Broken,
+    Connection,
     Content,
-    Line,
     Watch,
-    idle_lines,
+    idle_connections,
     inflate,
-    keep,
     proxy_for,
+    put_back,
 )
 
 if TYPE_CHECKING:
     import ssl
+
+    from glue.providers.retry import Backoff
 
 log = logging.getLogger("glue.http")
 
@@ -44,6 +50,7 @@ BODY = 32 * 1024 * 1024
 ERROR_BODY = 64 * 1024
 _ERROR_SECONDS = 10.0  # more is not worth waiting for the body of an error
 _CLOSE_SECONDS = 2.0
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _REST_SECONDS = 0.5  # for what comes after the last event: the end of the body, without which nothing is reused
 
 
@@ -61,6 +68,40 @@ class Deadlines:
     total: float = 1800.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """One request as it goes out, secrets masked."""
+
+    method: str
+    url: str
+    headers: tuple[tuple[str, str], ...]
+    body: str
+
+
+# Called with each request before it is sent, from the context that sends it.
+on_request: ContextVar[Callable[[Sent], object] | None] = ContextVar("glue.providers.on_request", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A whole answer, whatever its status; names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode("utf-8", "replace")
+
+    def json(self) -> Json:
+        """Decode the body; raises ValueError where it is no JSON, None for an empty one."""
+        try:
+            return json.loads(self.body) if self.body.strip() else None
+        except RecursionError as error:
+            raise ValueError("JSON that is nested too deeply") from error
+
+
 class HTTP:
     """Sends requests to one origin, with one set of credentials."""
 
@@ -73,6 +114,7 @@ class HTTP:
         query: Sequence[tuple[str, str]] = (),
         secrets: Sequence[str] = (),
         deadlines: Deadlines | None = None,
+        environ: Mapping[str, str] = os.environ,
         engine: str = "",
     ) -> None:
         self.address = Address(base_url, provider, query)
@@ -80,7 +122,7 @@ class HTTP:
         self.deadlines = deadlines or Deadlines()
         self._secrets = tuple(secret for secret in secrets if len(secret) > 3)
         self._engine = engine
-        self._proxy = proxy_for(self.address, os.environ)
+        self._proxy = proxy_for(self.address, environ)
         self._key = (self.address.origin, self._proxy, engine)
         self._urls: dict[str, Any] = {}
         self._headers = [
@@ -99,14 +141,77 @@ class HTTP:
         return self.address.origin + self.address.path
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str] | None = None, *, model: str = "") -> Exchange:
-        """Send a body: `async with http.post(...) as blocks`, then `async for block in blocks`."""
-        return Exchange(self, path, body, self._encode(headers) if headers else [], model)
+        """Stream the answer to a body: `async with http.post(...) as blocks`, then `async for block in blocks`.
+
+        A status that is no success is raised as a ProviderError.
+        """
+        return Exchange(self, "POST", path, body, self._encode(headers) if headers else [], model)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Json = None,
+        body: bytes | None = None,
+        query: Mapping[str, str | int] | None = None,
+        headers: Mapping[str, str] | None = None,
+        backoff: Backoff | None = None,
+        repeat: bool | None = None,
+        most: int = BODY,
+    ) -> Answer:
+        """Send a request with a JSON or other body and return the whole answer, whatever its status.
+
+        With a `backoff` it is tried again: where certainly nothing was done (no connection, a rate limit), and where
+        `repeat` allows it also after a lost answer or a server's error; by default that is every method but POST.
+        Without an answer a ProviderError is raised, whose `ambiguous` says that the request may have been carried out.
+        """
+        if json is not None:
+            body = _dumps(json).encode("utf-8", "replace")
+        if query:
+            path += ("&" if "?" in path else "?") + urlencode(query)
+        repeat = method != "POST" if repeat is None else repeat
+        tried = 0
+        while True:
+            tried += 1
+            answer, failure = None, None
+            exchange = Exchange(self, method, path, body, self._encode(headers or {}), "", raising=False, most=most)
+            try:
+                async with exchange as blocks:
+                    received = b"".join([block async for block in blocks])
+                    answer = Answer(status=exchange.status, headers=exchange.headers, body=received)
+            except ProviderError as error:
+                failure = error
+            wait = (
+                backoff.wait(tried, _advice(answer))
+                if backoff is not None and _again(answer, failure, repeat)
+                else None
+            )
+            if wait is not None and backoff is not None:
+                await backoff.sleep(wait)
+            elif answer is not None:
+                return answer
+            else:
+                assert failure is not None
+                raise failure
+
+    def request_sync(self, method: str, path: str, **options: Any) -> Answer:
+        """Do as `request`, from code that is not async; no connection stays open."""
+        from glue.agent import run_blocking
+
+        async def work() -> Answer:
+            try:
+                return await self.request(method, path, **options)
+            finally:
+                await self.aclose()
+
+        return run_blocking(work)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop that are idle."""
-        lines = await idle_lines(self._key)
-        while lines:
-            await lines.pop().close()
+        idle = await idle_connections(self._key)
+        while idle:
+            await idle.pop().close()
 
     @property
     def authorized(self) -> bool:
@@ -149,21 +254,38 @@ class HTTP:
                 self._urls[path] = url
         return url
 
-    async def _take(self) -> Line:
-        lines = await idle_lines(self._key)
-        while lines:
-            line = lines.pop()
-            if not line.connection.has_expired():
-                return line
-            await line.close()
+    async def _connect(self) -> Connection:
+        idle = await idle_connections(self._key)
+        while idle:
+            connection = idle.pop()
+            if not connection.inner.has_expired():
+                return connection
+            await connection.close()
         watch = Watch()
         options: dict[str, Any] = {"keepalive_expiry": KEEP_ALIVE, "network_backend": Backend(self.engine, watch)}
         if self.address.scheme == "https":
             options["ssl_context"] = ssl_context(self.engine)
         origin = self._url("").origin
         if self._proxy:
-            return Line(_proxied(self.engine, self._proxy, origin, options), watch)
-        return Line(self.engine.AsyncHTTPConnection(origin=origin, **options), watch)
+            return Connection(_proxied(self.engine, self._proxy, origin, options), watch)
+        return Connection(self.engine.AsyncHTTPConnection(origin=origin, **options), watch)
+
+
+def _advice(answer: Answer | None) -> float | None:
+    if answer is None:
+        return None
+    from glue.providers.errors import advised_wait
+
+    return advised_wait(answer.headers, None, answer.text[:2000].lower(), True)
+
+
+def _again(answer: Answer | None, failure: ProviderError | None, repeat: bool) -> bool:
+    """Say whether a request may be sent once more: it was not carried out, or does no harm twice."""
+    if answer is None:
+        return failure is not None and failure.retryable and (repeat or not failure.ambiguous)
+    if answer.status == 429 or (answer.status in (403, 503) and _advice(answer) is not None):
+        return True
+    return repeat and (answer.status >= 500 or answer.status == 408)
 
 
 class Exchange:
@@ -175,24 +297,41 @@ class Exchange:
     __slots__ = (
         "_blocks",
         "_body",
+        "_connection",
         "_extra",
         "_http",
-        "_line",
+        "_method",
         "_model",
+        "_most",
         "_path",
         "_plain",
+        "_raising",
         "_response",
         "headers",
         "status",
     )
 
-    def __init__(self, http: HTTP, path: str, body: bytes, extra: list[tuple[bytes, bytes]], model: str) -> None:
+    def __init__(
+        self,
+        http: HTTP,
+        method: str,
+        path: str,
+        body: bytes | None,
+        extra: list[tuple[bytes, bytes]],
+        model: str,
+        *,
+        raising: bool = True,
+        most: int = BODY,
+    ) -> None:
         self._http = http
+        self._method = method
+        self._raising = raising
+        self._most = most
         self._path = path
         self._body = body
         self._extra = extra
         self._model = model
-        self._line: Line | None = None
+        self._connection: Connection | None = None
         self._response: Any = None
         self._blocks: AsyncGenerator[bytes, None] | None = None
         self._plain: AsyncGenerator[bytes, None] | None = None
@@ -209,23 +348,23 @@ class Exchange:
         encoding = self.headers.get("content-encoding", "identity")
         if encoding.lower() == "identity":
             return blocks  # as they are: a layer here would cost something for each delta
-        self._plain = inflate(blocks, encoding, BODY)
+        self._plain = inflate(blocks, encoding, self._most)
         return self._plain
 
     async def __aenter__(self) -> Exchange:
         http = self._http
-        if outgoing.check is not None:
-            outgoing.check(http.address.origin)
-        line = self._line = await http._take()
-        watch = line.watch
-        watch.start(http.deadlines.total, http.deadlines.progress, BODY)
+        if (check := check_origin.get()) is not None:
+            check(http.address.origin)
+        connection = self._connection = await http._connect()
+        watch = connection.watch
+        watch.start(http.deadlines.total, http.deadlines.progress, self._most)
         try:
-            response = self._response = await line.connection.handle_async_request(self._request())
+            response = self._response = await connection.inner.handle_async_request(self._request())
             self.status = response.status
             self.headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
             watch.answered = True
             watch.blind = "content-encoding" in self.headers
-            if not 200 <= self.status < 300:
+            if self._raising and not 200 <= self.status < 300:
                 raise await self._refusal(watch)
         except BaseException as error:
             await self.__aexit__(type(error), error, None)
@@ -235,27 +374,27 @@ class Exchange:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        line, self._line = self._line, None
-        if line is None:
+        connection, self._connection = self._connection, None
+        if connection is None:
             return
         # Shielded, for a cancelled task could not even take the lock of its own connection.
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSE_SECONDS):
-            await self._finish(line, leave=error is not None)
-            stale: Line | None = line
-            if self._response is not None and line.connection.is_available():
-                stale = keep(line, await idle_lines(self._http._key))
+            await self._finish(connection.watch, leave=error is not None)
+            stale: Connection | None = connection
+            if self._response is not None and connection.inner.is_available():
+                stale = put_back(connection, await idle_connections(self._http._key))
             if stale is not None:
-                await stale.connection.aclose()
+                await stale.inner.aclose()
         if error is not None:
-            self._retype(error, line.watch)
+            self._retype(error, connection.watch)
 
-    async def _finish(self, line: Line, *, leave: bool) -> None:
+    async def _finish(self, watch: Watch, *, leave: bool) -> None:
         """Read the rest, so that the connection may serve again, then end the answer.
 
         Where the reader had all it wanted the rest has a moment to come; else only what is here already is read.
         """
-        line.watch.closed = leave or self._blocks is None
-        line.watch.shorten(_REST_SECONDS)
+        watch.closed = leave or self._blocks is None
+        watch.shorten(_REST_SECONDS)
         if self._plain is not None:
             await self._plain.aclose()
         if self._blocks is not None:
@@ -273,18 +412,35 @@ class Exchange:
         http = self._http
         own = {name for name, _ in self._extra}
         headers = [pair for pair in http._headers if pair[0] not in own] if own else list(http._headers)
-        headers += [*self._extra, (b"content-length", b"%d" % len(self._body))]
-        if not any(name == b"content-type" for name, _ in headers):
-            headers.append((b"content-type", b"application/json"))
-        if log.isEnabledFor(logging.DEBUG):
-            lines = [f"POST {http.address.origin}{http.address.target(self._path)}"]
-            lines += [f"{name.decode()}: {value.decode()}" for name, value in headers]
-            log.debug("%s", http.mask("\n".join((*lines, "", self._body.decode("utf-8", "replace")))))
+        headers += self._extra
+        if self._body is not None:
+            headers.append((b"content-length", b"%d" % len(self._body)))
+            if not any(name == b"content-type" for name, _ in headers):
+                headers.append((b"content-type", b"application/json"))
+        observe = on_request.get()
+        if observe is not None or log.isEnabledFor(logging.DEBUG):
+            sent = self._sent(headers)
+            if observe is not None:
+                observe(sent)
+            lines = (f"{sent.method} {sent.url}", *(f"{name}: {value}" for name, value in sent.headers), "", sent.body)
+            log.debug("%s", "\n".join(lines))
         limits = http.deadlines
         timeout = {"connect": limits.connect, "read": limits.read, "write": limits.write}
-        url = http._url(self._path)
         return http.engine.Request(
-            b"POST", url, headers=headers, content=Content(self._body), extensions={"timeout": timeout}
+            self._method.encode(),
+            http._url(self._path),
+            headers=headers,
+            content=Content(self._body or b""),
+            extensions={"timeout": timeout},
+        )
+
+    def _sent(self, headers: Sequence[tuple[bytes, bytes]]) -> Sent:
+        http = self._http
+        return Sent(
+            method=self._method,
+            url=http.mask(http.address.origin + http.address.target(self._path)),
+            headers=tuple((name.decode(), http.mask(value.decode())) for name, value in headers),
+            body=http.mask((self._body or b"").decode("utf-8", "replace")),
         )
 
     async def _refusal(self, watch: Watch) -> ProviderError:
@@ -309,14 +465,15 @@ class Exchange:
         return classify(self.status, self.headers, body, provider=http.provider, model=self._model)
 
     def _retype(self, error: BaseException, watch: Watch) -> None:
-        """Raise what went wrong on the line as a ProviderError; let anything else pass."""
+        """Raise what went wrong on the connection as a ProviderError; let anything else pass."""
         http = self._http
         if not isinstance(error, _errors(http.engine)):
             return
         what, kind, again = _explain(error, http, watch)
-        raise ProviderError(
-            http.mask(what), kind=kind, provider=http.provider, model=self._model, retryable=again
-        ) from error
+        raised = ProviderError(http.mask(what), kind=kind, provider=http.provider, model=self._model, retryable=again)
+        engine = http.engine
+        raised.ambiguous = not isinstance(error, (engine.ConnectError, engine.ConnectTimeout, engine.ProxyError))
+        raise raised from error
 
 
 def _errors(engine: ModuleType) -> tuple[type[Exception], ...]:

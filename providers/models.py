@@ -7,13 +7,12 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
 from glue.errors import ConfigError, GlueError
-from glue.messages import Request, Usage, user
-from glue.provider import Done
-from glue.providers import key_available, known, lookup, new
+from glue.messages import Json, Request, Usage, user
+from glue.provider import Capabilities, Done
+from glue.providers import key_available, known, lookup, new, wire_class
 from glue.providers.catalog import Row
 
 DATE = "2026-08-08"
@@ -87,35 +86,24 @@ def cost(provider: str, model: str, usage: Usage) -> float | None:
     return (rest * plain + read * cached + write * written + usage.output * output) / 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
-    """What a provider, or one of its models, can do; None where nothing is known."""
-
-    provider: str
-    model: str
-    wire: str
-    window: int | None  # tokens of context
-    tools: bool
-    images: bool
-    local: bool
-    input_price: float | None  # USD per million tokens
-    output_price: float | None
-
-
 def capabilities_of(row: Row, model: str = "") -> Capabilities:
     """Put together what is known of a row's model."""
     model = model or row.model
     prices = price(row.name, model)
+
+    def takes_output(schema: Json, *, tools: bool = False) -> bool:
+        return bool(row.wire) and wire_class(row.wire).takes_output(schema, row, model, tools=tools)
+
     return Capabilities(
         provider=row.name,
         model=model,
-        wire=row.wire,
         window=row.window if model == row.model else None,
         tools=row.quirks.tools,
-        images=row.quirks.images,
+        images=("image/*",) if row.quirks.images else (),
         local=row.quirks.local,
         input_price=prices[0] if prices else None,
         output_price=prices[1] if prices else None,
+        takes_output=takes_output,
     )
 
 

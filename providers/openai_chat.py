@@ -1,11 +1,10 @@
-"""OpenAI chat completions, as OpenAI and most other servers speak it."""
+"""The wire of OpenAI's chat completions, as OpenAI and most other servers speak it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from glue.errors import ProviderError
 from glue.limits import StopReason
 from glue.messages import (
     AssistantMessage,
@@ -23,12 +22,11 @@ from glue.messages import (
     ToolSpec,
     Usage,
     UserMessage,
+    new_id,
 )
-from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta
-from glue.providers import wire
+from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks, Row
-from glue.providers.sse import Parser
-from glue.providers.wire import Calls, ThinkTags
 
 WIRE = "openai_chat"
 
@@ -56,110 +54,45 @@ _SAME = ("type", "index")  # what pieces of one reasoning detail have in common
 _STREAMED = ("text", "summary", "data")  # what of it comes in pieces
 
 
-def decode_json(body: bytes, quirks: Quirks, provider: str, model: str) -> Done:
-    """Read a reply that came in one piece."""
-    decoder = Decoder(quirks, provider, model)
-    decoder.feed(body)
-    return decoder.finish()
+class Decoder(wire.Decoder):
+    """Reads a stream of chunks, or a whole completion."""
 
-
-class Decoder:
-    """Read a stream of chunks, or a whole completion where a server sends that instead.
-
-    Nothing is raised before `finish`: what came before a fault in the same block must not be lost.
-    """
+    noun = "completion"
+    end_mark = "a finish_reason or [DONE]"
+    empty = "an empty stream; the prompt may be longer than the server's context"
 
     def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
-        self.failure: ProviderError | None = None
-        self.late: list[ProviderEvent] = []  # what only the end of the body showed
-        self.raw_stop: str | None = None
-        self._quirks = quirks
-        self._provider = provider
-        self._model = model
-        self._parser = Parser(provider)
+        super().__init__(quirks, provider, model)
         self._parts: list[tuple[str, list[str]]] = []  # texts and thoughts in the order they came
         self._kind = ""
         self._pieces: list[str] = []  # of the last part
-        self._calls = Calls()
+        self._calls = _Calls()
         self._details: list[tuple[dict[str, Json], dict[str, list[str]]]] = []  # each with its texts in pieces
         self._listed = False  # thoughts came inside content
         self._extra: dict[str, Json] = {}
         self._refused = False
-        self._usage: Json = None
         self._native = ""
-        self._done = False  # [DONE] came
-        self._seen = False  # some chunk came
-        self._identity: dict[str, str] = {}
-        self._tags = ThinkTags() if quirks.think_tags else None
+        self._tags = _ThinkTags() if quirks.think_tags else None
 
-    def feed(self, block: bytes) -> list[ProviderEvent]:
-        """Take the next bytes of the body and return what they say."""
-        events: list[ProviderEvent] = []
-        if self.failure is None:
-            try:
-                for data in self._parser.feed(block):
-                    self._chunk(data, events)
-            except ProviderError as error:
-                self.failure = error
-            except wire.BAD_SHAPE:
-                self.failure = self._broken("a chunk of an unknown shape")
-        return events
+    def _done(self) -> None:
+        self.ended = self.closed = True
 
-    @property
-    def ended(self) -> bool:
-        """Whether the last event came: a server may leave the connection open behind it."""
-        return self._done
-
-    def finish(self) -> Done:
-        """Return the reply once the body has ended, or raise what went wrong."""
-        try:
-            if self.failure is None:
-                return Done(message=self._end(self._parser.body))
-        except ProviderError as error:
-            self.failure = error
-        except wire.BAD_SHAPE:
-            self.failure = self._broken("the answer is no completion, or ends in the middle")
-        assert self.failure is not None
-        raise self.failure
-
-    def _end(self, whole: bytes | None) -> AssistantMessage:
-        if whole is not None:
-            self._completion(wire.loads(whole))
-        else:
-            self._tail()
+    def _close(self, body: bytes | None) -> None:
+        super()._close(body)
         if self._tags is not None:
             self._tagged(self._tags.end(), self.late)
-        if not self._seen:
+        if not self.seen:
             raise self._nothing()
-        if whole is None and not self.closed:
-            raise self._broken("the stream ended without a finish_reason or [DONE]")
-        return self._message(cut=whole is None and not self.raw_stop)
 
-    def _tail(self) -> None:
-        try:
-            for data in self._parser.end():
-                self._chunk(data, self.late)
-        except wire.BAD_SHAPE:
-            if not self.closed:
-                raise
-
-    @property
-    def closed(self) -> bool:
-        """Whether the server said that the answer is complete."""
-        return self._done or bool(self.raw_stop)
-
-    def _chunk(self, data: bytes, events: list[ProviderEvent]) -> None:
-        if data.startswith(b"[DONE]"):
-            self._done = True
-            return
-        chunk = wire.loads(data)
-        self._seen = True
-        if len(self._identity) < 2:
+    def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
+        chunk = encoding.loads(data)
+        self.seen = True
+        if len(self.facts) < 2:
             self._identify(chunk)
         if chunk.get("usage"):
-            self._usage = chunk["usage"]
+            self.counts = chunk["usage"]
         if chunk.get("error"):
-            raise self._error(chunk["error"])
+            raise self.error(chunk["error"])
         choices = chunk.get("choices")
         if not choices or choices[0].get("index"):  # the usage chunk; another of several answers
             return
@@ -177,8 +110,8 @@ class Decoder:
         reason = choice.get("finish_reason")
         if reason is not None:
             self._stop(choice, reason)
-            if chunk.get("x_groq") and not self._usage:
-                self._usage = chunk["x_groq"].get("usage")
+            if chunk.get("x_groq") and not self.counts:
+                self.counts = chunk["x_groq"].get("usage")
 
     def _delta(self, delta: dict[str, Json], events: list[ProviderEvent]) -> None:
         thought = delta.get("reasoning_content") or delta.get("reasoning")
@@ -202,7 +135,7 @@ class Decoder:
             events.extend(self._calls.add(delta["tool_calls"]))
         if delta.get("function_call"):  # as it was before there were tools
             events.extend(self._calls.add([{"index": "function_call", "function": delta["function_call"]}]))
-        if refusal := wire.text_of(delta.get("refusal")):
+        if refusal := encoding.text_of(delta.get("refusal")):
             self._refused = True
             self._add("text", refusal)
             events.append(TextDelta(text=refusal))
@@ -222,11 +155,11 @@ class Decoder:
                 self._listed = True
                 thinking = block.get("thinking")
                 inner = thinking if isinstance(thinking, list) else [{"text": thinking}]
-                text = "".join(wire.text_of(piece.get("text")) for piece in inner)
+                text = "".join(encoding.text_of(piece.get("text")) for piece in inner)
                 if text:
                     self._add("thinking", text)
                     events.append(ThinkingDelta(text=text))
-            elif text := wire.text_of(block.get("text")):
+            elif text := encoding.text_of(block.get("text")):
                 self._add("text", text)
                 events.append(TextDelta(text=text))
 
@@ -234,7 +167,7 @@ class Decoder:
         """Keep the details; their text counts only where no plain field repeats it."""
         texts = []
         for detail in details:
-            texts.append(wire.text_of(detail.get("text")) or wire.text_of(detail.get("summary")))
+            texts.append(encoding.text_of(detail.get("text")) or encoding.text_of(detail.get("summary")))
             last = self._details[-1] if self._details else None
             is_more = last is not None and "index" in detail and all(last[0].get(n) == detail.get(n) for n in _SAME)
             if last is None or not is_more:
@@ -255,58 +188,43 @@ class Decoder:
     def _identify(self, chunk: dict[str, Json]) -> None:
         for name in ("id", "model"):
             if isinstance(chunk.get(name), str) and chunk[name]:
-                self._identity[name] = chunk[name]
+                self.facts[name] = chunk[name]
 
     def _stop(self, choice: dict[str, Json], reason: Json) -> None:
         reason = reason if isinstance(reason, str) else str(reason)
         if reason or self.raw_stop is None:
             self.raw_stop = reason
-        self._native = wire.text_of(choice.get("native_finish_reason")) or self._native
+        self.closed = self.closed or bool(reason)
+        self._native = encoding.text_of(choice.get("native_finish_reason")) or self._native
         if choice.get("usage"):
-            self._usage = choice["usage"]
+            self.counts = choice["usage"]
 
-    def _completion(self, body: Json) -> None:
-        if isinstance(body, list) and body:
-            body = body[0]
-        if body.get("usage"):
-            self._usage = body["usage"]
-        choices = body.get("choices")
-        if body.get("error") or not choices:
-            if body.get("error") or body.get("object") == "error" or body.get("detail"):
-                raise self._error(body.get("error") or body)
-            raise self._broken("JSON without choices")
-        self._identify(body)
-        self._seen = True
+    def _whole(self, reply: Json) -> None:
+        if reply.get("usage"):
+            self.counts = reply["usage"]
+        choices = reply.get("choices")
+        if reply.get("error") or not choices:
+            if reply.get("error") or reply.get("object") == "error" or reply.get("detail"):
+                raise self.error(reply.get("error") or reply)
+            raise self.broken("JSON without choices")
+        self._identify(reply)
+        self.seen = True
         self._delta(_indexed(choices[0].get("message") or {}), self.late)
         if choices[0].get("finish_reason") is not None:
             self._stop(choices[0], choices[0]["finish_reason"])
 
     # The whole reply
 
-    def _message(self, cut: bool) -> AssistantMessage:
-        stop = self._stop_reason()
-        if stop is StopReason.ERROR or self._native in ("error", "network_error"):
-            raise self._error({"message": f"the server stopped with {self._native or self.raw_stop!r}"})
-        cut = cut or stop in (StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.CONTEXT_WINDOW)
-        return AssistantMessage(
-            content=(*self._content(), *self._calls.parts(cut=cut, seed=self._identity.get("id", ""))),
-            stop_reason=stop,
-            raw_stop_reason=self.raw_stop,
-            usage=usage_of(self._usage, self._quirks),
-            provider=self._provider,
-            model=self._model,
-            meta=self._identity or None,
-        )
-
     def _stop_reason(self) -> StopReason:
+        if self._native in ("error", "network_error"):
+            raise self.error({"message": f"the server stopped with {self._native!r}"})
         if not self.raw_stop:
             return StopReason.TOOL_USE if self._calls else StopReason.UNKNOWN
         stop = _STOPS.get(self.raw_stop, StopReason.UNKNOWN)
-        if stop is StopReason.END_TURN and self._refused:
-            return StopReason.REFUSAL
-        return StopReason.TOOL_USE if stop is StopReason.END_TURN and self._calls else stop
+        return StopReason.REFUSAL if stop is StopReason.END_TURN and self._refused else stop
 
-    def _content(self) -> list[Part]:
+    def _content(self, *, cut: bool) -> list[Part]:
+        cut = cut or (self.parser.body is None and not self.raw_stop)
         parts: list[Part] = []
         details = [{**detail, **{n: "".join(pieces) for n, pieces in texts.items()}} for detail, texts in self._details]
         data: dict[str, Json] | None = {"reasoning_details": details} if details else None
@@ -323,25 +241,10 @@ class Decoder:
             parts.insert(0, Opaque(wire=WIRE, data=data))
         if self._extra:
             parts.append(Opaque(wire=WIRE, data={"message": self._extra}))
-        return parts
+        return [*parts, *self._calls.parts(cut=cut, seed=self.facts.get("id", ""))]
 
-    # Faults
-
-    def _error(self, error: Json) -> ProviderError:
-        from glue.providers.errors import classify_event
-
-        usage = usage_of(self._usage, self._quirks)
-        return classify_event(error, provider=self._provider, model=self._model, usage=usage)
-
-    def _broken(self, what: str) -> ProviderError:
-        return wire.protocol_error(what, self._provider, self._model)
-
-    def _nothing(self) -> ProviderError:
-        if stray := self._parser.stray:
-            text = stray.decode("utf-8", "replace")
-            return wire.protocol_error(f"the answer is no completion: {text!r}", self._provider, self._model, body=text)
-        what = "an empty stream; the prompt may be longer than the server's context"
-        return wire.protocol_error(what, self._provider, self._model, kind="empty")
+    def _usage(self) -> Usage | None:
+        return usage_of(self.counts, self.quirks)
 
 
 def _indexed(message: dict[str, Json]) -> dict[str, Json]:
@@ -352,15 +255,15 @@ def _indexed(message: dict[str, Json]) -> dict[str, Json]:
 
 def usage_of(raw: Json, quirks: Quirks) -> Usage | None:
     """Normalise the tokens that a server counted."""
-    if not isinstance(raw, dict):
+    if not isinstance(raw, dict) or not raw:
         return None
     inputs, outputs = (
-        wire.object_of(raw.get("prompt_tokens_details")),
-        wire.object_of(raw.get("completion_tokens_details")),
+        encoding.object_of(raw.get("prompt_tokens_details")),
+        encoding.object_of(raw.get("completion_tokens_details")),
     )
-    prompt = wire.number(raw.get("prompt_tokens")) or 0
-    output = wire.number(raw.get("completion_tokens")) or 0
-    reasoning = wire.first_number(outputs.get("reasoning_tokens"), raw.get("reasoning_tokens"))
+    prompt = encoding.number(raw.get("prompt_tokens")) or 0
+    output = encoding.number(raw.get("completion_tokens")) or 0
+    reasoning = encoding.first_number(outputs.get("reasoning_tokens"), raw.get("reasoning_tokens"))
     apart = quirks.reasoning_apart or raw.get("total_tokens") == prompt + output + (reasoning or 0)
     cached = (
         inputs.get("cached_tokens"),
@@ -372,61 +275,162 @@ def usage_of(raw: Json, quirks: Quirks) -> Usage | None:
     return Usage(
         input=prompt,
         output=output + (reasoning or 0) if apart else output,
-        cache_read=wire.first_number(*cached),
-        cache_write=wire.first_number(inputs.get("cache_write_tokens"), raw.get("cache_creation_input_tokens")),
+        cache_read=encoding.first_number(*cached),
+        cache_write=encoding.first_number(inputs.get("cache_write_tokens"), raw.get("cache_creation_input_tokens")),
         reasoning=reasoning,
         cost=float(cost) if isinstance(cost, (int, float)) and not isinstance(cost, bool) else None,
     )
 
 
-PATH = "/chat/completions"
+@dataclass(slots=True)
+class _Slot:
+    position: int
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list)
+    extra: dict[str, Json] | None = None
 
-_MARK = {"cache_control": {"type": "ephemeral"}}
+
+class _Calls:
+    """Join fragments to calls, whatever the server does to ids and indexes."""
+
+    def __init__(self) -> None:
+        self._slots: list[_Slot] = []
+        self._by_index: dict[object, _Slot] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._slots)
+
+    def add(self, fragments: list[Json]) -> list[ToolCallDelta]:
+        """Take the fragments of one chunk."""
+        deltas = []
+        for fragment in fragments:
+            function = fragment.get("function") or {}
+            name, text = encoding.text_of(function.get("name")), _argument_text(function.get("arguments"))
+            slot = self._slot(fragment.get("index"), encoding.text_of(fragment.get("id")), name)
+            if text:
+                slot.pieces.append(text)
+            if fragment.get("extra_content"):
+                slot.extra = {"extra_content": fragment["extra_content"]}
+            deltas.append(ToolCallDelta(index=slot.position, id=slot.id, name=slot.name, arguments=text))
+        return deltas
+
+    def _slot(self, index: Json, call_id: str, name: str) -> _Slot:
+        # An index is a key, not a position: one server starts at 1, others send none or repeat 0.
+        slot = self._by_index.get(index) if index is not None else self._slots[-1] if self._slots else None
+        if index is None and call_id and slot is not None and (name or slot.id != call_id):
+            slot = None
+        if slot is not None and call_id and slot.id and slot.id != call_id:
+            slot = None
+        if slot is None:
+            slot = _Slot(len(self._slots))
+            self._slots.append(slot)
+        if index is not None:
+            self._by_index[index] = slot
+        slot.id = slot.id or call_id
+        slot.name = slot.name or name
+        return slot
+
+    def parts(self, *, cut: bool, seed: str = "") -> list[ToolCall]:
+        """Return the calls; of a reply that was cut, only what is whole counts as complete."""
+        calls = []
+        used: set[str] = set()
+        for slot in self._slots:
+            text = "".join(slot.pieces)
+            is_last = slot is self._slots[-1]
+            call_id = slot.id if slot.id and slot.id not in used else _made_up(seed, slot.position)
+            used.add(call_id)
+            calls.append(
+                ToolCall(
+                    id=call_id,
+                    name=slot.name,
+                    arguments=text,
+                    complete=not cut or encoding.is_object(text) or not (text or is_last),
+                    opaque=Opaque(wire=WIRE, data=slot.extra) if slot.extra else None,
+                )
+            )
+        return calls
 
 
-class OpenAIChat:
-    """Ask one server for chat completions."""
+def _argument_text(value: Json) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if value is None else encoding.dumps(value).decode()
 
-    def __init__(self, row: Row, http: Any, model: str = "") -> None:
-        self.row = row
-        self.http = http
-        self.name = row.name
-        self.model = model or row.model
 
-    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        model = request.model or self.model
-        decoder = Decoder(self.row.quirks, self.name, model)
-        try:
-            async with self.http.post(PATH, encode(request, self.row, model), model=model) as blocks:
-                async for block in blocks:
-                    for event in decoder.feed(block):
-                        yield event
-                    if decoder.failure is not None or decoder.ended:
-                        break
-        except ProviderError as error:
-            # With its finish_reason the answer has come, and [DONE] alone is missing.
-            if not decoder.closed or error.kind not in ("timeout", "transient"):
-                raise
-        done = wire.settle(self.http, decoder)
-        for event in decoder.late:
-            yield event
-        yield wire.priced(done, self.name, model)
+def _made_up(seed: str, position: int) -> str:
+    return "call_" + (encoding.short_id(f"{seed} {position}", 20) if seed else new_id())
+
+
+_TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"))
+
+
+class _ThinkTags:
+    """Part a streamed text into thoughts and words, whatever the tags are cut into."""
+
+    def __init__(self) -> None:
+        self._state = "start"
+        self._pending = ""  # what may still turn out to be a tag
+        self._close = ""
+
+    def split(self, text: str) -> list[tuple[bool, str]]:
+        """Return pieces, each with whether it is a thought."""
+        if self._state == "text":
+            return [(False, text)]
+        text = self._pending + text
+        self._pending = ""
+        pieces: list[tuple[bool, str]] = []
+        if self._state == "start":
+            start = text.lstrip()
+            for opening, closing in _TAGS:
+                if start.startswith(opening):
+                    self._state, self._close, text = "thought", closing, start[len(opening) :]
+                    break
+                if opening.startswith(start):
+                    self._pending = text
+                    return []
+            else:
+                self._state = "text"
+        if self._state == "thought":
+            return self._thought(text)
+        return [(False, text)] if text else pieces
+
+    def _thought(self, text: str) -> list[tuple[bool, str]]:
+        thought, tag, rest = text.partition(self._close)
+        if tag:
+            self._state = "text"
+            rest = rest.lstrip("\n")
+        else:
+            keep = next((n for n in range(len(self._close) - 1, 0, -1) if thought.endswith(self._close[:n])), 0)
+            self._pending = thought[len(thought) - keep :]
+            thought = thought[: len(thought) - keep]
+        return [piece for piece in ((True, thought), (False, rest)) if piece[1]]
+
+    def end(self) -> list[tuple[bool, str]]:
+        """Return what was held back."""
+        held, self._pending = self._pending, ""
+        return [(self._state == "thought", held)] if held else []
 
 
 # Requests -----------------------------------------------------------------------------------------
+
+_MARK = {"cache_control": {"type": "ephemeral"}}
 
 
 def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request; messages that were sent before are not encoded again."""
     quirks = row.quirks
     marks = request.cache and quirks.cache == "control"
-    fields: dict[str, Json] = {"model": model, "messages": wire.Pieces(_messages(request, row, model, marks))}
+    fields: dict[str, Json] = {"model": model, "messages": encoding.Pieces(_messages(request, row, model, marks))}
     if request.stream:
         fields["stream"] = True
         if quirks.stream_usage:
             fields["stream_options"] = {"include_usage": True}
     if request.tools and quirks.tools:
-        fields["tools"] = wire.array(_tools(request.tools, marks))
+        tools = [encoding.encode_tool(tool, WIRE, _tool) for tool in request.tools]
+        if marks:
+            tools[-1] = encoding.dumps({**encoding.loads(tools[-1]), **_MARK})
+        fields["tools"] = encoding.array(tools)
         if request.tool_choice != "auto":
             fields["tool_choice"] = _tool_choice(request.tool_choice)
     if request.max_tokens is not None:
@@ -438,29 +442,29 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     if request.output_schema is not None and quirks.output:
         fields["response_format"] = _response_format(request.output_schema, quirks)
     if request.cache and quirks.cache == "key":
-        fields["prompt_cache_key"] = wire.cache_key(request)
+        fields["prompt_cache_key"] = encoding.cache_key(request)
     fields.update(_reasoning(request.reasoning, quirks))
-    return wire.assemble(fields, request.options)
+    return encoding.assemble(fields, request.options)
 
 
 def _messages(request: Request, row: Row, model: str, marks: bool) -> list[bytes]:
-    key = wire.memo_key(WIRE, row, model)
+    key = encoding.memo_key(WIRE, row, model)
     pieces: list[bytes] = []
     if request.system:
         content: Json = [{"type": "text", "text": request.system, **_MARK}] if marks else request.system
-        pieces.append(wire.dumps({"role": row.quirks.system_role, "content": content}))
-    messages = wire.unique_calls(request.messages)
+        pieces.append(encoding.dumps({"role": row.quirks.system_role, "content": content}))
+    messages = encoding.unique_calls(request.messages)
     if row.quirks.merge:
-        messages = wire.merge_users(messages)
+        messages = encoding.merge_users(messages)
     last = messages[-1] if marks and messages else None
     pictures: list[bytes] = []  # of tool results: they follow the whole batch, as a user's message
-    for block in wire.blocks(messages):
-        bare = len(block) == wire.BLOCK and not pictures and block[-1] is not last
-        joined = wire.block_memo(block, key) if bare else None
+    for block in encoding.blocks(messages):
+        bare = len(block) == encoding.BLOCK and not pictures and block[-1] is not last
+        joined = encoding.block_memo(block, key) if bare else None
         if joined is None:
             found = _pieces(block, key, pictures, last, row, model)
             if bare and not pictures:
-                wire.keep_block(block, key, b",".join(found))
+                encoding.keep_block(block, key, b",".join(found))
             pieces += found
         elif joined:
             pieces.append(joined)
@@ -494,11 +498,11 @@ def _message(message: Message, row: Row, model: str) -> bytes | tuple[bytes, byt
         return b""
     if isinstance(message, UserMessage):
         content = _content(message.content, row.quirks)
-        return wire.dumps({"role": "user", "content": content}) if content else b""
+        return encoding.dumps({"role": "user", "content": content}) if content else b""
     if isinstance(message, ToolMessage):
         return _result(message, row.quirks)
     body = _assistant(message, row, model)
-    return wire.dumps(body) if body else b""
+    return encoding.dumps(body) if body else b""
 
 
 def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
@@ -507,9 +511,9 @@ def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
         if isinstance(part, Text) and part.text:
             blocks.append({"type": "text", "text": part.text})
         elif isinstance(part, Image) and quirks.images:
-            blocks.append({"type": "image_url", "image_url": {"url": wire.data_url(part)}})
+            blocks.append({"type": "image_url", "image_url": {"url": encoding.data_url(part)}})
         elif isinstance(part, File):
-            file = {"filename": part.name or "file", "file_data": wire.data_url(part)}
+            file = {"filename": part.name or "file", "file_data": encoding.data_url(part)}
             blocks.append({"type": "file", "file": file})
     if len(blocks) == 1 and blocks[0]["type"] == "text":
         text: str = blocks[0]["text"]
@@ -519,17 +523,17 @@ def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
 
 def _result(message: ToolMessage, quirks: Quirks) -> bytes | tuple[bytes, bytes]:
     call_id = _call_id(message.call_id, quirks)
-    encoded = wire.dumps({"role": "tool", "tool_call_id": call_id, "content": wire.result_text(message)})
+    encoded = encoding.dumps({"role": "tool", "tool_call_id": call_id, "content": encoding.result_text(message)})
     pictures = [part for part in message.content if isinstance(part, (Image, File))]
     content = _content([Text(text=f"From the result of {message.name}:"), *pictures], quirks)
     if not pictures or isinstance(content, str):
         return encoded
-    return encoded, wire.dumps({"role": "user", "content": content})
+    return encoded, encoding.dumps({"role": "user", "content": content})
 
 
 def _assistant(message: AssistantMessage, row: Row, model: str) -> dict[str, Json]:
     quirks = row.quirks
-    own = wire.is_own(message, row)
+    own = encoding.is_own(message, row)
     text = message.text
     calls = [_call(part, own, quirks) for part in message.content if isinstance(part, ToolCall)]
     body: dict[str, Json] = {"role": "assistant", "content": text or None}
@@ -547,7 +551,7 @@ def _echo(message: AssistantMessage, body: dict[str, Json], quirks: Quirks, *, s
     thoughts: list[str] = []
     listed = False
     for part in message.content:
-        data = wire.opaque_of(part, WIRE)
+        data = encoding.opaque_of(part, WIRE)
         kept = data if isinstance(data, dict) else {}
         if same_model:
             details.extend(kept.get("reasoning_details") or ())
@@ -566,9 +570,9 @@ def _echo(message: AssistantMessage, body: dict[str, Json], quirks: Quirks, *, s
 
 
 def _call(call: ToolCall, own: bool, quirks: Quirks) -> dict[str, Json]:
-    function = {"name": call.name, "arguments": wire.argument_text(call)}
+    function = {"name": call.name, "arguments": encoding.argument_text(call)}
     body: dict[str, Json] = {"id": _call_id(call.id, quirks), "type": "function", "function": function}
-    extra = wire.opaque_of(call, WIRE)
+    extra = encoding.opaque_of(call, WIRE)
     if own and isinstance(extra, dict):
         body.update(extra)
     return body
@@ -576,8 +580,8 @@ def _call(call: ToolCall, own: bool, quirks: Quirks) -> dict[str, Json]:
 
 def _call_id(call_id: str, quirks: Quirks) -> str:
     if quirks.tool_ids == "nine":
-        return call_id if len(call_id) == 9 and call_id.isalnum() and call_id.isascii() else wire.short_id(call_id)
-    return call_id if 0 < len(call_id) <= quirks.tool_id_limit else "call_" + wire.short_id(call_id, 20)
+        return call_id if len(call_id) == 9 and call_id.isalnum() and call_id.isascii() else encoding.short_id(call_id)
+    return call_id if 0 < len(call_id) <= quirks.tool_id_limit else "call_" + encoding.short_id(call_id, 20)
 
 
 def _marked(encoded: bytes | tuple[bytes, bytes]) -> bytes | tuple[bytes, bytes]:
@@ -588,29 +592,19 @@ def _marked(encoded: bytes | tuple[bytes, bytes]) -> bytes | tuple[bytes, bytes]
 
 
 def _marked_piece(encoded: bytes) -> bytes:
-    body = wire.loads(encoded)
+    body = encoding.loads(encoded)
     content = body.get("content")
     if isinstance(content, str) and content:
         content = [{"type": "text", "text": content}]
     if not isinstance(content, list) or not content:
         return encoded
     body["content"] = [*content[:-1], {**content[-1], **_MARK}]
-    return wire.dumps(body)
+    return encoding.dumps(body)
 
 
-def _tools(tools: Sequence[ToolSpec], marks: bool) -> list[bytes]:
-    pieces = []
-    for tool in tools:
-        encoded = tool.memo.get(WIRE)
-        if encoded is None:
-            function: dict[str, Json] = {"name": tool.name, "parameters": tool.parameters}
-            if tool.description:
-                function["description"] = tool.description
-            encoded = tool.memo[WIRE] = wire.dumps({"type": "function", "function": function})
-        pieces.append(encoded)
-    if marks:
-        pieces[-1] = wire.dumps({**wire.loads(pieces[-1]), **_MARK})
-    return pieces
+def _tool(tool: ToolSpec) -> Json:
+    function = {"name": tool.name, "parameters": tool.parameters, **encoding.description(tool)}
+    return {"type": "function", "function": function}
 
 
 def _tool_choice(choice: str) -> Json:
@@ -620,8 +614,8 @@ def _tool_choice(choice: str) -> Json:
 def _response_format(schema: Json, quirks: Quirks) -> Json:
     if quirks.output == "json_object":
         return {"type": "json_object"}
-    wanted = {"name": wire.schema_name(schema), "schema": schema}
-    if quirks.strict and wire.is_strict(schema):
+    wanted = {"name": encoding.schema_name(schema), "schema": schema}
+    if quirks.strict and encoding.is_strict(schema):
         wanted["strict"] = True
     return {"type": "json_schema", "json_schema": wanted}
 
@@ -642,3 +636,11 @@ def _reasoning(effort: str | None, quirks: Quirks) -> dict[str, Json]:
     if quirks.reasoning == "groq":
         return {"reasoning_effort": "low" if effort == "minimal" else effort, "reasoning_format": "parsed"}
     return {"reasoning_effort": effort}
+
+
+class OpenAIChat(wire.Wire):
+    """Asks one server for chat completions."""
+
+    path = "/chat/completions"
+    decoder = Decoder
+    encode = staticmethod(encode)

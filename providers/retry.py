@@ -1,11 +1,11 @@
-"""The one place where a request is tried again: only while the caller has seen nothing of the answer."""
+"""Wrappers that ask again: after a failure that may pass, or with a higher cap; never after the caller saw content."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Literal, TypeAlias, TypeVar, cast
 
@@ -15,7 +15,7 @@ from glue.errors import EmptyReply, ProviderError
 from glue.limits import StopReason
 from glue.loop.transcript import has_content
 from glue.messages import AssistantMessage, Request, user
-from glue.provider import Attempt, Done, Provider, ProviderEvent
+from glue.provider import Attempt, Capabilities, Done, Provider, ProviderEvent, capabilities
 
 Self = TypeVar("Self", bound="Wrapper")
 
@@ -31,6 +31,10 @@ class Wrapper:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.provider!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return capabilities(self.provider)
 
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         return self.provider.stream(request)
@@ -82,6 +86,26 @@ _Class: TypeAlias = Literal["busy", "empty", "lost"]
 _STOPS = (StopReason.END_TURN, StopReason.TOOL_USE, StopReason.UNKNOWN)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """How often to try again, and after how long: the wait that the server advises, else longer each time."""
+
+    attempts: int = 5  # in all
+    first: float = 2.0  # seconds, doubled each time
+    cap: float = 30.0  # advice above it ends the tries
+    sleep: Sleep = anyio.sleep
+    jitter: Callable[[], float] | None = None
+
+    def wait(self, tried: int, advised: float | None = None) -> float | None:
+        """Return the seconds to wait after so many tries, or None to give up."""
+        if tried >= self.attempts:
+            return None
+        if advised is not None:
+            return advised if advised <= self.cap else None
+        wait = min(self.cap, self.first * 2.0 ** (tried - 1))
+        return wait * (1 - (self.jitter or _random)() / 4)  # so that many clients do not come back at once
+
+
 def with_retries(
     provider: Provider,
     *,
@@ -97,26 +121,14 @@ def with_retries(
     `first` seconds, doubled each time up to `cap`; advice above `cap` ends it at once. An empty
     reply is asked for three times, an answer that was lost on the way twice.
     """
-    return Retries(provider, attempts=attempts, first=first, cap=cap, sleep=sleep, jitter=jitter)
+    return Retries(provider, Backoff(attempts=attempts, first=first, cap=cap, sleep=sleep, jitter=jitter))
 
 
 class Retries(Wrapper):
-    def __init__(
-        self,
-        provider: Provider,
-        *,
-        attempts: int,
-        first: float,
-        cap: float,
-        sleep: Sleep,
-        jitter: Callable[[], float] | None,
-    ) -> None:
+    def __init__(self, provider: Provider, backoff: Backoff) -> None:
         super().__init__(provider)
-        self._most: dict[_Class, int] = {"busy": attempts, "empty": 3, "lost": 2}
-        self._first = first
-        self._cap = cap
-        self._sleep = sleep
-        self._jitter = jitter or _random
+        self._backoff = backoff
+        self._most: dict[_Class, int] = {"busy": backoff.attempts, "empty": 3, "lost": 2}
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         tries: dict[_Class, int] = {"busy": 0, "empty": 0, "lost": 0}
@@ -153,7 +165,7 @@ class Retries(Wrapper):
                 seconds=time.monotonic() - started,
                 usage=error.usage,
             )
-            await self._sleep(delay)
+            await self._backoff.sleep(delay)
             if _class(error) == "lost":
                 request = _again(request)
 
@@ -174,16 +186,11 @@ class Retries(Wrapper):
             return None
         tries[which] += 1
         count = tries[which]
+        if which == "busy":
+            return self._backoff.wait(count, error.retry_after)
         if count >= self._most[which]:
             return None
-        if which == "empty":
-            return 0.25 * count
-        if which == "lost":
-            return 0.5 * count
-        if error.retry_after is not None:
-            return error.retry_after if error.retry_after <= self._cap else None
-        wait = min(self._cap, self._first * 2.0 ** (count - 1))
-        return wait * (1 - self._jitter() / 4)  # so that many clients do not come back at once
+        return (0.25 if which == "empty" else 0.5) * count
 
 
 def is_empty(message: AssistantMessage) -> bool:

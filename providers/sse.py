@@ -1,4 +1,4 @@
-"""Server-sent events out of blocks of bytes."""
+"""Parsers of server-sent events, and of JSON objects in a stream, out of blocks of bytes."""
 
 from __future__ import annotations
 

@@ -1,599 +1,243 @@
-"""What the encoders and decoders of all wires share."""
+"""The bases of all wires: a decoder of replies, and a provider that joins encoder, decoder and HTTP."""
 
 from __future__ import annotations
 
-import json
-from binascii import b2a_base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from json.encoder import encode_basestring
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from glue.errors import ErrorKind, ProviderError
-from glue.messages import (
-    AssistantMessage,
-    File,
-    Image,
-    Json,
-    Message,
-    Opaque,
-    Part,
-    Request,
-    Text,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    new_id,
-)
-from glue.provider import Done, ToolCallDelta
-from glue.providers.catalog import Row
+from glue.limits import StopReason
+from glue.messages import AssistantMessage, Json, Part, Request, ToolCall, Usage
+from glue.provider import Capabilities, Done, ProviderEvent
+from glue.providers.catalog import Quirks, Row
+from glue.providers.encoding import BAD_SHAPE, loads
+from glue.providers.sse import Parser
 
-# JSON ---------------------------------------------------------------------------------------------
-
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_decoder = json.JSONDecoder()
-_scan = _decoder.scan_once  # type: ignore[attr-defined]
-
-# What a value of an unexpected shape raises; a decoder turns it into a protocol error.
-BAD_SHAPE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, StopIteration, OverflowError)
+_CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL, StopReason.MALFORMED_CALL)
 
 
-def dumps(value: Json) -> bytes:
-    """Encode compactly; a lone surrogate, which UTF-8 cannot carry, becomes a question mark."""
-    return _encode(value).encode("utf-8", "replace")
+class Decoder:
+    """Reads one reply out of blocks of bytes: a stream of events, or a whole body where a server sends that instead.
 
-
-def quote(text: str) -> bytes:
-    """Encode one string."""
-    quoted: str = encode_basestring(text)
-    return quoted.encode("utf-8", "replace")
-
-
-def loads(data: bytes) -> Json:
-    """Decode JSON, without the detours of json.loads; raises one of BAD_SHAPE."""
-    text = data.decode("utf-8", "replace")
-    try:
-        value, end = _scan(text, 0)
-    except StopIteration:  # it does not start at the first character
-        return _decoder.decode(text)
-    if end != len(text) and not text[end:].isspace():
-        raise ValueError("more than one JSON value")
-    return value
-
-
-def array(pieces: Iterable[bytes]) -> bytes:
-    """Join encoded values; the whole history goes through here, so it is copied once."""
-    items = list(pieces)
-    if not items:
-        return b"[]"
-    items[0] = b"[" + items[0]
-    items[-1] += b"]"
-    return b",".join(items)
-
-
-class Pieces(list[bytes]):
-    """The encoded values of an array that is not joined yet, which saves copying a long history twice."""
-
-    def parted(self) -> list[bytes]:
-        """Return what to join: brackets, values and commas."""
-        if not self:
-            return [b"[]"]
-        result = [b","] * (2 * len(self) + 1)
-        result[1::2] = self
-        result[0], result[-1] = b"[", b"]"
-        return result
-
-
-def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = None) -> bytes:
-    """Join a body; bytes among the fields are JSON already.
-
-    Options win over fields of the same name, except that objects are merged and `tools` are appended.
+    Nothing is raised before `finish`: what came before an error in the same block must not be lost.
     """
-    body = dict(fields)
-    for name, value in (options or {}).items():
-        ours = body.get(name)
-        if isinstance(ours, Mapping) and isinstance(value, Mapping):
-            value = merged(ours, value)
-        elif name == "tools" and isinstance(ours, bytes) and isinstance(value, Sequence):
-            more = (dumps(tool) for tool in value)
-            value = b"[" + b",".join((ours[1:-1], *more) if len(ours) > 2 else more) + b"]"
-        body[name] = value
-    pieces = [b"{"]
-    for name, value in body.items():
-        pieces += (quote(name), b":")
-        if isinstance(value, Pieces):
-            pieces += value.parted()
-        else:
-            pieces.append(value if isinstance(value, bytes) else dumps(value))
-        pieces.append(b",")
-    pieces[-1] = b"}"
-    return b"".join(pieces)
+
+    noun: ClassVar[str]  # what the server should have sent
+    end_mark: ClassVar[str]  # what a complete stream ends with
+    empty: ClassVar[str] = "an empty stream"
+    stops: ClassVar[Mapping[str, StopReason]] = {}
+
+    def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
+        self.failure: ProviderError | None = None
+        self.late: list[ProviderEvent] = []  # what only the end of the body showed
+        self.closed = False  # the server said that the answer is complete
+        self.ended = False  # nothing that follows is part of the answer; the connection may stay open behind it
+        self.raw_stop: str | None = None
+        self.facts: dict[str, Json] = {}
+        self.counts: dict[str, Json] = {}  # of tokens, as the server gave them
+        self.quirks = quirks
+        self.provider = provider
+        self.model = model
+        self.seen = False
+        self.parser: Any = self._new_parser()
+
+    def feed(self, block: bytes) -> list[ProviderEvent]:
+        """Take the next bytes of the body and return what they say."""
+        events: list[ProviderEvent] = []
+        data: Any = b""
+        if self.failure is None and not self.ended:
+            try:
+                for data in self.parser.feed(block):
+                    if data[:6] == b"[DONE]":  # some proxies end every stream with it
+                        self._done()
+                    else:
+                        self._event(data, events)
+                    if self.ended:
+                        break
+            except ProviderError as error:
+                self.failure = error
+            except BAD_SHAPE:
+                self.failure = self.broken("an event of an unknown shape", data)
+        return events
+
+    def finish(self) -> Done:
+        """Return the reply once the body has ended, or raise what went wrong."""
+        if self.failure is None:
+            body = self.parser.body
+            try:
+                self._close(body)
+                return Done(message=self._message())
+            except ProviderError as error:
+                self.failure = error
+            except BAD_SHAPE:
+                self.failure = self.broken(f"the answer is no {self.noun}, or ends in the middle", body or b"")
+        raise self.failure
+
+    def decode(self, body: bytes) -> Done:
+        """Read a reply that came in one piece."""
+        self.feed(body)
+        return self.finish()
+
+    # What a wire says
+
+    def _event(self, data: Any, events: list[ProviderEvent]) -> None:
+        """Take one event of a stream; what it raises of BAD_SHAPE becomes a protocol error."""
+        raise NotImplementedError
+
+    def _whole(self, reply: Json) -> None:
+        """Take a reply that came in one piece."""
+        raise NotImplementedError
+
+    def _content(self, *, cut: bool) -> Iterable[Part]:
+        """Return the parts of the reply; of one that was cut, only whole calls are complete."""
+        raise NotImplementedError
+
+    def _usage(self) -> Usage | None:
+        raise NotImplementedError
+
+    def _new_parser(self) -> Any:
+        return Parser(self.provider)
+
+    def _done(self) -> None:
+        self.ended = True
+
+    def _stop_reason(self) -> StopReason:
+        return self.stops.get(self.raw_stop or "", StopReason.UNKNOWN)
+
+    # The end
+
+    def _close(self, body: bytes | None) -> None:
+        if body is not None:
+            reply = loads(body)
+            self._whole(reply[0] if isinstance(reply, list) and reply else reply)
+            self.closed = True
+        elif not self.ended:
+            self._tail()
+        if not self.closed:
+            raise self.broken(f"the stream ended without {self.end_mark}") if self.seen else self._nothing()
+
+    def _tail(self) -> None:
+        """Take the event that the end of the stream left without its blank line."""
+        closed = self.closed
+        try:
+            for data in self.parser.end():
+                if data[:6] == b"[DONE]":
+                    self._done()
+                else:
+                    self._event(data, self.late)
+        except BAD_SHAPE:
+            if not closed:
+                raise
+
+    def _message(self) -> AssistantMessage:
+        stop = self._stop_reason()
+        if stop is StopReason.ERROR:
+            raise self.error({"message": f"the server stopped with {self.raw_stop!r}"})
+        content = tuple(self._content(cut=stop in _CUT))
+        if stop is StopReason.END_TURN and any(isinstance(part, ToolCall) for part in content):
+            stop = StopReason.TOOL_USE
+        return AssistantMessage(
+            content=content,
+            stop_reason=stop,
+            raw_stop_reason=self.raw_stop,
+            usage=self._usage(),
+            provider=self.provider,
+            model=self.model,
+            meta=self.facts or None,
+        )
+
+    # Errors
+
+    def error(self, error: Json) -> ProviderError:
+        """Return the error that a server reports inside its answer."""
+        from glue.providers.errors import classify_event
+
+        return classify_event(error, provider=self.provider, model=self.model, usage=self._usage())
+
+    def broken(self, what: str, body: Any = b"", kind: ErrorKind = "protocol") -> ProviderError:
+        """Return the error of an answer that is not what the wire says."""
+        text = body[:2000].decode("utf-8", "replace") if isinstance(body, bytes) else str(body)[:2000]
+        return ProviderError(what, kind=kind, provider=self.provider, model=self.model, body=text)
+
+    def _nothing(self) -> ProviderError:
+        if stray := self.parser.stray:
+            return self.broken(f"the answer is no {self.noun}: {stray.decode('utf-8', 'replace')!r}", stray)
+        return self.broken(self.empty, kind="empty")
 
 
-def merged(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> dict[str, Json]:
-    """Merge two objects, and the objects inside them; theirs wins."""
-    result = dict(ours)
-    for name, value in theirs.items():
-        inner = result.get(name)
-        result[name] = merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
-    return result
+class Wire:
+    """A provider on one wire: it encodes a request, sends it, and decodes the reply."""
 
+    path: ClassVar[str] = ""
+    decoder: ClassVar[type[Decoder]]
 
-def arguments(call: ToolCall) -> dict[str, Json]:
-    """Return a call's arguments as an object, for wires that want no text; what is no object is wrapped."""
-    if not call.arguments.strip():
+    def __init__(self, row: Row, http: Any, model: str = "") -> None:
+        self.row = row
+        self.http = http
+        self.name = row.name
+        self.model = model or row.model
+
+    @staticmethod
+    def encode(request: Request, row: Row, model: str) -> bytes:
+        """Make the body of a request."""
+        raise NotImplementedError
+
+    @staticmethod
+    def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> bool:
+        """Say whether an answer can be held to a schema; else a final tool has to do."""
+        return row.quirks.output == "json_schema"
+
+    def target(self, request: Request, model: str) -> str:
+        """Return the path to send a request to."""
+        return self.path
+
+    async def headers(self, request: Request, target: str, body: bytes) -> Mapping[str, str]:
+        """Return what this request needs beside the headers that all have."""
         return {}
-    try:
-        value = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return {"arguments": call.arguments}
-    return value if isinstance(value, dict) else {"arguments": value}
 
-
-def argument_text(call: ToolCall) -> str:
-    """Return a call's arguments as the text of an object: servers choke on what their own model wrote."""
-    value = arguments(call)
-    return call.arguments if call.arguments.strip() and "arguments" not in value else dumps(value).decode()
-
-
-# Messages -----------------------------------------------------------------------------------------
-
-
-def memo_key(wire: str, row: Row, model: str) -> str:
-    """Name the bytes that a message has on one wire, for one server and model.
-
-    A string, because its hash is computed once and it is looked up once per message.
-    """
-    return f"{wire} {row.name} {model} {hash(row.quirks)}"
-
-
-BLOCK = 32  # messages whose bytes are also kept joined, so that a long history costs little more than its bytes
-
-
-def blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, ...]]:
-    """Part a history into blocks; as it only ever grows, all but the last stay as they are."""
-    whole = tuple(messages)
-    return (whole[start : start + BLOCK] for start in range(0, len(whole), BLOCK))
-
-
-def block_memo(block: tuple[Message, ...], key: str) -> Json:
-    """Return what was kept for a full block, if it still holds the same messages."""
-    kept = block[-1].memo.get(("block", key)) if len(block) == BLOCK else None
-    return kept[1] if kept is not None and kept[0] == block[:-1] else None
-
-
-def keep_block(block: tuple[Message, ...], key: str, value: Json) -> None:
-    if len(block) == BLOCK:
-        block[-1].memo["block", key] = (block[:-1], value)
-
-
-def is_own(message: AssistantMessage, row: Row, model: str | None = None) -> bool:
-    """Say whether a reply came from this provider (and model), so that its opaque parts may go back."""
-    return message.provider == row.name and (model is None or message.model == model)
-
-
-def opaque_of(part: Part, wire: str) -> Json:
-    """Return what a part carries for this wire, or None."""
-    opaque = part if isinstance(part, Opaque) else getattr(part, "opaque", None)
-    return opaque.data if isinstance(opaque, Opaque) and opaque.wire == wire else None
-
-
-def merge_roles(pieces: Iterable[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    """Join the comma-separated blocks of neighbours with the same role; drop empty ones."""
-    groups: list[tuple[str, list[bytes]]] = []
-    for role, blocks in pieces:
-        if not blocks:
-            continue
-        if groups and groups[-1][0] == role:
-            groups[-1][1].append(blocks)
-        else:
-            groups.append((role, [blocks]))
-    return [(role, blocks[0] if len(blocks) == 1 else b",".join(blocks)) for role, blocks in groups]
-
-
-def short_id(text: str, length: int = 9) -> str:
-    """Make an id of letters and digits that depends on the text alone, so that calls and results agree."""
-    from hashlib import blake2b  # it loads OpenSSL, which most requests can do without
-
-    digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    number = int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=32).digest(), "big")
-    letters = []
-    for _ in range(length):
-        number, digit = divmod(number, 62)
-        letters.append(digits[digit])
-    return "".join(letters)
-
-
-def safe_id(text: str, limit: int = 64) -> str:
-    """Return an id of letters, digits, '_' and '-' no longer than the limit: itself where it is one."""
-    if 0 < len(text) <= limit and text.replace("_", "a").replace("-", "a").isalnum() and text.isascii():
-        return text
-    return "call_" + short_id(text, 20)
-
-
-def repeated_calls(messages: Sequence[Message]) -> frozenset[str]:
-    """Return the call ids that more than one reply uses; some servers count from call_0 in each reply."""
-    every: list[str] = []
-    for block in blocks(messages):
-        ids = block_memo(block, "call_ids")
-        if ids is None:
-            ids = tuple(call_id for message in block for call_id in _call_ids(message))
-            keep_block(block, "call_ids", ids)
-        every += ids
-    if len(set(every)) == len(every):
-        return frozenset()
-    seen: set[str] = set()
-    twice: set[str] = set()
-    for call_id in every:
-        (twice if call_id in seen else seen).add(call_id)
-    return frozenset(twice)
-
-
-def _call_ids(message: Message) -> Iterable[str]:
-    return {call.id: None for call in message.calls} if isinstance(message, AssistantMessage) else ()
-
-
-def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
-    """Rename calls whose id an earlier reply used already, and their results; almost always a no-op."""
-    twice = repeated_calls(messages)
-    if not twice:
-        return messages
-    uses: dict[str, int] = {}
-    names: dict[str, str] = {}
-    result: list[Message] = []
-    for message in messages:
-        if isinstance(message, AssistantMessage):
-            clash = twice.intersection(_call_ids(message))
-            for call_id in clash:
-                count = uses[call_id] = uses.get(call_id, 0) + 1
-                names[call_id] = call_id if count == 1 else f"{call_id}_{count}"
-            message = _renamed(message, {call_id: names[call_id] for call_id in clash if names[call_id] != call_id})
-        elif isinstance(message, ToolMessage) and names.get(message.call_id, message.call_id) != message.call_id:
-            message = _renamed(message, {message.call_id: names[message.call_id]})
-        result.append(message)
-    return result
-
-
-def _renamed(message: AssistantMessage | ToolMessage, names: Mapping[str, str]) -> Message:
-    if not names:
-        return message
-    key = ("renamed", *sorted(names.items()))
-    kept: Message | None = message.memo.get(key)
-    if kept is None:
-        if isinstance(message, ToolMessage):
-            kept = replace(message, call_id=names[message.call_id])
-        else:
-            parts = (replace(p, id=names.get(p.id, p.id)) if isinstance(p, ToolCall) else p for p in message.content)
-            kept = replace(message, content=tuple(parts))
-        message.memo[key] = kept
-    return kept
-
-
-def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
-    """Join neighbouring user messages, for servers whose templates want the roles to alternate."""
-    result: list[Message] = []
-    for message in messages:
-        last = result[-1] if result else None
-        if message.excluded:
-            continue
-        if isinstance(message, UserMessage) and isinstance(last, UserMessage):
-            joined = message.memo.get(("joined", last.id))
-            if joined is None:
-                joined = message.memo["joined", last.id] = _joined(last, message)
-            result[-1] = joined
-        else:
-            result.append(message)
-    return result
-
-
-def _joined(one: UserMessage, other: UserMessage) -> UserMessage:
-    parts: tuple[Part, ...] = (*one.content, *other.content)
-    if all(isinstance(part, Text) for part in parts):
-        parts = (Text(text=f"{one.text}\n\n{other.text}"),)
-    return replace(one, content=parts, id=new_id())
-
-
-def cache_key(request: Request) -> str:
-    """Name the stable prefix of a request, for servers that group their caches by such a key."""
-    return short_id("\n".join((request.system, *(tool.name for tool in request.tools))), 24)
-
-
-# Schemas ------------------------------------------------------------------------------------------
-
-
-def schema_name(schema: Mapping[str, Json]) -> str:
-    title = schema.get("title")
-    return title if isinstance(title, str) and title == safe_id(title) else "output"
-
-
-def is_strict(schema: Json) -> bool:
-    """Say whether every object in a schema is closed and requires all it names, as strict mode wants."""
-    if isinstance(schema, Mapping):
-        names = schema.get("properties")
-        if isinstance(names, Mapping) or schema.get("type") == "object":
-            required = set(schema.get("required") or ())
-            if schema.get("additionalProperties") is not False or required != set(names or ()):
-                return False
-        return all(is_strict(value) for name, value in schema.items() if name not in ("enum", "const", "default"))
-    return all(map(is_strict, schema)) if isinstance(schema, (list, tuple)) else True
-
-
-# Parts --------------------------------------------------------------------------------------------
-
-
-def base64_text(data: bytes) -> str:
-    return b2a_base64(data, newline=False).decode("ascii")
-
-
-def data_url(part: Image | File) -> str:
-    """Return the address of an image or file: its own, or one that holds its bytes."""
-    if isinstance(part, Image) and part.url is not None:
-        return part.url
-    return f"data:{part.media_type};base64,{base64_text(part.data or b'')}"
-
-
-def result_text(message: ToolMessage) -> str:
-    """Return a tool result as text, for wires with no place for more; an image is named."""
-    texts = []
-    for part in message.content:
-        if isinstance(part, Text):
-            texts.append(part.text)
-        elif isinstance(part, Image):
-            texts.append("(an image)")
-        elif isinstance(part, File):
-            texts.append(f"(a file: {part.name or part.media_type})")
-    return "\n".join(text for text in texts if text)
-
-
-# Replies ------------------------------------------------------------------------------------------
-
-
-def number(value: Json) -> int | None:
-    """Return a token count, or None for what is none."""
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15 else None
-
-
-def first_number(*values: Json) -> int | None:
-    """Return the first of several places that holds a count."""
-    return next((count for value in values if (count := number(value)) is not None), None)
-
-
-def text_of(value: Json) -> str:
-    """Return a string, or "" for anything else that a server may put in its place."""
-    return value if isinstance(value, str) else ""
-
-
-def object_of(value: Json) -> dict[str, Json]:
-    return value if isinstance(value, dict) else {}
-
-
-def list_of(value: Json) -> list[Json]:
-    return value if isinstance(value, list) else []
-
-
-def protocol_error(
-    what: str, provider: str, model: str, *, kind: ErrorKind = "protocol", body: str = ""
-) -> ProviderError:
-    return ProviderError(what, kind=kind, provider=provider, model=model, body=body[:2000])
-
-
-def settle(http: Any, decoder: Any) -> Done:
-    """End a reply. What a server says inside its stream may hold the key, as the body of an error may."""
-    try:
-        done: Done = decoder.finish()
-    except ProviderError as error:
-        if (mask := getattr(http, "mask", None)) is not None:
-            error.args = tuple(mask(str(part)) for part in error.args)
-            error.body = mask(error.body)
-        raise
-    return done
-
-
-def priced(done: Done, provider: str, model: str) -> Done:
-    """Put the cost on a reply, unless the provider said it."""
-    from glue.providers.models import cost
-
-    usage = done.message.usage
-    if usage is None or usage.cost is not None:
-        return done
-    price = cost(provider, model, usage)
-    if price is None:
-        return done
-    return Done(message=replace(done.message, usage=replace(usage, cost=price)))
-
-
-MOST_MARKS = 2  # of the four that are allowed; tools and system have one each
-
-
-def join_turns(pieces: Iterable[tuple[str, bytes]], heads: Mapping[str, bytes], filler: bytes) -> bytes:
-    """Join the blocks of messages to an array of turns; neighbours of one role share a turn.
-
-    A head is `{"role":"user","content":[`. The first turn must be the user's: the filler stands in.
-    """
-    parts: list[bytes] = []
-    last = ""
-    for role, blocks in pieces:
-        if not blocks:
-            continue
-        if role == last:
-            parts += (b",", blocks)
-            continue
-        if not parts and role != "user":
-            parts += (b"]},", heads["user"], filler)
-        parts += (b"]},", heads[role], blocks)
-        last = role
-    if not parts:
-        parts = [b"]},", heads["user"], filler]
-    parts[0] = b"["
-    parts.append(b"]}]")
-    return b"".join(parts)
-
-
-def stable(messages: Sequence[Message], pieces: Sequence[tuple[str, bytes]]) -> Iterator[int]:
-    """Name the last message, to be found by the next request, and the last of the request before, which is cached."""
-    wanted, found = True, 0
-    for index in range(len(messages) - 1, -1, -1):
-        if isinstance(messages[index], AssistantMessage):
-            wanted = True
-        elif wanted and pieces[index][1]:
-            wanted = False
-            found += 1
-            yield index
-        if found == MOST_MARKS:
-            return
-
-
-def is_remote(part: Image | File) -> bool:
-    """Say whether a part is an address that the server has to fetch."""
-    return isinstance(part, Image) and part.url is not None and not part.url.startswith("data:")
-
-
-def inline(part: Image | File) -> tuple[str, str]:
-    """Return media type and base64 of a part that carries its bytes, be it in a data URL."""
-    if isinstance(part, Image) and part.url is not None and part.url.startswith("data:"):
-        head, _, data = part.url.partition(",")
-        kind, _, encoding = head[5:].partition(";")
-        if not encoding.endswith("base64"):
-            from urllib.parse import unquote_to_bytes
-
-            data = base64_text(unquote_to_bytes(data))
-        return kind or part.media_type, data
-    return part.media_type, base64_text(part.data or b"")
-
-
-@dataclass(slots=True)
-class Slot:
-    position: int
-    id: str = ""
-    name: str = ""
-    pieces: list[str] = field(default_factory=list)
-    extra: dict[str, Json] | None = None
-
-
-class Calls:
-    """Join fragments to calls, whatever the server does to ids and indexes."""
-
-    def __init__(self) -> None:
-        self._slots: list[Slot] = []
-        self._by_index: dict[object, Slot] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._slots)
-
-    def add(self, fragments: list[Json]) -> list[ToolCallDelta]:
-        """Take the fragments of one chunk."""
-        deltas = []
-        for fragment in fragments:
-            function = fragment.get("function") or {}
-            name, text = text_of(function.get("name")), _argument_text(function.get("arguments"))
-            slot = self._slot(fragment.get("index"), text_of(fragment.get("id")), name)
-            if text:
-                slot.pieces.append(text)
-            if fragment.get("extra_content"):
-                slot.extra = {"extra_content": fragment["extra_content"]}
-            deltas.append(ToolCallDelta(index=slot.position, id=slot.id, name=slot.name, arguments=text))
-        return deltas
-
-    def _slot(self, index: Json, call_id: str, name: str) -> Slot:
-        # An index is a key, not a position: one server starts at 1, others send none or repeat 0.
-        slot = self._by_index.get(index) if index is not None else self._slots[-1] if self._slots else None
-        if index is None and call_id and slot is not None and (name or slot.id != call_id):
-            slot = None
-        if slot is not None and call_id and slot.id and slot.id != call_id:
-            slot = None
-        if slot is None:
-            slot = Slot(len(self._slots))
-            self._slots.append(slot)
-        if index is not None:
-            self._by_index[index] = slot
-        slot.id = slot.id or call_id
-        slot.name = slot.name or name
-        return slot
-
-    def parts(self, *, cut: bool, seed: str = "", wire_name: str = "openai_chat") -> list[ToolCall]:
-        """Return the calls; of a reply that was cut, only what is whole counts as complete."""
-        calls = []
-        used: set[str] = set()
-        for slot in self._slots:
-            text = "".join(slot.pieces)
-            is_last = slot is self._slots[-1]
-            call_id = slot.id if slot.id and slot.id not in used else _made_up(seed, slot.position)
-            used.add(call_id)
-            calls.append(
-                ToolCall(
-                    id=call_id,
-                    name=slot.name,
-                    arguments=text,
-                    complete=not cut or is_object(text) or not (text or is_last),
-                    opaque=Opaque(wire=wire_name, data=slot.extra) if slot.extra else None,
-                )
-            )
-        return calls
-
-
-def is_object(text: str) -> bool:
-    """Say whether a text is one whole JSON object."""
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _argument_text(value: Json) -> str:
-    if isinstance(value, str):
-        return value
-    return "" if value is None else dumps(value).decode()
-
-
-def _made_up(seed: str, position: int) -> str:
-    return "call_" + (short_id(f"{seed} {position}", 20) if seed else new_id())
-
-
-_TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"))
-
-
-class ThinkTags:
-    """Part a streamed text into thoughts and words, whatever the tags are cut into."""
-
-    def __init__(self) -> None:
-        self._state = "start"
-        self._held = ""  # what may still turn out to be a tag
-        self._close = ""
-
-    def split(self, text: str) -> list[tuple[bool, str]]:
-        """Return pieces, each with whether it is a thought."""
-        if self._state == "text":
-            return [(False, text)]
-        text = self._held + text
-        self._held = ""
-        pieces: list[tuple[bool, str]] = []
-        if self._state == "start":
-            start = text.lstrip()
-            for opening, closing in _TAGS:
-                if start.startswith(opening):
-                    self._state, self._close, text = "thought", closing, start[len(opening) :]
-                    break
-                if opening.startswith(start):
-                    self._held = text
-                    return []
-            else:
-                self._state = "text"
-        if self._state == "thought":
-            return self._thought(text)
-        return [(False, text)] if text else pieces
-
-    def _thought(self, text: str) -> list[tuple[bool, str]]:
-        thought, tag, rest = text.partition(self._close)
-        if tag:
-            self._state = "text"
-            rest = rest.lstrip("\n")
-        else:
-            keep = next((n for n in range(len(self._close) - 1, 0, -1) if thought.endswith(self._close[:n])), 0)
-            self._held = thought[len(thought) - keep :]
-            thought = thought[: len(thought) - keep]
-        return [piece for piece in ((True, thought), (False, rest)) if piece[1]]
-
-    def end(self) -> list[tuple[bool, str]]:
-        """Return what was held back."""
-        held, self._held = self._held, ""
-        return [(self._state == "thought", held)] if held else []
+    @property
+    def capabilities(self) -> Capabilities:
+        from glue.providers.models import capabilities_of
+
+        return capabilities_of(self.row, self.model)
+
+    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        model = request.model or self.model
+        decoder = self.decoder(self.row.quirks, self.name, model)
+        target, body = self.target(request, model), self.encode(request, self.row, model)
+        headers = await self.headers(request, target, body)
+        emitted = False
+        try:
+            try:
+                async with self.http.post(target, body, headers, model=model) as blocks:
+                    async for block in blocks:
+                        for event in decoder.feed(block):
+                            emitted = True
+                            yield event
+                        if decoder.ended or decoder.failure is not None:
+                            break
+            except ProviderError as error:
+                # The answer has come; what is lost is the end of its body.
+                if not decoder.closed or error.kind not in ("timeout", "transient"):
+                    raise
+            done = decoder.finish()
+        except ProviderError as error:
+            # What a server says inside its stream may hold the key, as the body of an error may.
+            error.args = tuple(self.http.mask(str(part)) for part in error.args)
+            error.body = self.http.mask(error.body)
+            error.emitted = emitted
+            raise
+        for event in decoder.late:
+            yield event
+        yield self._priced(done, model)
+
+    def _priced(self, done: Done, model: str) -> Done:
+        """Put the cost on a reply, unless the provider said it."""
+        from glue.providers.models import cost
+
+        usage = done.message.usage
+        price = cost(self.name, model, usage) if usage is not None and usage.cost is None else None
+        if usage is None or price is None:
+            return done
+        return Done(message=replace(done.message, usage=replace(usage, cost=price)))

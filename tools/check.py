@@ -41,7 +41,7 @@ STARTS_WITH_LETTER = ("gemini",)  # a tool's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ToolProblem:
     """One thing to mend; `wires` names those that mind, and is empty where it is the model that would."""
 
     tool: str
@@ -52,26 +52,32 @@ class Finding:
         return f"{self.tool}: {self.text}" + (f" ({', '.join(self.wires)})" if self.wires else "")
 
 
-def check_module(module: ModuleType | str) -> tuple[Finding, ...]:
+def check_module(module: ModuleType | str) -> tuple[ToolProblem, ...]:
     """Check every tool that a module holds, given as such, by its dotted name or as a file."""
     return check_tools(tools_of(load(module) if isinstance(module, str) else module))
 
 
-def check_tools(tools: Iterable[AnyTool]) -> tuple[Finding, ...]:
+def check_tools(tools: Iterable[AnyTool]) -> tuple[ToolProblem, ...]:
     """Check tools; nothing found is an empty tuple."""
     return tuple(finding for tool in tools for finding in _check(tool))
 
 
 def tools_of(module: ModuleType) -> tuple[AnyTool, ...]:
-    """Find tools in a module: by themselves, in a list or tuple, or in an agent's `tools`."""
+    """Find tools in a module: by themselves, in a list or tuple, or those of an agent."""
     found: dict[int, AnyTool] = {}
     for value in vars(module).values():
-        inside = getattr(value, "tools", ()) if not isinstance(value, (ModuleType, type)) else ()
-        several = value if isinstance(value, (list, tuple)) else inside
-        for item in (value, *(several if isinstance(several, (list, tuple)) else ())):
+        for item in (value, *_inside(value)):
             if hasattr(item, "spec") and hasattr(item, "invoke") and not isinstance(item, type):
                 found.setdefault(id(item.spec), item)
     return tuple(found.values())
+
+
+def _inside(value: object) -> Iterable[Any]:
+    if isinstance(value, (ModuleType, type)):
+        return ()
+    settings = getattr(value, "settings", value)  # an agent's
+    tools = settings.get("tools") if isinstance(settings, Mapping) else getattr(settings, "tools", value)
+    return tools if isinstance(tools, (list, tuple)) else ()
 
 
 def load(name: str) -> ModuleType:
@@ -96,48 +102,48 @@ def load(name: str) -> ModuleType:
         raise ConfigError(f"cannot import {name}: {error}; give a dotted name or a .py file") from None
 
 
-def _check(tool: AnyTool) -> Iterator[Finding]:
+def _check(tool: AnyTool) -> Iterator[ToolProblem]:
     spec = tool.spec
     if not spec.description.strip():
-        yield Finding(tool=spec.name, text="has no description; write a docstring")
+        yield ToolProblem(tool=spec.name, text="has no description; write a docstring")
     if not NAME.fullmatch(spec.name):
-        yield Finding(tool=spec.name, text=f"the name does not match ^{NAME.pattern}$", wires=WIRES)
+        yield ToolProblem(tool=spec.name, text=f"the name does not match ^{NAME.pattern}$", wires=WIRES)
     elif not re.match(r"[a-zA-Z_]", spec.name):
-        yield Finding(tool=spec.name, text="the name must begin with a letter or _", wires=STARTS_WITH_LETTER)
+        yield ToolProblem(tool=spec.name, text="the name must begin with a letter or _", wires=STARTS_WITH_LETTER)
     schema = spec.parameters
     for name, part in schema.get("properties", {}).items():
         if not part.get("description"):
-            yield Finding(tool=spec.name, text=f"parameter {name!r} has no description")
+            yield ToolProblem(tool=spec.name, text=f"parameter {name!r} has no description")
         if not part.keys() & {"type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"}:
-            yield Finding(tool=spec.name, text=f"parameter {name!r} has no type; the model must guess")
+            yield ToolProblem(tool=spec.name, text=f"parameter {name!r} has no type; the model must guess")
         wires = tuple(wire for wire, pattern in PARAMETER.items() if not pattern.fullmatch(name))
         if wires:
-            yield Finding(tool=spec.name, text=f"parameter {name!r} has a name that is refused", wires=wires)
+            yield ToolProblem(tool=spec.name, text=f"parameter {name!r} has a name that is refused", wires=wires)
     yield from _root(spec.name, schema)
     yield from _keywords(spec.name, schema)
 
 
-def _root(tool: str, schema: Mapping[str, Json]) -> Iterator[Finding]:
+def _root(tool: str, schema: Mapping[str, Json]) -> Iterator[ToolProblem]:
     if schema.get("type") != "object":
-        yield Finding(tool=tool, text="the parameters are not of type object", wires=WIRES)
+        yield ToolProblem(tool=tool, text="the parameters are not of type object", wires=WIRES)
     for word in _ROOT_UNION:
         wires = tuple(wire for wire in WIRES if word in schema and word in ROOT[wire])
         if wires:
-            yield Finding(tool=tool, text=f"{word} at the root of the parameters", wires=wires)
+            yield ToolProblem(tool=tool, text=f"{word} at the root of the parameters", wires=wires)
 
 
-def _keywords(tool: str, schema: Mapping[str, Json]) -> Iterator[Finding]:
+def _keywords(tool: str, schema: Mapping[str, Json]) -> Iterator[ToolProblem]:
     places: dict[str, str] = {}  # the first place of each
     for path, part in _walk(schema, ""):
         for word in part:
             places.setdefault(word, path)
         kinds = part.get("type")
         if "array" in (kinds if isinstance(kinds, list) else [kinds]) and "items" not in part:
-            yield Finding(tool=tool, text=f"a list without items{path}", wires=NEEDS_ITEMS)
+            yield ToolProblem(tool=tool, text=f"a list without items{path}", wires=NEEDS_ITEMS)
     for word, path in places.items():
         wires = tuple(wire for wire in WIRES if word in KEYWORDS[wire])
         if wires:
-            yield Finding(tool=tool, text=f"{word}{path} is refused or ignored by some models", wires=wires)
+            yield ToolProblem(tool=tool, text=f"{word}{path} is refused or ignored by some models", wires=wires)
 
 
 _MANY = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")

@@ -31,7 +31,7 @@ class Finished:
     seconds: float = 0.0
 
 
-class Stop:
+class StopFlag:
     """A flag that ends a running child from another thread."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ def run(
     feed: bytes = b"",
     sink: Sink | None = None,
     both: Sink | None = None,
-    stop: Stop | None = None,
+    stop: StopFlag | None = None,
     pass_fds: Sequence[int] = (),
     memory: int = 0,
     polite: bool = False,
@@ -65,24 +65,39 @@ def run(
     likewise gets output and errors as they come. `polite` sends TERM before KILL. `deadline` is in seconds.
     """
     began = time.monotonic()
-    child = subprocess.Popen(
-        list(argv),
-        stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=dict(env),
-        cwd=cwd,
-        pass_fds=tuple(pass_fds),
-        start_new_session=True,
-    )
+    child = start(argv, env=env, cwd=cwd, pass_fds=pass_fds, memory=memory, stdin=bool(feed))
     talk = _Talk(child, cap, sink, both)
     try:
-        _confine(child.pid, memory)
         reason = talk.listen(began + deadline, feed, stop)
     finally:
         end_group(child, polite=polite)
         talk.close()
     return Finished(child.returncode, bytes(talk.out), bytes(talk.err), reason, time.monotonic() - began)
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    pass_fds: Sequence[int] = (),
+    memory: int = 0,
+    stdin: bool = False,
+    stderr: bool = True,
+) -> subprocess.Popen[bytes]:
+    """Start a program in a group of its own, with nothing of ours but what is given; end it with `end_group`."""
+    child = subprocess.Popen(
+        list(argv),
+        stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if stderr else subprocess.DEVNULL,
+        env=dict(env),
+        cwd=cwd,
+        pass_fds=tuple(pass_fds),
+        start_new_session=True,
+    )
+    _limit_memory(child.pid, memory)
+    return child
 
 
 class _Talk:
@@ -100,7 +115,7 @@ class _Talk:
                 except OSError:
                     pass
 
-    def listen(self, until: float, feed: bytes, stop: Stop | None) -> str:
+    def listen(self, until: float, feed: bytes, stop: StopFlag | None) -> str:
         view = memoryview(feed)
         with selectors.DefaultSelector() as selector:
             for pipe, mask in self._pipes():
@@ -214,7 +229,7 @@ def _signal(group: int, number: signal.Signals) -> None:
         pass
 
 
-def _confine(pid: int, memory: int) -> None:
+def _limit_memory(pid: int, memory: int) -> None:
     """Limit what a child may allocate; maps of files are not counted, so large packs stay readable."""
     if not memory:
         return
@@ -227,12 +242,12 @@ def _confine(pid: int, memory: int) -> None:
         pass  # not Linux, or it has ended already
 
 
-async def in_thread(function: Callable[[Stop], ResultT]) -> ResultT:
+async def in_thread(function: Callable[[StopFlag], ResultT]) -> ResultT:
     """Call a blocking function in a thread; on cancellation stop its child and wait until it is gone."""
     import anyio
     import anyio.to_thread
 
-    stop = Stop()
+    stop = StopFlag()
 
     async def watch() -> None:
         try:
@@ -249,7 +264,7 @@ async def in_thread(function: Callable[[Stop], ResultT]) -> ResultT:
     return outcome()
 
 
-def _caught(function: Callable[[Stop], ResultT], stop: Stop) -> Callable[[], ResultT]:
+def _caught(function: Callable[[StopFlag], ResultT], stop: StopFlag) -> Callable[[], ResultT]:
     """Carry an exception past the task group, which would wrap it in a group."""
     try:
         value = function(stop)

@@ -1,57 +1,54 @@
-"""A review as one file: what was shown, what was answered, what came of it. Played again, it comes to the same."""
+"""The run file of a review: what was shown, what was answered, what came of it. Replayed, it comes to the same."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import glue
-from glue import (
-    AssistantMessage,
-    Context,
-    Done,
-    Provider,
-    ProviderEvent,
-    Request,
-    Text,
-    Tool,
-    ToolCall,
-    ToolMessage,
-    ToolResult,
-    ToolSpec,
-    message_from_json,
-    message_to_json,
-)
+from glue import Context, Provider, Text, Tool, ToolCall, ToolMessage, ToolResult, ToolSpec, message_from_json
 from glue.agents.review import records
 from glue.agents.review.delivery import clean
 from glue.agents.review.records import Bundle, Finding, ReviewRun
-from glue.errors import ConfigError, ProviderError, ReplayError
+from glue.errors import ConfigError
+from glue.testing import Cassette, Recorder, Replay
 
 KIND = "glue-review-run"
 
 
 @dataclass(slots=True)
-class Record:
+class RunFile:
     """What a review leaves behind, one entry a line."""
 
     seed: str
     bundle: Bundle
     config: Mapping[str, Any] = field(default_factory=dict)
-    providers: list[str] = field(default_factory=list)
-    entries: list[dict[str, Any]] = field(default_factory=list)
-    answers: dict[str, tuple[str, bool]] = field(default_factory=dict)  # of tools, by call id
+    cassettes: list[Cassette] = field(default_factory=list)  # one a provider, in the order they were asked
+    answers: dict[str, tuple[str, bool]] = field(default_factory=dict)  # of tools, by cassette and call id
     ruled: tuple[Finding, ...] = ()
     tools: tuple[ToolSpec, ...] = ()
     result: ReviewRun | None = None
 
+    def record(self, provider: Provider) -> Provider:
+        """Let a provider's exchanges go to a cassette of their own."""
+        self.cassettes.append(Cassette())
+        self.cassettes[-1].provider = provider.name
+        return Recorder(provider, self.cassettes[-1])
+
+    def replays(self) -> Sequence[Provider]:
+        """Give providers that answer as the recorded ones did, and insist on being asked the same."""
+        return [Replay(cassette) for cassette in self.cassettes]
+
     def save(self, path: str | Path) -> None:
-        head = {"type": KIND, "version": 1, "seed": self.seed, "config": dict(self.config), "providers": self.providers}
-        rows = [head, {"type": "bundle", "bundle": glue.to_json(self.bundle)}, *self.entries]
+        names = [cassette.provider for cassette in self.cassettes]
+        head = {"type": KIND, "version": 1, "seed": self.seed, "config": dict(self.config), "providers": names}
+        rows: list[dict[str, Any]] = [head, {"type": "bundle", "bundle": glue.to_json(self.bundle)}]
+        for index, cassette in enumerate(self.cassettes):
+            rows += [_short(index, exchange) for exchange in cassette.exchanges]
+            self.answers |= _answers(index, cassette)
         rows += [
             {"type": "tool", "call": call, "text": text, "error": bad} for call, (text, bad) in self.answers.items()
         ]
@@ -62,80 +59,57 @@ class Record:
         Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="ascii")
 
 
-def load(path: str | Path) -> Record:
+def _short(index: int, exchange: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out of an exchange what the bundle and its other events say already."""
+    kept = {name: value for name, value in exchange.items() if name != "request"}
+    return {**kept, "provider": index, "events": [event for event in exchange["events"] if event["type"] == "done"]}
+
+
+def _answers(index: int, cassette: Cassette) -> dict[str, tuple[str, bool]]:
+    requests = [exchange["request"] for exchange in cassette.exchanges if "request" in exchange]
+    messages = [message_from_json(data) for request in requests for data in request["messages"]]
+    tools = [message for message in messages if isinstance(message, ToolMessage)]
+    return {f"{index}/{message.call_id}": (message.text, message.is_error) for message in tools}
+
+
+def load(path: str | Path) -> RunFile:
     """Read a run file."""
     try:
         rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
         head = rows[0]
         if head.get("type") != KIND or head.get("version") != 1:
             raise ConfigError(f"{path} is no run file of a review (version 1)")
-        record = Record(head["seed"], records.from_json(Bundle, rows[1]["bundle"], f"{path}: bundle"))
+        file = RunFile(head["seed"], records.from_json(Bundle, rows[1]["bundle"], f"{path}: bundle"))
+        for name in head.get("providers", ()):
+            file.cassettes.append(Cassette())
+            file.cassettes[-1].provider = name
+        file.config = head.get("config", {})
+        for row in rows[2:]:
+            _add(file, row, path)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
         raise ConfigError(f"{path} is no run file of a review: {error}") from error
-    record.config, record.providers = head.get("config", {}), list(head.get("providers", ()))
-    for row in rows[2:]:
-        if row["type"] == "tool":
-            record.answers[row["call"]] = (row["text"], row["error"])
-        elif row["type"] == "rule":
-            record.ruled += (records.from_json(Finding, row["finding"], f"{path}: rule"),)
-        elif row["type"] == "offered":
-            name, description, parameters = row["tool"]
-            record.tools += (ToolSpec(name=name, description=description, parameters=parameters),)
-        elif row["type"] == "result":
-            record.result = records.from_json(ReviewRun, row["run"], f"{path}: result")
-        else:
-            record.entries.append(row)
-    return record
+    return file
 
 
-class Recorder:
-    """A provider that notes what it is asked and what it answers."""
-
-    def __init__(self, provider: Provider, index: int, record: Record) -> None:
-        self.provider, self.index, self.record = provider, index, record
-        self.name = provider.name
-
-    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        for message in request.messages:
-            if isinstance(message, ToolMessage):
-                self.record.answers[f"{self.index}/{message.call_id}"] = (message.text, message.is_error)
-        entry: dict[str, Any] = {"provider": self.index, "request": digest(request)}
-        try:
-            async with aclosing(cast(Any, self.provider.stream(request))) as events:
-                async for event in events:
-                    if isinstance(event, Done):
-                        entry |= {"type": "reply", "message": message_to_json(event.message)}
-                        self.record.entries.append(entry)
-                    yield event
-        except ProviderError as error:
-            entry |= {"type": "error", "kind": error.kind, "detail": str(error)}
-            self.record.entries.append(entry)
-            raise
-
-
-class Tape:
-    """A provider that plays what a recorder noted, and insists on being asked the same."""
-
-    def __init__(self, name: str, index: int, record: Record) -> None:
-        self.name = name
-        self._entries = [entry for entry in record.entries if entry["provider"] == index]
-
-    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        if not self._entries:
-            raise ReplayError(f"{self.name} is asked once more than in the recording")
-        entry = self._entries.pop(0)
-        if entry["request"] != digest(request):
-            raise ReplayError(f"{self.name} is asked something else than in the recording")
-        if entry["type"] == "error":
-            raise ProviderError(entry["detail"], kind=entry["kind"], provider="")
-        yield Done(message=cast(AssistantMessage, message_from_json(entry["message"])))
+def _add(file: RunFile, row: Mapping[str, Any], path: str | Path) -> None:
+    if row["type"] == "exchange":
+        file.cassettes[row["provider"]].exchanges.append(row)
+    elif row["type"] == "tool":
+        file.answers[row["call"]] = (row["text"], row["error"])
+    elif row["type"] == "rule":
+        file.ruled += (records.from_json(Finding, row["finding"], f"{path}: rule"),)
+    elif row["type"] == "offered":
+        name, description, parameters = row["tool"]
+        file.tools += (ToolSpec(name=name, description=description, parameters=parameters),)
+    elif row["type"] == "result":
+        file.result = records.from_json(ReviewRun, row["run"], f"{path}: result")
 
 
 @dataclass(slots=True)
-class Canned:
-    """A reading tool that gives the recorded answer: no repository is needed to play a review again."""
+class ReplayedTool:
+    """A reading tool that gives the recorded answer: no repository is needed to replay a review."""
 
     spec: ToolSpec
     prefix: str
@@ -144,22 +118,14 @@ class Canned:
     advisory: bool = False
 
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
-        text, is_error = self.answers.get(f"{self.prefix}/{call.id}", ("not in the recording", True))
+        text, is_error = self.answers.get(f"{self.prefix}/{call.id}", ("not in the run file", True))
         return ToolResult(content=(Text(text=text),), is_error=is_error)
 
 
-def canned(tools: Iterable[Tool[..., Any]], index: int, record: Record) -> list[Any]:
+def replay_tools(tools: Iterable[Tool[..., Any]], index: int, file: RunFile) -> list[Any]:
     """Put recorded answers in the place of the reading tools, whether or not these could be made here."""
     live = {tool.spec.name: tool for tool in tools if tool.spec.name in ("report_finding", "finish_review")}
-    return [live.get(spec.name) or Canned(spec, str(index), record.answers) for spec in record.tools]
-
-
-def digest(request: Request) -> str:
-    """Name a request by what the model is shown; ids that are drawn anew each time take no part."""
-    messages = [{key: value for key, value in message_to_json(one).items() if key != "id"} for one in request.messages]
-    tools = [[tool.name, tool.description, dict(tool.parameters)] for tool in request.tools]
-    shown = json.dumps([request.system, messages, tools], sort_keys=True)
-    return hashlib.sha256(shown.encode()).hexdigest()
+    return [live.get(spec.name) or ReplayedTool(spec, str(index), file.answers) for spec in file.tools]
 
 
 def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
@@ -188,7 +154,3 @@ def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
 def _say(finding: Any) -> str:
     where = f"{finding.path}:{finding.line}" if finding.line else finding.path
     return f"{finding.severity} {where} {finding.title}"
-
-
-def tapes(record: Record) -> Sequence[Provider]:
-    return [Tape(name, index, record) for index, name in enumerate(record.providers)]

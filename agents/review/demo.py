@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 
 from glue.agents.review import records
-from glue.agents.review.cassette import Record
+from glue.agents.review.cassette import RunFile
 from glue.agents.review.change.collect import collect
 from glue.agents.review.delivery import outputs, render
 from glue.agents.review.delivery.forges.forge import Where
@@ -19,8 +19,7 @@ from glue.agents.review.delivery.publish import publish, shown
 from glue.agents.review.delivery.report import Report
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Change
-from glue.tools.git import Repo
-from glue.tools.git.command import find_git
+from glue.tools.git import Repo, find_git
 
 BEFORE = {
     "README.md": "# Larder\n\nKeeps track of what is in the larder.\n\n    GET /items    list what there is\n",
@@ -124,7 +123,7 @@ def main(folder: str = "") -> int:
         head_ref="find-items",
     )
     bundle = collect(repo, base="main", head="find-items", change=change)
-    record = Record(seed="demo", bundle=bundle)
+    record = RunFile(seed="demo", bundle=bundle)
     with Repo(repo) as objects:
         run = anyio.run(lambda: review(bundle, repo=objects, record=record))
     place = Where(forge="github", api="https://api.github.com", repo="example/larder", number=7)

@@ -81,14 +81,14 @@ def run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
 
     import anyio
 
-    from glue.agents.review.cassette import Record
+    from glue.agents.review.cassette import RunFile
     from glue.agents.review.change import incremental
     from glue.tools.git import Repo
 
     if given["record"] and given.get("previous"):
         raise ConfigError("--record keeps a whole review; leave out --previous")
     config = settings(bundle, given)
-    record = Record(secrets.token_hex(16), bundle, config=_plain(bundle, given)) if given["record"] else None
+    record = RunFile(secrets.token_hex(16), bundle, config=_plain(bundle, given)) if given["record"] else None
     chain = providers(given["model"], config.model)
     with ExitStack() as stack:
         has_git = given.get("root") and not given.get("diff") and os.path.lexists(os.path.join(given["root"], ".git"))

@@ -117,12 +117,12 @@ def command(opened: OpenSession, parts: Sequence[str | Part]) -> str | None:
             session.limits = changed(session.limits, dict(item.partition("=")[::2] for item in rest.split()))
         return ", ".join(f"{each}={getattr(session.limits, each)}" for each in SETTABLE)
     if name == "/tools":
-        specs = [tool.spec for tool in session.settings["tools"]]
+        specs = [tool.spec for tool in session.settings.tools or ()]
         return "\n".join(f"- {spec.name}: {spec.description}" for spec in specs) or "There are no tools."
     if name == "/model":
         if rest:
             session.agent.open(rest)  # a wrong name is said now
             session.configure(model=rest)
-        model = session.settings["model"]
+        model: Any = session.settings.model
         return f"The model is {model if isinstance(model, str) else model.name}."
     return None

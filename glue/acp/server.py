@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias, cast
 
 import anyio
 
@@ -31,9 +31,9 @@ from glue.acp.session import OpenSession, PendingPrompt, list_page, run_servers,
 from glue.acp.updates import Reporter, answer, chunk, failure, plain, prompt_parts, replay
 from glue.agent import Agent
 from glue.errors import GlueError
-from glue.limits import Outcome
+from glue.limits import Limits, Outcome
 from glue.messages import new_id
-from glue.running import window
+from glue.provider import capabilities
 from glue.stores.store import Store
 
 VERSION = 1
@@ -155,9 +155,9 @@ class Server:
         agent = self._make(cwd, self)
         if agent not in self._agents:
             self._agents.append(agent)
-        limits = given_limits(params.get("_meta"), agent.settings["limits"] or DEFAULTS)
+        limits = given_limits(params.get("_meta"), cast(Limits, agent.settings.limits or DEFAULTS))
         opened = OpenSession(agent.session(id, store=self._store, limits=limits), cwd)
-        own = agent.settings["permission"]
+        own = agent.settings.permission
         permission = EditorPermission(self.peer, id, cwd, ids=opened.ids, mode=lambda: opened.mode, own=own)
         opened.session.configure(permission=permission)
         if servers:
@@ -211,8 +211,8 @@ class Server:
             self.peer.drain,
             cwd=opened.cwd,
             ids=opened.ids,
-            gated={tool.spec.name for tool in settings["tools"] if getattr(tool, "needs_permission", False)},
-            window=window(session.agent.open(settings["model"])) or 0,
+            gated={tool.spec.name for tool in settings.tools or () if getattr(tool, "needs_permission", False)},
+            window=capabilities(session.agent.open(settings.model or "")).window or 0,
             cost=opened.usage.cost,
         )
         result = await session.prompt(parts, on_event=reporter, cancel=pending.cancel, unwrap=False)

@@ -105,7 +105,7 @@ async def run_servers(opened: OpenSession, configs: Sequence[ServerConfig], *, t
     started = False
     try:
         async with connect(configs) as servers:
-            opened.session.configure(tools=LiveTools(opened.session.settings["tools"], servers))
+            opened.session.configure(tools=LiveTools(opened.session.settings.tools or (), servers))
             started = True
             task_status.started()
             await opened.closing.wait()

@@ -17,7 +17,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from glue.agent import Agent
 from glue.cli.app import leave, threads
 from glue.cli.config import state_home
-from glue.cli.options import Plan, chat_options
+from glue.cli.options import Sources, chat_options
 from glue.cli.output import Screen, Show, usage_line, usage_text
 from glue.cli.permission import answer_of, keys, question
 from glue.cli.run import ONE_SESSION, Run, describe, exit_code, open_session, screens
@@ -89,7 +89,7 @@ def _model(chat: Chat, name: str) -> None:
 
 
 def _tools(chat: Chat, rest: str) -> None:
-    tools = chat.session.settings["tools"]
+    tools = tuple(chat.session.settings.tools or ())
     if not tools:
         chat.show.note("no tools; start with --tools fs,git to have some", "cyan")
     for tool in tools:
@@ -145,7 +145,7 @@ def _save(chat: Chat, name: str) -> None:
     async def save() -> None:
         if await before.load():
             await copy(before.store, before.id, chat.store, named)
-        chat.session = open_session(chat.agent, named, chat.store, before._overrides)
+        chat.session = before.reopen(named, chat.store)
 
     chat.portal.call(save)
     chat.kept = named
@@ -263,7 +263,7 @@ def talk(agent: Agent[Any, Any] | None, given: Mapping[str, Any], *, path: str |
     signal.signal(signal.SIGINT, signal.default_int_handler)
     before = threads()
     with start_blocking_portal() as portal:
-        chat = Chat(agent, Plan(given, path=path, agent=agent), portal)
+        chat = Chat(agent, Sources(given, path=path, agent=agent), portal)
         try:
             with portal.wrap_async_context_manager(chat.run.connected()):
                 portal.call(chat.begin)
@@ -274,13 +274,13 @@ def talk(agent: Agent[Any, Any] | None, given: Mapping[str, Any], *, path: str |
 
 
 class Chat:
-    def __init__(self, agent: Agent[Any, Any] | None, plan: Plan, portal: BlockingPortal) -> None:
+    def __init__(self, agent: Agent[Any, Any] | None, sources: Sources, portal: BlockingPortal) -> None:
         out, err = screens()
-        self.plan, self.portal = plan, portal
-        self.show = Show(out, err, verbose=plan.given["verbose"])
+        self.sources, self.portal = sources, portal
+        self.show = Show(out, err, verbose=sources.given["verbose"])
         self.lines = Lines(out)
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()  # questions, and results
-        self.run = Run(agent, plan, self.show, ask=self._ask if self.lines.is_terminal else None)
+        self.run = Run(agent, sources, self.show, ask=self._ask if self.lines.is_terminal else None)
         self.agent = self.run.agent
         self.total = Usage(cost=0.0)
         self.session: Session[Any, Any]
@@ -288,10 +288,10 @@ class Chat:
 
     async def begin(self) -> None:
         """Open the conversation: a named one from the store, else one in memory."""
-        given = self.plan.given
+        given = self.sources.given
         model = self.run.overrides()["model"]
         self.agent.open(model)  # a wrong name or a missing key is said now, not after the first prompt
-        named = self.plan.find("store") or ""
+        named = self.sources.find("store") or ""
         self.store = open_store(named)
         if given["session"] or given["resume"]:
             chosen = given["session"] or await last_session(self.store, named)
@@ -303,8 +303,8 @@ class Chat:
 
     @property
     def model(self) -> str:
-        model = self.session.settings["model"]
-        return model if isinstance(model, str) else model.name
+        model: Any = self.session.settings.model
+        return str(model if isinstance(model, str) else model.name)
 
     def loop(self) -> int:
         """Read and answer, line by line."""
@@ -370,7 +370,7 @@ class Chat:
             self.show.note(f"glue: {describe(result.error)}", "red")
         if result.notice:
             self.show.note(f"glue: {result.notice}", "yellow")
-        if self.plan.given["verbose"]:
+        if self.sources.given["verbose"]:
             self.show.note(usage_line(result))
         return exit_code(result)
 

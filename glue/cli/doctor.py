@@ -13,8 +13,7 @@ import anyio
 import click
 
 from glue.errors import ConfigError
-from glue.providers import known, lookup
-from glue.providers.registry import find_base_url
+from glue.providers import find_base_url, known, lookup
 
 
 class Check(NamedTuple):
@@ -119,8 +118,7 @@ def _settings() -> Check:
 
 def _keys() -> Iterator[Check]:
     from glue.errors import ConfigError
-    from glue.providers import default, known, lookup
-    from glue.providers.registry import find_base_url
+    from glue.providers import default, find_base_url, known, lookup
 
     keys = {}
     for name in known():

@@ -1,11 +1,11 @@
-"""The command line of an agent file: what `agent.cli()` gives."""
+"""Options of the command line: what click parses and what is configured become one record of settings."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -15,6 +15,7 @@ from glue.cli.permission import permission
 from glue.cli.tools import make_tools, split
 from glue.errors import ConfigError
 from glue.limits import Limits
+from glue.options import Options
 
 if TYPE_CHECKING:
     from glue.agent import Agent
@@ -117,8 +118,8 @@ def _program() -> str:
 _LIMITS = {"max_turns": "max_turns", "budget_usd": "usd_budget", "timeout": "seconds"}
 
 
-class Plan:
-    """What holds: flags, then what the agent says (its header, its code), then the environment and files."""
+class Sources:
+    """Where settings come from: flags, then what the agent says (its header, its code), then environment and files."""
 
     def __init__(self, given: Mapping[str, Any], *, path: str | None = None, agent: Agent[Any, Any] | None = None):
         self.given = given
@@ -128,47 +129,36 @@ class Plan:
 
     def find(self, name: str) -> Any:
         """Give a setting from the first place that makes it, the agent's code left out."""
-        value = self.given.get(name)
-        if value not in (None, (), ""):
-            return value
-        if name in self.header:
-            return self.header[name]
+        value = self._said(name)
         found = self.configured.get(name)
-        return found.value if found is not None else None
+        return found.value if value is None and found is not None else value
 
     def _said(self, name: str) -> Any:
         """Give a setting that goes before the agent's code."""
         value = self.given.get(name)
         return value if value not in (None, (), "") else self.header.get(name)
 
-    @property
-    def model(self) -> Any:
-        """Give the model that goes before the agent's own, or None."""
-        return self._said("model") if self.agent is not None else self.find("model")
+    def options(self, ask: Callable[[Any], Any] | None = None) -> Options:
+        """Give what goes before the agent's own settings; without an agent, all there is."""
+        own = self.agent.settings if self.agent is not None else Options()
+        find = self._said if self.agent is not None else self.find
+        tools = make_tools(split(find("tools") or ()), ".")
+        taken = {tool.spec.name for tool in own.tools or ()}
+        rules = {name: self._rules(name) for name in ("allow", "deny")}
+        return Options(
+            model=find("model") or None,
+            limits=self._limits(own),
+            tools=(*(own.tools or ()), *(tool for tool in tools if tool.spec.name not in taken)),
+            permission=permission(own.permission, yes=bool(self.given.get("yes")), ask=ask, **rules),
+        )
 
-    @property
-    def limits(self) -> Limits | None:
-        """Give the limits, or None where the agent's own stand as they are."""
-        own: Limits | None = self.agent.settings["limits"] if self.agent is not None else None
-        find = self._said if own is not None else self.find
+    def _limits(self, own: Options) -> Limits | None:
+        find = self._said if own.limits is not None else self.find
         changed = {field: find(name) for name, field in _LIMITS.items() if find(name) is not None}
         try:
-            return replace(own or Limits(), **changed) if changed else None
+            return replace(cast(Limits, own.limits or Limits()), **changed) if changed else None
         except (ValueError, TypeError) as error:
             raise ConfigError(str(error)) from None
-
-    def tools(self, root: str = ".") -> list[Any]:
-        """Make the ready-made tools that were asked for, those left out that the agent has under the same name."""
-        names = self._said("tools") if self.agent is not None else self.find("tools")
-        made = make_tools(split(names or ()), root)
-        own = list(self.agent.settings["tools"]) if self.agent is not None else []
-        taken = {tool.spec.name for tool in own}
-        return [*own, *(tool for tool in made if tool.spec.name not in taken)]
-
-    def permission(self, ask: Callable[[Any], Any] | None) -> Any:
-        own = self.agent.settings["permission"] if self.agent is not None else None
-        yes = bool(self.given.get("yes"))
-        return permission(own, allow=self._rules("allow"), deny=self._rules("deny"), yes=yes, ask=ask)
 
     def _rules(self, name: str) -> tuple[str, ...]:
         """Give the rules of all places together: a refusal must not be lost because a flag adds another."""

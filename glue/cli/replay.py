@@ -1,14 +1,12 @@
-"""`glue replay`: a recorded run again, without the model."""
+"""`glue replay` and `--record`: runs on a cassette, without the model."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, contextmanager
-from contextvars import ContextVar
-from importlib import import_module
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -17,30 +15,29 @@ from glue.cli.options import permission_options
 from glue.errors import ConfigError, ReplayError
 from glue.messages import Request
 from glue.provider import Provider, ProviderEvent
-from glue.providers.retry import close, opened
-from glue.testing.cassette import Recorder, Replay, stand_in
+from glue.testing.cassette import Cassette, Recorder, Replay, use_provider
 
 
 @click.command()
-@click.argument("recording", type=click.Path(dir_okay=False))
+@click.argument("cassette", type=click.Path(dir_okay=False))
 @click.argument("file", required=False, metavar="[FILE.py]")
 @click.argument("words", nargs=-1, metavar="[PROMPT...]")
 @click.option("-v", "--verbose", is_flag=True, help="Thinking and the results of tools too.")
 @permission_options
-def replay(recording: str, file: str | None, words: tuple[str, ...], verbose: bool, **permissions: Any) -> None:
-    """Play what a model said in RECORDING, as made by --record.
+def replay(cassette: str, file: str | None, words: tuple[str, ...], verbose: bool, **permissions: Any) -> None:
+    """Play what a model said in CASSETTE, as made by --record.
 
     With FILE.py the agent runs again, its tools too, and must ask what it asked then; PROMPT is the recorded one
     if left out. A request that differs is an error that shows the first difference.
     """
 
-    exchanges = read_exchanges(recording)
+    exchanges = _load(cassette).exchanges
     if file is not None:
         from glue.cli.agentfile import open_agent
         from glue.cli.run import execute
 
-        given: dict[str, Any] = {**_DEFAULTS, **permissions, "replay": recording, "verbose": int(verbose)}
-        sys.exit(execute(open_agent(file), words or (first_prompt(exchanges, recording),), given, path=file))
+        given: dict[str, Any] = {**_DEFAULTS, **permissions, "replay": cassette, "verbose": int(verbose)}
+        sys.exit(execute(open_agent(file), words or (first_prompt(exchanges, cassette),), given, path=file))
     _play(exchanges, verbose)
 
 
@@ -65,7 +62,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def _play(exchanges: list[dict[str, Any]], verbose: bool) -> None:
+def _play(exchanges: Sequence[Mapping[str, Any]], verbose: bool) -> None:
     from glue.cli.run import screens
     from glue.text import clean_text, one_line
 
@@ -95,107 +92,54 @@ def _play(exchanges: list[dict[str, Any]], verbose: bool) -> None:
             err.line(f"✗ {one_line(exchange['error']['message'], 300)}", "red")
 
 
-_asked: ContextVar[Provider] = ContextVar("glue_tape")
+class _NamedReplay:
+    """A replay under the name of the provider that was recorded, so that requests are made as they were."""
 
+    def __init__(self, replay: Replay, name: str) -> None:
+        from glue.providers import capabilities
 
-class _Chosen:
-    """The provider that the request at hand is for."""
-
-    name = "recorded"
-
-    def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        return _asked.get().stream(request)
-
-
-class _Taped:
-    """A provider by name whose exchanges go to the one recording."""
-
-    def __init__(self, provider: Provider, recorder: Recorder) -> None:
-        self.provider, self.recorder = provider, recorder
-        self.name = provider.name
-
-    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        _asked.set(self.provider)
-        async with aclosing(opened(self.recorder, request)) as events:
-            async for event in events:
-                yield event
-
-    async def aclose(self) -> None:
-        await close(self.provider)
-
-
-class _Played:
-    """A recording under the name of the provider that made it, so that requests are made as they were."""
-
-    def __init__(self, replay: Replay, row: Any, model: str) -> None:
-        self.replay, self.row, self.model = replay, row, model
-        self.name = row.name
+        self.replay, self.capabilities = replay, capabilities(name)
+        self.name = self.capabilities.provider
 
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         return self.replay.stream(request)
 
 
 @contextmanager
-def recorded(path: str) -> Iterator[Callable[[Provider], Provider]]:
+def record_to(path: str) -> Iterator[Callable[[Provider], Provider]]:
     """Record all that agents ask by name; what is given handles a provider that has none."""
     if not os.path.isdir(os.path.dirname(path) or "."):
         raise ConfigError(f"--record {path}: there is no folder {os.path.dirname(path)}")
     from glue.providers import new
 
-    recorder = Recorder(_Chosen(), path)
+    cassette = Cassette(path)
     made: dict[str, Provider] = {}
 
     def open_named(name: str) -> Provider:
         if name not in made:
-            made[name] = _Taped(new(name), recorder)
+            made[name] = Recorder(new(name), cassette)
         return made[name]
 
-    with stand_in(open_named):
-        yield lambda provider: _Taped(provider, recorder)
+    with use_provider(open_named):
+        yield lambda provider: Recorder(provider, cassette)
 
 
 @contextmanager
-def replayed(path: str) -> Iterator[Callable[[Provider], Provider]]:
-    """Answer all that agents ask from a recording."""
-    try:
-        replay = Replay(path, by="hash")
-    except ReplayError as error:
-        raise ConfigError(str(error)) from error
-    with stand_in(lambda name: _played(replay, name)):
+def replay_from(path: str) -> Iterator[Callable[[Provider], Provider]]:
+    """Answer all that agents ask from a cassette."""
+    replay = Replay(_load(path), by="hash")
+    with use_provider(lambda name: _NamedReplay(replay, name)):
         yield lambda provider: replay
 
 
-def _played(replay: Replay, name: str) -> Provider:
-    from glue.providers import lookup, parse
-
-    if "," in name:
-        return replay
-    row = lookup(name)
-    if not row.wire:
-        return replay
-    import_module(f"glue.providers.{row.wire}")  # says what its models take
-    return _Played(replay, row, parse(name)[1] or row.model)
-
-
-def read_exchanges(path: str) -> list[dict[str, Any]]:
-    """Give the recorded exchanges in order."""
+def _load(path: str) -> Cassette:
     try:
-        with open(path, encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file if line.strip()]
-        if not lines or lines[0]["type"] != "recording":
-            raise ValueError("its first line is no header")
-        found = [line for line in lines if line["type"] == "exchange"]
-        for line in found:
-            if not isinstance(line["events"], list) or not isinstance(line["request"], dict):
-                raise ValueError("an exchange is damaged")
-        return sorted(found, key=lambda line: int(line["number"]))
-    except OSError as error:
-        raise ConfigError(f"the recording {path} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{path} is no recording: {error}") from None
+        return Cassette.load(path)
+    except ReplayError as error:
+        raise ConfigError(str(error)) from error
 
 
-def first_prompt(exchanges: list[dict[str, Any]], path: str) -> str:
+def first_prompt(exchanges: Sequence[Mapping[str, Any]], path: str) -> str:
     """Give the text of the prompt that began the recorded run."""
     messages = exchanges[0]["request"].get("messages", ()) if exchanges else ()
     asked = [message for message in messages if message.get("role") == "user"]

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -15,7 +16,7 @@ import click
 
 from glue.agent import Agent
 from glue.cli.app import leave, threads
-from glue.cli.options import Plan, run_options
+from glue.cli.options import Sources, run_options
 from glue.cli.output import Screen, Show, is_interactive, usage_line
 from glue.cli.permission import answer_of, keys, question
 from glue.cli.prompt import read_prompt, unread_pipe
@@ -23,6 +24,7 @@ from glue.cli.sessions import last_session, open_store
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError, ProviderError
 from glue.limits import Outcome
+from glue.options import Options
 from glue.permission import Decision, PermissionRequest
 from glue.provider import Provider
 from glue.result import RunResult
@@ -67,7 +69,7 @@ def execute(
     check(given)
     before = threads()
     prompt = read_prompt(words)
-    plan = Plan(given, path=path, agent=agent)
+    sources = Sources(given, path=path, agent=agent)
     out, err = screens()
     show = Show(out, err, quiet=given["quiet"] or given["as_json"], verbose=given["verbose"], stream=out.is_terminal)
     if words and not given["quiet"] and "-" not in words and unread_pipe():
@@ -83,7 +85,7 @@ def execute(
                 show.note(clean_text(text) if err.is_terminal else text, "cyan")
 
             sent = stack.enter_context(wiretap(write, curl=given["as_curl"]))
-        run = Run(agent, plan, show, tape(stack, given))
+        run = Run(agent, sources, show, cassette(stack, given))
         try:
             result = run.blocking(prompt)
         except GlueError as error:
@@ -112,12 +114,12 @@ def screens() -> tuple[Screen, Screen]:
     return Screen(sys.stdout), Screen(sys.stderr)
 
 
-def tape(stack: ExitStack, given: Mapping[str, Any]) -> Callable[[Provider], Provider] | None:
+def cassette(stack: ExitStack, given: Mapping[str, Any]) -> Callable[[Provider], Provider] | None:
     """Record or replay while the stack is open."""
     if given["record"] or given["replay"]:
         from glue.cli import replay
 
-        made = replay.recorded(given["record"]) if given["record"] else replay.replayed(given["replay"])
+        made = replay.record_to(given["record"]) if given["record"] else replay.replay_from(given["replay"])
         return stack.enter_context(made)
     return None
 
@@ -128,45 +130,40 @@ class Run:
     def __init__(
         self,
         agent: Agent[Any, Any] | None,
-        plan: Plan,
+        sources: Sources,
         show: Show,
-        taped: Callable[[Provider], Provider] | None = None,
+        wrap: Callable[[Provider], Provider] | None = None,
         ask: Callable[[PermissionRequest], Any] | None = None,
     ) -> None:
-        self.plan, self.show, self.taped = plan, show, taped
-        self.agent = agent if agent is not None else by_name(plan)
-        if self.agent.output is not None and is_stand_in(plan.model or self.agent.settings["model"]):
-            self.agent = without_output(self.agent)
-        if self.agent.output is not None:
-            show.stream = False  # the object is printed at the end, whole
-        if self.agent.deps_type is not None:
-            wanted = self.agent.deps_type.__name__
-            raise ConfigError(f"this agent needs deps ({wanted}), which a command line cannot give; run it from code")
+        self.sources, self.show, self.wrap = sources, show, wrap
         self.session_id = ""
         self.servers: Servers | None = None  # of --mcp, while they are connected
         self.cancel = Cancel()
         self.interrupts = 0
         if ask is None and is_interactive():
             ask = self._ask
-        self.permission = plan.permission(ask)
+        self.options = sources.options(ask)
+        self.agent = agent if agent is not None else by_name(self.options)
+        if self.agent.output is not None and is_stand_in(self.options.model or self.agent.settings.model):
+            self.agent = without_output(self.agent)
+        if self.agent.output is not None:
+            show.stream = False  # the object is printed at the end, whole
+        if self.agent.deps_type is not None:
+            wanted = self.agent.deps_type.__name__
+            raise ConfigError(f"this agent needs deps ({wanted}), which a command line cannot give; run it from code")
 
     def overrides(self) -> dict[str, Any]:
-        """Give what goes before the agent's own settings."""
-        plan = self.plan
-        model: Any = plan.model or self.agent.settings["model"]
-        if self.taped is not None and not isinstance(model, str):
-            model = self.taped(model)
-        found = {"model": model, "limits": plan.limits, "permission": self.permission}
-        if plan.agent is not None:
-            found["tools"] = plan.tools()
-        if self.servers is not None:
-            found["tools"] = [*found.get("tools", self.agent.settings["tools"]), *self.servers.tools]
-        return {name: value for name, value in found.items() if value is not None}
+        """Give what goes before the agent's own settings, the tools of connected servers included."""
+        model: Any = self.options.model or self.agent.settings.model
+        if self.wrap is not None and not isinstance(model, str):
+            model = self.wrap(model)
+        connected = self.servers.tools if self.servers is not None else ()
+        return replace(self.options, model=model, tools=(*(self.options.tools or ()), *connected)).given()
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
         """Connect the MCP servers of --mcp, where it names any, for as long as the block lasts."""
-        config = self.plan.given.get("mcp")
+        config = self.sources.given.get("mcp")
         if not config:
             yield
             return
@@ -186,12 +183,12 @@ class Run:
         return anyio.run(main)
 
     async def _prompt(self, prompt: Any) -> RunResult[Any]:
-        given = self.plan.given
+        given = self.sources.given
         listeners = JsonLines(self.show.out) if given.get("as_json") else self.show
         options: dict[str, Any] = {"on_event": listeners, "cancel": self.cancel, "unwrap": False}
         if not given["session"] and not given["resume"]:
             return await self.agent.run(prompt, **self.overrides(), **options)
-        named = self.plan.find("store") or ""
+        named = self.sources.find("store") or ""
         store = open_store(named)
         self.session_id = given["session"] or await last_session(store, named)
         session = open_session(self.agent, self.session_id, store, self.overrides())
@@ -273,17 +270,17 @@ class JsonLines:
         self.out.write(json.dumps(value) + "\n")
 
 
-def by_name(plan: Plan) -> Agent[Any, Any]:
+def by_name(options: Options) -> Agent[Any, Any]:
     """Make an agent of a model's name and ready-made tools."""
     from glue.providers import default
 
-    tools = plan.tools()
+    tools: list[Any] = list(options.tools or ())
     instructions = ""
     if tools:
         from glue.tools.coding import prompt
 
         instructions = prompt(tools)
-    return Agent(plan.model or default(), tools=tools, instructions=instructions)
+    return Agent(options.model or default(), tools=tools, instructions=instructions)
 
 
 def open_session(agent: Agent[Any, Any], name: str, store: Store, overrides: dict[str, Any]) -> Session[Any, Any]:
@@ -302,7 +299,7 @@ def is_stand_in(model: Any) -> bool:
 def without_output(agent: Agent[Any, Any]) -> Agent[Any, Any]:
     """Give the same agent without its form of output: the stand-in has nothing but its notice to say."""
     parts: dict[str, Any] = {name: getattr(agent, name) for name in ("name", "roles", "project", "compaction")}
-    return Agent(**agent.settings, **parts)
+    return Agent(**replace(agent.settings, output=None).given(), **parts)
 
 
 def finish(result: RunResult[Any], show: Show, given: Mapping[str, Any], run: Run) -> int:

@@ -43,9 +43,9 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
     """
     from glue.cli.agentfile import run_file
     from glue.text import clean_text
-    from glue.tools.check import Finding, check_tools, tools_of
+    from glue.tools.check import ToolProblem, check_tools, tools_of
 
-    found: list[Finding] = []
+    found: list[ToolProblem] = []
     count = 0
     for name in modules:
         made = tools_of(run_file(name))

@@ -1,64 +1,37 @@
-"""`--show-wire`: each request exactly as it is sent, keys masked, as text or as a curl command.
-
-The HTTP module logs what it is about to send, retries and failover included; this listens there.
-"""
+"""`--show-wire`: each request exactly as it is sent, keys masked, as text or as a curl command."""
 
 from __future__ import annotations
 
 import json
-import logging
+import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import replace
 
-from glue.testing.cassette import MASK, mask
+from glue.errors import ConfigError
+from glue.providers.http import Sent, on_request
+from glue.secrets import MASK, mask_secrets
 
 _OWN = ("host", "content-length", "accept-encoding", "user-agent")  # curl writes its own
-
-
-class Sent(NamedTuple):
-    """One request as it went out."""
-
-    url: str
-    headers: tuple[tuple[str, str], ...]
-    body: str
 
 
 @contextmanager
 def wiretap(write: Callable[[str], object], *, curl: bool = False) -> Iterator[list[Sent]]:
     """Write every request that is sent while this is open; the list says what went."""
     seen: list[Sent] = []
-    logger = logging.getLogger("glue.http")
-    before = logger.level, logger.propagate
 
-    class Tap(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            sent = parse(record.getMessage())
-            if sent is not None:
-                seen.append(sent)
-                write(as_curl(sent) if curl else as_text(sent))
+    def observe(sent: Sent) -> None:
+        headers = tuple((name, str(mask_secrets(value))) for name, value in sent.headers)
+        sent = replace(sent, headers=headers, body=str(mask_secrets(sent.body)))
+        seen.append(sent)
+        write(as_curl(sent) if curl else as_text(sent))
 
-    tap = Tap(logging.DEBUG)
-    logger.addHandler(tap)
-    if logger.getEffectiveLevel() > logging.DEBUG:
-        logger.propagate = False  # what nobody else asked for stays here
-    logger.setLevel(logging.DEBUG)
+    token = on_request.set(observe)
     try:
         yield seen
     finally:
-        logger.removeHandler(tap)
-        logger.level, logger.propagate = before
-
-
-def parse(text: str) -> Sent | None:
-    """Read a logged request; None for any other line of the log."""
-    head, blank, body = text.partition("\n\n")
-    first, *lines = head.split("\n")
-    if not blank or not first.startswith("POST "):
-        return None
-    pairs = [line.partition(": ") for line in lines]
-    return Sent(first[5:], tuple((name, str(mask(value))) for name, _, value in pairs), str(mask(body)))
+        on_request.reset(token)
 
 
 def as_text(sent: Sent) -> str:
@@ -67,7 +40,7 @@ def as_text(sent: Sent) -> str:
         body = json.dumps(json.loads(sent.body), indent=2, ensure_ascii=False)
     except ValueError:
         body = sent.body
-    return "\n".join((f"POST {sent.url}", *(f"{name}: {value}" for name, value in sent.headers), "", body))
+    return "\n".join((f"{sent.method} {sent.url}", *(f"{name}: {value}" for name, value in sent.headers), "", body))
 
 
 def as_curl(sent: Sent) -> str:
@@ -87,11 +60,8 @@ def as_curl(sent: Sent) -> str:
 
 def key_variable(url: str) -> str:
     """Name the variable whose key goes to an address, or "" where none is known."""
-    import os
 
-    from glue.errors import ConfigError
-    from glue.providers import known, lookup
-    from glue.providers.registry import find_base_url
+    from glue.providers import find_base_url, known, lookup
 
     for name in known():
         row = lookup(name)

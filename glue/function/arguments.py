@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from glue.function.validation import Faults, Validator
+from glue.function.validation import ValidationError, Validator
 from glue.messages import Json
 
 _INTEGER = re.compile(r"-?\d{1,400}(\.0+)?")
@@ -125,7 +125,7 @@ def _object(validator: Validator, schema: Mapping[str, Any], value: dict[str, Js
 
 
 def decode(text: str) -> dict[str, Json]:
-    """Read one object; nothing at all means `{}`. Raises Faults."""
+    """Read one object; nothing at all means `{}`. Raises ValidationError."""
     try:
         value, end = _scan(text, 0)
     except (ValueError, StopIteration, RecursionError):
@@ -149,7 +149,7 @@ def _decode_slowly(text: str) -> Json:
     try:
         return _decoder.decode(text)
     except (ValueError, RecursionError) as error:
-        raise Faults([((), _bad_json(text, error))]) from None
+        raise ValidationError([((), _bad_json(text, error))]) from None
 
 
 def _bad_json(text: str, error: Exception) -> str:
@@ -176,4 +176,4 @@ def _unwrap(value: Json) -> dict[str, Json]:
         if isinstance(inner, dict):
             return inner
     given = _NOUNS.get(type(value), "null")
-    raise Faults([((), f"the arguments must be one JSON object, got {given}")])
+    raise ValidationError([((), f"the arguments must be one JSON object, got {given}")])

@@ -16,7 +16,7 @@ import anyio.to_thread
 from glue.codec import to_plain
 from glue.context import Context, ToolResult, error_result, text_result
 from glue.errors import ToolError
-from glue.function.validation import Faults
+from glue.function.validation import ValidationError
 from glue.messages import File, Image, Opaque, Part, Text, ToolCall
 from glue.permission import PermissionRequest, as_decision
 
@@ -95,8 +95,8 @@ async def invoke(tool: Tool[..., Any], call: ToolCall, context: Context[Any]) ->
         return error_result("the call was cut off before its end and was not run; send it again, whole")
     try:
         arguments = tool.signature.parse(call.arguments)
-    except Faults as faults:
-        return error_result(str(faults))
+    except ValidationError as error:
+        return error_result(str(error))
     except Exception as error:  # a ready schema that is none
         return failed(error)
     if context.host.hooks or tool.needs_permission:

@@ -14,7 +14,7 @@ from glue.context import Context, ToolResult
 from glue.function.arguments import decode
 from glue.function.objects import build_members, default_of, object_schema
 from glue.function.schema import Build, CannotDescribe, Describer, Shape
-from glue.function.validation import Faults
+from glue.function.validation import ValidationError
 from glue.messages import Json, ToolCall, ToolSpec
 
 
@@ -96,14 +96,14 @@ class Signature:
         return copy
 
     def parse(self, text: str) -> dict[str, Any]:
-        """Turn a call's raw text into arguments; raises Faults."""
+        """Turn a call's raw text into arguments; raises ValidationError."""
         value = decode(text)
         shape = self.shape
         try:
             if shape.build is not None or shape.fits is None or not shape.fits(value):
                 value = shape.read(value)
         except RecursionError:
-            raise Faults([((), "the arguments are nested too deeply")]) from None
+            raise ValidationError([((), "the arguments are nested too deeply")]) from None
         return value
 
     def split(self, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from glue.function.schema import Build, CannotDescribe, Described, Describer, gather
-from glue.function.validation import Faults
+from glue.function.validation import ValidationError
 from glue.messages import Json
 
 
@@ -184,7 +184,7 @@ def _pydantic(describer: Describer, hint: Any) -> Described:
         try:
             return adapter.validate_json(json.dumps(value))  # as JSON: what strict models take differs
         except pydantic.ValidationError as error:
-            raise Faults((tuple(fault["loc"]), fault["msg"]) for fault in error.errors()) from None
+            raise ValidationError((tuple(each["loc"]), each["msg"]) for each in error.errors()) from None
 
     return describer.adopt(defs, schema), build
 
@@ -199,7 +199,7 @@ def _msgspec(describer: Describer, hint: Any) -> Described:
         try:
             return msgspec.convert(value, hint)
         except msgspec.ValidationError as error:
-            raise Faults([((), str(error))]) from None
+            raise ValidationError([((), str(error))]) from None
 
     return describer.adopt(defs, schema), build
 

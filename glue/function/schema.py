@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
-from glue.function.validation import Faults, Path, Validator, show
+from glue.function.validation import Path, ValidationError, Validator, show
 from glue.messages import Json
 
 
@@ -143,7 +143,7 @@ def _parser(make: Callable[[Any], Any], expected: str) -> Build:
         try:
             return make(value)
         except (ValueError, TypeError, OverflowError):
-            raise Faults([((), f"got {show(value)}, expected {expected}")]) from None
+            raise ValidationError([((), f"got {show(value)}, expected {expected}")]) from None
 
     return build
 
@@ -164,22 +164,22 @@ class Shape:
         self.fits = self.validator.check(schema)
 
     def read(self, value: Json) -> Any:
-        """Coerce, validate and build; raises Faults."""
+        """Coerce, validate and build; raises ValidationError."""
         if self.fits is None or not self.fits(value):
             from glue.function.arguments import coerce
 
             value = coerce(self.validator, value)
-            faults = self.validator.faults(value)
-            if faults is not None:
-                raise faults
+            errors = self.validator.errors(value)
+            if errors is not None:
+                raise errors
         if self.build is None:
             return value
         try:
             return self.build(value)
-        except Faults:
+        except ValidationError:
             raise
         except Exception as error:  # a class may refuse a value in its own way
-            raise Faults([((), f"got {show(value)}: {type(error).__name__}: {error}")]) from error
+            raise ValidationError([((), f"got {show(value)}: {type(error).__name__}: {error}")]) from error
 
 
 def shape_of(annotation: Any, namespace: Mapping[str, Any] | None = None) -> Shape:
@@ -289,15 +289,15 @@ class Describer:
             return schema, None
 
         def build(value: Json) -> Any:
-            failed: Faults | None = None
+            failed: ValidationError | None = None
             for part, make in options:
                 if not self._validator.accepts(part, value):
                     continue
                 try:
                     return value if make is None else make(value)
-                except Faults as faults:
-                    failed = failed or faults
-            raise failed or Faults([((), f"got {show(value)}, which fits no option")])
+                except ValidationError as errors:
+                    failed = failed or errors
+            raise failed or ValidationError([((), f"got {show(value)}, which fits no option")])
 
         return schema, build
 
@@ -406,19 +406,19 @@ class Describer:
 
 
 def gather(items: Any, *builds: Build | None) -> list[Any]:
-    """Build every item (with its own builder, or all with one) and report all faults together."""
+    """Build every item (with its own builder, or all with one) and report all errors together."""
     built: list[Any] = []
-    faults: list[tuple[Path, str]] = []
+    errors: list[tuple[Path, str]] = []
     for number, (key, value) in enumerate(items):
         build = builds[number] if len(builds) > 1 else builds[0] if builds else None
         try:
             built.append(value if build is None else build(value))
-        except Faults as failed:
-            faults += failed.below(key).faults
+        except ValidationError as failed:
+            errors += failed.below(key).errors
         except Exception as error:  # a class may refuse a value in its own way
-            faults.append(((key,), f"got {show(value)}: {type(error).__name__}: {error}"))
-    if faults:
-        raise Faults(faults)
+            errors.append(((key,), f"got {show(value)}: {type(error).__name__}: {error}"))
+    if errors:
+        raise ValidationError(errors)
     return built
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
+from contextvars import ContextVar
 from typing import BinaryIO
 
 PREFIX = "spool:"
@@ -80,7 +81,8 @@ def _remove(directory: str, owner: int) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-shared = Spool()  # what tools write to, and what fs.read_file opens
+# What tools write to, and what fs.read_file opens: one for the process, unless a run is given its own.
+current: ContextVar[Spool] = ContextVar("glue.spool", default=Spool())  # noqa: B039
 
 
 def cap(text: str, limit: int, spool: Spool | None = None) -> str:
@@ -88,7 +90,7 @@ def cap(text: str, limit: int, spool: Spool | None = None) -> str:
     if len(text) <= limit:
         return text
     try:
-        address = (shared if spool is None else spool).write(text)
+        address = (current.get() if spool is None else spool).write(text)
     except OSError:
         address = ""
     head, tail = _cut(text, limit)

@@ -18,20 +18,20 @@ from glue.text import clean_text, one_line
 Path: TypeAlias = tuple[str | int, ...]
 
 
-class Faults(ValueError):
-    """One or more faults; each has the path to the value and a text."""
+class ValidationError(ValueError):
+    """One or more errors; each has the path to the value and a text."""
 
-    def __init__(self, faults: Iterable[tuple[Path, str]]) -> None:
-        self.faults = tuple((path, one_line(text, 500)) for path, text in faults)
+    def __init__(self, errors: Iterable[tuple[Path, str]]) -> None:
+        self.errors = tuple((path, one_line(text, 500)) for path, text in errors)
         super().__init__("\n".join(self.lines))
 
     @property
     def lines(self) -> list[str]:
-        return [f"{where(path)}: {text}" if path else text for path, text in self.faults]
+        return [f"{where(path)}: {text}" if path else text for path, text in self.errors]
 
-    def below(self, key: str | int) -> Faults:
-        """The same faults, seen from one level up."""
-        return Faults(((key, *path), text) for path, text in self.faults)
+    def below(self, key: str | int) -> ValidationError:
+        """The same errors, seen from one level up."""
+        return ValidationError(((key, *path), text) for path, text in self.errors)
 
 
 def where(path: Path) -> str:
@@ -126,7 +126,7 @@ class Validator:
             self._judge = kind(self.schema, registry=referencing.Registry())
         return self._judge
 
-    def faults(self, value: Json) -> Faults | None:
+    def errors(self, value: Json) -> ValidationError | None:
         """Everything that is wrong with a value, or None."""
         check = self.check(self.schema)
         if check is not None and check(value):
@@ -363,18 +363,18 @@ _FORMATS = {
 }
 
 
-def explain(judge: Any, value: Any, resolve: Callable[[Any], Any]) -> Faults | None:
-    """Collect the faults that a jsonschema validator finds."""
+def explain(judge: Any, value: Any, resolve: Callable[[Any], Any]) -> ValidationError | None:
+    """Collect the errors that a jsonschema validator finds."""
     found: dict[tuple[Path, str], None] = {}
     for error in judge.iter_errors(value):
         for path, text in _lines(error, resolve):
             found.setdefault((path, text))
     if not found:
         return None
-    faults = list(found)
-    if len(faults) > MOST:
-        faults = [*faults[:MOST], ((), f"and {len(faults) - MOST} more faults")]
-    return Faults(faults)
+    errors = list(found)
+    if len(errors) > MOST:
+        errors = [*errors[:MOST], ((), f"and {len(errors) - MOST} more faults")]
+    return ValidationError(errors)
 
 
 def _lines(error: Any, resolve: Callable[[Any], Any]) -> Iterator[tuple[Path, str]]:

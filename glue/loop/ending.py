@@ -1,4 +1,4 @@
-"""Ending a run: a valid transcript, a tag on the last reply, one result."""
+"""The end of a run: a valid transcript, a tag on the last reply, one result."""
 
 from __future__ import annotations
 
@@ -11,27 +11,10 @@ from glue.events import RunEnd, TurnEnd
 from glue.limits import Outcome, StopReason
 from glue.loop.state import State
 from glue.loop.transcript import OURS, unanswered
-from glue.loop.truncation import NOTICE, end_chain, merge
+from glue.loop.truncation import NOTICE, end_chain
 from glue.messages import AssistantMessage, Text, UserMessage, new_id
 from glue.policies.policy import Stop
 from glue.result import RunResult
-
-_TAGS = {
-    Outcome.MAX_TURNS: StopReason.MAX_TURNS,
-    Outcome.BUDGET: StopReason.TOKEN_BUDGET,
-    Outcome.CONTEXT_WINDOW: StopReason.CONTEXT_WINDOW,
-    Outcome.TRUNCATED: StopReason.MAX_TOKENS,
-    Outcome.REFUSED: StopReason.REFUSAL,
-    Outcome.CANCELLED: StopReason.CANCELLED,
-    Outcome.FAILED: StopReason.ERROR,
-}
-_CHAIN_ENDS = {
-    Outcome.CANCELLED: "cancelled",
-    Outcome.REFUSED: "safety_blocked",
-    Outcome.TRUNCATED: "empty",  # the continuation held nothing to go on from
-    Outcome.MAX_TURNS: "budget_exhausted",
-    Outcome.BUDGET: "budget_exhausted",
-}
 
 
 async def end(state: State, stop: Stop) -> RunResult[None]:
@@ -49,7 +32,7 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
     if stop.outcome is Outcome.TRUNCATED:
         state.notice = NOTICE
     empty = isinstance(stop.error, EmptyReply)
-    end_chain(state, "empty" if empty else _CHAIN_ENDS.get(stop.outcome, "provider_error"))
+    end_chain(state, "empty" if empty else stop.outcome.chain_end)
     close_turn(state)
     seconds = time.monotonic() - state.started
     state.emit(
@@ -65,7 +48,7 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
     return RunResult(
         messages=tuple(state.messages),
         new_messages=tuple(state.new),
-        text=merge(state.answer),
+        text=state.text,
         outcome=stop.outcome,
         stop_reason=tag,
         usage=state.usage,
@@ -113,7 +96,7 @@ async def _drop_prompts(state: State) -> None:
 
 async def _tag(state: State, outcome: Outcome) -> StopReason | None:
     """Say on the last reply of this run why the run ended; nothing else changes."""
-    tag = _TAGS.get(outcome)
+    tag = outcome.tag
     last = next((message for message in reversed(state.new) if isinstance(message, AssistantMessage)), None)
     if last is None:
         return tag

@@ -1,4 +1,4 @@
-"""Everything one run knows while it goes."""
+"""The state of one run: its transcript, its counts, its budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import anyio
 from glue.context import AnyTool, Cancel, Host, Purse
 from glue.events import Event, Listener, MessageEnd, MessageStart, log_event, logger
 from glue.limits import Limits
-from glue.loop.transcript import History, message_chars
+from glue.loop.transcript import History, merge, message_chars
 from glue.messages import AssistantMessage, Json, Message, Request, ToolMessage, ToolSpec, Usage, UserMessage
 from glue.policies.policy import Policy
 from glue.provider import Attempt, Provider
@@ -83,6 +83,11 @@ class State:
     partial: list[str] = field(default_factory=list)  # what has been streamed of a reply not yet judged
     pending: list[ToolMessage] = field(default_factory=list)  # results of a batch not yet stored
     started: float = field(default_factory=time.monotonic)
+
+    @property
+    def text(self) -> str:
+        """The final answer as far as it has come, the parts of a chain joined."""
+        return merge(self.answer)
 
     def emit(self, event: Event) -> None:
         """Log an event and tell the listener."""

@@ -1,4 +1,4 @@
-"""The transcript as a provider may see it: every call paired with its result, nothing empty."""
+"""The transcript: hardened for a provider, searched for prompts and open calls, measured and merged."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from glue.messages import AssistantMessage, Message, Messages, Part, Text, Think
 
 NO_RESULT = "no result was recorded for this call"
 OURS = frozenset(("continue", "repair", "nudge", "wrap_up"))
+OVERLAP_MIN, OVERLAP_MAX = 12, 400
 
 
 class History:
@@ -129,3 +130,18 @@ def message_chars(message: Message) -> str:
 def estimate(messages: Iterable[Message], estimator: Callable[[str], int]) -> int:
     """Guess the tokens of a transcript."""
     return sum(estimator(message_chars(message)) for message in messages)
+
+
+def merge(pieces: Sequence[str]) -> str:
+    """Join the parts of a chain; an overlap of 12 characters or more is said once."""
+    text = ""
+    for piece in pieces:
+        text += piece[_overlap(text, piece) :]
+    return text
+
+
+def _overlap(text: str, piece: str) -> int:
+    for size in range(min(OVERLAP_MAX, len(text), len(piece)), OVERLAP_MIN - 1, -1):
+        if text.endswith(piece[:size]):
+            return size
+    return 0

@@ -1,4 +1,4 @@
-"""What to do with a reply that was cut off: run what is whole, ask for the rest, or give up."""
+"""Truncated replies: run the calls that are whole, ask for the rest, or give up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from glue.events import ContinuationAttempt, ContinuationTerminated, ToolPayloadRepair
 from glue.limits import Limits, Outcome, StopReason
 from glue.loop.state import Chain, State
-from glue.loop.transcript import has_content
+from glue.loop.transcript import has_content, merge
 from glue.messages import AssistantMessage, Message, Part, Text, ToolCall, UserMessage, user
 from glue.policies.policy import Stop
 from glue.result import RunResult
@@ -18,7 +18,6 @@ from glue.result import RunResult
 CONTINUE = "Continue from where you left off."
 PLACEHOLDER = "(truncated)"
 NOTICE = "The answer is incomplete: the model reached its output limit."
-OVERLAP_MIN, OVERLAP_MAX = 12, 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,21 +166,6 @@ def _or_placeholder(reply: AssistantMessage) -> AssistantMessage:
 def visible_text(message: AssistantMessage) -> str:
     """Return what the model said; our placeholder is not that."""
     return "" if message.meta and message.meta.get("placeholder") else message.text
-
-
-def merge(pieces: Sequence[str]) -> str:
-    """Join the parts of a chain; an overlap of 12 characters or more is said once."""
-    text = ""
-    for piece in pieces:
-        text += piece[_overlap(text, piece) :]
-    return text
-
-
-def _overlap(text: str, piece: str) -> int:
-    for size in range(min(OVERLAP_MAX, len(text), len(piece)), OVERLAP_MIN - 1, -1):
-        if text.endswith(piece[:size]):
-            return size
-    return 0
 
 
 def collapse_continuations(result: RunResult[object]) -> RunResult[object]:

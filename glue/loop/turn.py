@@ -1,4 +1,4 @@
-"""Sending one request and streaming its reply."""
+"""One turn: send a request, stream its reply, run the batch of tool calls."""
 
 from __future__ import annotations
 

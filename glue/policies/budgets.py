@@ -1,23 +1,26 @@
-"""Tokens, money and time: what a run may spend, its own and that of the runs above it."""
+"""Budgets: tokens, money and time that a run may spend, and the wrap-up message before its last turns."""
 
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from glue.context import Purse
 from glue.errors import BudgetExceeded
 from glue.events import LimitReached, logger
 from glue.events import WrapUp as WrapUpEvent
 from glue.limits import Limits, Outcome
-from glue.loop.state import State
 from glue.messages import Request
 from glue.policies.policy import Hook, Policy, Stop, nudge
+
+if TYPE_CHECKING:
+    from glue.loop.state import State
 
 
 class Budgets(Policy):
     """Stop before a request when something is spent."""
 
-    order = 0
+    place = "budgets"
     in_chain = True
 
     def __init__(self) -> None:
@@ -67,7 +70,7 @@ TEXT = "You are almost out of turns. Stop using tools and give your final answer
 class WrapUp(Policy):
     """Send the wrap-up message once, `limits.grace` turns before the last."""
 
-    order = 20
+    place = "wrap_up"
 
     def before_request(self, state: State, request: Request) -> Hook:
         most, grace = state.limits.max_turns, state.limits.grace

@@ -1,17 +1,19 @@
-"""Agents that hand over their result through one tool, and models that answer in prose instead."""
+"""Delivery: an agent hands over its result through one tool, also when the model answers in prose."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from glue.errors import Stalled
 from glue.events import Nudge
 from glue.limits import Outcome
-from glue.loop.state import State
-from glue.loop.truncation import merge
 from glue.messages import AssistantMessage
 from glue.policies.policy import Deliver, Hook, Policy, Stop, nudge
+
+if TYPE_CHECKING:
+    from glue.loop.state import State
 
 _THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _QUESTION = re.compile(r"\?\s*$|\b(would you like|shall i|should i|do you want)\b", re.IGNORECASE)
@@ -30,7 +32,7 @@ class Delivery(Policy):
     is not a question is kept.
     """
 
-    order = 60
+    place = "delivery"
 
     def __init__(
         self, tool: str, *, eager: bool = False, nudges: int = 2, terminal: Collection[str] = (), text: str = ""
@@ -41,7 +43,7 @@ class Delivery(Policy):
         self._nudged = 0
 
     def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
-        text = strip_thinking(merge(state.answer))  # of the whole chain, not of its last part
+        text = strip_thinking(state.text)  # of the whole chain, not of its last part
         narrowed = bool(state.offered) and state.offered - self.terminal <= {self.tool}
         if narrowed:
             return Deliver(self.tool, text) if text else None
@@ -58,7 +60,7 @@ class Delivery(Policy):
 class StallBudget(Policy):
     """End a run whose model keeps settling without a call, where more was asked of it."""
 
-    order = 40
+    place = "stall"
 
     def __init__(self, budget: int) -> None:
         if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:

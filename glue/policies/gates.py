@@ -1,14 +1,17 @@
-"""Which tools a request offers: allow lists from several places, joined by one rule."""
+"""Gates: allow lists decide which tools a request offers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from glue.events import GateApplied, GateConflict
-from glue.loop.state import State
 from glue.messages import Request
 from glue.policies.policy import Change, Hook, Policy
+
+if TYPE_CHECKING:
+    from glue.loop.state import State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,7 @@ class Gate:
 class Gates(Policy):
     """Narrow the tools of each request. A permission is never a gate."""
 
-    order = 10
+    place = "gates"
     in_chain = True  # a gate holds for the rest of a reply too
 
     def __init__(self, *gates: Gate) -> None:

@@ -1,17 +1,20 @@
-"""Notice a model that goes in circles: first a word, then the end."""
+"""Guards: end a run whose model repeats itself, fails again and again, or refuses in prose."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from glue.errors import GuardHalted
 from glue.events import Guardrail, Nudge
 from glue.limits import Outcome
-from glue.loop.state import State
 from glue.messages import AssistantMessage, ToolMessage
 from glue.policies.budgets import overspent
 from glue.policies.policy import Hook, Policy, Stop, nudge
+
+if TYPE_CHECKING:
+    from glue.loop.state import State
 
 REPEAT = (
     "You have made the same call with the same arguments {count} times. Its result will not change: try something else."
@@ -22,7 +25,7 @@ ERRORS = "Every tool call of the last {count} turns failed. Read the errors, and
 class Guards(Policy):
     """Count identical single calls, and turns in which every result is an error."""
 
-    order = 90
+    place = "guards"
 
     def __init__(self) -> None:
         self._last: tuple[str, str] | None = None
@@ -55,38 +58,6 @@ class Guards(Policy):
         state.emit(Guardrail(kind=kind, count=count, action="nudge"))
         state.emit(Nudge(policy="guards", text=text))
         return nudge(text)
-
-
-TEXT = "Go on: do what you announced, with the tools you have. If you are done, give your final answer."
-_INTENT = re.compile(
-    r"\b(i will now|i'll now|i will start|i'll start|i am going to|i'm going to|next,? i will|next,? i'll|now i will|"
-    r"now i'll|let me(?! know)|let's now|i will (?:first|next|then|proceed)|i'll (?:first|next|then|proceed))\b",
-    re.IGNORECASE,
-)
-_CLOSING = re.compile(r"\b(let me know|feel free|if you (?:need|want|would like)|happy to help)\b", re.IGNORECASE)
-
-
-def announces(text: str) -> bool:
-    """Tell whether a text ends in an announcement of work rather than in a result."""
-    tail = text.replace("\u2019", "'").strip()[-300:]
-    return bool(_INTENT.search(tail)) and not _CLOSING.search(tail)
-
-
-class AutoContinue(Policy):
-    """Nudge after an announcement, at most `times` a run."""
-
-    order = 65
-
-    def __init__(self, times: int = 2, text: str = TEXT) -> None:
-        self.times, self.text = times, text
-        self._said = 0
-
-    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
-        if self._said >= self.times or not state.tools or not announces(reply.text):
-            return None
-        self._said += 1
-        state.emit(Nudge(policy="auto_continue", text=self.text))
-        return nudge(self.text)
 
 
 LONGEST = 400  # a refusal is short; a long text that opens with regret goes on to help

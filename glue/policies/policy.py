@@ -1,4 +1,4 @@
-"""The four questions a policy may answer, and the answers there are."""
+"""The base class of policies: four hooks of the loop, and the answers a hook may give."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ Hook: TypeAlias = Answer | Awaitable[Answer]
 class Policy:
     """Override the hooks you need. Each run works on a copy, so attributes may count.
 
-    `order` places a policy among others: budgets 0, what changes a request 10, the rest 50.
+    `place` names its place in `glue.policies.ORDER`.
     `in_chain` is for those that must also be asked between the parts of one truncated reply.
     """
 
-    order = 50
+    place = "other"
     in_chain = False
 
     def start(self) -> Self:

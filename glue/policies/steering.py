@@ -1,12 +1,17 @@
-"""What a user says while a run goes: at the next request, or when the model thinks it is done."""
+"""Steering: messages that reach the model while a run goes, from the user or because it only announces work."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from glue.loop.state import State
+from glue.events import Nudge
 from glue.messages import AssistantMessage, Request, UserMessage, user
-from glue.policies.policy import Hook, Policy, Say
+from glue.policies.policy import Hook, Policy, Say, nudge
+
+if TYPE_CHECKING:
+    from glue.loop.state import State
 
 Source = Callable[[], Sequence[str | UserMessage]]  # takes what is waiting; polled only when it can be sent
 
@@ -14,7 +19,7 @@ Source = Callable[[], Sequence[str | UserMessage]]  # takes what is waiting; pol
 class Steering(Policy):
     """Put waiting messages in front of the next request."""
 
-    order = 30
+    place = "steering"
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -26,7 +31,7 @@ class Steering(Policy):
 class FollowUp(Policy):
     """Go on with waiting messages when the model has settled."""
 
-    order = 70
+    place = "follow_up"
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -38,3 +43,35 @@ class FollowUp(Policy):
 def _say(waiting: Sequence[str | UserMessage], origin: str) -> Hook:
     messages = tuple(user(item, origin=origin) if isinstance(item, str) else item for item in waiting)
     return Say(messages) if messages else None
+
+
+TEXT = "Go on: do what you announced, with the tools you have. If you are done, give your final answer."
+_INTENT = re.compile(
+    r"\b(i will now|i'll now|i will start|i'll start|i am going to|i'm going to|next,? i will|next,? i'll|now i will|"
+    r"now i'll|let me(?! know)|let's now|i will (?:first|next|then|proceed)|i'll (?:first|next|then|proceed))\b",
+    re.IGNORECASE,
+)
+_CLOSING = re.compile(r"\b(let me know|feel free|if you (?:need|want|would like)|happy to help)\b", re.IGNORECASE)
+
+
+def announces(text: str) -> bool:
+    """Tell whether a text ends in an announcement of work rather than in a result."""
+    tail = text.replace("\u2019", "'").strip()[-300:]
+    return bool(_INTENT.search(tail)) and not _CLOSING.search(tail)
+
+
+class AutoContinue(Policy):
+    """Nudge after an announcement, at most `times` a run."""
+
+    place = "auto_continue"
+
+    def __init__(self, times: int = 2, text: str = TEXT) -> None:
+        self.times, self.text = times, text
+        self._said = 0
+
+    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
+        if self._said >= self.times or not state.tools or not announces(reply.text):
+            return None
+        self._said += 1
+        state.emit(Nudge(policy="auto_continue", text=self.text))
+        return nudge(self.text)

@@ -1,8 +1,8 @@
 """Where conversations are kept: in memory, in one file each, or in SQLite."""
 
-from glue.stores.store import Hit, SessionInfo, Store, copy, lineage
+from glue.stores.store import SearchHit, SessionInfo, Store, copy, lineage
 
-__all__ = ["FileStore", "Hit", "MemoryStore", "SQLiteStore", "SessionInfo", "Store", "copy", "lineage"]
+__all__ = ["FileStore", "MemoryStore", "SQLiteStore", "SearchHit", "SessionInfo", "Store", "copy", "lineage"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

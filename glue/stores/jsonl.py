@@ -17,9 +17,9 @@ from glue.errors import ConfigError, SessionBusy, StoreError
 from glue.messages import Json, Message
 from glue.stores.store import (
     Fold,
-    Hit,
     Log,
     Record,
+    SearchHit,
     SessionInfo,
     check_id,
     describe,
@@ -209,11 +209,11 @@ class FileStore:
         role: str | None = None,
         since: float | None = None,
         until: float | None = None,
-    ) -> tuple[Hit, ...]:
+    ) -> tuple[SearchHit, ...]:
         wanted = patterns(query)
 
-        def scan() -> tuple[Hit, ...]:
-            hits: list[Hit] = []
+        def scan() -> tuple[SearchHit, ...]:
+            hits: list[SearchHit] = []
             for path in self._paths() if session is None else [self._there(session)]:
                 fold, times = read(path)
                 dated = [(message, times.get(message.id, 0.0)) for message in fold.messages]

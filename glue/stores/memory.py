@@ -8,9 +8,9 @@ from glue.errors import SessionBusy
 from glue.messages import Json, Message
 from glue.stores.store import (
     Fold,
-    Hit,
     Log,
     Record,
+    SearchHit,
     SessionInfo,
     check_id,
     describe,
@@ -51,7 +51,7 @@ class MemoryStore:
         role: str | None = None,
         since: float | None = None,
         until: float | None = None,
-    ) -> tuple[Hit, ...]:
+    ) -> tuple[SearchHit, ...]:
         wanted = patterns(query)
         found = (
             find(key, self._dated(key), wanted, role=role, since=since, until=until)

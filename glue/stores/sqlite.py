@@ -16,9 +16,9 @@ from glue.errors import StoreError
 from glue.messages import SCHEMA_VERSION, Json, Message, message_from_json, message_to_json
 from glue.stores.store import (
     Fold,
-    Hit,
     Log,
     Record,
+    SearchHit,
     SessionInfo,
     check_id,
     describe,
@@ -200,7 +200,7 @@ class SQLiteStore:
         role: str | None = None,
         since: float | None = None,
         until: float | None = None,
-    ) -> tuple[Hit, ...]:
+    ) -> tuple[SearchHit, ...]:
         match = " ".join(_quote(term) + ("*" if prefix else "") for term, prefix in terms(query))
         filters = {"sessions.id = ?": session, "role = ?": role, "at >= ?": since, "at <= ?": until}
         used = {clause: value for clause, value in filters.items() if value is not None}
@@ -247,7 +247,7 @@ class SQLiteStore:
             raise missing(id, [there for (there,) in connection.execute("SELECT id FROM sessions ORDER BY id LIMIT 9")])
         return row[0], json.loads(row[1]), row[2]
 
-    def _search(self, where: str, values: tuple[Any, ...]) -> tuple[Hit, ...]:
+    def _search(self, where: str, values: tuple[Any, ...]) -> tuple[SearchHit, ...]:
         sql = f"""
             SELECT sessions.id, messages.id, role, snippet(words, 0, '[', ']', '…', 16), at
             FROM words JOIN messages ON messages.number = words.rowid JOIN sessions ON sessions.number = session
@@ -255,7 +255,7 @@ class SQLiteStore:
         with self.connect() as connection:
             rows = connection.execute(sql, values).fetchall()
         return tuple(
-            Hit(session=session, message_id=key, role=role, snippet=" ".join(text.split()), at=at)
+            SearchHit(session=session, message_id=key, role=role, snippet=" ".join(text.split()), at=at)
             for session, key, role, text, at in rows
         )
 

@@ -199,7 +199,7 @@ class SessionInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class SearchHit:
     """One message that a search found; the matches stand in [brackets] in the snippet."""
 
     session: str
@@ -235,7 +235,7 @@ class Store(Protocol):
         role: str | None = None,
         since: float | None = None,
         until: float | None = None,
-    ) -> tuple[Hit, ...]:
+    ) -> tuple[SearchHit, ...]:
         """Find messages that hold every word of the query; "a phrase" in quotes, a prefix as word*."""
         ...
 
@@ -352,7 +352,7 @@ def find(
     role: str | None = None,
     since: float | None = None,
     until: float | None = None,
-) -> list[Hit]:
+) -> list[SearchHit]:
     """Search messages, each with the time it was stored, one by one."""
     hits = []
     for message, at in messages:
@@ -360,11 +360,11 @@ def find(
             continue
         found = _snippet(wanted, searchable(message))
         if found is not None:
-            hits.append(Hit(session=session, message_id=message.id, role=role_of(message), snippet=found, at=at))
+            hits.append(SearchHit(session=session, message_id=message.id, role=role_of(message), snippet=found, at=at))
     return hits
 
 
-def newest(hits: Iterable[Hit], limit: int) -> tuple[Hit, ...]:
+def newest(hits: Iterable[SearchHit], limit: int) -> tuple[SearchHit, ...]:
     return tuple(sorted(hits, key=lambda hit: hit.at, reverse=True)[:limit])
 
 

@@ -1,12 +1,13 @@
-"""Tests of agents without a model: a scripted provider, cassettes, and a provider in the place of a named one."""
+"""Tests of agents without a model: scripted providers, cassettes to record and replay, and `use_provider`."""
 
+from glue.testing.cassette import Cassette as Cassette
 from glue.testing.cassette import Recorder as Recorder
 from glue.testing.cassette import Replay as Replay
-from glue.testing.cassette import stand_in as stand_in
+from glue.testing.cassette import use_provider as use_provider
 from glue.testing.script import Repeat as Repeat
 from glue.testing.script import Reply as Reply
 from glue.testing.script import Script as Script
-from glue.testing.script import Step as Step
+from glue.testing.script import ScriptStep as ScriptStep
 from glue.testing.script import call as call
 from glue.testing.script import calls as calls
 from glue.testing.script import fail as fail
@@ -16,6 +17,7 @@ from glue.testing.script import say as say
 from glue.testing.script import shape as shape
 
 __all__ = [
+    "Cassette",
     "Recorder",
     "Repeat",
     "Replay",
@@ -28,5 +30,5 @@ __all__ = [
     "repeat",
     "say",
     "shape",
-    "stand_in",
+    "use_provider",
 ]

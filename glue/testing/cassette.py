@@ -1,25 +1,24 @@
-"""Write down what a model was asked and what it said, and play that back without it."""
+"""Cassettes: what a model was asked and what it said, recorded to a file and replayed without the model."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import glue.agent
 from glue.codec import from_json, to_json, to_plain
+from glue.context import provider_names
 from glue.errors import ErrorKind, ProviderError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Json, Request, message_from_json, messages_to_json
 from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.secrets import mask_secrets
 
 SCHEMA = 1
-MASK = "***"
 
 _EVENTS: dict[str, type] = {
     "text": TextDelta,
@@ -30,33 +29,86 @@ _EVENTS: dict[str, type] = {
 }
 _NAMES = {cls: name for name, cls in _EVENTS.items()}
 _DETAILS = ("provider", "model", "status", "retry_after", "request_id", "emitted", "retryable", "body")
-_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
-_SECRET_SHAPE = re.compile(
-    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}"
-    r"|\bAIza[A-Za-z0-9_-]{30,}|\bAKIA[A-Z0-9]{16}\b|\bxox[abprs]-[A-Za-z0-9-]{10,}"
-)
+
+
+class Cassette:
+    """Exchanges in the order they were begun; with a path, each is written there when it ends, secrets masked.
+
+    One line of JSON an exchange. Several recorders may share one cassette; a new one begins its file anew.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, exchanges: Iterable[Mapping[str, Json]] = ()
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self.exchanges = list(exchanges)
+        self.provider = ""
+        self._begun = 0
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Cassette:
+        """Read a file that was recorded."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+            header, *lines = [json.loads(line) for line in text.split("\n") if line.strip()] or [{}]
+            if header["type"] not in ("cassette", "recording"):
+                raise ValueError("its first line is no header")
+            if header["schema"] > SCHEMA:
+                raise ValueError(f"it was written with schema {header['schema']}; this version knows {SCHEMA}")
+            exchanges = [line for line in lines if line["type"] == "exchange"]
+            if not all(isinstance(one["events"], list) and isinstance(one["request"], dict) for one in exchanges):
+                raise ValueError("an exchange is damaged")
+            made = cls(path, sorted(exchanges, key=lambda exchange: int(exchange["number"])))
+            made.provider = str(header["provider"])
+        except OSError as error:
+            raise ReplayError(f"the cassette {path} cannot be read: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ReplayError(f"{path} is no cassette: {error}") from error
+        return made
+
+    def begin(self, provider: str) -> int:
+        """Give the number of a new exchange."""
+        self._begun += 1
+        if self._begun == 1:
+            self.provider = provider
+            self._write({"type": "cassette", "schema": SCHEMA, "provider": provider}, os.O_TRUNC)
+        return self._begun
+
+    def add(self, exchange: Mapping[str, Json]) -> None:
+        if self.path is None:
+            self.exchanges.append(exchange)
+        self._write(exchange, os.O_APPEND)
+
+    def _write(self, line: Mapping[str, Json], how: int) -> None:
+        if self.path is None:
+            return
+        line = mask_secrets(line)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
+            with open(fd, "w", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise StoreError(f"the cassette {self.path} cannot be written: {error}") from error
 
 
 class Recorder:
-    """A provider that passes everything on and writes each request with its streamed reply to a file.
+    """A provider that passes everything on and records each request with its streamed reply."""
 
-    One line of JSON an exchange, keys masked. A new recorder begins the file anew.
-    """
-
-    def __init__(self, provider: Provider, path: str | os.PathLike[str]) -> None:
+    def __init__(self, provider: Provider, cassette: Cassette | str | os.PathLike[str]) -> None:
         self.provider = provider
-        self.path = Path(path)
-        self._count = 0
+        self.cassette = cassette if isinstance(cassette, Cassette) else Cassette(cassette)
 
     @property
     def name(self) -> str:
         return self.provider.name
 
+    async def aclose(self) -> None:
+        if (close := getattr(self.provider, "aclose", None)) is not None:
+            await close()
+
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        self._count += 1
-        number = self._count
-        if number == 1:
-            self._write({"type": "recording", "schema": SCHEMA, "provider": self.name}, os.O_TRUNC)
+        number = self.cassette.begin(self.name)
         asked = request_to_json(request)
         events: list[Json] = []
         error: Json = None
@@ -72,32 +124,25 @@ class Recorder:
             if (close := getattr(stream, "aclose", None)) is not None:
                 await close()
             exchange = {"type": "exchange", "number": number, "hash": request_hash(asked), "request": asked}
-            self._write({**exchange, "events": events, "error": error}, os.O_APPEND)
-
-    def _write(self, record: Mapping[str, Json], how: int) -> None:
-        line = json.dumps(mask(record)) + "\n"
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
-            with open(fd, "w", encoding="utf-8") as file:
-                file.write(line)
-        except OSError as error:
-            raise StoreError(f"the recording {self.path} cannot be written: {error}") from error
+            self.cassette.add({**exchange, "events": events, "error": error})
 
 
 class Replay:
-    """A provider that answers from a recording.
+    """A provider that answers from a cassette.
 
     By "order" each request must be the recorded one at its place; by "hash" it may come at any
     place, as with agents that run side by side. A request that was never recorded is a ReplayError
     that names it and shows the first difference.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, by: Literal["order", "hash"] = "order") -> None:
+    def __init__(
+        self, cassette: Cassette | str | os.PathLike[str], *, by: Literal["order", "hash"] = "order", name: str = ""
+    ) -> None:
         if by not in ("order", "hash"):
             raise ValueError(f"by must be 'order' or 'hash', not {by!r}")
-        self.path, self.by = Path(path), by
-        self.name, self._left = read_exchanges(self.path)
+        self.cassette = cassette if isinstance(cassette, Cassette) else Cassette.load(cassette)
+        self.by, self.name = by, name or self.cassette.provider
+        self._left = list(self.cassette.exchanges)
         self._total = len(self._left)
         self._asked = 0
 
@@ -109,7 +154,7 @@ class Replay:
     def assert_used_up(self) -> None:
         """Fail unless everything recorded was asked for."""
         if self._left:
-            raise ReplayError(f"{self.path.name}: {self.left} of {self._total} recorded requests were not made")
+            raise ReplayError(f"{self._label}: {self.left} of {self._total} recorded requests were not made")
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         exchange = self._take(request)
@@ -118,44 +163,26 @@ class Replay:
         if exchange.get("error"):
             raise _error_from_json(exchange["error"])
 
+    @property
+    def _label(self) -> str:
+        return self.cassette.path.name if self.cassette.path is not None else self.name
+
     def _take(self, request: Request) -> Mapping[str, Json]:
         self._asked += 1
-        asked = mask(request_to_json(request))
+        asked = mask_secrets(request_to_json(request))
         digest = request_hash(asked)
-        where = f"{self.path.name}: request {self._asked}"
+        where = f"{self._label}: request {self._asked}"
         if not self._left:
             raise ReplayError(f"{where} is one more than the {self._total} recorded")
-        if self.by == "hash":
-            for index, exchange in enumerate(self._left):
-                if exchange["hash"] == digest:
-                    return self._left.pop(index)
-        elif self._left[0]["hash"] == digest:
-            return self._left.pop(0)
+        for index, exchange in enumerate(self._left if self.by == "hash" else self._left[:1]):
+            if exchange["hash"] == digest:
+                return self._left.pop(index)
         nearest = self._left[0]
+        found = difference(_comparable(nearest["request"]), _comparable(asked)) if "request" in nearest else "its text"
         raise ReplayError(
-            f"{where} departs from the recording (its request {nearest['number']}) at"
-            f" {difference(_comparable(nearest['request']), _comparable(asked))}; record it anew if that is meant"
+            f"{where} departs from the cassette (its request {nearest['number']}) at {found};"
+            " record it anew if that is meant"
         )
-
-
-def mask(value: Json) -> Json:
-    """Hide keys in all texts of a JSON value.
-
-    That is: the values of environment variables with telling names, and what looks like a well-known key.
-    """
-    names = (value for name, value in os.environ.items() if len(value) >= 8 and _SECRET_NAME.search(name))
-    secrets = sorted(set(names), key=len, reverse=True)
-
-    def hide(value: Json) -> Json:
-        if isinstance(value, str):
-            for secret in secrets:
-                value = value.replace(secret, MASK)
-            return _SECRET_SHAPE.sub(MASK, value)
-        if isinstance(value, Mapping):
-            return {key: hide(item) for key, item in value.items()}
-        return [hide(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-    return hide(value)
 
 
 def request_to_json(request: Request) -> dict[str, Json]:
@@ -167,7 +194,7 @@ def request_to_json(request: Request) -> dict[str, Json]:
 
 def request_hash(asked: Mapping[str, Json]) -> str:
     """Give what two requests have in common that ask the same: ids and bookkeeping do not count."""
-    text = json.dumps(mask(_comparable(asked)), sort_keys=True)
+    text = json.dumps(mask_secrets(_comparable(asked)), sort_keys=True)
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
@@ -224,36 +251,12 @@ def _error_from_json(data: Mapping[str, Json]) -> ProviderError:
     return ProviderError(data["message"], kind=cast(ErrorKind, data["kind"]), **details)
 
 
-def read_exchanges(path: Path) -> tuple[str, list[dict[str, Json]]]:
-    """Read who was recorded, and each request with its reply, in the order they were made."""
-    try:
-        lines = list(_lines(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise ReplayError(f"the recording {path} cannot be read: {error}") from error
-    if not lines or lines[0].get("type") != "recording":
-        raise ReplayError(f"{path} is no recording")
-    if lines[0]["schema"] > SCHEMA:
-        raise ReplayError(f"{path} was written with recording schema {lines[0]['schema']}; this version knows {SCHEMA}")
-    exchanges = [line for line in lines if line["type"] == "exchange"]
-    return str(lines[0]["provider"]), sorted(exchanges, key=lambda exchange: int(exchange["number"]))
-
-
-def _lines(text: str) -> Iterator[dict[str, Json]]:
-    for line in text.split("\n"):
-        if line.strip():
-            yield json.loads(line)
-
-
 @contextmanager
-def stand_in(provider: Provider | Callable[[str], Provider]) -> Iterator[None]:
+def use_provider(provider: Provider | Callable[[str], Provider]) -> Iterator[None]:
     """Let agents that name their model ask this provider, or the one a function gives for the name."""
-    before = glue.agent.opener
-    if isinstance(provider, Provider):
-        chosen: Provider = provider
-        glue.agent.opener = lambda name: chosen
-    else:
-        glue.agent.opener = provider
+    chosen = provider
+    token = provider_names.set((lambda name: chosen) if isinstance(chosen, Provider) else chosen)
     try:
         yield
     finally:
-        glue.agent.opener = before
+        provider_names.reset(token)

@@ -1,15 +1,15 @@
-"""For pytest: no real request leaves a test unless it is marked, and a marked test plays back a recording.
+"""A pytest plugin: no request leaves a test unless it is marked, and a marked test replays a cassette.
 
-- `@pytest.mark.glue_recording` answers from `recordings/TEST/MODEL.jsonl` beside the test file;
-  `pytest --glue-record` asks the real model and writes that file anew.
+- `@pytest.mark.glue_cassette` answers from `cassettes/TEST/MODEL.jsonl` beside the test file;
+  `pytest --glue-record` asks the real model and records that file anew.
 - `@pytest.mark.glue_live` lets requests out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Generator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,71 +23,72 @@ _LOOPBACK = re.compile(r"^https?://(localhost|127\.[0-9.]+|\[::1\])(:\d+)?(/|$)"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("glue")
-    group.addoption("--glue-record", action="store_true", help="ask real models and write recordings anew")
+    group.addoption("--glue-record", action="store_true", help="ask real models and record cassettes anew")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    recording = "glue_recording(folder=None, by='order'): agents by name answer from a recording; see --glue-record"
-    config.addinivalue_line("markers", recording)
+    cassette = "glue_cassette(folder=None, by='order'): agents by name answer from a cassette; see --glue-record"
+    config.addinivalue_line("markers", cassette)
     config.addinivalue_line("markers", "glue_live: real requests of glue may leave this test")
+    config.stash[_guard] = RequestGuard()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Watch a whole test, its fixtures included."""
-    from glue import outgoing
+    from glue.context import check_origin
 
-    mark = item.get_closest_marker("glue_recording")
+    mark = item.get_closest_marker("glue_cassette")
     record = bool(item.config.getoption("--glue-record")) and mark is not None
-    free = record or item.get_closest_marker("glue_live") is not None
-    before, outgoing.check = outgoing.check, None if free else forbid
+    guard = item.config.stash[_guard]
+    guard.live = record or item.get_closest_marker("glue_live") is not None
+    token = check_origin.set(guard.check)
+    if mark is not None:
+        from glue.testing.cassette import use_provider
+
+        models = item.stash[_models] = Models(_folder(item, mark), mark.kwargs.get("by", "order"), record)
     try:
-        with _recorded(item, mark, record) if mark is not None else nullcontext():
+        with use_provider(models.open) if mark is not None else nullcontext():
             return (yield)
     finally:
-        outgoing.check = before
+        check_origin.reset(token)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     result = yield
-    if (tape := item.stash.get(_tape, None)) is not None:
-        tape.check()
+    if (models := item.stash.get(_models, None)) is not None:
+        models.assert_used_up()
     return result
 
 
-def forbid(origin: str) -> None:
-    """Let requests to this machine pass, and no others."""
-    if _LOOPBACK.match(origin):
-        return
-    from glue.errors import ConfigError
+class RequestGuard:
+    """Lets requests to this machine pass, and others only from a live test.
 
-    raise ConfigError(
-        f"a test tried to reach {origin}; use glue.testing.Script, play back a recording with"
-        " @pytest.mark.glue_recording, or let it out with @pytest.mark.glue_live"
-    )
+    One object for all tests: a task group that outlives a test holds the context that the first one made.
+    """
 
+    live = False
 
-@contextmanager
-def _recorded(item: pytest.Item, mark: pytest.Mark, record: bool) -> Iterator[None]:
-    import glue.agent
+    def check(self, origin: str) -> None:
+        if self.live or _LOOPBACK.match(origin):
+            return
+        from glue.errors import ConfigError
 
-    tape = item.stash[_tape] = Tape(_folder(item, mark), mark.kwargs.get("by", "order"), record)
-    before, glue.agent.opener = glue.agent.opener, tape.open
-    try:
-        yield
-    finally:
-        glue.agent.opener = before
+        raise ConfigError(
+            f"a test tried to reach {origin}; use glue.testing.Script, replay a cassette with"
+            " @pytest.mark.glue_cassette, or let it out with @pytest.mark.glue_live"
+        )
 
 
 def _folder(item: pytest.Item, mark: pytest.Mark) -> Path:
     named = mark.args[0] if mark.args else mark.kwargs.get("folder")
     here = Path(item.path).parent
-    return here / named if named else here / "recordings" / _plain_name(item.name)
+    return here / named if named else here / "cassettes" / _plain_name(item.name)
 
 
-class Tape:
-    """The recordings of one test: a file for each model it names."""
+class Models:
+    """The cassettes of one test: a file for each model it names."""
 
     def __init__(self, folder: Path, by: str, record: bool) -> None:
         self.folder, self.by, self.record = folder, by, record
@@ -107,10 +108,10 @@ class Tape:
 
             return Recorder(new(model), path)
         if not path.exists():
-            pytest.fail(f"there is no recording {path}; make it with `pytest --glue-record`", pytrace=False)
+            pytest.fail(f"there is no cassette {path}; record it with `pytest --glue-record`", pytrace=False)
         return Replay(path, by="hash" if self.by == "hash" else "order")
 
-    def check(self) -> None:
+    def assert_used_up(self) -> None:
         """Fail unless the test made every recorded request."""
         for provider in self.providers.values():
             if (used := getattr(provider, "assert_used_up", None)) is not None:
@@ -121,4 +122,5 @@ def _plain_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "x"
 
 
-_tape = pytest.StashKey[Tape]()
+_models = pytest.StashKey[Models]()
+_guard = pytest.StashKey[RequestGuard]()

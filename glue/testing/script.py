@@ -41,14 +41,14 @@ class Reply:
     error: Exception | None = None  # raised after the content was streamed
 
 
-Step: TypeAlias = "str | Reply | Exception | Attempt | Repeat | Callable[[Request], Step]"
+ScriptStep: TypeAlias = "str | Reply | Exception | Attempt | Repeat | Callable[[Request], ScriptStep]"
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
     """A step that repeats for ever."""
 
-    step: Step
+    step: ScriptStep
 
 
 def say(text: str = "", *, stop: str = "end_turn", thinking: str = "", **options: Any) -> Reply:
@@ -82,7 +82,7 @@ def fail(kind: ErrorKind, message: str = "scripted failure", **details: Any) -> 
     return ProviderError(message, kind=kind, provider=details.pop("provider", "script"), **details)
 
 
-def repeat(step: Step) -> Repeat:
+def repeat(step: ScriptStep) -> Repeat:
     """Give the same answer for ever."""
     return Repeat(step)
 
@@ -97,7 +97,7 @@ class Script:
     request that returns a step, or `repeat(step)`. A request past the end is an AssertionError.
     """
 
-    def __init__(self, *steps: Step, name: str = "script", model: str = "script-1") -> None:
+    def __init__(self, *steps: ScriptStep, name: str = "script", model: str = "script-1") -> None:
         self.name = name
         self.model = model
         self.requests: list[Request] = []

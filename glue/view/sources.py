@@ -1,4 +1,4 @@
-"""Reading what can be shown: a session of a store, its file, a recording, events, or messages as JSON."""
+"""Reading what can be shown: a session of a store, its file, a cassette, events, or messages as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from glue.errors import StoreError
+from glue.errors import ReplayError, StoreError
 from glue.messages import (
     AssistantMessage,
     Json,
@@ -21,7 +21,7 @@ from glue.messages import (
     message_from_json,
 )
 from glue.provider import Attempt
-from glue.testing.cassette import read_exchanges
+from glue.testing.cassette import Cassette
 from glue.text import count, seconds
 from glue.view.transcript import Entry, Note, Transcript, attempts_of
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _SQLITE = b"SQLite format 3\0"
-WANTED = "a session file, a recording, the events of --json, or a JSON list of messages"
+WANTED = "a session file, a cassette, the events of --json, or a JSON list of messages"
 
 
 async def read_session(store: Store, id: str) -> Transcript:
@@ -71,8 +71,8 @@ def read_file(path: Path) -> Transcript:
 
         fold, times = read(path)
         return _session(fold.header, fold.messages, times)
-    if kind == "recording":
-        return read_recording(path)
+    if kind in ("cassette", "recording"):
+        return read_cassette(path)
     if isinstance(kind, str) and isinstance(first, Mapping) and "role" not in first and "messages" not in first:
         return read_events(path, text)
     return _messages(path, text)
@@ -223,7 +223,7 @@ def _end(event: Mapping[str, Json], attempts: list[Attempt]) -> Note:
 
 @dataclass(slots=True)
 class _Thread:
-    """One conversation of those that a recording holds."""
+    """One conversation of those that a cassette holds."""
 
     system: str
     tools: tuple[ToolSpec, ...]
@@ -259,17 +259,20 @@ class _Thread:
             self.entries.append(Note(kind="failed", text="the reply was broken off", attempts=attempts))
 
 
-def read_recording(path: Path) -> Transcript:
-    """Read a recording made by `Recorder` or `--record`."""
-    provider, exchanges = read_exchanges(path)
+def read_cassette(path: Path) -> Transcript:
+    """Read what `Recorder` or `--record` wrote."""
+    try:
+        cassette = Cassette.load(path)
+    except ReplayError as error:
+        raise StoreError(str(error)) from error
     threads: list[_Thread] = []
     try:
-        for exchange in exchanges:
+        for exchange in cassette.exchanges:
             thread = _find(threads, exchange["request"])
             thread.ask(exchange["request"])
             thread.answer(exchange)
     except (KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path}: not an exchange of a recording: {error!r}") from error
+        raise StoreError(f"{path}: not an exchange of a cassette: {error!r}") from error
     entries: list[Entry | Note] = []
     for number, thread in enumerate(threads, 1):
         if len(threads) > 1:
@@ -278,7 +281,7 @@ def read_recording(path: Path) -> Transcript:
     first = threads[0] if threads else _Thread("", ())
     return Transcript(
         title=path.name,
-        source=f"recording of {provider}",
+        source=f"cassette of {cassette.provider}",
         entries=tuple(entries),
         system=first.system,
         tools=first.tools,

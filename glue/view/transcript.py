@@ -36,7 +36,7 @@ class Note:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
     title: str
-    source: str  # "session", "recording", ...: what it was read from
+    source: str  # "session", "cassette", ...: what it was read from
     entries: tuple[Entry | Note, ...]
     created: float | None = None
     parent: str = ""

@@ -648,12 +648,9 @@ def test_usage_after_each_request_with_the_cost_of_the_whole_session(editor: Ope
 def test_usage_has_the_window_of_the_model(editor: Open, tmp_path: Path) -> None:
     client = editor(
         "class Known(Script):\n"
-        "    from glue.providers import lookup\n"
-        "    row = lookup('anthropic')\n"
-        "    model = row.model\n"
-        "known = Known('hi')\n"
-        "known.model = known.row.model\n"
-        "agent = made(known)"
+        "    from glue.providers import capabilities as of\n"
+        "    capabilities = of('anthropic')\n"
+        "agent = made(Known('hi'))"
     )
 
     client.prompt(client.start(tmp_path))

@@ -166,7 +166,7 @@ def test_prompts_are_listed_shown_and_compared(cli: Cli) -> None:
         (("sessions", "show", "nope"), "there is no session 'nope'"),
         (("sessions", "rm", "nope", "--yes"), "there is no session 'nope'"),
         (("sessions", "--store", "file.txt"), "the store file.txt is a file"),
-        (("replay", "file.txt"), "file.txt is no recording"),
+        (("replay", "file.txt"), "file.txt is no cassette"),
         (("replay", "nope.jsonl"), "nope.jsonl cannot be read"),
         (("completion", "tcsh"), "'tcsh' is not one of"),
         (("doctor", "--provider", "nope"), "unknown provider 'nope'"),

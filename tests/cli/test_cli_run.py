@@ -256,17 +256,17 @@ def test_there_must_be_something_to_continue(cli: Cli, agent: str) -> None:
 
 
 def test_a_recorded_run_plays_back(cli: Cli, agent: str) -> None:
-    first = cli("run", agent, "--yes", "--record", "tape.jsonl", "save it")
+    first = cli("run", agent, "--yes", "--record", "cassette.jsonl", "save it")
     Path(agent).write_text(AGENT.replace("def answer(request):", "def answer(request):\n    raise SystemError"))
 
-    again = cli("run", agent, "--yes", "--replay", "tape.jsonl", "save it")
+    again = cli("run", agent, "--yes", "--replay", "cassette.jsonl", "save it")
 
     assert again.out == first.out
-    assert cli("replay", "tape.jsonl", agent, "--yes").out == first.out
-    assert "· save" in cli("replay", "tape.jsonl").err
-    other = cli("run", agent, "--yes", "--replay", "tape.jsonl", "something else")
+    assert cli("replay", "cassette.jsonl", agent, "--yes").out == first.out
+    assert "· save" in cli("replay", "cassette.jsonl").err
+    other = cli("run", agent, "--yes", "--replay", "cassette.jsonl", "something else")
     assert other.code == 1
-    assert "departs from the recording" in other.err
+    assert "departs from the cassette" in other.err
 
 
 BODY = b'data: {"choices": [{"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
@@ -280,12 +280,12 @@ def test_recording_and_replaying_a_named_model_needs_its_key_once(
     server = loopback(REPLY)
     monkeypatch.setenv("GROQ_BASE_URL", f"{server.url}/v1")
     monkeypatch.setenv("GROQ_API_KEY", SECRET)
-    assert cli("run", "-m", "groq", "--record", "tape.jsonl", "hello").out == "Hi.\n"
+    assert cli("run", "-m", "groq", "--record", "cassette.jsonl", "hello").out == "Hi.\n"
     monkeypatch.delenv("GROQ_API_KEY")
 
-    assert cli("run", "-m", "groq", "--replay", "tape.jsonl", "hello").out == "Hi.\n"
+    assert cli("run", "-m", "groq", "--replay", "cassette.jsonl", "hello").out == "Hi.\n"
     assert len(server.seen) == 1
-    assert SECRET not in Path("tape.jsonl").read_text()
+    assert SECRET not in Path("cassette.jsonl").read_text()
 
 
 def test_a_recording_of_structured_output_plays_back_as_it_was_asked(
@@ -299,11 +299,11 @@ def test_a_recording_of_structured_output_plays_back_as_it_was_asked(
         "from dataclasses import dataclass\nfrom glue import Agent\n@dataclass\nclass Point:\n    x: int\n"
         "agent = Agent('groq', output=Point)\n"
     )
-    assert json.loads(cli("run", "shape.py", "--record", "tape.jsonl", "go").out) == {"x": 3}
+    assert json.loads(cli("run", "shape.py", "--record", "cassette.jsonl", "go").out) == {"x": 3}
     assert b"json_schema" in server.seen[0].body
     monkeypatch.delenv("GROQ_API_KEY")
 
-    assert json.loads(cli("run", "shape.py", "--replay", "tape.jsonl", "go").out) == {"x": 3}
+    assert json.loads(cli("run", "shape.py", "--replay", "cassette.jsonl", "go").out) == {"x": 3}
 
 
 def test_the_wire_is_shown_with_keys_masked(cli: Cli, loopback: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ from glue.events import MessageEnd, RunEnd, RunStart, ToolUpdate
 from glue.project import Role
 from glue.prompts import Catalog
 from glue.provider import TextDelta
-from glue.testing import Script, call, calls, fail, repeat, say, shape
+from glue.testing import Script, call, calls, fail, repeat, say, shape, use_provider
 
 
 @tool
@@ -187,8 +187,8 @@ def test_an_agent_is_immutable() -> None:
         agent.name = "b"
     with pytest.raises(AttributeError, match="immutable"):
         del agent.name
-    with pytest.raises(TypeError):
-        agent.settings["model"] = "x"  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        agent.settings.model = "x"  # type: ignore[misc]
 
 
 # Not async ------------------------------------------------------------------------------------------
@@ -656,9 +656,7 @@ async def test_a_project_file_that_is_a_link_is_not_read(tmp_path: Path) -> None
 # Odds and ends ----------------------------------------------------------------------------------------
 
 
-async def test_an_agent_closes_what_it_opened_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    import glue.agent
-
+async def test_an_agent_closes_what_it_opened_by_name() -> None:
     closed = []
 
     class Closing(Script):
@@ -672,8 +670,8 @@ async def test_an_agent_closes_what_it_opened_by_name(monkeypatch: pytest.Monkey
         assert (await agent.run("x")).text == "hi"
 
     assert closed == ["named"]
-    monkeypatch.setattr(glue.agent, "opener", lambda name: Script(f"I am {name}"))
-    assert (await agent.run("x")).text == "I am named"
+    with use_provider(lambda name: Script(f"I am {name}")):
+        assert (await agent.run("x")).text == "I am named"
 
 
 def test_an_agent_says_what_it_is() -> None:

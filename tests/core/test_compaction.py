@@ -32,6 +32,7 @@ from glue.errors import ContextOverflow
 from glue.events import Compacted
 from glue.limits import estimate_tokens
 from glue.loop.transcript import estimate, harden
+from glue.provider import Capabilities
 from glue.stores import FileStore
 from glue.testing import Script, calls, fail, repeat, say, shape
 
@@ -177,10 +178,9 @@ async def test_a_compactor_that_cannot_shrink_ends_the_run() -> None:
 
 
 class Windowed(Script):
-    """A provider whose row says how large its window is."""
+    """A provider that says how large its window is."""
 
-    class row:
-        window, model, wire = 1000, "script-1", "none"
+    capabilities = Capabilities(window=1000)
 
 
 async def test_a_transcript_near_the_window_is_compacted_before_the_request() -> None:
@@ -209,8 +209,8 @@ async def test_a_providers_own_count_goes_before_the_guess() -> None:
     assert [len(request.messages) for request in script.requests] == [1, 3, 5, 3]
 
 
-async def test_the_window_of_another_model_is_not_guessed() -> None:
-    script = Windowed(*turns(12, "done"), model="another")
+async def test_a_window_that_nobody_knows_is_not_guessed() -> None:
+    script = Script(*turns(12, "done"))
 
     await Agent(script, tools=[noop], compaction=keep_recent(4), limits=LOOSE).run("goal")
 

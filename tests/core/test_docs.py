@@ -27,7 +27,8 @@ RUN = ("python", 'python title="glue"')
 # Before the blocks of a page: a named model answers by itself, so that no block needs a key or a network.
 PRELUDE = """
 import ast, inspect, sys, types
-import anyio, glue, glue.agent
+import anyio, glue
+from glue.context import provider_names
 from glue.testing import Script, call, calls, repeat, say
 
 def answer(request):
@@ -39,7 +40,7 @@ def answer(request):
         return calls(call("weather", {"city": "Toronto"}), usage=glue.Usage(input=80, output=20))
     return say(said, usage=glue.Usage(input=110, output=8))
 
-glue.agent.opener = lambda name: Script(repeat(answer), name=name)
+provider_names.set(lambda name: Script(repeat(answer), name=name))
 page = types.ModuleType("page")  # not __main__, so that `agent.cli()` stays quiet
 sys.modules["page"] = page
 

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from glue import Usage
-from glue.testing import Script, call, calls, say, stand_in
+from glue.testing import Script, call, calls, say, use_provider
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OURS = ("approval", "failover", "hello", "remember", "streaming", "structured", "subagents")
 
 
 def run(name: str, script: Script) -> None:
-    with stand_in(script):
+    with use_provider(script):
         runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     script.assert_used_up()
 
@@ -57,12 +57,12 @@ def test_streaming(capsys: pytest.CaptureFixture[str]) -> None:
 
 REMEMBER = """
 import runpy, sys
-from glue.testing import Script, stand_in
+from glue.testing import Script, use_provider
 
 def answer(request):
     return " / ".join(message.text for message in request.messages)
 
-with stand_in(Script(answer)):
+with use_provider(Script(answer)):
     runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """
 

@@ -8,10 +8,12 @@ import sys
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 import glue
+from glue import policies, telemetry
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -100,3 +102,19 @@ def test_the_wheel_holds_every_package(tmp_path: Path) -> None:
             if Path(file).parent == path and file.endswith((".py", "py.typed")):
                 assert f"{name.replace('.', '/')}/{Path(file).name}" in inside
     assert not [name for name in inside if name.split("/")[0] in SIBLINGS]
+
+
+def test_policies_and_telemetry_offer_their_names() -> None:
+    for package in (policies, telemetry):
+        for name in package.__all__:
+            assert getattr(package, name) is not None
+
+
+def test_every_policy_has_a_place_in_the_one_order() -> None:
+    from glue.compaction import Compaction
+    from glue.output import Reask
+
+    offered = [getattr(policies, name) for name in policies.__all__]
+    ready = [value for value in offered if isinstance(value, type) and issubclass(value, policies.Policy)]
+
+    assert {cast(Any, policy).place for policy in (*ready, Compaction, Reask)} == set(policies.ORDER)

@@ -66,7 +66,6 @@ async def noop() -> str:
         ({"messages": user("hi")}, TypeError, "messages must"),
         ({"messages": ""}, ValueError, "messages must .* empty"),
         ({"messages": [user("hi"), reply("x"), user(" ")]}, ValueError, "messages must .* empty"),
-        ({"tools": None}, TypeError, "tools must"),
         ({"tools": noop}, TypeError, "tools must"),
         ({"request": Request(max_tokens=0)}, ValueError, "max_tokens must"),
         ({"policies": Policy()}, TypeError, "policies must"),

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from glue import Agent, Limits, Outcome, Usage, tool
 from glue.errors import MaxTurnsExceeded, OutputError
-from glue.function.validation import Faults
+from glue.function.validation import ValidationError
 from glue.output import Output
+from glue.provider import Capabilities, capabilities
 from glue.providers import new
-from glue.running import takes_output
 from glue.testing import Script, call, calls, repeat, say, shape
 
 
@@ -105,7 +105,7 @@ def test_a_pydantic_model_is_read() -> None:
     ],
 )
 def test_what_does_not_fit_is_said(text: str, fault: str) -> None:
-    with pytest.raises(Faults, match=fault):
+    with pytest.raises(ValidationError, match=fault):
         Output(Forecast).parse(text)
 
 
@@ -120,7 +120,7 @@ def test_the_schema_is_always_an_object() -> None:
 def test_no_text_breaks_the_reader(text: str) -> None:
     try:
         Output(Row).parse(text)
-    except Faults:
+    except ValidationError:
         pass
 
 
@@ -281,21 +281,8 @@ async def test_another_error_of_the_run_goes_first() -> None:
         await Agent(script, tools=[noop], output=Forecast, limits=Limits(max_turns=2)).run("x")
 
 
-@dataclass
-class Quirks:
-    output: str = "json_schema"
-
-
-@dataclass
-class FakeRow:
-    wire: str = "openai_chat"
-    quirks: Quirks = None  # type: ignore[assignment]
-    model: str = "m"
-    window: int = 1000
-
-
 class Native(Script):
-    row = FakeRow(quirks=Quirks())
+    capabilities = Capabilities(takes_output=lambda schema, *, tools=False: True)
 
 
 async def test_a_wire_with_a_json_mode_is_used() -> None:
@@ -327,7 +314,7 @@ def test_each_model_is_asked_in_the_way_it_knows(name: str, native: bool, monkey
     for provider in ("OPENAI", "ANTHROPIC", "GEMINI", "DEEPSEEK"):
         monkeypatch.setenv(f"{provider}_API_KEY", "no" + "-key")
 
-    assert takes_output(new(name), Output(Forecast).schema, tools=False) is native
+    assert capabilities(new(name)).takes_output(Output(Forecast).schema) is native
 
 
 async def test_a_session_prompts_for_output() -> None:

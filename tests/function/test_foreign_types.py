@@ -11,7 +11,7 @@ import pytest
 
 import glue
 from glue.function.schema import shape_of
-from glue.function.validation import Faults
+from glue.function.validation import ValidationError
 
 pydantic = pytest.importorskip("pydantic")
 msgspec = pytest.importorskip("msgspec")
@@ -44,7 +44,7 @@ class Chain(msgspec.Struct):  # type: ignore[misc, name-defined]
 
 
 def faults(annotation: Any, value: Any) -> list[str]:
-    with pytest.raises(Faults) as caught:
+    with pytest.raises(ValidationError) as caught:
         shape_of(annotation).read(value)
     return caught.value.lines
 

@@ -22,7 +22,7 @@ from syrupy.assertion import SnapshotAssertion
 
 import glue
 from glue.function.schema import CannotDescribe, shape_of
-from glue.function.validation import Faults
+from glue.function.validation import ValidationError
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "tools.md"
 
@@ -297,7 +297,7 @@ def test_refusal_names_the_field_inside_a_class() -> None:
 
 
 def faults(annotation: Any, value: Any) -> list[str]:
-    with pytest.raises(Faults) as caught:
+    with pytest.raises(ValidationError) as caught:
         shape_of(annotation).read(value)
     return caught.value.lines
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import glue
 from glue.function.arguments import coerce
 from glue.function.schema import Shape, shape_of
-from glue.function.validation import Faults, Validator
+from glue.function.validation import ValidationError, Validator
 
 
 class Color(enum.Enum):
@@ -180,7 +180,7 @@ def test_coercion_leaves_valid_values_alone_and_reading_raises_only_faults(annot
 def faults_of(shape: Shape, value: Any) -> list[str] | None:
     try:
         shape.read(value)
-    except Faults as found:
+    except ValidationError as found:
         return found.lines
     return None
 
@@ -250,6 +250,6 @@ def test_ready_schemas_are_judged_as_jsonschema_does(schema: dict[str, Any], val
     judge = jsonschema.Draft202012Validator(schema)
 
     assert validator.accepts(schema, value) == judge.is_valid(value)
-    assert (validator.faults(value) is None) == judge.is_valid(value)
+    assert (validator.errors(value) is None) == judge.is_valid(value)
     if judge.is_valid(value):
         assert coerce(validator, value) == value

@@ -25,10 +25,7 @@ from glue.events import (
 )
 from glue.loop.state import State
 from glue.messages import AssistantMessage, Text, ToolMessage, user
-from glue.policies.delivery import Delivery
-from glue.policies.gates import Gate, Gates
-from glue.policies.policy import Rewrite
-from glue.policies.steering import FollowUp
+from glue.policies import Delivery, FollowUp, Gate, Gates, Rewrite
 from glue.provider import Done, ProviderEvent, TextDelta
 from glue.providers.retry import with_escalation
 from glue.testing import Script, call, calls, fail, partial, repeat, say, shape

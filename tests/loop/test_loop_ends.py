@@ -13,8 +13,8 @@ from glue.errors import Cancelled, GuardHalted
 from glue.events import Event, Guardrail, MessageEnd, ToolStart
 from glue.loop.state import State
 from glue.messages import AssistantMessage, ToolMessage, UserMessage, user
-from glue.policies.guards import AutoContinue, RefusalDetector, announces, looks_like_refusal
-from glue.policies.policy import Hook
+from glue.policies import AutoContinue, Hook, RefusalDetector, looks_like_refusal
+from glue.policies.steering import announces
 from glue.provider import TextDelta
 from glue.testing import Script, call, calls, fail, repeat, say, shape
 

@@ -12,9 +12,7 @@ from glue import Cancel, Limits, Outcome, Request, StopReason, ToolResult, Usage
 from glue.errors import BudgetExceeded, InvalidContinuation, MaxTurnsExceeded, Stalled
 from glue.events import Event, GateApplied, GateConflict, LimitReached, MessageEnd, Nudge, WrapUp
 from glue.messages import AssistantMessage, Text, ToolMessage, UserMessage, user
-from glue.policies.delivery import Delivery, StallBudget
-from glue.policies.gates import Gate, Gates
-from glue.policies.steering import FollowUp, Steering
+from glue.policies import Delivery, FollowUp, Gate, Gates, StallBudget, Steering
 from glue.provider import ProviderEvent, TextDelta
 from glue.providers.retry import with_retries
 from glue.testing import Script, calls, fail, repeat, say, shape
@@ -556,7 +554,7 @@ async def test_a_gate_holds_for_the_rest_of_a_reply() -> None:
 def test_a_gate_is_advisory_and_of_no_priority_unless_it_says_so() -> None:
     made = Gate(name="g", allow=())
 
-    assert (made.priority, made.required, Gates().order) == (0, False, 10)
+    assert (made.priority, made.required, Gates().place) == (0, False, "gates")
 
 
 async def test_no_choice_stays_none() -> None:

@@ -27,9 +27,8 @@ from glue.events import Event, TurnEnd, TurnStart
 from glue.limits import StopReason as Reason
 from glue.loop.transcript import OURS, harden
 from glue.messages import AssistantMessage, Part, Text, Thinking, ToolMessage, UserMessage, user
-from glue.policies.gates import Gate, Gates
-from glue.policies.steering import FollowUp, Steering
-from glue.testing import Reply, Script, Step, call, fail, repeat
+from glue.policies import FollowUp, Gate, Gates, Steering
+from glue.testing import Reply, Script, ScriptStep, call, fail, repeat
 
 TAGS = {
     Outcome.MAX_TURNS: StopReason.MAX_TURNS,
@@ -103,7 +102,7 @@ replies = st.builds(
 failures = st.sampled_from(["auth", "transient", "empty", "context_overflow", "content_filter", "protocol"]).map(
     lambda kind: fail(kind)  # type: ignore[arg-type]
 )
-steps: st.SearchStrategy[Step] = st.one_of(replies, replies, replies, st.just("text"), failures)
+steps: st.SearchStrategy[ScriptStep] = st.one_of(replies, replies, replies, st.just("text"), failures)
 maybe = st.none() | st.integers(0, 6)
 limits = st.builds(
     Limits,
@@ -212,8 +211,8 @@ def assert_paired(messages: Sequence[Message]) -> None:
     backend=st.sampled_from(["asyncio", "trio"]),
 )
 def test_the_invariants_hold_on_every_outcome(
-    script: list[Step],
-    last: Step,
+    script: list[ScriptStep],
+    last: ScriptStep,
     limits: Limits,
     chosen: list[Any],
     cancel_at: int | None,

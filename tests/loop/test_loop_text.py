@@ -20,9 +20,10 @@ from glue.events import (
     StopReasonObserved,
     ToolPayloadRepair,
 )
-from glue.loop.truncation import CONTINUE, PLACEHOLDER, merge
+from glue.loop.transcript import merge
+from glue.loop.truncation import CONTINUE, PLACEHOLDER
 from glue.messages import AssistantMessage, Text, UserMessage, new_id, user
-from glue.policies.steering import Steering
+from glue.policies import Steering
 from glue.provider import Done, ProviderEvent
 from glue.testing import Reply, Script, calls, fail, partial, repeat, say, shape
 

@@ -33,7 +33,7 @@ from glue import (
     Usage,
     user,
 )
-from glue.providers.anthropic import Anthropic, Decoder, decode_json, encode, headers, takes_output
+from glue.providers.anthropic import Anthropic, Decoder, encode, takes_output
 from glue.providers.catalog import Quirks, Row
 from glue.providers.http import HTTP
 
@@ -337,18 +337,21 @@ def test_at_most_four_marks_cache_what_is_stable() -> None:
 def test_schemas_that_cannot_be_closed_are_left_to_a_final_tool() -> None:
     free = {"type": "object", "additionalProperties": {"type": "string"}}
 
-    assert not takes_output(free, MODEL)
-    assert not takes_output({"type": "object", "properties": {"a": free}}, MODEL)
-    assert not takes_output({"type": "object"}, MODEL)
-    assert not takes_output({"type": "object", "properties": {"a": {"type": "string"}}}, "claude-3-7-sonnet")
+    assert not takes_output(free, ROW, MODEL)
+    assert not takes_output({"type": "object", "properties": {"a": free}}, ROW, MODEL)
+    assert not takes_output({"type": "object"}, ROW, MODEL)
+    assert not takes_output({"type": "object", "properties": {"a": {"type": "string"}}}, ROW, "claude-3-7-sonnet")
     assert "output_config" not in body(user("hi"), output_schema=free)
 
 
-def test_options_are_merged_and_betas_become_a_header() -> None:
+async def test_options_are_merged_and_betas_become_a_header() -> None:
     options = {"betas": ["a-1", "b-2"], "metadata": {"user_id": "u"}, "max_tokens": 9}
     request = Request(messages=(user("hi"),), options=options)
 
-    assert headers(request) == {"anthropic-version": "2023-06-01", "anthropic-beta": "a-1,b-2"}
+    assert await Anthropic(ROW, None).headers(request, "", b"") == {
+        "anthropic-version": "2023-06-01",
+        "anthropic-beta": "a-1,b-2",
+    }
     written = json.loads(encode(request, ROW, MODEL))
     assert written["metadata"] == {"user_id": "u"}
     assert written["max_tokens"] == 9
@@ -570,9 +573,9 @@ def test_why_a_reply_was_refused_is_kept() -> None:
 def test_who_called_a_tool_is_kept_unless_it_was_the_model() -> None:
     caller = {"type": "code_execution_20260120", "tool_id": "srv_1"}
     data = {"content": [{"type": "tool_use", "id": "a", "name": "weather", "input": {"x": 1}, "caller": caller}]}
-    message = decode_json(
-        json.dumps({**data, "stop_reason": "tool_use"}).encode(), Quirks(), "anthropic", MODEL
-    ).message
+    message = (
+        Decoder(Quirks(), "anthropic", MODEL).decode(json.dumps({**data, "stop_reason": "tool_use"}).encode()).message
+    )
 
     assert sent(user("go"), message)[1]["content"][0]["caller"] == caller
     assert message.calls[0].arguments == '{"x":1}'

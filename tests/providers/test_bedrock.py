@@ -35,7 +35,7 @@ from glue import (
 )
 from glue.errors import MissingKey
 from glue.providers.aws import Credentials, encode_frame, sign
-from glue.providers.bedrock import Bedrock, Decoder, decode_json, encode, path, takes_output
+from glue.providers.bedrock import Bedrock, Decoder, encode, path, takes_output
 from glue.providers.catalog import Quirks, Row
 from glue.providers.http import HTTP
 
@@ -277,7 +277,7 @@ def test_an_answer_is_held_to_a_schema_where_the_model_can() -> None:
     assert config["type"] == "json_schema"
     assert config["structure"]["jsonSchema"]["name"] == "Day"
     assert json.loads(config["structure"]["jsonSchema"]["schema"])["additionalProperties"] is False
-    assert not takes_output(schema, NOVA)
+    assert not takes_output(schema, ROW, NOVA)
     assert "outputConfig" not in body(user("hi"), output_schema=schema, model=NOVA)
 
 
@@ -403,7 +403,7 @@ def test_usage_comes_after_the_end_and_input_includes_the_cache() -> None:
     reply_body = {"output": {"message": {"content": [{"text": "x"}]}}, "stopReason": "end_turn", "usage": twins}
 
     assert message.usage == Usage(input=36, output=5, cache_read=30, cache_write=4)
-    assert decode_json(json.dumps(reply_body).encode(), Quirks(), "bedrock", NOVA).message.usage == message.usage
+    assert Decoder(Quirks(), "bedrock", NOVA).decode(json.dumps(reply_body).encode()).message.usage == message.usage
 
 
 def test_a_count_that_is_cut_off_after_the_end_is_only_a_count() -> None:

@@ -62,7 +62,7 @@ def say(wire: str, text: str = "", *calls: tuple[str, str, Any], thought: str = 
     """Decode a reply in the wire's own form: thought and seal, text, calls."""
     module = importlib.import_module(f"glue.providers.{wire}")
     body = json.dumps(NATIVE[wire](text, calls, thought)).encode()
-    message: AssistantMessage = module.decode_json(body, row(wire).quirks, row(wire).name, MODEL[wire]).message
+    message: AssistantMessage = module.Decoder(row(wire).quirks, row(wire).name, MODEL[wire]).decode(body).message
     return message
 
 

@@ -25,7 +25,7 @@ STREAM = b"".join(encode_frame(*frame) for frame in FRAMES)
 def frames(*blocks: bytes) -> list[Frame]:
     stream = EventStream()
     found = [frame for block in blocks for frame in stream.feed(block)]
-    stream.finish()
+    stream.end()
     return found
 
 

@@ -35,11 +35,10 @@ from glue import (
 )
 from glue.errors import ConfigError
 from glue.providers.catalog import Quirks, Row
-from glue.providers.gemini import Decoder, Gemini, decode_json, encode, path, takes_output
+from glue.providers.gemini import Decoder, Gemini, encode, path, takes_output
 from glue.providers.google import Tokens
 from glue.providers.http import HTTP
 from glue.providers.sse import Objects
-from glue.providers.vertex import Vertex
 
 ROW = Row("gemini", wire="gemini", base_url="https://model.example/v1beta", auth="x-goog-api-key")
 OLD, NEW = "gemini-2.5-flash", "gemini-3-flash-preview"
@@ -275,7 +274,7 @@ def test_an_answer_is_held_to_a_schema_where_tools_allow_it() -> None:
     wanted = {"type": "object", "properties": {"a": {"enum": [1]}}}
     assert alone == newer == {"responseMimeType": "application/json", "responseJsonSchema": wanted}
     assert "generationConfig" not in beside
-    assert [takes_output(schema, OLD, tools=tools) for tools in (True, False)] == [False, True]
+    assert [takes_output(schema, ROW, OLD, tools=tools) for tools in (True, False)] == [False, True]
 
 
 # Replies ------------------------------------------------------------------------------------------
@@ -396,7 +395,7 @@ def test_thoughts_and_tool_prompts_are_counted_apart() -> None:
 def test_a_cap_eaten_up_by_thoughts_leaves_no_parts() -> None:
     data = {"candidates": [{"content": {"role": "model"}, "finishReason": "MAX_TOKENS"}]}
 
-    assert decode_json(json.dumps(data).encode(), Quirks(), "gemini", OLD).message.content == ()
+    assert Decoder(Quirks(), "gemini", OLD).decode(json.dumps(data).encode()).message.content == ()
 
 
 def test_a_blocked_prompt_is_a_refusal() -> None:
@@ -404,7 +403,7 @@ def test_a_blocked_prompt_is_a_refusal() -> None:
         "promptFeedback": {"blockReason": "JAILBREAK", "blockReasonMessage": "no"},
         "usageMetadata": {"trafficType": "X"},
     }
-    message = decode_json(json.dumps(data).encode(), Quirks(), "vertex", OLD).message
+    message = Decoder(Quirks(), "vertex", OLD).decode(json.dumps(data).encode()).message
 
     assert message.stop_reason == "refusal"
     assert message.meta == {"block_reason": "JAILBREAK", "block_message": "no"}
@@ -604,7 +603,7 @@ async def test_vertex_sends_a_token_and_renews_it(
     server = loopback(ANSWER)
     where = "/v1beta1/projects/p/locations/global/publishers/google"
     http = HTTP(server.url + where, provider="vertex")
-    provider = Vertex(replace(ROW, name="vertex"), http, OLD, tokens)
+    provider = Gemini(replace(ROW, name="vertex", auth="google"), http, OLD, tokens)
 
     for now in (0.0, 3500.0, 3541.0):  # noqa: B007
         await collect(provider, http, Request(messages=(user("hi"),), stream=False))
@@ -621,6 +620,25 @@ async def test_vertex_sends_a_token_and_renews_it(
         "https://oauth2.googleapis.com/token",
         b"grant_type=refresh_token&client_id=c&client_secret=s&refresh_token=r",
     )
+
+
+async def test_vertex_takes_its_token_out_of_an_error_inside_the_stream(loopback: Callable[..., Any]) -> None:
+    async def post(address: str, form: bytes) -> bytes:
+        return json.dumps({"access_token": "token-of-an-hour"}).encode()
+
+    fault = b'data: {"error": {"code": 500, "message": "failed for Bearer token-of-an-hour"}}\r\n\r\n'
+    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(fault), fault))
+    provider = Gemini(
+        replace(ROW, name="vertex", auth="google"),
+        HTTP(server.url, provider="vertex"),
+        OLD,
+        Tokens(environ={"VERTEX_ACCESS_TOKEN": "token-of-an-hour"}, post=post),
+    )
+
+    with pytest.raises(ProviderError, match=r"failed for Bearer \*\*\*") as caught:
+        await collect(provider, provider.http, Request(messages=(user("hi"),)))
+
+    assert "token-of-an-hour" not in caught.value.body
 
 
 async def test_a_token_in_a_variable_needs_no_login() -> None:

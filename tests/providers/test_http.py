@@ -27,7 +27,7 @@ from glue.errors import ConfigError, ProviderError
 from glue.messages import AssistantMessage, Request, user
 from glue.provider import Done
 from glue.providers.connection import Address, proxy_for
-from glue.providers.http import ERROR_BODY, HTTP, Deadlines, load_engine
+from glue.providers.http import ERROR_BODY, HTTP, Deadlines, Sent, load_engine, on_request
 
 SECRET = "sk-" + "not" + "-a-real-one-0123456789"
 ENGINES = [name for name in ("httpx", "httpx2") if importlib.util.find_spec(name)]
@@ -759,3 +759,102 @@ async def test_an_error_of_raw_bytes_says_nothing_to_the_terminal(loopback: Any)
         await ask(server, "deepseek:m", "")
 
     assert str(caught.value).isprintable()
+
+
+# Whole answers ------------------------------------------------------------------------------------
+
+
+def patient(**options: Any) -> tuple[providers.Backoff, list[float]]:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    return providers.Backoff(attempts=3, sleep=sleep, jitter=lambda: 0.0, **options), waits
+
+
+async def test_a_request_of_any_method_gives_the_whole_answer_whatever_its_status(loopback: Any) -> None:
+    server = loopback(answer(b'{"a": 1}'), answer(b"{}", "404 Not Found", x_next="2"), answer(b""))
+    http = HTTP(f"{server.url}/api", headers={"authorization": f"Bearer {SECRET}"}, secrets=[SECRET])
+
+    changed = await http.request("PATCH", "/x", json={"name": "é"}, query={"page": 2})
+    missing = await http.request("GET", "/y?a=b", query={"per": 1})
+    gone = await http.request("DELETE", "/z")
+
+    assert (changed.status, changed.json(), gone.json()) == (200, {"a": 1}, None)
+    assert (missing.status, missing.headers["x-next"], missing.text) == (404, "2", "{}")
+    lines = [seen.line.rsplit(" ", 1)[0] for seen in server.seen]
+    assert lines == ["PATCH /api/x?page=2", "GET /api/y?a=b&per=1", "DELETE /api/z"]
+    assert server.seen[0].body.decode() == '{"name":"é"}'
+    assert "content-length" not in server.seen[1].headers
+
+
+async def test_a_rate_limit_is_waited_for_also_before_a_second_post(loopback: Any) -> None:
+    server = loopback(answer(b"", "429 Slow", retry_after="7"), answer(b'"ok"'))
+    backoff, waits = patient()
+
+    found = await HTTP(server.url).request("POST", "/x", json={}, backoff=backoff)
+
+    assert (found.json(), waits) == ("ok", [7.0])
+
+
+async def test_a_post_is_not_sent_twice_after_an_unclear_end_and_a_get_is(loopback: Any) -> None:
+    broken = loopback(answer(b"", "502 Bad"), answer(b'"ok"'))
+    lost = loopback(lambda connection: False, answer(b'"ok"'))
+    backoff, waits = patient()
+
+    posted = await HTTP(broken.url).request("POST", "/x", json={}, backoff=backoff)
+    got = await HTTP(broken.url).request("GET", "/x", backoff=backoff)
+    with pytest.raises(ProviderError) as caught:
+        await HTTP(lost.url).request("POST", "/x", json={}, backoff=backoff)
+
+    assert (posted.status, got.json()) == (502, "ok")
+    assert caught.value.ambiguous
+    assert len(lost.seen) == 1
+    assert waits == []
+
+
+async def test_a_lost_answer_to_a_get_is_asked_for_again(loopback: Any) -> None:
+    server = loopback(lambda connection: False, answer(b"", "503 Later"), answer(b'"ok"'))
+    backoff, waits = patient()
+
+    found = await HTTP(server.url).request("GET", "/x", backoff=backoff)
+
+    assert (found.json(), waits) == ("ok", [2.0, 4.0])
+
+
+async def test_without_a_connection_nothing_was_carried_out() -> None:
+    backoff, waits = patient()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    with pytest.raises(ProviderError, match="cannot connect") as caught:
+        await HTTP(f"http://127.0.0.1:{port}").request("POST", "/x", json={}, backoff=backoff)
+
+    assert not caught.value.ambiguous
+    assert waits == [2.0, 4.0]
+
+
+def test_plain_code_sends_requests_too_within_bounds(loopback: Any) -> None:
+    server = loopback(answer(b'{"a": 1}'), answer(b"x" * 1000))
+    http = HTTP(server.url)
+
+    assert http.request_sync("GET", "/x").json() == {"a": 1}
+    with pytest.raises(ProviderError, match="longer than allowed"):
+        http.request_sync("GET", "/x", most=500)
+
+
+async def test_an_observer_sees_each_request_with_its_secrets_masked(loopback: Any) -> None:
+    server = loopback(answer(b"{}"))
+    seen: list[Sent] = []
+    token = on_request.set(seen.append)
+
+    try:
+        http = HTTP(server.url, headers={"authorization": f"Bearer {SECRET}"}, secrets=[SECRET])
+        await http.request("PUT", f"/x?key={SECRET}", json={"key": SECRET})
+    finally:
+        on_request.reset(token)
+
+    assert (seen[0].method, seen[0].url, seen[0].body) == ("PUT", f"{server.url}/x?key=***", '{"key":"***"}')
+    assert ("authorization", "Bearer ***") in seen[0].headers

@@ -33,7 +33,7 @@ from glue.messages import (
 )
 from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers.catalog import Quirks, Row
-from glue.providers.openai_chat import Decoder, OpenAIChat, decode_json, encode
+from glue.providers.openai_chat import Decoder, OpenAIChat, encode
 
 ROW = Row("acme", wire="openai_chat", base_url="https://acme.example/v1", model="acme-1")
 LOOK = ToolSpec(name="look", description="Look at a thing.", parameters={"type": "object", "properties": {"at": {}}})
@@ -106,7 +106,7 @@ def failure(*chunks: Any, done: bool = True) -> ProviderError:
 def whole(message: Any, finish: str | None = "stop", **more: Any) -> AssistantMessage:
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
     reply = json.dumps({"id": "c1", "model": "acme-1-0", "choices": [choice], **more}).encode()
-    return decode_json(reply, Quirks(), "acme", "acme-1").message
+    return Decoder(Quirks(), "acme", "acme-1").decode(reply).message
 
 
 # Requests -----------------------------------------------------------------------------------------
@@ -877,6 +877,9 @@ class Server:
         self.blocks = blocks
         self.asked: list[tuple[str, Any]] = []
         self.closed = 0
+
+    def mask(self, text: str) -> str:
+        return text
 
     @asynccontextmanager
     async def post(

@@ -33,7 +33,7 @@ from glue.messages import (
 )
 from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers.catalog import Quirks, Row
-from glue.providers.openai_responses import Decoder, OpenAIResponses, decode_json, encode
+from glue.providers.openai_responses import Decoder, OpenAIResponses, encode
 
 ROW = Row(
     "acme", wire="openai_responses", base_url="https://acme.example/v1", model="acme-1", quirks=Quirks(encrypted=True)
@@ -122,7 +122,7 @@ def read(*items: Any) -> AssistantMessage:
 
 def whole(*output: Any, status: str = "completed", **more: Any) -> AssistantMessage:
     answer = json.dumps(response(*output, status=status, **more)).encode()
-    return decode_json(answer, Quirks(), "acme", "acme-1").message
+    return Decoder(Quirks(), "acme", "acme-1").decode(answer).message
 
 
 def failure(*items: Any) -> ProviderError:

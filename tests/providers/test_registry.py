@@ -15,9 +15,9 @@ import pytest
 from glue import providers
 from glue.errors import ConfigError, MissingKey, UnknownProvider
 from glue.messages import Usage
-from glue.providers import catalog, models
+from glue.provider import capabilities
+from glue.providers import catalog, find_base_url, models
 from glue.providers.failover import Failover
-from glue.providers.registry import find_base_url
 from glue.providers.retry import Retries
 from glue.testing import Script
 
@@ -312,6 +312,18 @@ def test_capabilities() -> None:
     assert (found.window, found.tools, found.input_price, found.output_price) == (200_000, True, 1.0, 5.0)
     assert providers.capabilities("anthropic:unknown-9").window is None
     assert not providers.capabilities("perplexity").tools
+
+
+def test_wrappers_and_chains_answer_for_what_they_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "PERPLEXITY_API_KEY"):
+        monkeypatch.setenv(name, SECRET)
+
+    one = capabilities(providers.new("anthropic"))
+    chain = capabilities(providers.with_retries(providers.new("anthropic,perplexity")))
+
+    assert (one.provider, one.window, one.tools) == ("anthropic", 200_000, True)
+    assert (chain.window, chain.tools) == (128_000, False)
+    assert capabilities(object()).window is None
 
 
 def test_the_table_of_providers_says_which_keys_are_set() -> None:

@@ -183,7 +183,7 @@ def blocks(recording: dict[str, Any], size: int = 1 << 30) -> Iterator[bytes]:
 def decode(recording: dict[str, Any], size: int = 1 << 30) -> tuple[list[Any], AssistantMessage]:
     if not recording["response"]["stream"] and size == 1 << 30:
         body = b"".join(blocks(recording))
-        return [], module(recording).decode_json(body, row(recording).quirks, recording["provider"], "m").message
+        return [], module(recording).Decoder(row(recording).quirks, recording["provider"], "m").decode(body).message
     decoder = module(recording).Decoder(row(recording).quirks, recording["provider"], "m")
     events: list[Any] = []
     for block in blocks(recording, size):
@@ -259,7 +259,7 @@ def transcript(recording: dict[str, Any], body: Any) -> list[Message]:
         elif kind == "assistant":
             whole = json.dumps(value).encode()
             said: AssistantMessage = (
-                module(recording).decode_json(whole, row(recording).quirks, recording["provider"], "m").message
+                module(recording).Decoder(row(recording).quirks, recording["provider"], "m").decode(whole).message
             )
             pending = [(call.name, call.id) for call in said.calls]
             names.update((call.id, call.name) for call in said.calls)

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from glue import Message, ProviderError, Request, ToolSpec, Usage, run, user
+from glue import Message, ProviderError, Request, ToolSpec, Usage, mask_secrets, run, user
 from glue.errors import ReplayError, StoreError
 from glue.provider import Attempt, ProviderEvent
-from glue.testing import Recorder, Replay, Script, calls, fail, say
-from glue.testing.cassette import mask
+from glue.testing import Cassette, Recorder, Replay, Script, calls, fail, say
 
 KEY = "sk-" + "a1B2" * 8
 
@@ -21,7 +20,7 @@ async def ask(provider: Script | Recorder | Replay, text: str) -> list[ProviderE
     return [event async for event in provider.stream(Request(messages=(user(text),), system="Be brief."))]
 
 
-async def test_a_run_plays_back_event_for_event(tmp_path: Path) -> None:
+async def test_a_run_replays_event_for_event(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     usage = Usage(input=3, output=4, cost=0.5)
     script = Script(say("Hello", chunk=2, thinking="hm", usage=usage), calls("noop", "noop"), name="acme")
@@ -38,7 +37,7 @@ async def test_a_run_plays_back_event_for_event(tmp_path: Path) -> None:
     assert len(path.read_text().splitlines()) == 3
 
 
-async def test_a_whole_loop_plays_back(tmp_path: Path) -> None:
+async def test_a_whole_loop_replays(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     history: list[Message] = [user("go")]
     first = await run(Recorder(Script(calls("nope"), "done"), path), history)
@@ -49,7 +48,7 @@ async def test_a_whole_loop_plays_back(tmp_path: Path) -> None:
     assert second.requests == 2
 
 
-async def test_a_failure_plays_back_typed(tmp_path: Path) -> None:
+async def test_a_failure_replays_typed(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     error = fail("rate_limited", "slow down", status=429, retry_after=2.5, model="m")
     with pytest.raises(ProviderError):
@@ -70,7 +69,7 @@ class Retrying:
         yield Attempt(provider="a", kind="overloaded", usage=Usage(input=1))
 
 
-async def test_a_wrappers_report_plays_back(tmp_path: Path) -> None:
+async def test_a_wrappers_report_replays(tmp_path: Path) -> None:
     recorded = [event async for event in Recorder(Retrying(), tmp_path / "r").stream(Request(messages=()))]
 
     assert [event async for event in Replay(tmp_path / "r").stream(Request(messages=()))] == recorded
@@ -88,7 +87,7 @@ async def test_by_order_the_first_departure_is_named(tmp_path: Path) -> None:
         await ask(replay, "three")
 
     text = str(caught.value)
-    assert "run.jsonl: request 2 departs from the recording (its request 2)" in text
+    assert "run.jsonl: request 2 departs from the cassette (its request 2)" in text
     assert 'messages[0].content[0].text: recorded "two", now "three"' in text
     with pytest.raises(ReplayError, match="1 of 2 recorded requests were not made"):
         replay.assert_used_up()
@@ -154,7 +153,7 @@ async def test_keys_are_masked_and_the_masked_request_still_fits(
 def test_masking_leaves_the_names_of_fields_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ODD_TOKEN", "messages")
 
-    assert mask({"messages": ["messages", 1, None]}) == {"messages": ["***", 1, None]}
+    assert mask_secrets({"messages": ["messages", 1, None]}) == {"messages": ["***", 1, None]}
 
 
 async def test_a_reply_that_was_left_early_is_recorded_as_far_as_it_came(tmp_path: Path) -> None:
@@ -168,21 +167,40 @@ async def test_a_reply_that_was_left_early_is_recorded_as_far_as_it_came(tmp_pat
     assert exchange["events"] == [{"type": "text", "text": "a"}]
 
 
-@pytest.mark.parametrize("text", ["", "{}\n", "nonsense", '{"type":"recording","schema":9,"provider":"x"}'])
-def test_what_is_no_recording_is_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "{}\n", "nonsense", '{"type":"cassette","schema":9,"provider":"x"}'])
+def test_what_is_no_cassette_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "x").write_text(text)
 
     with pytest.raises(ReplayError):
         Replay(tmp_path / "x")
 
 
-def test_a_missing_recording_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_missing_cassette_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ReplayError, match="cannot be read"):
         Replay(tmp_path / "missing.jsonl")
     with pytest.raises(ValueError, match="'order' or 'hash'"):
         Replay(tmp_path / "missing.jsonl", by="chance")  # type: ignore[arg-type]
 
 
-async def test_a_recording_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+async def test_a_cassette_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be written"):
         await ask(Recorder(Script("a"), tmp_path), "one")
+
+
+async def test_two_recorders_share_a_cassette(tmp_path: Path) -> None:
+    cassette = Cassette(tmp_path / "both.jsonl")
+    one = await ask(Recorder(Script("a", name="one"), cassette), "x")
+    two = await ask(Recorder(Script("b", name="two"), cassette), "y")
+
+    replay = Replay(tmp_path / "both.jsonl", by="hash")
+
+    assert await ask(replay, "y") == two
+    assert await ask(replay, "x") == one
+    replay.assert_used_up()
+
+
+async def test_a_cassette_without_a_file_stays_in_memory() -> None:
+    cassette = Cassette()
+    recorded = await ask(Recorder(Script("a"), cassette), "x")
+
+    assert await ask(Replay(cassette), "x") == recorded

@@ -1,4 +1,4 @@
-"""In tests no real request leaves by accident, and a marked test plays back what was recorded."""
+"""In tests no real request leaves by accident, and a marked test replays what was recorded."""
 
 from __future__ import annotations
 
@@ -10,51 +10,78 @@ from pathlib import Path
 import pytest
 
 from glue.errors import ConfigError
-from glue.testing.plugin import forbid
+from glue.testing.plugin import RequestGuard
 
 TESTS = """
 import os
 import pytest
-from glue import Agent, outgoing
+from glue import Agent
+from glue.context import check_origin
 from glue.errors import ConfigError
 
 def ask(prompt):
     return Agent("offline").run_sync(prompt).text
 
-@pytest.mark.glue_recording
+@pytest.mark.glue_cassette
 def test_same():
     assert "stand-in" in ask("hello")
 
-@pytest.mark.glue_recording("elsewhere")
+@pytest.mark.glue_cassette("elsewhere")
 def test_departs():
     assert ask(os.environ["PROMPT"])
 
-@pytest.mark.glue_recording
+@pytest.mark.glue_cassette
 def test_fewer():
     for _ in range(int(os.environ["TIMES"])):
         ask("again")
 
-@pytest.mark.glue_recording
+@pytest.mark.glue_cassette
 def test_missing():
     if os.environ["TIMES"] == "1":
         ask("never recorded")
 
 @pytest.fixture
 def watched():
-    assert outgoing.check is not None
+    assert check_origin.get() is not None
 
 def test_plain(watched):
     with pytest.raises(ConfigError, match="a test tried to reach https://api.openai.com"):
         Agent("openai:gpt-5-nano").run_sync("hello")
 
+@pytest.fixture(scope="module")
+async def shared():
+    yield
+
+@pytest.mark.anyio
+async def test_async(shared):
+    with pytest.raises(ConfigError, match="a test tried to reach https://api.openai.com"):
+        await Agent("openai:gpt-5-nano").run("hello")
+
+@pytest.mark.glue_live
+@pytest.mark.anyio
+async def test_live_after_a_runner_that_others_share(shared):
+    check_origin.get()("https://api.openai.com")
+
 @pytest.mark.glue_live
 def test_live():
-    assert outgoing.check is None
+    check_origin.get()("https://api.openai.com")
 """
 
 
 def run_pytest(folder: Path, *arguments: str, **environ: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "glue.testing.plugin", "--rootdir", str(folder), str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "glue.testing.plugin",
+        "-p",
+        "anyio",
+        "--rootdir",
+        str(folder),
+        str(folder),
+    ]
     loaded = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OPENAI_API_KEY": "no" + "-key"}
     done = subprocess.run(
         [*command, *arguments],
@@ -68,31 +95,31 @@ def run_pytest(folder: Path, *arguments: str, **environ: str) -> str:
     return done.stdout
 
 
-def test_a_marked_test_records_and_plays_back_and_no_other_request_leaves(tmp_path: Path) -> None:
+def test_a_marked_test_records_and_replays_and_no_other_request_leaves(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
 
     recorded = run_pytest(tmp_path, "--glue-record", PROMPT="one", TIMES="2")
     replayed = run_pytest(tmp_path, PROMPT="two", TIMES="1")
 
-    assert "6 passed" in recorded
+    assert "10 passed" in recorded
     files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.jsonl"))
     assert files == [
+        "cassettes/test_fewer/offline.jsonl",
+        "cassettes/test_same/offline.jsonl",
         "elsewhere/offline.jsonl",
-        "recordings/test_fewer/offline.jsonl",
-        "recordings/test_same/offline.jsonl",
     ]
-    assert "3 failed, 3 passed" in replayed
-    assert "request 1 departs from the recording" in replayed
+    assert "3 failed, 7 passed" in replayed
+    assert "request 1 departs from the cassette" in replayed
     assert "1 of 2 recorded requests were not made" in replayed
-    assert "there is no recording" in replayed
+    assert "there is no cassette" in replayed
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:80", "http://127.0.0.1:1", "http://[::1]:9", "http://LOCALHOST"])
 def test_this_machine_may_be_reached(origin: str) -> None:
-    forbid(origin)
+    RequestGuard().check(origin)
 
 
 @pytest.mark.parametrize("origin", ["https://api.openai.com", "http://localhost.example.com", "http://127.evil.com"])
 def test_others_may_not(origin: str) -> None:
     with pytest.raises(ConfigError, match="a test tried to reach"):
-        forbid(origin)
+        RequestGuard().check(origin)

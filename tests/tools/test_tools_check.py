@@ -82,7 +82,7 @@ def test_schema_features_that_a_wire_refuses_are_found(
     if "type" not in schema:
         schema = {"type": "object", "properties": schema}
 
-    assert check.Finding(tool="t", text=text, wires=wires) in check.check_tools([ready(schema)])
+    assert check.ToolProblem(tool="t", text=text, wires=wires) in check.check_tools([ready(schema)])
 
 
 def test_every_type_of_ours_is_named_with_the_wires_that_mind() -> None:
@@ -124,3 +124,10 @@ def test_a_module_is_checked_by_name_and_by_file(tmp_path: pathlib.Path) -> None
 def test_a_module_that_is_not_there_is_said_in_one_line(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         check.check_module(name)
+
+
+def test_the_tools_of_an_agent_are_found() -> None:
+    module = types.ModuleType("agents")
+    module.__dict__["helper"] = glue.Agent("offline", tools=[good])
+
+    assert [tool.spec.name for tool in check.tools_of(module)] == ["good"]

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glue.errors import GlueError, ToolError, UnsafePath
-from glue.function.spool import shared
+from glue.function.spool import current
 from glue.tools import fs
 from glue.tools.fs import Blocklist, Root, safe_join, safe_open, truncate
 from glue.tools.fs import functions as ready
 from glue.tools.fs.glob import Glob, alternatives
+from glue.tools.fs.grep import texts
 from glue.tools.fs.root import available
-from glue.tools.fs.search import texts
 
 Tools = dict[str, Any]
 
@@ -280,7 +280,7 @@ def test_offset_past_the_end_says_how_long_the_file_is(tools: Tools, tmp_path: P
 
 
 def test_spooled_output_of_another_tool_is_read(tools: Tools) -> None:
-    address = shared.write("all of it\n")
+    address = current.get().write("all of it\n")
 
     assert tools["read_file"](address) == "all of it\n"
 

@@ -421,3 +421,61 @@ def test_pathspec_means_what_it_says(
 
 def test_errors_are_of_one_family() -> None:
     assert issubclass(GitError, GlueError)
+
+
+# How many processes ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The git commands that were started."""
+    commands: list[str] = []
+    real = subprocess.Popen
+
+    def popen(argv: list[str], *args: Any, **options: Any) -> Any:
+        if os.path.basename(argv[0]) == "git":
+            commands.append(next(word for word in argv[1:] if not word.startswith("-")))
+        return real(argv, *args, **options)
+
+    monkeypatch.setattr("glue.tools.process.subprocess.Popen", popen)
+    return commands
+
+
+async def test_diff_of_a_branch_takes_few_processes(repo: Path, started: list[str]) -> None:
+    await tools_of(repo)["git_diff_branch"](path="a.py")
+
+    assert sorted(started) == ["cat-file", "diff-tree", "diff-tree", "merge-base"]
+
+
+def test_objects_are_read_by_one_process(repo: Path, started: list[str]) -> None:
+    with Repo(repo) as opened:
+        for name in ("a.py", "run.sh", "a.py"):
+            opened.cat_file("work", name)
+        opened.resolve("HEAD~1")
+
+    assert started == ["cat-file"]
+
+
+def test_one_reader_serves_threads_at_once(repo: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with Repo(repo) as opened, ThreadPoolExecutor(8) as pool:
+        texts = list(pool.map(lambda n: opened.cat_file("work", ("a.py", "run.sh")[n % 2], cap=5, cut=True), range(40)))
+
+    assert texts == [b"line ", b"x\n"] * 20
+
+
+def test_errors_are_told_apart_by_kind(repo: Path, run: Run) -> None:
+    head = run("rev-parse", "HEAD")
+    with Repo(repo) as opened:
+        calls: dict[str, Callable[[], object]] = {
+            "missing": lambda: opened.resolve("nope"),
+            "too_large": lambda: run_git(repo, ["show", head], cap=100),
+            "timeout": lambda: run_git(repo, ["show", head], seconds=0.0),
+            "usage": lambda: run_git(repo, ["push"]),
+            "unsafe": lambda: run_git(repo / ".git", ["status"], trust=True),
+        }
+        for kind, call in calls.items():
+            with pytest.raises(GitError) as caught:
+                call()
+            assert caught.value.kind == kind

@@ -14,7 +14,7 @@ import pytest
 
 from glue.errors import ConfigError, ToolError
 from glue.tools import coding, fs, shell
-from glue.tools.process import Stop, in_thread, run
+from glue.tools.process import StopFlag, in_thread, run
 
 
 def lines(text: str) -> list[str]:
@@ -178,7 +178,7 @@ def test_memory_is_bounded() -> None:
 
 
 async def test_errors_come_out_of_the_thread_as_they_are() -> None:
-    def fail(stop: Stop) -> str:
+    def fail(stop: StopFlag) -> str:
         raise ToolError("as it is")
 
     with pytest.raises(ToolError, match="as it is"):

@@ -535,8 +535,8 @@ async def test_a_session_keeps_the_attempts_before_a_reply(tmp_path: Path) -> No
     assert "HTTP 529" in page(await read_session(store, "demo"))
 
 
-async def test_a_recording_is_read_as_one_conversation(tmp_path: Path) -> None:
-    path = tmp_path / "tape.jsonl"
+async def test_a_cassette_is_read_as_one_conversation(tmp_path: Path) -> None:
+    path = tmp_path / "cassette.jsonl"
     script = Script(calls(call("look", {"path": "a.py"})), say("It is", stop="max_tokens"), " there.")
     agent = glue.Agent(Recorder(script, path), tools=[look], instructions="Be brief.")
     await agent.run("Is a.py there?")
@@ -551,8 +551,8 @@ async def test_a_recording_is_read_as_one_conversation(tmp_path: Path) -> None:
     assert [tool.name for tool in read.tools] == ["look"]
 
 
-async def test_a_recording_shows_failures_and_attempts(tmp_path: Path) -> None:
-    path = tmp_path / "tape.jsonl"
+async def test_a_cassette_shows_failures_and_attempts(tmp_path: Path) -> None:
+    path = tmp_path / "cassette.jsonl"
     provider = glue.with_failover(
         Script(repeat(fail("overloaded", "HTTP 529")), name="one"), Script("Here.", fail("auth", "no key"))
     )
@@ -620,7 +620,7 @@ def test_messages_are_read_as_a_list_and_as_lines(tmp_path: Path, form: Callable
         (b'{"type": "nonsense"}', "holds nothing that can be shown"),
         (b'[{"role": "system"}]', "a message has an unknown role"),
         (b'[{"role": "user", "content": [{"type": "text", "text": 5}]}]', "holds 5 where a text belongs"),
-        (b'{"type": "recording", "schema": 1, "provider": "x"}\n{"type": "exchange", "number": 1}', "not an exchange"),
+        (b'{"type": "cassette", "schema": 1, "provider": "x"}\n{"type": "exchange", "number": 1}', "no cassette"),
         (b"SQLite format 3\0", "is a store of many sessions"),
     ],
 )

@@ -11,8 +11,8 @@ from io import BufferedReader
 from typing import Any, cast
 
 from glue.errors import ToolError
+from glue.function import spool
 from glue.function.decorator import Tool, tool
-from glue.function.spool import is_spooled, shared
 from glue.tools.fs import walk
 from glue.tools.fs.blocklist import Blocklist
 from glue.tools.fs.glob import Glob, alternatives
@@ -204,10 +204,10 @@ def _tool(function: Function, timeout: float | None, alone: bool = False) -> Too
 
 def _spooled(path: str) -> BufferedReader | None:
     """Open the whole of what another tool said, which it may have been told to read here."""
-    if not is_spooled(path):
+    if not spool.is_spooled(path):
         return None
     try:
-        file = shared.open(path)
+        file = spool.current.get().open(path)
     except FileNotFoundError:
         return None  # then it is a file that happens to be called so
     return cast(BufferedReader, file)

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
+import re
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-import glue
-from glue.errors import ToolError
-from glue.tools.fs.read import show
-from glue.tools.fs.root import Root
-from glue.tools.process import Stop, run
+from glue.errors import GlueError, ToolError, UnsafePath
+from glue.tools.fs import walk
+from glue.tools.fs.blocklist import Blocklist
+from glue.tools.fs.glob import Glob, alternatives
+from glue.tools.fs.read import SNIFF, show
+from glue.tools.fs.root import FILE, Root, regular, shorten
+
+if TYPE_CHECKING:
+    from glue.tools.process import StopFlag
 
 SECONDS = 3.0
 MEMORY = 400 * 1024 * 1024
 OUTPUT = 4 * 1024 * 1024
 RESULT = 200 * 1024
+BLOCK = 1024 * 1024
+LINE = 500  # characters of a line that are shown
+MAX_PATTERN = 4096
+# With one of these in it, a pattern may fit a line and yet not fit where other lines stand around it.
+SEES_AROUND = re.compile(r"\(\?|\\[AZz]|[*+?}]\+|\\B")
 
 
 @dataclass(slots=True)
@@ -25,20 +40,22 @@ class Found:
 
     lines: list[str] = field(default_factory=list)
     hits: int = 0
-    files: int = 0
     notes: list[str] = field(default_factory=list)
 
 
-def grep(root: Root, query: dict[str, object], stop: Stop | None = None) -> str:
-    """Run a query (see worker.py) and write out its hits."""
+def grep(root: Root, query: dict[str, object], stop: StopFlag | None = None) -> str:
+    """Run a query in a process of its own, which has no site and no environment, and write out its hits."""
+    import glue
+    from glue.tools.process import run
+
     if not sys.executable:
         raise ToolError("grep needs a Python interpreter of its own, and sys.executable names none")
     home = os.path.dirname(os.path.dirname(os.path.abspath(glue.__file__)))
-    worker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
-    given = {"fd": root.fd, "spellings": root.spellings, "home": home, "seconds": SECONDS - 0.4, "memory": MEMORY}
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from glue.tools.fs.grep import main; main()"
+    given = {"fd": root.fd, "spellings": root.spellings, "seconds": SECONDS - 0.4, "memory": MEMORY}
     order = json.dumps({**query, **given})
     finished = run(
-        [sys.executable, "-I", "-S", "-B", worker],
+        [sys.executable, "-I", "-S", "-B", "-c", program, home],
         env={"LC_ALL": "C.UTF-8"},
         cwd="/",
         deadline=SECONDS,
@@ -64,7 +81,6 @@ def _gather(out: bytes) -> Found:
         if "done" in record:
             found.notes.extend(record["done"])
             continue
-        found.files += 1
         found.hits += record["hits"]
         name = show(record["path"])
         for number, mark, text in record["lines"]:
@@ -85,3 +101,193 @@ def _write(found: Found) -> str:
         text.append("no match")
     text.extend(f"[{note}]" for note in found.notes)
     return "\n".join(text).encode("utf-8", "replace").decode()
+
+
+def main() -> None:
+    """Answer one query on standard input, a record a line; the process is killed when it takes too long."""
+    query = json.load(sys.stdin)
+    _limit(query["memory"])
+    try:
+        search(query)
+    except (re.error, OverflowError, RecursionError, MemoryError) as error:
+        say({"error": f"the pattern cannot be used: {error or type(error).__name__}"})
+    except OSError as error:
+        say({"error": f"{shorten(query['path'])}: {(error.strerror or 'cannot be used').lower()}"})
+    except GlueError as error:
+        say({"error": str(error)})
+
+
+def _limit(memory: int) -> None:
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    except (ImportError, OSError, ValueError):
+        pass
+
+
+def search(query: dict[str, Any]) -> None:
+    searcher = Searcher(query)
+    root = Root.adopt(query["fd"], tuple(query["spellings"]))
+    budget = walk.Budget(deadline=time.monotonic() + query["seconds"])
+    blocked = Blocklist(tuple(query["blocked"])) if query["blocked"] is not None else None
+    globs = [Glob(each if "/" in each else f"**/{each}") for each in alternatives(query["glob"])]
+    globs = globs if query["glob"] else []
+    with root.place(query["path"]) as place:
+        if place.name is not None or place.missing:
+            if place.missing:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), query["path"])
+            if blocked is not None and blocked.blocks(place.path):
+                say({"error": f"{place.path} is on the block list"})
+                return
+            searcher.file(place.fd, place.names, must=True)
+        else:
+            rules = () if query["ignored"] else walk.rules_above(root, place.names)
+            for entry in walk.walk(place, budget, everything=query["ignored"], rules=rules):
+                if entry.kind != "file" or (globs and not any(glob.matches(entry.names) for glob in globs)):
+                    continue
+                if blocked is not None and blocked.blocks(entry.path):
+                    searcher.withheld += 1
+                    continue
+                searcher.file(entry.parent, entry.names)
+                if searcher.left <= 0:
+                    break
+    notes = searcher.notes()
+    if budget.stopped:
+        notes.append(f"stopped early, {budget.stopped}: narrow the path")
+    if budget.skipped + searcher.unreadable:
+        notes.append(f"{budget.skipped + searcher.unreadable} unreadable entries passed over")
+    say({"done": notes})
+
+
+class Searcher:
+    """A compiled pattern, and what is left to find."""
+
+    def __init__(self, query: dict[str, Any]) -> None:
+        pattern = query["pattern"]
+        if len(pattern) > MAX_PATTERN:
+            raise OverflowError(f"it is {len(pattern)} characters long; {MAX_PATTERN} are allowed")
+        source = re.escape(pattern) if query["fixed"] else pattern
+        flags = re.IGNORECASE if query["ignore_case"] else 0
+        self.line = re.compile(source, flags)
+        # One search through a whole block tells most files apart from those with a hit.
+        self.block = None if SEES_AROUND.search(source) else re.compile(source, flags | re.MULTILINE)
+        plain = re.escape(pattern) == pattern or query["fixed"]
+        self.literal = pattern.encode("utf-8", "replace") if plain and not flags else b""
+        self.context = query["context"]
+        self.left = query["limit"]
+        self.limit = query["limit"]
+        self.unreadable = self.withheld = 0
+
+    def notes(self) -> list[str]:
+        notes = []
+        if self.left <= 0:
+            notes.append(f"the first {self.limit} hits; narrow the pattern or raise the limit for more")
+        if self.withheld:
+            notes.append(f"{self.withheld} files are on the block list and were not searched")
+        return notes
+
+    def file(self, parent: int, names: tuple[str, ...], must: bool = False) -> None:
+        path = "/".join(names)
+        before = self.left
+        try:
+            lines = list(self.hits(texts(parent, names[-1], path, self.literal)))
+        except (OSError, UnsafePath):
+            if must:
+                raise
+            self.unreadable += 1
+            return
+        if lines:
+            say({"path": path, "hits": before - self.left, "lines": lines})
+
+    def hits(self, texts: Iterator[str]) -> Iterator[tuple[int, str, str]]:
+        number, previous = 1, ""
+        for text in texts:
+            number += previous.count("\n")
+            previous = text
+            if self.block is None or self.block.search(text):
+                yield from self.within(text.split("\n"), number)
+            if self.left <= 0:
+                return
+
+    def within(self, lines: list[str], number: int) -> Iterator[tuple[int, str, str]]:
+        if lines[-1] == "":
+            lines.pop()
+        shown = -1  # the last line given out
+        for at, line in enumerate(lines):
+            if self.left <= 0:
+                return
+            if not self.line.search(line):
+                continue
+            self.left -= 1
+            first = max(at - self.context, shown + 1)
+            if self.context and shown >= 0 and first > shown + 1:
+                yield -1, "", ""
+            for spot in range(first, min(at + self.context, len(lines) - 1) + 1):
+                if spot < at or (spot > at and not self.line.search(lines[spot])):
+                    yield number + spot, "-", self.clip(lines[spot])
+                elif spot == at:
+                    yield number + spot, ":", self.clip(line)
+                else:
+                    break  # the next hit brings its own context
+                shown = spot
+
+    def clip(self, line: str) -> str:
+        if len(line) <= LINE:
+            return line
+        found = self.line.search(line)
+        start = max(found.start() - LINE // 4, 0) if found else 0
+        head = "..." if start else ""
+        tail = "..." if start + LINE < len(line) else ""
+        return f"{head}{line[start : start + LINE]}{tail}"
+
+
+def texts(parent: int, name: str, path: str, literal: bytes) -> Iterator[str]:
+    """Give a file's text in blocks, or nothing where it is not text or does not hold a literal that is sought."""
+    fd = os.open(name, FILE, dir_fd=parent)
+    try:
+        found = os.fstat(fd)
+        regular(found, path)
+        if found.st_size >= BLOCK:
+            return blocks(open(os.dup(fd), "rb"), literal)
+        whole = os.read(fd, found.st_size + 1)  # no more than that is set aside
+    finally:
+        os.close(fd)
+    return iter(()) if literal not in whole or b"\0" in whole[:SNIFF] else iter((decode(whole),))
+
+
+def blocks(file: io.BufferedReader, literal: bytes) -> Iterator[str]:
+    """Read a file by whole lines, a block at a time; a line longer than a block is taken in pieces.
+
+    A block without the literal that is sought only has its lines counted.
+    """
+    with file:
+        if b"\0" not in file.peek(SNIFF)[:SNIFF]:
+            for block in _blocks(file):
+                yield decode(block) if literal in block else "\n" * block.count(b"\n")
+
+
+def _blocks(file: io.BufferedReader) -> Iterator[bytes]:
+    rest = b""
+    while chunk := file.read(BLOCK):
+        cut = chunk.rfind(b"\n") + 1
+        if not cut and len(rest) < BLOCK:
+            rest += chunk
+            continue
+        yield rest + chunk[:cut]
+        rest = chunk[cut:]
+    if rest:
+        yield rest
+
+
+def decode(block: bytes) -> str:
+    if b"\r\n" in block:
+        block = block.replace(b"\r\n", b"\n")
+    return block.decode("utf-8", "replace")
+
+
+def say(record: dict[str, Any]) -> None:
+    line = memoryview(json.dumps(record).encode() + b"\n")
+    while line:
+        line = line[os.write(1, line) :]

@@ -41,9 +41,7 @@ def page(file: io.BufferedReader, offset: int = 1, limit: int = LINES, start: in
 
 def show(name: str) -> str:
     """Write a file name on one line; odd ones as JSON text, which may be sent back as it stands."""
-    if name.isprintable() and name == name.strip() and not name.startswith(('"', "[")) and name.isascii():
-        return name
-    plain = all(char.isprintable() for char in name) and name == name.strip() and not name.startswith(('"', "["))
+    plain = name.isprintable() and name == name.strip() and not name.startswith(('"', "["))
     return name if plain else json.dumps(name)
 
 

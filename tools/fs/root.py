@@ -19,57 +19,12 @@ from typing import Any
 
 from glue.errors import UnsafePath
 
-NUMBER = 437  # the same on every architecture that Linux still gives numbers to
-NO_MAGICLINKS = 0x02
-BENEATH = 0x08
-
-
-@cache
-def available() -> bool:
-    """Try it once: containers may forbid the call, and old kernels do not know it."""
-    if not sys.platform.startswith("linux") or os.uname().machine not in ("x86_64", "aarch64"):
-        return False
-    fd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        probe = beneath(fd, ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    finally:
-        os.close(fd)
-    if probe is None:
-        return False
-    os.close(probe)
-    return True
-
-
-def beneath(root: int, path: str, flags: int) -> int | None:
-    """Open a path that may not leave `root`; None where the kernel refused, for whatever reason."""
-    call, struct = _libc()
-    how = struct(flags, 0, BENEATH | NO_MAGICLINKS)
-    fd = call(NUMBER, root, os.fsencode(path), how)
-    return fd if fd >= 0 else None
-
-
-@cache
-def _libc() -> tuple[Any, Any]:
-    import ctypes
-
-    class OpenHow(ctypes.Structure):
-        _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    size = ctypes.sizeof(OpenHow)
-
-    def call(number: int, root: int, path: bytes, how: OpenHow) -> int:
-        found: int = libc.syscall(
-            ctypes.c_long(number), ctypes.c_int(root), ctypes.c_char_p(path), ctypes.byref(how), ctypes.c_size_t(size)
-        )
-        return found
-
-    return call, OpenHow
-
-
 if os.name != "posix":
     raise ImportError("the file tools need a POSIX system (Linux, macOS, WSL): they rest on openat()")
 
+OPENAT2 = 437  # the same on every architecture that Linux still gives numbers to
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_BENEATH = 0x08
 MAX_PATH = 16 * 1024
 MAX_LINKS = 40
 MAX_DEPTH = 256  # one descriptor is held for each directory on the way
@@ -378,10 +333,50 @@ class _Walk:
         return Place(self.here, (*self.names, *rest), rest[-1], tuple(rest[:-1]))
 
 
-MARKER = "\n[truncated]"
+@cache
+def available() -> bool:
+    """Say whether the kernel has openat2: containers may forbid the call, and old kernels do not know it."""
+    if not sys.platform.startswith("linux") or os.uname().machine not in ("x86_64", "aarch64"):
+        return False
+    fd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        probe = beneath(fd, ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(fd)
+    if probe is None:
+        return False
+    os.close(probe)
+    return True
 
 
-def truncate(text: str, cap: int, marker: str = MARKER) -> str:
+def beneath(root: int, path: str, flags: int) -> int | None:
+    """Open a path that may not leave `root`; None where the kernel refused, for whatever reason."""
+    call, struct = _libc()
+    how = struct(flags, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
+    fd = call(OPENAT2, root, os.fsencode(path), how)
+    return fd if fd >= 0 else None
+
+
+@cache
+def _libc() -> tuple[Any, Any]:
+    import ctypes
+
+    class OpenHow(ctypes.Structure):
+        _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    size = ctypes.sizeof(OpenHow)
+
+    def call(number: int, root: int, path: bytes, how: OpenHow) -> int:
+        found: int = libc.syscall(
+            ctypes.c_long(number), ctypes.c_int(root), ctypes.c_char_p(path), ctypes.byref(how), ctypes.c_size_t(size)
+        )
+        return found
+
+    return call, OpenHow
+
+
+def truncate(text: str, cap: int, marker: str = "\n[truncated]") -> str:
     """Cut text to at most `cap` bytes of UTF-8, marker included; never inside a character.
 
     The marker is left out where it does not fit.

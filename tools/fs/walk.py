@@ -15,7 +15,7 @@ MAX_FILE = 64 * 1024
 MAX_RULES = 1000
 
 
-class Rules:
+class Gitignore:
     """The rules of one .gitignore, for paths relative to its directory; the last rule that fits decides."""
 
     __slots__ = ("depth", "named", "others")
@@ -61,7 +61,7 @@ class Rules:
         return verdict
 
 
-def ignored(rules: Sequence[Rules], names: Sequence[str], is_folder: bool) -> bool:
+def ignored(rules: Sequence[Gitignore], names: Sequence[str], is_folder: bool) -> bool:
     """Ask the nearest .gitignore first, then those above it."""
     for layer in reversed(rules):
         verdict = layer.judge(names, is_folder)
@@ -94,7 +94,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WalkEntry:
     """A name met on the way; `parent` is open only until the next one is asked for."""
 
     parent: int
@@ -111,10 +111,12 @@ class _Level:
     fd: int
     names: tuple[str, ...]
     entries: list[tuple[str, str]]  # reversed: taken from the end
-    rules: tuple[Rules, ...]
+    rules: tuple[Gitignore, ...]
 
 
-def walk(place: Place, budget: Budget, *, everything: bool = False, rules: tuple[Rules, ...] = ()) -> Iterator[Entry]:
+def walk(
+    place: Place, budget: Budget, *, everything: bool = False, rules: tuple[Gitignore, ...] = ()
+) -> Iterator[WalkEntry]:
     """Yield what lies below a directory, sorted, folders before what they hold.
 
     What .gitignore leaves out, and .git itself, is passed over unless `everything` is asked for;
@@ -131,7 +133,7 @@ def walk(place: Place, budget: Budget, *, everything: bool = False, rules: tuple
             names = (*level.names, name)
             if not everything and (name == ".git" or ignored(level.rules, names, kind == "folder")):
                 continue
-            yield Entry(level.fd, names, kind)
+            yield WalkEntry(level.fd, names, kind)
             if kind == "folder":
                 _descend(levels, name, names, budget, everything)
     finally:
@@ -151,7 +153,7 @@ def _descend(levels: list[_Level], name: str, names: tuple[str, ...], budget: Bu
     levels.append(_enter(fd, names, levels[-1].rules, budget, everything))
 
 
-def _enter(fd: int, names: tuple[str, ...], rules: tuple[Rules, ...], budget: Budget, everything: bool) -> _Level:
+def _enter(fd: int, names: tuple[str, ...], rules: tuple[Gitignore, ...], budget: Budget, everything: bool) -> _Level:
     entries: list[tuple[str, str]] = []
     try:
         with os.scandir(fd) as found:
@@ -181,9 +183,9 @@ def kind_of(entry: os.DirEntry[str]) -> str:
         return "other"
 
 
-def rules_above(root: Root, names: tuple[str, ...]) -> tuple[Rules, ...]:
+def rules_above(root: Root, names: tuple[str, ...]) -> tuple[Gitignore, ...]:
     """Read the .gitignore files of the folders that lie above a folder."""
-    found: list[Rules] = []
+    found: list[Gitignore] = []
     for depth in range(len(names)):
         try:
             with root.directory("/".join(names[:depth]) or ".") as place:
@@ -193,9 +195,9 @@ def rules_above(root: Root, names: tuple[str, ...]) -> tuple[Rules, ...]:
     return tuple(found)
 
 
-def _rules(fd: int, depth: int) -> list[Rules]:
+def _rules(fd: int, depth: int) -> list[Gitignore]:
     try:
         with open_at(fd, ".gitignore", ".gitignore") as file:
-            return [Rules(file.read(MAX_FILE).decode("utf-8", "replace"), depth)]
+            return [Gitignore(file.read(MAX_FILE).decode("utf-8", "replace"), depth)]
     except (OSError, GlueError):
         return []

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from glue.tools.git.command import DIFF as DIFF
+from glue.tools.git.command import find_git as find_git
 from glue.tools.git.command import run_git as run_git
-from glue.tools.git.output import Change as Change
+from glue.tools.git.objects import TreeEntry as TreeEntry
 from glue.tools.git.output import Commit as Commit
-from glue.tools.git.output import Hit as Hit
-from glue.tools.git.output import TreeEntry as TreeEntry
+from glue.tools.git.output import FileChange as FileChange
+from glue.tools.git.output import GrepHit as GrepHit
 from glue.tools.git.output import build_pathspec as build_pathspec
+from glue.tools.git.output import literal_pathspec as literal_pathspec
 from glue.tools.git.repo import Repo as Repo
 
 if TYPE_CHECKING:
@@ -31,4 +34,24 @@ def tools(
     return make(root, base, trust, blocklist=blocklist)
 
 
-__all__ = ["Change", "Commit", "Hit", "Repo", "TreeEntry", "build_pathspec", "run_git", "tools"]
+def commit_page(repo: Repo, revision: str, offset: int = 1, blocklist: Blocklist | None = None) -> str:
+    """Write a page of one commit: its message, and what it changed against its first parent."""
+    from glue.tools.git.functions import commit_page as write
+
+    return write(repo, revision, offset, blocklist)
+
+
+__all__ = [
+    "DIFF",
+    "Commit",
+    "FileChange",
+    "GrepHit",
+    "Repo",
+    "TreeEntry",
+    "build_pathspec",
+    "commit_page",
+    "find_git",
+    "literal_pathspec",
+    "run_git",
+    "tools",
+]

@@ -1,36 +1,31 @@
-"""One git command by hand, for callers who know what they want to ask."""
+"""Run git: the program, its environment, its bounds, and the commands that a caller may ask for by hand."""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from glue import one_line
 from glue.errors import GitError
+from glue.tools.process import Finished, Sink, StopFlag, run
 
 if TYPE_CHECKING:
     from glue.tools.git.repo import Repo
 
 CAP = 512 * 1024  # kept of what git prints
 SECONDS = 15.0
+MEMORY = 320 * 1024 * 1024
+USUAL = ("/usr/local/bin", "/usr/bin", "/bin", "/opt/homebrew/bin")
+# The only place where git's own words decide: it has one exit code for every failure.
+OUT_OF_MEMORY = re.compile(rb"out of memory|malloc failed|cannot allocate memory", re.IGNORECASE)
 
 READERS = frozenset(
-    [
-        "blame",
-        "cat-file",
-        "diff-tree",
-        "grep",
-        "log",
-        "ls-tree",
-        "merge-base",
-        "name-rev",
-        "rev-list",
-        "rev-parse",
-        "shortlog",
-        "show",
-    ]
+    "blame cat-file diff-tree grep log ls-tree merge-base name-rev rev-list rev-parse shortlog show".split()
 )
+TRUSTED_READERS = READERS | {"diff", "ls-files", "status"}
 # Each of these reads or writes a file of the caller's choice, or starts a program. git takes any unambiguous
 # beginning of an option for the whole, so beginnings are refused too.
 REFUSED = (
@@ -56,7 +51,28 @@ REFUSED = (
     "--alternate-refs",
     "--remerge-diff",  # merges anew, and writes what comes of it among the objects
 )
+TRUSTED = ("--cached", "--untracked")  # what a work tree's own index and files are asked for
 REFUSED_SHORT = {"grep": ("-O", "-f"), "blame": ("-S",), "log": ("-O",), "show": ("-O",), "diff-tree": ("-O",)}
+# What is switched off even in a checkout that is trusted: nothing in these is needed to see what changed.
+SWITCHED_OFF = (
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "protocol.allow=never",
+    "safe.bareRepository=explicit",
+    "core.attributesFile=/dev/null",
+    "core.quotePath=false",
+)
+DIFF = (
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-color",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+    "--find-renames",
+    "--submodule=short",
+    "--ignore-submodules=dirty",
+    "-O/dev/null",
+)
 
 
 def run_git(
@@ -65,39 +81,72 @@ def run_git(
     *,
     cap: int = CAP,
     seconds: float = SECONDS,
+    cut: bool = False,
+    sink: Sink | None = None,
+    stop: StopFlag | None = None,
     repo: Repo | None = None,
+    trust: bool = False,
 ) -> bytes:
     """Run one reading command over a repository's objects, and give what it prints.
 
     It runs in a throw-away git directory without refs, index or work tree: name commits by full hashes
-    (`Repo.resolve`), and paths behind `--`, where they are taken literally.
+    (`Repo.resolve`), and paths behind `--`, where they are taken literally. With `trust` it runs in the checkout
+    itself, with the repository's own configuration, also for `diff`, `status` and `ls-files`; paths are pathspecs.
+    More than `cap` bytes is a `GitError`, or is cut off with `cut`; a `sink` is handed block after block instead.
     """
-    from glue.tools.git.repo import Repo
+    _check(args, trust)
+    if not trust:
+        from glue.tools.git.repo import Repo
 
-    _check(args)
-    if repo is not None:
-        return repo.git(args, cap=cap, seconds=seconds)
-    with Repo(root, seconds=seconds) as opened:
-        return opened.git(args, cap=cap)
+        if repo is not None:
+            return repo.git(args, cap=cap, seconds=seconds, cut=cut, sink=sink)
+        with Repo(root, seconds=seconds, stop=stop) as opened:
+            return opened.git(args, cap=cap, cut=cut, sink=sink)
+    home = os.path.abspath(root)
+    if not os.path.lexists(os.path.join(home, ".git")):
+        raise GitError(f"{os.fspath(root)} is not the top of a git checkout: it has no .git", kind="unsafe")
+    options = [word for setting in SWITCHED_OFF for word in ("-c", setting)]
+    argv = [find_git(home), "--no-pager", *options, *args]
+    env = environment(home, PATH=_path_outside(home))
+    del env["GIT_LITERAL_PATHSPECS"]
+    finished = run(argv, env=env, cwd=home, deadline=seconds, cap=cap, sink=sink, stop=stop)
+    return answer(args[0], finished, cap=cap, cut=cut)
 
 
-def _check(args: Sequence[str]) -> None:
-    if not args or args[0] not in READERS:
+def answer(command: str, finished: Finished, *, cap: int, cut: bool = False, codes: Sequence[int] = (0,)) -> bytes:
+    """Give what git printed, or say in a `GitError` why there is nothing worth giving."""
+    if finished.reason == "enough" or (finished.reason == "cap" and cut):
+        return finished.out
+    if finished.reason == "deadline":
+        raise GitError(f"git {command} took too long and was stopped after {finished.seconds:.1f} s", kind="timeout")
+    if finished.reason == "cap":
+        raise GitError(f"git {command} said more than {cap} bytes and was stopped", kind="too_large")
+    if finished.reason or finished.code not in codes:
+        memory = OUT_OF_MEMORY.search(finished.err) is not None
+        raise GitError(f"git {command} failed: {_reason(finished)}", kind="memory" if memory else "failed")
+    return finished.out
+
+
+def _reason(finished: Finished) -> str:
+    return finished.reason or one_line(finished.err.decode("utf-8", "replace"), 300) or f"exit code {finished.code}"
+
+
+def _check(args: Sequence[str], trust: bool) -> None:
+    readers = TRUSTED_READERS if trust else READERS
+    if not args or args[0] not in readers:
         given = args[0] if args else "nothing"
-        raise GitError(f"run_git does not run {given!r}; it runs: {', '.join(sorted(READERS))}")
+        raise GitError(f"run_git does not run {given!r}; it runs: {', '.join(sorted(readers))}", kind="usage")
+    refused = [option for option in REFUSED if not trust or option not in TRUSTED]
     for arg in args[1:]:
         if arg == "--":
             return
         option, _, value = arg.partition("=")
         if option.startswith("--diff-m") and value[:1] in ("", "r"):  # the value may also stand by itself
             option = "--remerge-diff"
-        if len(option) > 3 and option.startswith("--") and any(each.startswith(option) for each in REFUSED):
-            raise GitError(f"run_git does not pass {option!r} on: it reaches beyond the objects")
+        if len(option) > 3 and option.startswith("--") and any(each.startswith(option) for each in refused):
+            raise GitError(f"run_git does not pass {option!r} on: it reaches beyond the objects", kind="usage")
         if arg.startswith(REFUSED_SHORT.get(args[0], "\0")):
-            raise GitError(f"run_git does not pass {arg[:2]!r} on: it reaches beyond the objects")
-
-
-USUAL = ("/usr/local/bin", "/usr/bin", "/bin", "/opt/homebrew/bin")
+            raise GitError(f"run_git does not pass {arg[:2]!r} on: it reaches beyond the objects", kind="usage")
 
 
 def find_git(root: str = "") -> str:
@@ -115,7 +164,7 @@ def find_git(root: str = "") -> str:
         inside = below and os.path.realpath(program).startswith(below)
         if stat.S_ISREG(found.st_mode) and os.access(program, os.X_OK) and not inside:
             return program
-    raise GitError("git was not found; install it, or add its directory to PATH as an absolute path")
+    raise GitError("git was not found; install it, or add its directory to PATH as an absolute path", kind="usage")
 
 
 def environment(root: str, **more: str) -> dict[str, str]:
@@ -142,3 +191,10 @@ def environment(root: str, **more: str) -> dict[str, str]:
         "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.abspath(root)) if root else "/",
         **more,
     }
+
+
+def _path_outside(root: str) -> str:
+    """Give the directories of PATH in which filters (large files, say) may be found, without relative ones."""
+    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
+    outside = [folder for folder in folders if not os.path.realpath(folder).startswith(os.path.realpath(root) + "/")]
+    return os.pathsep.join(outside) or "/usr/bin:/bin"

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, cast
 
+from glue import clean_text
 from glue.errors import GitError, ToolError
 from glue.function.decorator import Tool, tool
 from glue.tools.fs.blocklist import Blocklist
-from glue.tools.fs.read import show
-from glue.tools.git.command import SECONDS, environment, find_git
-from glue.tools.git.output import Change, Commit, Pager, file_page, literal_pathspec
-from glue.tools.git.repo import DIFF, EMPTY_TREE, SMALLER, Repo
-from glue.tools.process import Finished, Sink, Stop, in_thread, run
+from glue.tools.fs.read import page, show
+from glue.tools.git.command import DIFF, SECONDS, run_git
+from glue.tools.git.output import Commit, FileChange, Pager, literal_pathspec
+from glue.tools.git.repo import EMPTY_TREE, SMALLER, Repo
+from glue.tools.process import StopFlag, in_thread
 
 PAGE = 200 * 1024
-VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"}
-VISIBLE |= {0x7F: 0x2421} | dict.fromkeys(range(128, 160), 65533)
+WHOLE = 16 * 1024 * 1024
+LARGE_PAGE = 80 * 1024
 LISTED = 300  # files in the summary of a diff
-ResultT = TypeVar("ResultT")
 
 
 def tools(
@@ -32,7 +33,7 @@ def tools(
     async def within(job: Callable[[Repo], str]) -> str:
         """One private git directory and one deadline for each call."""
 
-        def work(stop: Stop) -> str:
+        def work(stop: StopFlag) -> str:
             until = time.monotonic() + SECONDS
             with Repo(where, alternates=trust, stop=stop) as repo:
                 repo.until = until
@@ -142,7 +143,7 @@ def diff(
     try:
         repo.diff_tree(start, end, pathspec=specs, sink=pager.feed)
     except GitError as error:
-        if "memory" not in str(error) or repo.threshold:
+        if error.kind != "memory" or repo.threshold:
             raise
         repo.threshold = SMALLER  # files of many short lines: those are then called binary, and the rest is shown
         pager = Pager(offset, room)
@@ -163,6 +164,26 @@ def commit_page(repo: Repo, revision: str, offset: int, blocklist: Blocklist | N
     return diff(repo, start, commit.sha, "", offset, blocklist, head)
 
 
+def file_page(repo: Repo, revision: str, path: str, offset: int) -> str:
+    """Write a page of a file at a revision."""
+    entry = repo.entry(revision, path)
+    if entry is None:
+        raise ToolError(f"there is no {path!a} in {revision!a}")
+    if entry.kind == "tree":
+        names = [each.path for each in repo.list_tree(revision, path, recursive=False)]
+        return "\n".join(["[a folder]", *names[:1000]])
+    if entry.kind == "commit":
+        return f"[another repository (submodule), at commit {entry.sha}]"
+    content = repo.blob(entry.sha, cap=WHOLE, cut=True)
+    if entry.mode == "120000":
+        return f"[a link to {content[:4096].decode('utf-8', 'replace')!a}]"
+    if len(content) == WHOLE and b"\0" not in content[:8192]:  # too large to be held: paged as it comes
+        pager = Pager(offset, LARGE_PAGE)
+        repo.git(["cat-file", "blob", entry.sha], sink=pager.feed)
+        return pager.text()
+    return page(io.BufferedReader(cast(io.RawIOBase, io.BytesIO(content))), offset)
+
+
 def describe(commit: Commit) -> str:
     """Write a commit in one line, and the rest of its message below."""
     first, _, rest = commit.message.partition("\n")
@@ -172,7 +193,8 @@ def describe(commit: Commit) -> str:
 
 def clean(text: str) -> str:
     """Make visible what could play with a terminal: nothing is taken out, for it may be part of the change."""
-    return text.encode("utf-8", "replace").decode().translate(VISIBLE)
+    # Line ends stay as they are: they may be all that was changed.
+    return "\r\n".join(clean_text(part) for part in text.encode("utf-8", "replace").decode().split("\r\n"))
 
 
 def bounded(text: str) -> str:
@@ -186,24 +208,24 @@ def refuse(blocklist: Blocklist | None, path: str) -> None:
         raise ToolError(f"{show(path)} is on the block list ({pattern})")
 
 
-def _below(change: Change, path: str) -> bool:
+def _below(change: FileChange, path: str) -> bool:
     wanted = path.removeprefix("./").rstrip("/")
     return any(name == wanted or name.startswith(f"{wanted}/") for name in (change.path, change.old_path))
 
 
-def _blocked(change: Change, blocklist: Blocklist) -> bool:
+def _blocked(change: FileChange, blocklist: Blocklist) -> bool:
     return blocklist.blocks(change.path) or blocklist.blocks(change.old_path)
 
 
-def _pathspec(only: list[Change], blocked: list[Change]) -> list[str]:
+def _pathspec(only: list[FileChange], blocked: list[FileChange]) -> list[str]:
     names = dict.fromkeys(name for change in only for name in (change.old_path, change.path))
     refused = dict.fromkeys(name for change in blocked for name in (change.old_path, change.path))
     if sum(len(name) for name in (*names, *refused)) > 512 * 1024:
-        raise GitError("too many files for one diff; give a path")
+        raise GitError("too many files for one diff; give a path", kind="too_large")
     return [literal_pathspec(name) for name in names] + [literal_pathspec(name, exclude=True) for name in refused]
 
 
-def _summary(changes: list[Change], blocked: int) -> list[str]:
+def _summary(changes: list[FileChange], blocked: int) -> list[str]:
     added = sum(change.added or 0 for change in changes)
     deleted = sum(change.deleted or 0 for change in changes)
     lines = [f"{len(changes)} files changed, {added} lines added, {deleted} deleted"]
@@ -215,7 +237,7 @@ def _summary(changes: list[Change], blocked: int) -> list[str]:
     return [*lines, ""]
 
 
-def _line(change: Change) -> str:
+def _line(change: FileChange) -> str:
     name = show(change.path)
     if change.old_path != change.path:
         name = f"{show(change.old_path)} => {name}"
@@ -224,26 +246,8 @@ def _line(change: Change) -> str:
     return f"{change.status} {name} {count}{mode}"
 
 
-def _mode_changed(change: Change) -> bool:
+def _mode_changed(change: FileChange) -> bool:
     return change.old_mode != change.new_mode and change.status not in "AD"
-
-
-CAP = 200 * 1024
-# What is still switched off even here: nothing in these is needed to see what changed.
-FLAGS = (
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    "core.hooksPath=/dev/null",
-    "-c",
-    "protocol.allow=never",
-    "-c",
-    "safe.bareRepository=explicit",
-    "-c",
-    "core.attributesFile=/dev/null",
-    "-c",
-    "core.quotePath=false",
-)
 
 
 def worktree_tools(root: str, blocklist: Blocklist | None) -> list[Tool[..., Any]]:
@@ -253,11 +257,10 @@ def worktree_tools(root: str, blocklist: Blocklist | None) -> list[Tool[..., Any
     async def git_status() -> str:
         """Show which files are changed, staged or untracked, and the branch that is checked out."""
 
-        def job(stop: Stop) -> str:
+        def job(stop: StopFlag) -> str:
             options = ["status", "--porcelain=v1", "--branch", "--untracked-files=normal", "--ignore-submodules=dirty"]
-            finished = _git(root, options, stop)
-            text = finished.out.decode("utf-8", "replace")
-            return text + ("[there is more]" if finished.reason else "")
+            out = run_git(root, options, trust=True, cap=PAGE, cut=True, stop=stop)
+            return out.decode("utf-8", "replace") + ("[there is more]" if len(out) >= PAGE else "")
 
         return await in_thread(job)
 
@@ -271,12 +274,12 @@ def worktree_tools(root: str, blocklist: Blocklist | None) -> list[Tool[..., Any
             offset: first line, counted from 1; a page says where to continue
         """
 
-        def job(stop: Stop) -> str:
-            pager = Pager(offset, CAP)
+        def job(stop: StopFlag) -> str:
+            pager = Pager(offset, PAGE)
             options = ["diff", *DIFF, *(["--cached"] if staged else []), "HEAD", "--"]
             specs = [literal_pathspec(path)] if path else []
             specs += _unwanted(root, options, blocklist, stop)
-            _git(root, [*options, *specs], stop, pager.feed)
+            run_git(root, [*options, *specs], trust=True, sink=pager.feed, stop=stop)
             return pager.text() if pager.kept else "no changes"
 
         return await in_thread(job)
@@ -284,37 +287,10 @@ def worktree_tools(root: str, blocklist: Blocklist | None) -> list[Tool[..., Any
     return [git_status, git_diff_worktree]
 
 
-def _unwanted(root: str, options: list[str], blocklist: Blocklist | None, stop: Stop) -> list[str]:
+def _unwanted(root: str, options: list[str], blocklist: Blocklist | None, stop: StopFlag) -> list[str]:
     if blocklist is None:
         return []
-    out = _git(root, [*options[:-1], "--name-only", "--no-renames", "-z", "--"], stop).out
+    names_only = [*options[:-1], "--name-only", "--no-renames", "-z", "--"]
+    out = run_git(root, names_only, trust=True, stop=stop)
     names = [os.fsdecode(name) for name in out.split(b"\0") if name]
     return [literal_pathspec(name, exclude=True) for name in names if blocklist.blocks(name)]
-
-
-def _git(root: str, args: list[str], stop: Stop, sink: Sink | None = None) -> Finished:
-    home = os.path.abspath(root)
-    if not os.path.lexists(os.path.join(home, ".git")):
-        raise GitError(f"{root} is not the top of a git checkout: it has no .git")
-    env = environment(home, PATH=_absolute_path(home))
-    del env["GIT_LITERAL_PATHSPECS"]
-    finished = run(
-        [find_git(home), "--no-pager", *FLAGS, *args],
-        env=env,
-        cwd=home,
-        deadline=SECONDS,
-        cap=CAP,
-        sink=sink,
-        stop=stop,
-    )
-    if finished.reason in ("deadline", "cancelled") or (not finished.reason and finished.code):
-        said = finished.err.decode("utf-8", "replace").strip()[:300]
-        raise GitError(f"git {args[0]} failed: {finished.reason or said or finished.code}")
-    return finished
-
-
-def _absolute_path(root: str) -> str:
-    """Give the directories of PATH in which filters (large files, say) may be found, without relative ones."""
-    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
-    outside = [folder for folder in folders if not os.path.realpath(folder).startswith(os.path.realpath(root) + "/")]
-    return os.pathsep.join(outside) or "/usr/bin:/bin"

@@ -10,9 +10,18 @@ from dataclasses import dataclass
 
 from glue.errors import GitError, UnsafePath
 from glue.tools.fs.root import DIRECTORY, FILE, Root, shorten
+from glue.tools.git.objects import HASH
 
 MAX_OBJECT_FILES = 300_000
 SECONDS = 4.0
+SHORT = re.compile(r"[0-9a-f]{7,64}")
+# What git itself allows in a ref name, and a little less.
+BAD = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)|^[-./]|[./]$|\.$")
+PLACES = ("refs/heads/", "refs/remotes/origin/", "refs/remotes/", "refs/tags/")
+MAX_REF = 4096
+MAX_PACKED = 64 * 1024 * 1024
+MAX_JUMPS = 5
+OF_WORKTREE = ("HEAD", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
 
 
 @dataclass(slots=True)
@@ -55,13 +64,13 @@ def small(root: Root, path: str, cap: int) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnsafePath) as error:
-        raise GitError(f".git/{path} is not a plain file") from error
+        raise GitError(f".git/{path} is not a plain file", kind="unsafe") from error
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise GitError(f".git/{path} is not a plain file")
+            raise GitError(f".git/{path} is not a plain file", kind="unsafe")
         content = file.read(cap + 1)
     if len(content) > cap:
-        raise GitError(f".git/{path} is larger than {cap} bytes")
+        raise GitError(f".git/{path} is larger than {cap} bytes", kind="unsafe")
     return content
 
 
@@ -69,7 +78,9 @@ def _enter(parent: int, name: str) -> int:
     try:
         return os.open(name, DIRECTORY, dir_fd=parent)
     except OSError as error:
-        raise GitError(f"{name} in the git directory is missing or not a directory of its own") from error
+        raise GitError(
+            f"{name} in the git directory is missing or not a directory of its own", kind="unsafe"
+        ) from error
 
 
 def _directories(root: Root, path: str) -> tuple[Root, Root]:
@@ -77,14 +88,14 @@ def _directories(root: Root, path: str) -> tuple[Root, Root]:
         found = os.stat(".git", dir_fd=root.fd, follow_symlinks=False)
     except OSError:
         if not _is_bare(root.fd):
-            raise GitError(f"{path} is not the top of a git checkout: it has no .git") from None
+            raise GitError(f"{path} is not the top of a git checkout: it has no .git", kind="missing") from None
         return Root.adopt(os.dup(root.fd), ()), Root.adopt(os.dup(root.fd), ())
     if stat.S_ISDIR(found.st_mode):
         own = _enter(root.fd, ".git")
         return Root.adopt(own, ()), Root.adopt(os.dup(own), ())
     if stat.S_ISREG(found.st_mode):
         return _linked(root, path, found)
-    raise GitError(".git is neither a directory nor a file")
+    raise GitError(".git is neither a directory nor a file", kind="unsafe")
 
 
 def _is_bare(fd: int) -> bool:
@@ -100,7 +111,7 @@ def _linked(root: Root, path: str, gitfile: os.stat_result) -> tuple[Root, Root]
     """Follow a linked worktree's .git file, if what it points to points back: else it may name anyone's repository."""
     content = small(root, ".git", 4096) or b""
     if not content.startswith(b"gitdir: "):
-        raise GitError(".git is a file that names no git directory")
+        raise GitError(".git is a file that names no git directory", kind="unsafe")
     target = os.path.join(os.path.realpath(path), os.fsdecode(content[8:].rstrip(b"\r\n")))
     own = _outside(target)
     common: Root | None = None
@@ -108,7 +119,10 @@ def _linked(root: Root, path: str, gitfile: os.stat_result) -> tuple[Root, Root]
         back = os.path.join(target, os.fsdecode((small(own, "gitdir", 4096) or b"\0").rstrip(b"\r\n")))
         shared = os.path.join(target, os.fsdecode((small(own, "commondir", 4096) or b"\0").rstrip(b"\r\n")))
         if not _same(_look(back), gitfile):
-            raise GitError(".git names a git directory that does not point back here; only linked worktrees are read")
+            raise GitError(
+                ".git names a git directory that does not point back here; only linked worktrees are read",
+                kind="unsafe",
+            )
         common = _outside(shared)
         _is_worktree_of(common, own, os.path.basename(os.path.realpath(target)))
     except BaseException:
@@ -123,7 +137,7 @@ def _outside(path: str) -> Root:
     try:
         return Root.adopt(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), ())
     except (OSError, ValueError):
-        raise GitError(".git names a git directory that cannot be opened") from None
+        raise GitError(".git names a git directory that cannot be opened", kind="unsafe") from None
 
 
 def _look(path: str) -> os.stat_result | None:
@@ -145,7 +159,7 @@ def _is_worktree_of(common: Root, own: Root, name: str) -> None:
     except (OSError, UnsafePath):
         listed = None
     if not _same(listed, os.fstat(own.fd)):
-        raise GitError(".git names a git directory that does not know this worktree")
+        raise GitError(".git names a git directory that does not know this worktree", kind="unsafe")
 
 
 def _check_objects(objects: int, alternates: bool) -> None:
@@ -156,13 +170,15 @@ def _check_objects(objects: int, alternates: bool) -> None:
         if kind == "file":
             continue
         if kind != "folder":
-            raise GitError(f"objects/{name} is not a plain file or directory")
+            raise GitError(f"objects/{name} is not a plain file or directory", kind="unsafe")
         fd = _enter(objects, name)
         try:
             for inner, what in _scan(fd):
                 left -= 1
                 if left < 0 or time.monotonic() > until:
-                    raise GitError("there are too many object files to look at; pack the repository (git gc)")
+                    raise GitError(
+                        "there are too many object files to look at; pack the repository (git gc)", kind="unsafe"
+                    )
                 _check_inner(name, inner, what, alternates, fd)
         finally:
             os.close(fd)
@@ -170,10 +186,12 @@ def _check_objects(objects: int, alternates: bool) -> None:
 
 def _check_inner(folder: str, name: str, kind: str, alternates: bool, fd: int) -> None:
     if kind in ("link", "other"):
-        raise GitError(f"objects/{folder}/{name} is not a plain file or directory")
+        raise GitError(f"objects/{folder}/{name} is not a plain file or directory", kind="unsafe")
     borrows = folder == "info" and name in ("alternates", "http-alternates")
     if borrows and not alternates and os.stat(name, dir_fd=fd, follow_symlinks=False).st_size:
-        raise GitError("the repository borrows objects from elsewhere (objects/info/alternates): refused")
+        raise GitError(
+            "the repository borrows objects from elsewhere (objects/info/alternates): refused", kind="unsafe"
+        )
 
 
 def _scan(fd: int) -> list[tuple[str, str]]:
@@ -192,17 +210,6 @@ def _scan(fd: int) -> list[tuple[str, str]]:
     return found
 
 
-HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-SHORT = re.compile(r"[0-9a-f]{7,64}")
-# What git itself allows in a ref name, and a little less.
-BAD = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)|^[-./]|[./]$|\.$")
-PLACES = ("refs/heads/", "refs/remotes/origin/", "refs/remotes/", "refs/tags/")
-MAX_REF = 4096
-MAX_PACKED = 64 * 1024 * 1024
-MAX_JUMPS = 5
-OF_WORKTREE = ("HEAD", "refs/bisect/", "refs/worktree/", "refs/rewritten/")
-
-
 class Refs:
     """The refs of one repository, loose ones first."""
 
@@ -215,7 +222,9 @@ class Refs:
         if name in ("HEAD", "@"):
             return self.read("HEAD")
         if BAD.search(name) or len(name) > 1024:
-            raise GitError(f"{shorten(name)} is not a name of a commit; give a branch, a tag, HEAD or a hash")
+            raise GitError(
+                f"{shorten(name)} is not a name of a commit; give a branch, a tag, HEAD or a hash", kind="usage"
+            )
         for place in ("",) if name.startswith("refs/") else PLACES:
             if (found := self.read(place + name)) is not None:
                 return found
@@ -231,14 +240,16 @@ class Refs:
             text = content.decode("utf-8", "surrogateescape").strip()
             if not text.startswith("ref:"):
                 if not HASH.fullmatch(text):
-                    raise GitError(f"{shorten(ref)} does not hold a hash")
+                    raise GitError(f"{shorten(ref)} does not hold a hash", kind="unsafe")
                 return text
             ref = text[4:].strip()
             if ref == "refs/heads/.invalid":
-                raise GitError("the repository keeps its refs in a reftable, which is not read; give full hashes")
+                raise GitError(
+                    "the repository keeps its refs in a reftable, which is not read; give full hashes", kind="unsafe"
+                )
             if not ref.startswith("refs/") or BAD.search(ref):
-                raise GitError(f"a symbolic ref leads to {shorten(ref)}, which is no ref")
-        raise GitError("symbolic refs lead round in a circle")
+                raise GitError(f"a symbolic ref leads to {shorten(ref)}, which is no ref", kind="unsafe")
+        raise GitError("symbolic refs lead round in a circle", kind="unsafe")
 
     def head_branch(self) -> str:
         """Name the branch that is checked out; empty where the head is detached."""

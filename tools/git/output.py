@@ -1,24 +1,19 @@
-"""Read what git prints with -z. Paths that are not UTF-8 keep their bytes and can be handed back to git."""
+"""Parse what git prints with -z, page it, and write pathspecs. Paths that are not UTF-8 keep their bytes."""
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass, replace
 
 from glue.errors import ToolError
-from glue.tools.fs.read import page
-
-if TYPE_CHECKING:
-    from glue.tools.git.repo import Repo
+from glue.tools.git.objects import TreeEntry
 
 LOG = "%H%x00%P%x00%an%x00%ae%x00%aI%x00%B"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class FileChange:
     """One file that differs between two trees."""
 
     path: str
@@ -37,16 +32,6 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeEntry:
-    """One name in a tree; mode 120000 is a link, 160000 another repository."""
-
-    mode: str
-    kind: str  # blob, tree or commit
-    sha: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
     sha: str
     parents: tuple[str, ...]
@@ -57,7 +42,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class GrepHit:
     path: str
     line: int
     text: str
@@ -67,10 +52,10 @@ def name(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def changes(out: bytes) -> list[Change]:
+def changes(out: bytes) -> list[FileChange]:
     """Read `--raw --numstat -z`: first every file's modes and hashes, then every file's counts."""
     fields = iter(out.split(b"\0"))
-    found: list[Change] = []
+    found: list[FileChange] = []
     counts: dict[str, tuple[int | None, int | None]] = {}
     for field in fields:
         if field.startswith(b":"):
@@ -81,14 +66,17 @@ def changes(out: bytes) -> list[Change]:
                 next(fields)
                 path = next(fields)
             counts[name(path)] = (_count(added), _count(deleted))
-    return [_counted(change, counts) for change in found]
+    lines = [counts.get(change.path, (0, 0)) for change in found]
+    return [
+        replace(change, added=added, deleted=deleted) for change, (added, deleted) in zip(found, lines, strict=True)
+    ]
 
 
-def _raw(field: bytes, fields: Iterator[bytes]) -> Change:
+def _raw(field: bytes, fields: Iterator[bytes]) -> FileChange:
     old_mode, new_mode, old_sha, new_sha, status = field[1:].decode("ascii").split()
     old_path = name(next(fields))
     path = name(next(fields)) if status[0] in "RC" else old_path
-    return Change(
+    return FileChange(
         path=path,
         old_path=old_path,
         status=status[0],
@@ -99,14 +87,7 @@ def _raw(field: bytes, fields: Iterator[bytes]) -> Change:
     )
 
 
-def _counted(change: Change, counts: dict[str, tuple[int | None, int | None]]) -> Change:
-    from dataclasses import replace
-
-    added, deleted = counts.get(change.path, (0, 0))
-    return replace(change, added=added, deleted=deleted)
-
-
-def stanza(change: Change) -> bytes:
+def stanza(change: FileChange) -> bytes:
     """Write what git writes of a binary file, for one that git was not asked about."""
     old, new = (each.encode("utf-8", "surrogateescape") for each in (change.old_path, change.path))
     before = b"/dev/null" if change.status == "A" else b"a/" + old
@@ -140,18 +121,14 @@ def log(out: bytes) -> list[Commit]:
     return commits
 
 
-def hits(out: bytes) -> list[Hit]:
+def hits(out: bytes) -> list[GrepHit]:
     found = []
     for line in out.split(b"\n")[:-1]:
         match = re.match(rb"[0-9a-f]{40,64}:([^\0]*)\0(\d+)[\0:](.*)", line, re.DOTALL)
         if match:
             text = match[3].decode("utf-8", "replace").removesuffix("\r")
-            found.append(Hit(path=name(match[1]), line=int(match[2]), text=text))
+            found.append(GrepHit(path=name(match[1]), line=int(match[2]), text=text))
     return found
-
-
-WHOLE = 16 * 1024 * 1024
-LARGE_PAGE = 80 * 1024
 
 
 class Pager:
@@ -191,26 +168,6 @@ class Pager:
             return f"{text}\n[line {self.first} is cut; continue with offset {self.first + 1}]"
         text = self.kept[:cut].decode("utf-8", "replace")
         return f"{text}[continue with offset {self.first + text.count(chr(10))}]"
-
-
-def file_page(repo: Repo, revision: str, path: str, offset: int) -> str:
-    """Write a page of a file at a revision."""
-    entry = repo.entry(revision, path)
-    if entry is None:
-        raise ToolError(f"there is no {path!a} in {revision!a}")
-    if entry.kind == "tree":
-        names = [each.path for each in repo.list_tree(revision, path, recursive=False)]
-        return "\n".join(["[a folder]", *names[:1000]])
-    if entry.kind == "commit":
-        return f"[another repository (submodule), at commit {entry.sha}]"
-    content = repo.blob(entry.sha, cap=WHOLE, cut=True)
-    if entry.mode == "120000":
-        return f"[a link to {content[:4096].decode('utf-8', 'replace')!a}]"
-    if len(content) == WHOLE and b"\0" not in content[:8192]:  # too large to be held: paged as it comes
-        pager = Pager(offset, LARGE_PAGE)
-        repo.git(["cat-file", "blob", entry.sha], sink=pager.feed)
-        return pager.text()
-    return page(io.BufferedReader(cast(io.RawIOBase, io.BytesIO(content))), offset)
 
 
 def build_pathspec(includes: Iterable[str] = (), excludes: Iterable[str] = ()) -> list[str]:

@@ -6,78 +6,32 @@ an empty directory with our config, and the repository's object directory. Names
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
-from glue import one_line
 from glue.errors import GitError
 from glue.tools.fs.root import shorten
 from glue.tools.git import layout, output
-from glue.tools.git.command import CAP, SECONDS, environment, find_git
-from glue.tools.git.layout import HASH, SHORT, Refs
-from glue.tools.git.output import Change, Commit, Hit, TreeEntry, literal_pathspec
-from glue.tools.process import Finished, Sink, Stop, run
+from glue.tools.git.command import CAP, DIFF, MEMORY, SECONDS, answer, environment, find_git
+from glue.tools.git.layout import SHORT, Refs
+from glue.tools.git.objects import HASH, ObjectReader, TreeEntry
+from glue.tools.git.output import Commit, FileChange, GrepHit, literal_pathspec
+from glue.tools.process import Sink, StopFlag, run, start
 
-GROUP = 500
-TREE_CAP = 64 * 1024 * 1024
-
-
-def check_trees(repo: Repo, base: str, head: str) -> None:
-    """Refuse to compare two commits where a tree that has to be looked at does not hold what its name says."""
-    _check(repo, [f"{base}^{{tree}}", f"{head}^{{tree}}"])  # first: what they name is only then worth listing
-    options = ["diff-tree", "-r", "-t", "-z", "--raw", "--no-abbrev", "--no-renames", "--ignore-submodules=dirty"]
-    out = repo.git([*options, base, head, "--"], cap=TREE_CAP)
-    names: dict[str, None] = {}
-    for field in out.split(b"\0")[::2]:
-        if not field.startswith(b":"):
-            continue
-        old_mode, new_mode, old, new, _ = field[1:].decode("ascii").split()
-        names |= {sha: None for mode, sha in ((old_mode, old), (new_mode, new)) if mode == "040000"}
-    listed = list(names)
-    for start in range(0, len(listed), GROUP):
-        _check(repo, listed[start : start + GROUP])
-
-
-def _check(repo: Repo, names: list[str]) -> None:
-    out = repo.git(["cat-file", "--batch"], feed="".join(f"{name}\n" for name in names).encode(), cap=TREE_CAP)
-    at = 0
-    while at < len(out):
-        end = out.index(b"\n", at)
-        words = out[at:end].split()
-        if len(words) != 3 or not words[2].isdigit():  # so git also says where it found a forgery by itself
-            raise GitError(f"a tree of {names[0][:12]} is missing: the repository is incomplete, damaged or forged")
-        size = int(words[2])
-        sha, content = words[0].decode("ascii"), out[end + 1 : end + 1 + size]
-        maker = hashlib.sha1 if len(sha) == 40 else hashlib.sha256
-        if maker(b"%b %d\0" % (words[1], size) + content, usedforsecurity=False).hexdigest() != sha:
-            raise GitError(f"tree {sha[:12]} does not hold what its name says: the repository is damaged or forged")
-        at = end + 1 + size + 1
-
-
-MEMORY = 320 * 1024 * 1024
 LARGE = 8 * 1024 * 1024  # bigFileThreshold below
+MAX_COMMIT = 1024 * 1024
 SMALLER = "512k"
 MAX_SHALLOW = 4 * 1024 * 1024
 EMPTY_TREE = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
 }
-DIFF = (
-    "--no-ext-diff",
-    "--no-textconv",
-    "--no-color",
-    "--src-prefix=a/",
-    "--dst-prefix=b/",
-    "--find-renames",
-    "--submodule=short",
-    "--ignore-submodules=dirty",
-    "-O/dev/null",
-)
 # A commit-graph or multi-pack-index could lie about what the objects say, so neither is read.
 CONFIG = """\
 [core]
@@ -121,18 +75,22 @@ class Repo:
         *,
         alternates: bool = False,
         seconds: float = SECONDS,
-        stop: Stop | None = None,
+        stop: StopFlag | None = None,
     ) -> None:
         self.root = os.fspath(root)
         self.seconds, self.stop = seconds, stop
         self.until: float | None = None  # of time.monotonic(): a deadline shared by all calls, where one is set
         self.threshold = ""  # a smaller size from which files count as binary, once memory did not suffice
         self.directory = ""
+        self.resolved: dict[str, str] = {}
+        self.objects = ObjectReader(self._start_reader, stop)
         self.program = find_git(self.root)
         try:
             self.layout = layout.find(self.root, alternates=alternates)
         except (OSError, ValueError) as error:
-            raise GitError(f"the repository cannot be read: {getattr(error, 'strerror', None) or error}") from error
+            raise GitError(
+                f"the repository cannot be read: {getattr(error, 'strerror', None) or error}", kind="unsafe"
+            ) from error
         try:
             self.refs = Refs(self.layout.own, self.layout.common)
             self.shallow = self._shallow()
@@ -143,6 +101,7 @@ class Repo:
 
     def close(self) -> None:
         """Remove the throw-away directory."""
+        self.objects.close()
         self.layout.close()
         if self.directory:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -161,21 +120,26 @@ class Repo:
     # Names ------------------------------------------------------------------------------------------
 
     def resolve(self, name: str) -> str:
-        """Give the full hash of the commit that a name stands for."""
+        """Give the full hash of the commit that a name stands for; a name that was asked for keeps its meaning."""
         self._check_open()
+        if (known := self.resolved.get(name)) is not None:
+            return known
         found = re.fullmatch(r"(.+?)((?:[~^][0-9]{0,6}){0,20})", name, re.DOTALL)
         if found is None:
-            raise GitError("the name of a commit is empty")
+            raise GitError("the name of a commit is empty", kind="usage")
         start, steps = found[1], found[2]
         value = start if HASH.fullmatch(start) else self.refs.find(start)
         if value is None and SHORT.fullmatch(start):
             value = self._lengthen(start)
         if value is None:
-            raise GitError(f"there is no branch, tag or commit {shorten(name)}")
-        out = self.git(["rev-parse", "--verify", "--quiet", f"{value}{steps}^{{commit}}"], codes=(0, 1, 128))
-        full = out.strip().decode("ascii", "replace")
-        if not HASH.fullmatch(full):
-            raise GitError(f"{shorten(name)} is not a commit that is here")
+            raise GitError(f"there is no branch, tag or commit {shorten(name)}", kind="missing")
+        try:
+            full = self.objects.read(f"{value}{steps}^{{commit}}", until=self._until(), cap=MAX_COMMIT, cut=True).sha
+        except GitError as error:
+            if error.kind != "missing":
+                raise
+            raise GitError(f"{shorten(name)} is not a commit that is here", kind="missing") from None
+        self.resolved[name] = self.resolved[full] = full
         return full
 
     def base_branch(self) -> str:
@@ -183,7 +147,7 @@ class Repo:
         for name in ("refs/remotes/origin/HEAD", "main", "master", "trunk", "develop"):
             if self.refs.find(name) is not None:
                 return name
-        raise GitError("no base branch was found; name it: git.tools(root, base='...')")
+        raise GitError("no base branch was found; name it: git.tools(root, base='...')", kind="missing")
 
     def merge_base(self, one: str, other: str) -> str:
         """Give the hash of the commit where two branches part."""
@@ -191,7 +155,7 @@ class Repo:
         full = out.strip().decode("ascii", "replace")
         if not HASH.fullmatch(full):
             more = "; the clone is shallow: fetch more history" if self.shallow else ""
-            raise GitError(f"{shorten(one)} and {shorten(other)} have no common history{more}")
+            raise GitError(f"{shorten(one)} and {shorten(other)} have no common history{more}", kind="missing")
         return full
 
     # Reading ----------------------------------------------------------------------------------------
@@ -219,7 +183,7 @@ class Repo:
         try:
             return self.git([*options, *between, *(paths or pathspec)], literal=not pathspec, cap=cap)
         except GitError as error:
-            if "memory" not in str(error):
+            if error.kind != "memory":
                 raise
         # git holds a new file whole to say that it is binary, however large; one such file must not hide the rest.
         given = list(pathspec) or [literal_pathspec(path) for path in paths]
@@ -228,21 +192,23 @@ class Repo:
         self.threshold = SMALLER
         return self.git([*options, *between, *given], literal=False, cap=cap) + b"".join(map(output.stanza, large))
 
-    def changes(self, base: str, head: str, paths: Sequence[str] = (), *, pathspec: Sequence[str] = ()) -> list[Change]:
+    def changes(
+        self, base: str, head: str, paths: Sequence[str] = (), *, pathspec: Sequence[str] = ()
+    ) -> list[FileChange]:
         """List the files that differ between two commits' trees, with modes, renames and counts of lines."""
         options = ["diff-tree", "-r", "-z", "--raw", "--numstat", "--no-abbrev", *DIFF]
         between = [self._tree(base), self._tree(head), "--"]
-        check_trees(self, between[0], between[1])
+        self.objects.compare(between[0], between[1], self._until())
         given = [*options, *between, *(paths or pathspec)]
         try:
             return output.changes(self.git(given, literal=not pathspec, cap=16 * 1024 * 1024))
         except GitError as error:
-            if "memory" not in str(error) or self.threshold:
+            if error.kind != "memory" or self.threshold:
                 raise
         self.threshold = SMALLER
         return output.changes(self.git(given, literal=not pathspec, cap=16 * 1024 * 1024))
 
-    def oversized(self, changes: Sequence[Change]) -> list[Change]:
+    def oversized(self, changes: Sequence[FileChange]) -> list[FileChange]:
         """Pick the changes of files that are too large to be compared."""
         binary = [change for change in changes if change.binary]
         wanted = sorted({sha for change in binary for sha in (change.old_sha, change.new_sha) if sha.strip("0")})
@@ -262,9 +228,14 @@ class Repo:
 
     def entry(self, rev: str, path: str) -> TreeEntry | None:
         """Look up one path in a commit; None where there is no such path."""
-        wanted = _inner(path)
-        found = output.tree(self.git(["ls-tree", "-z", "--full-tree", self._tree(rev), "--", wanted]))
-        return next((entry for entry in found if entry.path == wanted), None)
+        found, until, folder = None, self._until(), self._tree(rev)
+        for name in _inner(path).split("/"):
+            if found is not None and found.kind != "tree":
+                return None
+            found = self.objects.tree(found.sha if found is not None else folder, until).get(name)
+            if found is None:
+                return None
+        return None if found is None else replace(found, path=_inner(path))
 
     def cat_file(self, rev: str, path: str = "", *, cap: int = 8 * 1024 * 1024, cut: bool = False) -> bytes:
         """Give the content of a file in a commit: `cat_file("HEAD", "src/a.py")` or `cat_file("HEAD:src/a.py")`.
@@ -276,19 +247,18 @@ class Repo:
             rev, _, path = rev.partition(":")
         entry = self.entry(rev, path)
         if entry is None or entry.kind != "blob":
-            raise GitError(f"there is no file {shorten(path)} in {shorten(rev)}")
+            raise GitError(f"there is no file {shorten(path)} in {shorten(rev)}", kind="missing")
         return self.blob(entry.sha, cap=cap, cut=cut)
 
     def blob(self, sha: str, *, cap: int = 8 * 1024 * 1024, cut: bool = False) -> bytes:
         """Give the content of a blob by its full hash."""
         if not HASH.fullmatch(sha):
-            raise GitError(f"{shorten(sha)} is not a full hash")
-        out = self.git(["cat-file", "blob", sha], cap=cap + 1, cut=True)
-        if len(out) <= cap:
-            _verify(sha, out)
-        elif not cut:
-            raise GitError(f"blob {sha[:12]} is larger than {cap} bytes")
-        return out[:cap]
+            raise GitError(f"{shorten(sha)} is not a full hash", kind="usage")
+        self._check_open()
+        found = self.objects.read(sha, until=self._until(), cap=cap, cut=cut)
+        if found.kind != "blob":
+            raise GitError(f"{sha[:12]} is a {found.kind}, not a file", kind="missing")
+        return found.content
 
     def log(self, base: str, head: str, *, limit: int = 50, paths: Sequence[str] = ()) -> list[Commit]:
         """List the commits of `head` that are not in `base`, newest first; an empty base gives all."""
@@ -309,7 +279,7 @@ class Repo:
         ignore_case: bool = False,
         fixed: bool = False,
         limit: int = 200,
-    ) -> list[Hit]:
+    ) -> list[GrepHit]:
         """Search the text files of a commit for an extended regular expression, line by line."""
         options = ["grep", "-z", "-n", "-I", "--no-color", "--full-name", "--no-recurse-submodules", "--no-textconv"]
         options += ["-F" if fixed else "-E", *(["-i"] if ignore_case else []), "-m", str(max(1, limit))]
@@ -339,34 +309,11 @@ class Repo:
         feed: bytes = b"",
     ) -> bytes:
         """Run one git command over the objects and give what it prints; only full hashes name commits here."""
-        finished = self._run(args, literal, cap, sink, seconds, feed)
-        if finished.reason == "enough" or (finished.reason == "cap" and cut):
-            return finished.out
-        if finished.reason == "deadline":
-            raise GitError(f"git {args[0]} took too long and was stopped after {finished.seconds:.1f} s")
-        if finished.reason == "cap":
-            raise GitError(f"git {args[0]} said more than {cap} bytes and was stopped")
-        if finished.reason or finished.code not in codes:
-            raise GitError(f"git {args[0]} failed: {_say(finished)}")
-        return finished.out
-
-    def _run(
-        self, args: Sequence[str], literal: bool, cap: int, sink: Sink | None, seconds: float | None, feed: bytes
-    ) -> Finished:
-        self._check_open()
-        left = self.seconds if seconds is None else min(seconds, self.seconds)
-        if self.until is not None:
-            left = min(left, self.until - time.monotonic())
-        threshold = ["-c", f"core.bigFileThreshold={self.threshold}"] if self.threshold else []
-        more = {"GIT_DIR": self.directory, "GIT_OBJECT_DIRECTORY": self._objects()}
-        env = environment(self.root, **more)
-        if not literal:
-            del env["GIT_LITERAL_PATHSPECS"]
-        return run(
-            [self.program, "--no-pager", *threshold, *(_argument(arg) for arg in args)],
-            env=env,
+        finished = run(
+            self._argv(args),
+            env=self._environment(literal),
             cwd=self.directory,
-            deadline=max(left, 0.0),
+            deadline=max(self._until(seconds) - time.monotonic(), 0.0),
             cap=cap,
             sink=sink,
             feed=feed,
@@ -374,10 +321,31 @@ class Repo:
             pass_fds=(self.layout.objects,),
             memory=MEMORY,
         )
+        return answer(args[0], finished, cap=cap, cut=cut, codes=codes)
+
+    def _start_reader(self) -> subprocess.Popen[bytes]:
+        argv, env = self._argv(["cat-file", "--batch"]), self._environment()
+        fds = (self.layout.objects,)
+        return start(argv, env=env, cwd=self.directory, pass_fds=fds, memory=MEMORY, stdin=True, stderr=False)
+
+    def _argv(self, args: Sequence[str]) -> list[str]:
+        self._check_open()
+        threshold = ["-c", f"core.bigFileThreshold={self.threshold}"] if self.threshold else []
+        return [self.program, "--no-pager", *threshold, *(_argument(arg) for arg in args)]
+
+    def _environment(self, literal: bool = True) -> dict[str, str]:
+        env = environment(self.root, GIT_DIR=self.directory, GIT_OBJECT_DIRECTORY=self._objects())
+        if not literal:
+            del env["GIT_LITERAL_PATHSPECS"]
+        return env
+
+    def _until(self, seconds: float | None = None) -> float:
+        until = time.monotonic() + (self.seconds if seconds is None else min(seconds, self.seconds))
+        return until if self.until is None else min(until, self.until)
 
     def _check_open(self) -> None:
         if not self.directory:
-            raise GitError("the repository is closed")
+            raise GitError("the repository is closed", kind="usage")
 
     def _objects(self) -> str:
         # By descriptor where that can be said: then no swap of directories leads git elsewhere.
@@ -393,13 +361,13 @@ class Repo:
         out = self.git(["rev-parse", f"--disambiguate={short}"], codes=(0, 1, 128), cut=True)
         found = [line for line in out.decode("ascii", "replace").split() if HASH.fullmatch(line)]
         if len(found) > 1:
-            raise GitError(f"{short} stands for {len(found)} objects; give more digits")
+            raise GitError(f"{short} stands for {len(found)} objects; give more digits", kind="usage")
         return found[0] if found else None
 
     def _shallow(self) -> tuple[str, ...]:
         lines = (layout.small(self.layout.common, "shallow", MAX_SHALLOW) or b"").decode("ascii", "replace").split()
         if not all(HASH.fullmatch(line) for line in lines):
-            raise GitError(".git/shallow does not hold hashes")
+            raise GitError(".git/shallow does not hold hashes", kind="unsafe")
         return tuple(lines)
 
     def _make(self) -> None:
@@ -427,24 +395,15 @@ def _path_of(fd: int, guess: str) -> str:
     """Name a held directory where /proc cannot; refuse where the name leads elsewhere by now."""
     held, found = os.fstat(fd), os.stat(guess)
     if (held.st_dev, held.st_ino) != (found.st_dev, found.st_ino):
-        raise GitError("the object directory was moved; linked worktrees need /proc")
+        raise GitError("the object directory was moved; linked worktrees need /proc", kind="unsafe")
     return guess
-
-
-def _verify(sha: str, content: bytes) -> None:
-    """Hold a blob against its name: git itself does not when it reads one."""
-    import hashlib
-
-    maker = hashlib.sha1 if len(sha) == 40 else hashlib.sha256
-    if maker(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() != sha:
-        raise GitError(f"blob {sha[:12]} does not hold what its name says: the repository is damaged or forged")
 
 
 def _inner(path: str) -> str:
     """Check a path inside a tree; it goes to git as it is."""
     parts = path.rstrip("/").split("/")
     if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
-        raise GitError(f"{shorten(path)} is not a path in a tree; give it from the top, without '..'")
+        raise GitError(f"{shorten(path)} is not a path in a tree; give it from the top, without '..'", kind="usage")
     return path.rstrip("/")
 
 
@@ -452,14 +411,7 @@ def _argument(arg: str) -> str:
     try:
         os.fsencode(arg)
     except UnicodeEncodeError:
-        raise GitError("an argument holds half a character") from None
+        raise GitError("an argument holds half a character", kind="usage") from None
     if "\0" in arg or len(arg) > 64 * 1024:
-        raise GitError("an argument holds a NUL character or is too long")
+        raise GitError("an argument holds a NUL character or is too long", kind="usage")
     return arg
-
-
-def _say(finished: Finished) -> str:
-    if finished.reason:
-        return finished.reason
-    text = finished.err.decode("utf-8", "replace")
-    return one_line(text, 300) or f"exit code {finished.code}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def offered(agent: Agent[Any, Any], name: str) -> dict[str, AnyTool]:
     """List what is offered: the agent's tools, and the agent under its own name, or `name` where it has none."""
-    tools: dict[str, AnyTool] = {tool.spec.name: tool for tool in agent.settings["tools"] or ()}
+    tools: dict[str, AnyTool] = {tool.spec.name: tool for tool in agent.settings.tools or ()}
     own = re.sub(r"[^A-Za-z0-9_-]", "_", agent.name or name)
     while own in tools:
         own += "_agent"
@@ -35,7 +35,7 @@ def offered(agent: Agent[Any, Any], name: str) -> dict[str, AnyTool]:
 
 def policy(agent: Agent[Any, Any], allowed: Iterable[str]) -> Permission:
     """Allow what was named on the command line, and otherwise what the agent's own policy allows."""
-    own = agent.settings["permission"] or DenyAll("start `glue mcp` with --allow NAME to allow it")
+    own = agent.settings.permission or DenyAll("start `glue mcp` with --allow NAME to allow it")
     return Rules(allow=allowed, otherwise=own)
 
 

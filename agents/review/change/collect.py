@@ -14,13 +14,7 @@ from glue.agents.review.findings import dedupe
 from glue.agents.review.records import Bundle, Change, Commit, FileDiff, Skip
 from glue.errors import GitError, UnsafePath
 from glue.tools.fs import safe_open
-from glue.tools.git import Change as Changed
-from glue.tools.git import Repo
-from glue.tools.git.command import environment, find_git
-from glue.tools.git.functions import FLAGS
-from glue.tools.git.output import literal_pathspec
-from glue.tools.git.repo import DIFF
-from glue.tools.process import run
+from glue.tools.git import DIFF, FileChange, Repo, literal_pathspec, run_git
 
 MAX_DIFF = 24 * 1024 * 1024
 MAX_BLOB = 512 * 1024
@@ -125,7 +119,7 @@ def _bundle(repo: Repo, start: str, end: str, change: Change, config: Config | N
     )
 
 
-def _skip(changed: Changed, config: Config) -> Skip | None:
+def _skip(changed: FileChange, config: Config) -> Skip | None:
     reason = why_skip(changed.path, config) or (
         "blocked: may hold secrets" if blocklist(config).blocks(changed.old_path) else ""
     )
@@ -134,7 +128,7 @@ def _skip(changed: Changed, config: Config) -> Skip | None:
     return Skip(path=changed.path, reason=reason) if reason else None
 
 
-def _diff(repo: Repo, start: str, end: str, changed: Sequence[Changed], skipped: list[Skip]) -> bytes:
+def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipped: list[Skip]) -> bytes:
     """The patch without what is skipped; where even that is too much, file by file until it is full."""
     left_out = {skip.path for skip in skipped}
     kept = [one for one in changed if one.path not in left_out]
@@ -147,12 +141,12 @@ def _diff(repo: Repo, start: str, end: str, changed: Sequence[Changed], skipped:
             spec = [":(top)", *(literal_pathspec(name, exclude=True) for name in names)] if names else []
             return repo.diff_tree(start, end, pathspec=spec, cap=MAX_DIFF)
         except GitError as error:
-            if "said more than" not in str(error):
+            if error.kind != "too_large":
                 raise
     return _piecewise(repo, start, end, kept, skipped)
 
 
-def _piecewise(repo: Repo, start: str, end: str, changed: Iterable[Changed], skipped: list[Skip]) -> bytes:
+def _piecewise(repo: Repo, start: str, end: str, changed: Iterable[FileChange], skipped: list[Skip]) -> bytes:
     parts: list[bytes] = []
     size = 0
     for one in changed:
@@ -323,12 +317,4 @@ def _names(out: bytes) -> list[str]:
 
 
 def _git(root: str, args: list[str]) -> bytes:
-    home = os.path.abspath(root)
-    env = environment(home)
-    del env["GIT_LITERAL_PATHSPECS"]
-    argv = [find_git(home), "--no-pager", *FLAGS, *args]
-    finished = run(argv, env=env, cwd=home, deadline=SECONDS, cap=MAX_DIFF)
-    if finished.reason or finished.code:
-        said = finished.err.decode("utf-8", "replace").strip()[:300]
-        raise GitError(f"git {args[0]} failed: {finished.reason or said or finished.code}")
-    return finished.out
+    return run_git(root, args, trust=True, seconds=SECONDS, cap=MAX_DIFF)

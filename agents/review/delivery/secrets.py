@@ -16,52 +16,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+import glue
+
 SHORTEST = 8  # of an environment value that counts as a secret
 WINDOW = 12  # so many characters in a row of a longer secret already count as a leak
 MASK = "[redacted]"
 
-_NAME = re.compile(
-    r"TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE|COOKIE|WEBHOOK|BEARER|JWT|KEY$|PASS$"
-    r"|(?:^|[_.-])(?:PASS|PWD|PW|KEYS?|AUTH|AUTHORIZATION|SESSION|DSN|SIGNATURE|SALT|CERT|CREDS|PAT)(?:$|[_.\d-])"
-    r"|(?:DATABASE|DB|MONGO|MONGODB|REDIS|AMQP|POSTGRES|MYSQL|CONNECTION)_?(?:URL|URI|STRING)",
-    re.IGNORECASE,
-)
-_HARMLESS = (
-    "PWD OLDPWD SSH_AUTH_SOCK XAUTHORITY GPG_KEY_ID DBUS_SESSION_BUS_ADDRESS XDG_SESSION_ID XDG_SESSION_TYPE"
-    " XDG_SESSION_CLASS XDG_SESSION_DESKTOP DESKTOP_SESSION SESSION_MANAGER GIT_ASKPASS SSH_ASKPASS TERM_SESSION_ID"
-    " SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE NODE_EXTRA_CA_CERTS"
-)
-_NOT_SECRET = frozenset(_HARMLESS.split())
-_SHAPES = re.compile(
-    "|".join(
-        (
-            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----|\Z)",
-            r"\b(?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA)[0-9A-Z]{12,}\b",
-            r"\bgh[pousr]_[A-Za-z0-9]{20,}",
-            r"\bgithub_pat_[A-Za-z0-9_]{20,}",
-            r"\bgl(?:pat|cbt|dt|rt|soat|ptt|ft|imt|agent)-[\w.-]{16,}",
-            r"\bxox[abeoprs]-[\w-]{10,}",
-            r"\bxapp-[\w-]{10,}",
-            r"\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{10,}",
-            r"\bsk-(?=[\w-]*\d)[\w-]{20,}",
-            r"\bAIza[\w-]{30,}",
-            r"\bya29\.[\w-]{20,}",
-            r"\bGOCSPX-[\w-]{20,}",
-            r"\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?",
-            r"\bnpm_[A-Za-z0-9]{30,}",
-            r"\bpypi-[\w-]{30,}",
-            r"\bSG\.[\w-]{16,}\.[\w-]{16,}",
-            r"\b(?:hf|gsk|xai|nvapi|dop_v1|doo_v1|shpat|shpss|shpca|figd|lin_api|ntn|r8|pplx|tfp|dckr_pat)[_-](?=[\w-]*\d)[\w-]{20,}",
-            r"\bAC[a-f0-9]{32}\b|\bSK[a-f0-9]{32}\b",
-            r"hooks\.slack\.com/services/[\w/]{20,}",
-            r"discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}",
-            r"\bbot\d{8,10}:[\w-]{30,}|\b\d{8,10}:AA[\w-]{30,}",
-            r"(?<=://)[^\s/:@]{1,80}:[^\s/@]{3,200}(?=@)",
-            r"(?i:(?<=AccountKey=)[\w+/=]{20,})",
-            r"(?i:\bbearer\s+)[A-Za-z0-9._~+/-]{20,}=*",
-        )
-    )
-)
 _TOKEN = re.compile(r"(?<![\w+/-])[A-Za-z0-9+/_=-]{24,}(?![\w+/-])")
 _ESCAPE = re.compile(r"%[0-9a-fA-F]{2}|&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{2,10});|\\x[0-9a-fA-F]{2}"
                      r"|\\u\{?[0-9a-fA-F]{4,6}\}?|\\[0-3][0-7]{2}|=[0-9A-F]{2}(?![\w=])")  # fmt: skip
@@ -107,7 +67,8 @@ class Guard:
         leaks = self.exact(text)
         for view, spans in _views(text):
             leaks += [
-                Leak(start=spans[m.start()][0], end=spans[m.end() - 1][1], name="shape") for m in _SHAPES.finditer(view)
+                Leak(start=spans[start][0], end=spans[end - 1][1], name="shape")
+                for start, end in glue.find_secrets(view)
             ]
         for match in _TOKEN.finditer(text):
             if random_looking(match.group()) and match.group() not in known:
@@ -140,7 +101,7 @@ def guard(environ: Mapping[str, str], extra: Mapping[str, str] | None = None) ->
     """Learn the secrets of this process: values of variables with a secret-looking name, and `extra` ones."""
     values: dict[str, str] = {}
     for name, value in environ.items():
-        if secret_name(name):
+        if glue.is_secret_name(name):
             for part in _parts_of(value):
                 values.setdefault(part, name)
     for name, value in (extra or {}).items():
@@ -158,11 +119,6 @@ def guard(environ: Mapping[str, str], extra: Mapping[str, str] | None = None) ->
                 for at in range(len(folded) - WINDOW + 1):
                     windows.setdefault(folded[at : at + WINDOW], name)
     return Guard(names=tuple(sorted(set(values.values()))), needles=needles, windows=windows)
-
-
-def secret_name(name: str) -> bool:
-    """Tell whether a variable's name says that its value is secret."""
-    return name not in _NOT_SECRET and _NAME.search(name) is not None
 
 
 def random_looking(token: str) -> bool:

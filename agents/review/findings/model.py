@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from glue import AssistantMessage, Limits, Outcome, Provider, Request, RunResult, Usage, run, user
-from glue.agents.review.cassette import Record, Recorder, canned
+from glue.agents.review.cassette import RunFile, replay_tools
 from glue.agents.review.change.chunk import Chunk, chunks, coverage, everything
 from glue.agents.review.change.config import Config, make, matches
 from glue.agents.review.change.incremental import Earlier, carried, joined, narrow
@@ -103,7 +103,7 @@ class Setting:
     on_event: Callable[[Event], None] | None
     seed: str
     ruled: tuple[Finding, ...]
-    record: Record | None
+    record: RunFile | None
     replay: bool
 
 
@@ -132,12 +132,11 @@ async def attempt(setting: Setting, provider: Provider, index: int) -> tuple[Rev
     bundle, config, record = setting.bundle, setting.config, setting.record
     asked = provider
     if record is not None and not setting.replay:
-        record.providers.append(provider.name)
-        asked = Recorder(provider, index, record)
+        asked = record.record(provider)
     desk = Desk(bundle, config, source=provider.name, known=setting.ruled)
     offered: list[Any] = list(tools(desk, setting.repo))
     if record is not None and setting.replay:
-        offered = canned(offered, index, record)
+        offered = replay_tools(offered, index, record)
     elif record is not None:
         record.tools = tuple(tool.spec for tool in offered)
     spent, pieces = _Spent(), chunks(bundle, config.chunk_tokens)
@@ -249,7 +248,7 @@ async def review(
     config: Config | None = None,
     repo: Repo | None = None,
     on_event: Callable[[Event], None] | None = None,
-    record: Record | None = None,
+    record: RunFile | None = None,
     replay: bool = False,
     earlier: Earlier | None = None,
 ) -> ReviewRun:

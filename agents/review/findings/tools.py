@@ -16,7 +16,7 @@ from glue.agents.review.findings.suggest import fault, weakens_test
 from glue.agents.review.findings.tripwire import strip_hidden
 from glue.agents.review.records import Bundle, Category, Confidence, Finding, Severity
 from glue.errors import GitError, ToolError
-from glue.tools.git import Repo
+from glue.tools.git import Repo, commit_page
 
 LINES = 400  # of one page
 HITS = 60
@@ -220,8 +220,6 @@ def _history(bundle: Bundle, config: Config, repo: Repo | None) -> list[Tool[...
     @tool(timeout=20)
     def git_show(commit: str, page: int = 1) -> str:
         """Show one commit: its message and what it changed."""
-        from glue.tools.git.functions import commit_page
-
         try:
             return strip_hidden(commit_page(repo, repo.resolve(commit), (max(page, 1) - 1) * LINES + 1, blocked))
         except (GitError, IndexError) as error:

@@ -414,14 +414,14 @@ def test_a_fix_that_relaxes_a_test_of_the_change_is_held_back() -> None:
 async def test_a_recorded_review_plays_again_without_its_provider_or_repository(tmp_path: Path) -> None:
     demo.build(tmp_path / "repo")
     bundle = collect(tmp_path / "repo", head="find-items")
-    noted = cassette.Record("seed", bundle)
+    noted = cassette.RunFile("seed", bundle)
     look = calls(call("read_file", {"path": "README.md"}, id="look"))
     with Repo(tmp_path / "repo") as repo:
         first = await review(bundle, providers=[Script(look, FINISH)], repo=repo, record=noted)
     noted.save(tmp_path / "run.jsonl")
 
     old = cassette.load(tmp_path / "run.jsonl")
-    second = await review(old.bundle, providers=cassette.tapes(old), record=old, replay=True)
+    second = await review(old.bundle, providers=old.replays(), record=old, replay=True)
 
     assert old.result == first
     assert replace(second, seconds=0, tries=()) == replace(first, seconds=0, tries=())
@@ -429,12 +429,12 @@ async def test_a_recorded_review_plays_again_without_its_provider_or_repository(
 
 
 async def test_a_replay_that_departs_from_its_recording_is_refused(tmp_path: Path) -> None:
-    noted = cassette.Record("seed", shop())
+    noted = cassette.RunFile("seed", shop())
     await review(shop(), providers=[Script(FINISH)], record=noted)
     other = replace(shop(), change=Change(title="Another title"))
 
-    with pytest.raises(ReplayError, match="something else"):
-        await review(other, providers=cassette.tapes(noted), record=noted, replay=True)
+    with pytest.raises(ReplayError, match="departs from the cassette"):
+        await review(other, providers=noted.replays(), record=noted, replay=True)
 
 
 def test_a_file_that_is_no_recording_is_said_so(tmp_path: Path) -> None:

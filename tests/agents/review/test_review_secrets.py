@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glue.agents.review.delivery.secrets import MASK, guard, random_looking, secret_name
+from glue import is_secret_name
+from glue.agents.review.delivery.secrets import MASK, guard, random_looking
 
 VALUE = "Qw7" + "er1Ty9Ui3Op5As2Df8Gh4Jk6"
 
@@ -30,7 +31,7 @@ VALUE = "Qw7" + "er1Ty9Ui3Op5As2Df8Gh4Jk6"
     ],
 )
 def test_names_that_say_secret(name: str) -> None:
-    assert secret_name(name)
+    assert is_secret_name(name)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_names_that_say_secret(name: str) -> None:
     ["PATH", "PWD", "HOME", "SSH_AUTH_SOCK", "LANG", "GITHUB_REPOSITORY", "CI", "GIT_AUTHOR_NAME", "PASSENGER_COUNT"],
 )
 def test_names_that_do_not(name: str) -> None:
-    assert not secret_name(name)
+    assert not is_secret_name(name)
 
 
 def test_only_values_of_eight_characters_and_more_count() -> None:

@@ -1,0 +1,452 @@
+"""JSON and history helpers that the encoders and decoders of all wires share."""
+
+from __future__ import annotations
+
+import json
+from binascii import b2a_base64
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from json.encoder import encode_basestring
+
+from glue.messages import (
+    AssistantMessage,
+    File,
+    Image,
+    Json,
+    Message,
+    Opaque,
+    Part,
+    Request,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+    new_id,
+)
+from glue.providers.catalog import Row
+
+# JSON ---------------------------------------------------------------------------------------------
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_decoder = json.JSONDecoder()
+_scan = _decoder.scan_once  # type: ignore[attr-defined]
+
+# What a value of an unexpected shape raises; a decoder turns it into a protocol error.
+BAD_SHAPE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, StopIteration, OverflowError)
+
+
+def dumps(value: Json) -> bytes:
+    """Encode compactly; a lone surrogate, which UTF-8 cannot carry, becomes a question mark."""
+    return _encode(value).encode("utf-8", "replace")
+
+
+def quote(text: str) -> bytes:
+    """Encode one string."""
+    quoted: str = encode_basestring(text)
+    return quoted.encode("utf-8", "replace")
+
+
+def loads(data: bytes) -> Json:
+    """Decode JSON, without the detours of json.loads; raises one of BAD_SHAPE."""
+    text = data.decode("utf-8", "replace")
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration:  # it does not start at the first character
+        return _decoder.decode(text)
+    if end != len(text) and not text[end:].isspace():
+        raise ValueError("more than one JSON value")
+    return value
+
+
+def array(pieces: Iterable[bytes]) -> bytes:
+    """Join encoded values; the whole history goes through here, so it is copied once."""
+    items = list(pieces)
+    if not items:
+        return b"[]"
+    items[0] = b"[" + items[0]
+    items[-1] += b"]"
+    return b",".join(items)
+
+
+class Pieces(list[bytes]):
+    """The encoded values of an array that is not joined yet, which saves copying a long history twice."""
+
+    def parted(self) -> list[bytes]:
+        """Return what to join: brackets, values and commas."""
+        if not self:
+            return [b"[]"]
+        result = [b","] * (2 * len(self) + 1)
+        result[1::2] = self
+        result[0], result[-1] = b"[", b"]"
+        return result
+
+
+def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = None) -> bytes:
+    """Join a body; bytes among the fields are JSON already.
+
+    Options win over fields of the same name, except that objects are merged and `tools` are appended.
+    """
+    body = dict(fields)
+    for name, value in (options or {}).items():
+        ours = body.get(name)
+        if isinstance(ours, Mapping) and isinstance(value, Mapping):
+            value = merged(ours, value)
+        elif name == "tools" and isinstance(ours, bytes) and isinstance(value, Sequence):
+            more = (dumps(tool) for tool in value)
+            value = b"[" + b",".join((ours[1:-1], *more) if len(ours) > 2 else more) + b"]"
+        body[name] = value
+    pieces = [b"{"]
+    for name, value in body.items():
+        pieces += (quote(name), b":")
+        if isinstance(value, Pieces):
+            pieces += value.parted()
+        else:
+            pieces.append(value if isinstance(value, bytes) else dumps(value))
+        pieces.append(b",")
+    pieces[-1] = b"}"
+    return b"".join(pieces)
+
+
+def merged(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> dict[str, Json]:
+    """Merge two objects, and the objects inside them; theirs wins."""
+    result = dict(ours)
+    for name, value in theirs.items():
+        inner = result.get(name)
+        result[name] = merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def arguments(call: ToolCall) -> dict[str, Json]:
+    """Return a call's arguments as an object, for wires that want no text; what is no object is wrapped."""
+    if not call.arguments.strip():
+        return {}
+    try:
+        value = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return {"arguments": call.arguments}
+    return value if isinstance(value, dict) else {"arguments": value}
+
+
+def argument_text(call: ToolCall) -> str:
+    """Return a call's arguments as the text of an object: servers choke on what their own model wrote."""
+    value = arguments(call)
+    return call.arguments if call.arguments.strip() and "arguments" not in value else dumps(value).decode()
+
+
+# Messages -----------------------------------------------------------------------------------------
+
+
+def memo_key(wire: str, row: Row, model: str) -> str:
+    """Name the bytes that a message has on one wire, for one server and model.
+
+    A string, because its hash is computed once and it is looked up once per message.
+    """
+    return f"{wire} {row.name} {model} {hash(row.quirks)}"
+
+
+BLOCK = 32  # messages whose bytes are also kept joined, so that a long history costs little more than its bytes
+
+
+def blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, ...]]:
+    """Part a history into blocks; as it only ever grows, all but the last stay as they are."""
+    whole = tuple(messages)
+    return (whole[start : start + BLOCK] for start in range(0, len(whole), BLOCK))
+
+
+def block_memo(block: tuple[Message, ...], key: str) -> Json:
+    """Return what was kept for a full block, if it still holds the same messages."""
+    kept = block[-1].memo.get(("block", key)) if len(block) == BLOCK else None
+    return kept[1] if kept is not None and kept[0] == block[:-1] else None
+
+
+def keep_block(block: tuple[Message, ...], key: str, value: Json) -> None:
+    if len(block) == BLOCK:
+        block[-1].memo["block", key] = (block[:-1], value)
+
+
+def is_own(message: AssistantMessage, row: Row, model: str | None = None) -> bool:
+    """Say whether a reply came from this provider (and model), so that its opaque parts may go back."""
+    return message.provider == row.name and (model is None or message.model == model)
+
+
+def opaque_of(part: Part, wire: str) -> Json:
+    """Return what a part carries for this wire, or None."""
+    opaque = part if isinstance(part, Opaque) else getattr(part, "opaque", None)
+    return opaque.data if isinstance(opaque, Opaque) and opaque.wire == wire else None
+
+
+def short_id(text: str, length: int = 9) -> str:
+    """Make an id of letters and digits that depends on the text alone, so that calls and results agree."""
+    from hashlib import blake2b  # it loads OpenSSL, which most requests can do without
+
+    digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    number = int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=32).digest(), "big")
+    letters = []
+    for _ in range(length):
+        number, digit = divmod(number, 62)
+        letters.append(digits[digit])
+    return "".join(letters)
+
+
+def safe_id(text: str, limit: int = 64) -> str:
+    """Return an id of letters, digits, '_' and '-' no longer than the limit: itself where it is one."""
+    if 0 < len(text) <= limit and text.replace("_", "a").replace("-", "a").isalnum() and text.isascii():
+        return text
+    return "call_" + short_id(text, 20)
+
+
+def repeated_calls(messages: Sequence[Message]) -> frozenset[str]:
+    """Return the call ids that more than one reply uses; some servers count from call_0 in each reply."""
+    every: list[str] = []
+    for block in blocks(messages):
+        ids = block_memo(block, "call_ids")
+        if ids is None:
+            ids = tuple(call_id for message in block for call_id in _call_ids(message))
+            keep_block(block, "call_ids", ids)
+        every += ids
+    if len(set(every)) == len(every):
+        return frozenset()
+    seen: set[str] = set()
+    twice: set[str] = set()
+    for call_id in every:
+        (twice if call_id in seen else seen).add(call_id)
+    return frozenset(twice)
+
+
+def _call_ids(message: Message) -> Iterable[str]:
+    return {call.id: None for call in message.calls} if isinstance(message, AssistantMessage) else ()
+
+
+def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
+    """Rename calls whose id an earlier reply used already, and their results; almost always a no-op."""
+    twice = repeated_calls(messages)
+    if not twice:
+        return messages
+    uses: dict[str, int] = {}
+    names: dict[str, str] = {}
+    result: list[Message] = []
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            clash = twice.intersection(_call_ids(message))
+            for call_id in clash:
+                count = uses[call_id] = uses.get(call_id, 0) + 1
+                names[call_id] = call_id if count == 1 else f"{call_id}_{count}"
+            message = _renamed(message, {call_id: names[call_id] for call_id in clash if names[call_id] != call_id})
+        elif isinstance(message, ToolMessage) and names.get(message.call_id, message.call_id) != message.call_id:
+            message = _renamed(message, {message.call_id: names[message.call_id]})
+        result.append(message)
+    return result
+
+
+def _renamed(message: AssistantMessage | ToolMessage, names: Mapping[str, str]) -> Message:
+    if not names:
+        return message
+    key = ("renamed", *sorted(names.items()))
+    kept: Message | None = message.memo.get(key)
+    if kept is None:
+        if isinstance(message, ToolMessage):
+            kept = replace(message, call_id=names[message.call_id])
+        else:
+            parts = (replace(p, id=names.get(p.id, p.id)) if isinstance(p, ToolCall) else p for p in message.content)
+            kept = replace(message, content=tuple(parts))
+        message.memo[key] = kept
+    return kept
+
+
+def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
+    """Join neighbouring user messages, for servers whose templates want the roles to alternate."""
+    result: list[Message] = []
+    for message in messages:
+        last = result[-1] if result else None
+        if message.excluded:
+            continue
+        if isinstance(message, UserMessage) and isinstance(last, UserMessage):
+            joined = message.memo.get(("joined", last.id))
+            if joined is None:
+                joined = message.memo["joined", last.id] = _joined(last, message)
+            result[-1] = joined
+        else:
+            result.append(message)
+    return result
+
+
+def _joined(one: UserMessage, other: UserMessage) -> UserMessage:
+    parts: tuple[Part, ...] = (*one.content, *other.content)
+    if all(isinstance(part, Text) for part in parts):
+        parts = (Text(text=f"{one.text}\n\n{other.text}"),)
+    return replace(one, content=parts, id=new_id())
+
+
+def encode_tool(tool: ToolSpec, wire: str, form: Callable[[ToolSpec], Json]) -> bytes:
+    """Encode a tool in the form of a wire, once."""
+    known: bytes | None = tool.memo.get(wire)
+    if known is None:
+        known = tool.memo[wire] = dumps(form(tool))
+    return known
+
+
+def description(tool: ToolSpec) -> dict[str, str]:
+    """Return a tool's description as a field; a blank one is left out, as some servers refuse it."""
+    return {"description": tool.description} if tool.description.strip() else {}
+
+
+def used_names(messages: Iterable[Message]) -> list[str]:
+    """Return the names of the tools that a history calls."""
+    replies = (message for message in messages if isinstance(message, AssistantMessage))
+    return sorted({call.name for reply in replies for call in reply.calls})
+
+
+def lacks_thinking(messages: Sequence[Message], has_thinking: Callable[[AssistantMessage], bool]) -> bool:
+    """Say whether the tool round under way began without thinking, which forbids Claude to think now."""
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            return bool(message.calls) and not has_thinking(message)
+        if not isinstance(message, ToolMessage):
+            return False
+    return False
+
+
+def cache_key(request: Request) -> str:
+    """Name the stable prefix of a request, for servers that group their caches by such a key."""
+    return short_id("\n".join((request.system, *(tool.name for tool in request.tools))), 24)
+
+
+# Schemas ------------------------------------------------------------------------------------------
+
+
+def schema_name(schema: Mapping[str, Json]) -> str:
+    title = schema.get("title")
+    return title if isinstance(title, str) and title == safe_id(title) else "output"
+
+
+def is_strict(schema: Json) -> bool:
+    """Say whether every object in a schema is closed and requires all it names, as strict mode wants."""
+    if isinstance(schema, Mapping):
+        names = schema.get("properties")
+        if isinstance(names, Mapping) or schema.get("type") == "object":
+            required = set(schema.get("required") or ())
+            if schema.get("additionalProperties") is not False or required != set(names or ()):
+                return False
+        return all(is_strict(value) for name, value in schema.items() if name not in ("enum", "const", "default"))
+    return all(map(is_strict, schema)) if isinstance(schema, (list, tuple)) else True
+
+
+# Parts --------------------------------------------------------------------------------------------
+
+
+def base64_text(data: bytes) -> str:
+    return b2a_base64(data, newline=False).decode("ascii")
+
+
+def data_url(part: Image | File) -> str:
+    """Return the address of an image or file: its own, or one that holds its bytes."""
+    if isinstance(part, Image) and part.url is not None:
+        return part.url
+    return f"data:{part.media_type};base64,{base64_text(part.data or b'')}"
+
+
+def result_text(message: ToolMessage) -> str:
+    """Return a tool result as text, for wires with no place for more; an image is named."""
+    texts = []
+    for part in message.content:
+        if isinstance(part, Text):
+            texts.append(part.text)
+        elif isinstance(part, Image):
+            texts.append("(an image)")
+        elif isinstance(part, File):
+            texts.append(f"(a file: {part.name or part.media_type})")
+    return "\n".join(text for text in texts if text)
+
+
+# Replies ------------------------------------------------------------------------------------------
+
+
+def number(value: Json) -> int | None:
+    """Return a token count, or None for what is none."""
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15 else None
+
+
+def first_number(*values: Json) -> int | None:
+    """Return the first of several places that holds a count."""
+    return next((count for value in values if (count := number(value)) is not None), None)
+
+
+def text_of(value: Json) -> str:
+    """Return a string, or "" for anything else that a server may put in its place."""
+    return value if isinstance(value, str) else ""
+
+
+def object_of(value: Json) -> dict[str, Json]:
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+MOST_MARKS = 2  # of the four that are allowed; tools and system have one each
+
+
+def join_turns(pieces: Iterable[tuple[str, bytes]], heads: Mapping[str, bytes], filler: bytes) -> bytes:
+    """Join the blocks of messages to an array of turns; neighbours of one role share a turn.
+
+    A head is `{"role":"user","content":[`. The first turn must be the user's: the filler stands in.
+    """
+    parts: list[bytes] = []
+    last = ""
+    for role, blocks in pieces:
+        if not blocks:
+            continue
+        if role == last:
+            parts += (b",", blocks)
+            continue
+        if not parts and role != "user":
+            parts += (b"]},", heads["user"], filler)
+        parts += (b"]},", heads[role], blocks)
+        last = role
+    if not parts:
+        parts = [b"]},", heads["user"], filler]
+    parts[0] = b"["
+    parts.append(b"]}]")
+    return b"".join(parts)
+
+
+def stable(messages: Sequence[Message], pieces: Sequence[tuple[str, bytes]]) -> Iterator[int]:
+    """Name the last message, to be found by the next request, and the last of the request before, which is cached."""
+    wanted, found = True, 0
+    for index in range(len(messages) - 1, -1, -1):
+        if isinstance(messages[index], AssistantMessage):
+            wanted = True
+        elif wanted and pieces[index][1]:
+            wanted = False
+            found += 1
+            yield index
+        if found == MOST_MARKS:
+            return
+
+
+def is_remote(part: Image | File) -> bool:
+    """Say whether a part is an address that the server has to fetch."""
+    return isinstance(part, Image) and part.url is not None and not part.url.startswith("data:")
+
+
+def inline(part: Image | File) -> tuple[str, str]:
+    """Return media type and base64 of a part that carries its bytes, be it in a data URL."""
+    if isinstance(part, Image) and part.url is not None and part.url.startswith("data:"):
+        head, _, data = part.url.partition(",")
+        kind, _, encoding = head[5:].partition(";")
+        if not encoding.endswith("base64"):
+            from urllib.parse import unquote_to_bytes
+
+            data = base64_text(unquote_to_bytes(data))
+        return kind or part.media_type, data
+    return part.media_type, base64_text(part.data or b"")
+
+
+def is_object(text: str) -> bool:
+    """Say whether a text is one whole JSON object."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False

@@ -1,0 +1,175 @@
+"""Read git objects through one `cat-file --batch` a repository, and hold each against its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from glue.errors import GitError
+from glue.tools.process import BLOCK, TICK, StopFlag, end_group
+
+HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+MAX_TREE = 64 * 1024 * 1024
+MAX_PAIRS = 200_000  # of folders that are compared
+KEPT = 256  # trees, parsed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeEntry:
+    """One name in a tree; mode 120000 is a link, 160000 another repository."""
+
+    mode: str
+    kind: str  # blob, tree or commit
+    sha: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class GitObject:
+    """An object as git keeps it; `size` is that of the whole where the content was cut."""
+
+    sha: str
+    kind: str  # blob, tree, commit or tag
+    content: bytes
+    size: int
+
+
+class ObjectReader:
+    """The objects of one repository. The process starts with the first object that is asked for."""
+
+    def __init__(self, start: Callable[[], subprocess.Popen[bytes]], stop: StopFlag | None) -> None:
+        self.start, self.stop = start, stop
+        self._child: subprocess.Popen[bytes] | None = None
+        self._buffer = bytearray()
+        self._trees: dict[str, dict[str, TreeEntry]] = {}
+        self._lock = threading.RLock()  # the tools of a review run side by side in threads
+
+    def close(self) -> None:
+        child, self._child = self._child, None
+        self._buffer.clear()
+        if child is not None:
+            end_group(child)
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def read(self, name: str, *, until: float, cap: int = MAX_TREE, cut: bool = False) -> GitObject:
+        """Read one object by its hash, or an expression over one (`<hash>~2^{commit}`).
+
+        One that is not here is a `GitError` of kind "missing"; one larger than `cap` is too, unless it may be cut.
+        """
+        with self._lock:
+            try:
+                return self._read(name, until, cap, cut)
+            except BaseException:
+                self.close()  # what was not read to its end would be taken for the next answer
+                raise
+
+    def tree(self, name: str, until: float) -> dict[str, TreeEntry]:
+        """Read one folder of a commit, by the names in it."""
+        with self._lock:
+            if (known := self._trees.get(name)) is not None:
+                return known
+            found = self.read(name if HASH.fullmatch(name) else f"{name}^{{tree}}", until=until)
+            if found.kind != "tree":
+                found = self.read(f"{found.sha}^{{tree}}", until=until)
+            entries = {entry.path: entry for entry in parse_tree(found)}
+            if len(self._trees) < KEPT:
+                self._trees[name] = entries
+            return entries
+
+    def compare(self, one: str, other: str, until: float) -> None:
+        """Read every folder that differs between two trees, so that a forged one is found out."""
+        pairs: list[tuple[str, str]] = [(one, other)]
+        seen = set(pairs)
+        while pairs:
+            left, right = (self.tree(sha, until) if sha else {} for sha in pairs.pop())
+            for name in left.keys() | right.keys():
+                old, new = (_folder(side.get(name)) for side in (left, right))
+                if old != new and (old, new) not in seen:
+                    seen.add((old, new))
+                    pairs.append((old, new))
+            if len(seen) > MAX_PAIRS:
+                raise GitError("too many folders differ to compare them", kind="too_large")
+
+    def _read(self, name: str, until: float, cap: int, cut: bool) -> GitObject:
+        if self._child is None:
+            self._child = self.start()
+        assert self._child.stdin is not None
+        assert "\n" not in name
+        try:
+            self._child.stdin.write(name.encode("ascii") + b"\n")
+            self._child.stdin.flush()
+        except OSError:
+            raise _broken(name) from None
+        while (end := self._buffer.find(b"\n")) < 0:
+            self._fill(name, until)
+        words = self._buffer[:end].decode("ascii", "replace").split()
+        del self._buffer[: end + 1]
+        if len(words) != 3 or not words[2].isdigit():
+            kind = words[-1] if words else "missing"
+            raise GitError(
+                f"object {name[:12]} is {kind}: the repository is incomplete, damaged or forged", kind="missing"
+            )
+        sha, kind, size = words[0], words[1], int(words[2])
+        if size > cap and not cut:
+            raise GitError(f"{kind} {sha[:12]} is larger than {cap} bytes", kind="too_large")
+        while len(self._buffer) < min(size + 1, cap + 1):
+            self._fill(name, until)
+        content = bytes(self._buffer[: min(size, cap)])
+        if size > cap:
+            self.close()  # cheaper than to read the rest
+            return GitObject(sha, kind, content, size)
+        del self._buffer[: size + 1]
+        maker = hashlib.sha1 if len(sha) == 40 else hashlib.sha256
+        if maker(f"{kind} {size}\0".encode() + content, usedforsecurity=False).hexdigest() != sha:
+            text = f"{kind} {sha[:12]} does not hold what its name says: the repository is damaged or forged"
+            raise GitError(text, kind="damaged")
+        return GitObject(sha, kind, content, size)
+
+    def _fill(self, name: str, until: float) -> None:
+        assert self._child is not None
+        assert self._child.stdout is not None
+        fd = self._child.stdout.fileno()
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        while True:
+            if self.stop or time.monotonic() > until:
+                raise GitError(f"reading object {name[:12]} took too long and was stopped", kind="timeout")
+            if poll.poll(TICK * 1000):
+                break
+        block = os.read(fd, BLOCK)
+        if not block:
+            raise _broken(name)
+        self._buffer += block
+
+
+def parse_tree(found: GitObject) -> list[TreeEntry]:
+    """Read the entries of a tree object."""
+    entries: list[TreeEntry] = []
+    content, at, width = found.content, 0, len(found.sha) // 2
+    while at < len(content):
+        blank, end = content.find(b" ", at), content.find(b"\0", at)
+        if blank < 0 or end < blank or end + width >= len(content):
+            raise GitError(f"tree {found.sha[:12]} cannot be read: the repository is damaged", kind="damaged")
+        mode = content[at:blank].decode("ascii", "replace").zfill(6)
+        kind = {"040000": "tree", "160000": "commit"}.get(mode, "blob")
+        path = content[blank + 1 : end].decode("utf-8", "surrogateescape")
+        entries.append(TreeEntry(mode=mode, kind=kind, sha=content[end + 1 : end + 1 + width].hex(), path=path))
+        at = end + 1 + width
+    return entries
+
+
+def _folder(entry: TreeEntry | None) -> str:
+    return entry.sha if entry is not None and entry.kind == "tree" else ""
+
+
+def _broken(name: str) -> GitError:
+    return GitError(f"object {name[:12]} cannot be read: the repository is damaged or forged", kind="damaged")
