@@ -67,7 +67,7 @@ def _fixes(rows: list[dict[str, Any]], repos: Path) -> Iterator[dict[str, Any]]:
             after: dict[str, str] = {}
             before: dict[str, str] = {}
             for path in row["sources"]:
-                for rev, texts in ((row["base"], before), (row["head"], after)):
+                for rev, texts in ((row["base"], before), (f"{row['base']}^", after)):
                     entry = repo.entry(rev, path)
                     if entry is not None:
                         texts[path] = repo.blob(entry.sha).decode("utf-8", "replace")

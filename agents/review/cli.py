@@ -14,7 +14,7 @@ from glue.agents.review.records import SEVERITIES, Bundle, ReviewRun
 from glue.errors import ConfigError, GlueError
 
 F = TypeVar("F", bound=Callable[..., Any])
-FORMATS = ("terminal", "markdown", "json", "sarif", "rdjson", "codequality", "annotations")
+FORMATS = ("terminal", "markdown", "html", "json", "sarif", "rdjson", "codequality", "annotations")
 
 
 def _options(*options: Callable[[F], F]) -> Callable[[F], F]:

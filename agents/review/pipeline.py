@@ -152,7 +152,7 @@ def publish(bundle: Bundle, run: ReviewRun, given: Mapping[str, Any], environ: M
         blind=bool(given.get("blind")),
         fail_on=fail_on,
         require_coverage=required,
-        language=config.language,
+        config=config,
         check=bool(given.get("check")),
     )
     if dry:
@@ -213,7 +213,7 @@ def result(path: str) -> ReviewRun:
 
 
 def texts(root: str) -> dict[str, str]:
-    from glue.agents.review.findings.syntax import is_generated, is_test, language
+    from glue.agents.review.change.syntax import is_generated, is_test, language
     from glue.tools.git import Repo
 
     with Repo(root) as repo:

@@ -23,8 +23,6 @@ MAX_PATHS = 20_000
 MAX_COMMITS = 50
 MAX_GUIDE = 32 * 1024
 MAX_LINES = 20_000  # of one file's change; more is "too large"
-DOCS = 12
-_DOC = re.compile(r"^(?:README|CONTRIBUTING|USAGE|CHANGELOG)?[^/]*\.(?:md|rst)$|^docs?/.*\.(?:md|rst)$", re.IGNORECASE)
 
 
 def collect(
@@ -100,12 +98,7 @@ def _bundle(repo: Repo, start: str, end: str, change: Change, config: Config | N
     diff = _diff(repo, start, end, changed, skipped)
     files = parse(diff)
     head, base = _texts(repo, files)
-    entries = repo.list_tree(end)
-    paths = tuple(entry.path for entry in entries[:MAX_PATHS])
-    blocked = blocklist(rules)
-    for path in [path for path in paths if _DOC.match(path) and path not in head and not blocked.blocks(path)][:DOCS]:
-        sha = next(entry.sha for entry in entries if entry.path == path)
-        head[path] = _decode(repo.blob(sha, cap=MAX_BLOB, cut=True))
+    paths = tuple(entry.path for entry in repo.list_tree(end)[:MAX_PATHS])
     return Bundle(
         change=change,
         diff=diff.decode("utf-8", "surrogateescape"),
@@ -123,9 +116,10 @@ def _skip(changed: FileChange, config: Config) -> Skip | None:
     reason = why_skip(changed.path, config) or (
         "blocked: may hold secrets" if blocklist(config).blocks(changed.old_path) else ""
     )
-    if not reason and (changed.added or 0) + (changed.deleted or 0) > MAX_LINES:
-        reason = f"too large: {(changed.added or 0) + (changed.deleted or 0)} changed lines"
-    return Skip(path=changed.path, reason=reason) if reason else None
+    lines = (changed.added or 0) + (changed.deleted or 0)
+    if not reason and lines > MAX_LINES:
+        reason = f"too large: {lines} changed lines"
+    return Skip(path=changed.path, reason=reason, lines=lines) if reason else None
 
 
 def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipped: list[Skip]) -> bytes:
@@ -155,7 +149,7 @@ def _piecewise(repo: Repo, start: str, end: str, changed: Iterable[FileChange], 
         except GitError:
             part = b""
         if not part or size + len(part) > MAX_DIFF:
-            skipped.append(Skip(path=one.path, reason="too large"))
+            skipped.append(Skip(path=one.path, reason="too large", lines=(one.added or 0) + (one.deleted or 0)))
             continue
         parts.append(part)
         size += len(part)

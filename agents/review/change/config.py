@@ -37,9 +37,9 @@ class Config:
     secret_files: tuple[str, ...] = ()  # more names that no model may see; `!name` takes one off the built-in list
     disable: tuple[str, ...] = ()  # names of rules
     fail_on: Severity | None = "high"
-    min_severity: Severity = "info"
+    min_severity: Severity = "medium"  # milder findings are folded into the sticky comment
     min_confidence: Confidence = "low"
-    max_findings: int = 25
+    max_findings: int = 6  # comments on lines; the rest is folded
     language: str = "en"
     instructions: str = ""
     paths: Mapping[str, str] = field(default_factory=dict)  # glob -> instructions for those files

@@ -47,7 +47,7 @@ def carried(bundle: Bundle, earlier: Earlier) -> tuple[Finding, ...]:
     placed = [
         anchor(finding, bundle.files, bundle.head)
         for finding in earlier.run.findings
-        if finding.source != "rules" and finding.path in still
+        if not finding.rule and finding.path in still
     ]
     return tuple(finding for finding in placed if finding is not None)
 

@@ -292,7 +292,7 @@ def _tame(text: str, *, known: bool) -> str:
     text = _URL.sub(lambda match: match.group() if match.group().startswith("//") else _address(match), text)
     text = re.sub(r"!+(?=\[)", "! ", text)
     text = re.sub(r"\](?=\()", "] ", text)
-    text = _MENTION.sub(lambda match: "@" if known and _DECORATOR.match(text, match.start()) else "@ ", text)
+    text = _MENTION.sub(lambda match: "@" if _DECORATOR.match(text, match.start()) else "@ ", text)
     text = re.sub(r"\b((?:close|fix|resolve)[sd]?|fixe[sd])(:?\s+\S*)#(?=\d)", r"\1\2no. ", text, flags=re.IGNORECASE)
     text = (_LOADING if known else _TAG).sub("< ", text)
     return _inert_rows(text)

@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from glue.agents.review.findings.syntax import is_doc, is_generated, language
+from glue.agents.review.change.syntax import is_doc, is_generated, language
 from glue.agents.review.records import Bundle, FileDiff, Finding, Severity
 from glue.errors import ConfigError
 
 SECONDS = 30.0
 MOST_FILES = 500
+PER_FILE = 3  # findings of one rule; who reads these looks for the others
 MOST_BYTES = 16 * 1024 * 1024  # of what an analyser says
 _LEVELS: dict[str, Severity] = {"error": "high", "warning": "medium", "note": "low", "none": "info", "info": "low"}
 
@@ -249,11 +250,18 @@ def new_findings(
         file = bundle.file(result.path) or old.get(result.path)
         was = bundle.base.get((file.old_path or file.path) if file else result.path, "")
         before[_mark(result, was)] += 1
-    told: set[tuple[str, str, int]] = set()
+    told: Counter[tuple[str, str]] = Counter()
+    same: set[tuple[str, str, str]] = set()  # an undefined name is said once, however often it is used
     for result in sorted(head, key=lambda one: (one.path, one.line)):
         file = bundle.file(result.path)
         text = bundle.head.get(result.path)
-        if file is None or text is None or file.status == "deleted" or (result.rule, result.path, result.line) in told:
+        if (
+            file is None
+            or text is None
+            or file.status == "deleted"
+            or told[result.rule, result.path] >= PER_FILE
+            or (result.tool == "ruff" and (result.rule, result.path, result.message) in same and "`" in result.message)
+        ):
             continue
         mark = _mark(result, text)
         if before[mark] > 0:
@@ -261,7 +269,8 @@ def new_findings(
             continue
         added = {line.new for line in file.added}
         if compared or any(number in added for number in range(result.line, result.end + 1)):
-            told.add((result.rule, result.path, result.line))
+            told[result.rule, result.path] += 1
+            same.add((result.rule, result.path, result.message))
             yield _finding(result, file, text)
 
 

@@ -41,10 +41,14 @@ _PLACEHOLDER = re.compile(
 _NARRATION = re.compile(
     r"\b(?:let me|let's|i(?:'ll| will| need to| should| am going to)(?: now| first| also)?|now i(?:'ll)?"
     r"|next,? i(?:'ll| will)) (?:check|look|read|examine|verify|see|start|open|inspect|review|analy[sz]e|search"
-    r"|grep|take|confirm|understand|think|fetch|find)\b|\bas an? (?:ai|large language|language model)\b"
-    r"|\bi(?:'m| am) (?:sorry|unable|an ai|just an ai)\b"
-    r"|\bi can(?:'t|not) (?:assist|help|comply|review)\b|\b(?:certainly|sure|of course|absolutely)[!,.] (?:here|i)\b"
+    r"|grep|take|confirm|understand|think|fetch|find)\b"
+    r"|\b(?:certainly|sure|of course|absolutely)[!,.] (?:here|i)\b"
     r"|\bhere(?:'s| is) (?:the|my|your) (?:review|analysis|json)\b",
+    re.IGNORECASE,
+)
+_REFUSAL = re.compile(
+    r"\bas an? (?:ai|large language|language model)\b|\bi(?:'m| am) (?:sorry|unable|an ai|just an ai)\b"
+    r"|\bi can(?:'t|not) (?:assist|help|comply|review)\b",
     re.IGNORECASE,
 )
 _DIFF = re.compile(
@@ -85,7 +89,7 @@ def _transport(text: str, whole: bool) -> Iterable[str]:
         return
     if _open_fence(text):
         yield "transport.fence"
-    if _LEAKED.search(_SPANS.sub(" ", _prose(text))):
+    if _LEAKED.search(_SPANS.sub(" code ", _prose(text))):
         yield "transport.token"
     if _CALL.search(text):
         yield "transport.call"
@@ -115,7 +119,7 @@ def _degenerate(text: str, language: str) -> Iterable[str]:
     )
     if odd > max(2, len(text) // 100):
         yield "degenerate.characters"
-    prose = _SPANS.sub(" ", _prose(text))
+    prose = _SPANS.sub(" code ", _prose(text))
     if len(_MOJIBAKE.findall(prose)) >= 2:
         yield "degenerate.mojibake"
     if _foreign(prose, language) > 0.20:
@@ -135,11 +139,13 @@ def _english(prose: str) -> Iterable[str]:
 
 
 def _echo(text: str, examples: Iterable[str]) -> Iterable[str]:
-    prose = _SPANS.sub(" ", _prose(text))
+    prose = _SPANS.sub(" code ", _prose(text))
     if _PLACEHOLDER.search(prose):
         yield "echo.placeholder"
     if _NARRATION.search(prose):
         yield "echo.narration"
+    if _REFUSAL.search(prose):
+        yield "echo.refusal"
     if len(_DIFF.findall(prose)) >= 3:
         yield "echo.diff"
     mine = _shingles(text)

@@ -8,7 +8,7 @@ import re
 import warnings
 from pathlib import PurePosixPath
 
-from glue.agents.review.findings.syntax import is_test, language, read
+from glue.agents.review.change.syntax import is_test, language, read
 from glue.agents.review.records import Bundle, Finding
 
 MAX_LINES = 40
@@ -55,7 +55,7 @@ def applied(finding: Finding, bundle: Bundle) -> str:
 def weakens_test(finding: Finding, bundle: Bundle) -> bool:
     """Whether the way out that a finding proposes is to relax a test of this very change."""
     file = bundle.file(finding.path)
-    if file is None or not is_test(finding.path) or finding.source == "rules":
+    if file is None or not is_test(finding.path) or finding.rule:
         return False
     if finding.suggestion is not None:
         before, after = len(_ASSERT.findall(finding.quote)), len(_ASSERT.findall(finding.suggestion))

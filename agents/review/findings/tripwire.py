@@ -54,7 +54,11 @@ _TELLS = re.compile(
 )
 _BIDI = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
 _TAGS = re.compile("[\U000e0000-\U000e007f]")
-_ZERO = re.compile("[\u200b\u2060-\u2064\ufeff\u00ad\u180e]|(?<=[\x21-\x7e])[\u200c\u200d](?=[\x21-\x7e])")
+# Khmer, Thai, Lao and Burmese part words with a zero-width space; only beside ASCII does it hide something.
+_ZERO = re.compile(
+    "[\u2060-\u2064\ufeff\u180e]|(?<=[\x21-\x7e])[\u200b-\u200d\u00ad]+(?=[\x21-\x7e])|[\u200b\u00ad]{3,}"
+)
+_TEMPLATE = re.compile(r"<(?=[|\uff5c])|(?<=[|\uff5c])>|\[(?=/?INST\])|<(?=<?/?SYS>)|<(?=/?(?:tool_call|think)s?>)")
 _FLAG_EMOJI = re.compile("\U0001f3f4[\U000e0000-\U000e007f]+")
 
 
@@ -111,8 +115,9 @@ def hidden_in(text: str) -> str:
 
 
 def strip_hidden(text: str) -> str:
-    """Take out what people cannot see, before a model reads it."""
-    return _TAGS.sub("", _BIDI.sub("", _ZERO.sub("", text)))
+    """Take out what people cannot see, and break the marks of chat templates, before a model reads it."""
+    text = _TAGS.sub("", _BIDI.sub("", _ZERO.sub("", text)))
+    return _TEMPLATE.sub(lambda match: f"{match.group()} " if match.group() != ">" else " >", text)
 
 
 def about(bundle: Bundle, views: tuple[View, ...]) -> tuple[str, ...]:

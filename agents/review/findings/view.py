@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from glue.agents.review.change.syntax import is_doc, is_generated, is_test, language
 from glue.agents.review.findings.anchor import MIN_QUOTE
-from glue.agents.review.findings.syntax import is_doc, is_generated, is_test, language
 from glue.agents.review.records import Bundle, Category, Confidence, FileDiff, Finding, Severity
 
 SOURCE = "rules"

@@ -36,6 +36,7 @@ _MARK = re.compile(r"code generated .{0,80}do not edit|@generated\b", re.IGNOREC
 _LONG = 2_000  # characters of a line that people do not write
 _HUGE = 600_000  # characters of a file
 _MOST = 1_000  # functions of a file that are looked at
+_DEEPEST = 6  # levels of functions in functions
 _TOKENS = 3_000  # of two functions that are compared, without what they share at both ends
 
 _STRING = r""""(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
@@ -206,9 +207,14 @@ def _python_tokens(text: str) -> list[Token]:
 def _braced(text: str, kind: str) -> Iterator[Function]:
     source = read(text, kind)
     closed = closings(source.code)
+    around: list[int] = []  # ends of the functions that hold this one
     for match in islice(_HEADERS[kind].finditer(source.code), _MOST):
         opening = match.end() - 1
         end = closed.get(opening, len(text) - 1)
+        around = [one for one in around if one > opening]
+        if len(around) >= _DEEPEST:
+            continue
+        around.append(end)
         name = next((value for value in match.groupdict().values() if value), "")
         start = match.start() + len(match.group()) - len(match.group().lstrip())
         yield Function(
@@ -251,7 +257,7 @@ def _plain(word: str) -> str:
 
 def _without_commas(tokens: list[Token]) -> list[Token]:
     """Drop commas in front of a closing bracket: formatters add them."""
-    following = [token.text for token in tokens[1:]] + [""]
+    following = [*(token.text for token in tokens[1:]), ""][: len(tokens)]
     return [token for token, after in zip(tokens, following, strict=True) if token.text != "," or after not in ")]}"]
 
 
