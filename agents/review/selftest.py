@@ -12,6 +12,7 @@ from glue.agents.review import records
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config
 from glue.agents.review.change.syntax import is_doc, is_generated, is_test, language
+from glue.agents.review.findings import deterministic
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, Change, FileDiff, Finding, ReviewRun
 from glue.errors import ConfigError, GitError
@@ -115,7 +116,7 @@ async def selftest(
     cost: float | None = 0.0
     tokens, model = 0, ""
     for bundle, sha, subject, undone in changes(repo, count, head):
-        run = await review(bundle, providers=providers(), config=config)
+        run = await review(bundle, providers=providers(), config=config, alone=True)
         trials.append(_trial(run, bundle, sha, subject, undone))
         say(f"{len(trials)}: {sha[:12]} {'fix undone' if undone else 'clean'}: {_word(trials[-1])}")
         cost = None if cost is None or (run.provider and run.cost is None) else cost + (run.cost or 0.0)
@@ -145,7 +146,7 @@ def _trial(run: ReviewRun, bundle: Bundle, sha: str, subject: str, undone: bool)
         found=bool(hits),
         exact=any(_on(finding, exact) for finding in hits),
         alarms=len(said) - len(hits),
-        ruled=any(finding.rule and _on(finding, near) for finding in run.findings),
+        ruled=any(_on(finding, near) for finding in deterministic(bundle)) if undone else False,
         inconclusive=bool(run.codes),
     )
 

@@ -167,6 +167,7 @@ def python_tree(text: str) -> ast.Module | None:
 
 
 def _python(text: str) -> Iterator[Function]:
+    text = text.removeprefix("\ufeff")
     tree = python_tree(text)
     if tree is None:
         return

@@ -26,7 +26,9 @@ BODY = 1_500  # characters of one finding
 SUMMARY = 20_000
 TOTAL = 60_000  # bytes of everything posted
 QUOTE = 8  # characters that are no blanks
-SOFT = frozenset(("transport.cut", "transport.fence", "echo.narration", "caps.summary"))  # style: says nothing of worth
+SOFT = frozenset(
+    ("transport.cut", "transport.fence", "transport.short", "echo.narration", "caps.summary")
+)  # style: says nothing of worth
 _BAD_STOPS = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL)
 
 
@@ -171,6 +173,8 @@ def confusion(labelled: Iterable[tuple[str, str, str]], *, language: str = "en")
 def summary_codes(text: str, shown: str = "", *, language: str = "en", examples: Sequence[str] = ()) -> tuple[str, ...]:
     """Say why a summary must not be posted."""
     codes = text_codes(text, language=language, examples=examples)
+    if len(text.split()) < 3 and not codes:
+        codes = ("transport.short",)
     if hidden(text) > max(2, len(text) // 100):
         codes = (*codes, "degenerate.characters")
     if shown and not codes and not on_topic(text, shown):

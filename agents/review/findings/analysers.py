@@ -68,6 +68,8 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
     """Run ruff over the Python files of a change, as they were and as they are."""
     changed = [file for file in bundle.files if _reviewed(file, bundle)][:MOST_FILES]
     program = find_ruff() if changed else ""
+    # What was deleted may have moved: its findings are old ones.
+    changed += [file for file in bundle.files if file.status == "deleted" and language(file.path) == "python"]
     if not program:
         return ()
     with tempfile.TemporaryDirectory(prefix="glue-review-") as scratch:

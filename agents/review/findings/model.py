@@ -349,10 +349,12 @@ async def review(
     replay: bool = False,
     earlier: Earlier | None = None,
     analysed: tuple[Finding, ...] = (),
+    alone: bool = False,
     work: Work | None = None,
 ) -> ReviewRun:
     """Review a bundle. Without providers analysers and rules speak alone; `analysed` is what other tools found.
 
+    With `alone` the model gets no help of theirs, as a self-test wants it.
     With an `earlier` review the model reads only the hunks that are new, and what it said of the others stays.
     """
     started = time.monotonic()
@@ -361,7 +363,7 @@ async def review(
     if record is not None and replay:
         ruled, around = record.ruled, record.callers
     else:
-        found = await to_thread.run_sync(lambda: deterministic(bundle, disable=config.disable))
+        found = () if alone else await to_thread.run_sync(lambda: deterministic(bundle, disable=config.disable))
         ruled, around = (*found, *analysed), callers(bundle, repo) if providers else ""
     for finding in ruled if providers else ():
         work.say(said(finding))

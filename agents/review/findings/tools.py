@@ -125,6 +125,7 @@ class Desk:
 def _summary_fault(codes: Sequence[str]) -> str:
     said = {
         "transport.empty": "it says nothing; say in two to six sentences what the change does and what you looked at",
+        "transport.short": "it says too little; say what the change does and what you looked at",
         "transport.cut": "it stops in the middle of a sentence; end it with a full stop",
         "transport.fence": "a code fence is left open",
         "echo.narration": "it tells what you are about to do; say what you found",
