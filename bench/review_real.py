@@ -3,8 +3,8 @@
     python bench/review_real.py --data DIR --repos DIR [--only owner/name ...] [--labels FILE] [--fixes]
 
 `--data` holds `changes.jsonl` and `fixes.jsonl` (repository and commit ids), `--repos` bare clones under
-`owner+name/repo`. `--out` writes every finding as JSON; `--labels` is such a file with a `label` (right, arguable, wrong)
-on each row, and gives the table per rule. Nothing of the repositories is kept.
+`owner+name/repo`. `--out` writes every finding as JSON; `--labels` is such a file with a `label` (right, arguable or
+wrong) on each row, and gives the table per rule. Nothing of the repositories is kept.
 """
 
 from __future__ import annotations

@@ -129,10 +129,6 @@ def blocklist(config: Config) -> Blocklist:
     return Blocklist.default().merge(config.secret_files)
 
 
-def is_guideline(path: str) -> bool:
-    return path in GUIDELINE_FILES
-
-
 def why_skip(path: str, config: Config) -> str:
     """The reason why a file is left out of the review, or nothing."""
     if blocklist(config).blocks(path):

@@ -39,6 +39,7 @@ class Delivery:
     sticky: str = ""  # added, edited, same, none
     url: str = ""  # of the sticky comment
     problem: str = ""
+    report: Report | None = field(default=None, repr=False)  # with what earlier runs posted taken into account
     resent: bool = field(default=False, repr=False)
 
     @property
@@ -64,6 +65,7 @@ def deliver(forge: Forge, report: Report, bundle: Bundle, *, quiet: bool = True)
         known = forge.known()
         report = _inline(forge, report, bundle, known, done)
         report = _fixed(forge, report, bundle, known, done)
+        done.report = report
         _sticky(forge, report, done, quiet)
     except ForgeError as error:
         done.problem = str(error)
@@ -86,12 +88,14 @@ def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known]
         _heal_inline(forge)
     lost = refused | {_key(item) for item in new[len(posts) :]}
     done.listed = len(lost)
-    items = tuple(
+    items = [
         replace(item, inline=False, reason="the forge takes no comment there") if _key(item) in lost else item
         for item in report.items
-    )
+    ]
+    for at, old in before.items():  # people know it by the id of its comment
+        items[at] = replace(items[at], finding=replace(items[at].finding, fingerprint=old.fingerprint))
     older = [at for at, old in before.items() if old.head != report.change.head_sha[:12]]
-    return replace(report, items=items, open=frozenset(items[at].finding.fingerprint for at in older))
+    return replace(report, items=tuple(items), open=frozenset(items[at].finding.fingerprint for at in older))
 
 
 def _fixed(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: Delivery) -> Report:
@@ -286,11 +290,12 @@ def publish(
             check=secrets_out(secrets),
             sleep=sleep,
         )
-        said, problem = _ledger(forge) if report.items and not report.codes else ((), "")
+        said, problem = _ledger(forge, report, bundle) if report.items and not report.codes else ((), "")
         if said:
             report = build(bundle, run, secrets, given=(*given, *said), config=config)
         delivery = Delivery(problem=problem) if problem else deliver(forge, report, bundle, quiet=quiet)
         delivery.problem = clean.line(secrets.redact(delivery.problem))
+        report = delivery.report or report
         if not delivery.url and delivery.sticky == "added" and not (dry or blind):
             delivery.url = _url(forge)
     outcome = verdict.decide(
@@ -321,13 +326,21 @@ def _url(forge: Forge) -> str:
         return ""
 
 
-def _ledger(forge: Forge) -> tuple[tuple[Dismissal, ...], str]:
+def _ledger(forge: Forge, report: Report, bundle: Bundle) -> tuple[tuple[Dismissal, ...], str]:
     """Read what was dismissed in comments; without it nothing is posted, or a dismissed finding would come back."""
     try:
         remarks = [remark for remark in forge.remarks() if "/ignore" in remark.body or "/glue" in remark.body]
-        return commands.dismissals(remarks, forge.known(), forge.permission) if remarks else (), ""
+        if not remarks:
+            return (), ""
+        known = forge.known()
+        said = commands.dismissals(remarks, known, forge.permission)
     except ForgeError as error:
         return (), str(error)
+    findings = report.findings
+    # A finding in other words has another id than the comment that people answered.
+    renamed = [(findings[at].fingerprint, old.fingerprint) for at, old in match(findings, known, bundle).items()]
+    more = [replace(one, id=mark) for mark, old in renamed for one in said if old.startswith(one.id)]
+    return (*said, *more), ""
 
 
 def known_secrets(environ: Mapping[str, str], run: ReviewRun | None = None) -> Guard:

@@ -42,16 +42,6 @@ def fault(finding: Finding, bundle: Bundle) -> str:
     )
 
 
-def applied(finding: Finding, bundle: Bundle) -> str:
-    """The head with a finding's suggestion in place."""
-    if finding.line is None or finding.suggestion is None:
-        raise ValueError("the finding has no suggestion on a line")
-    lines = bundle.head[finding.path].split("\n")
-    start = finding.start_line or finding.line
-    new = finding.suggestion.rstrip("\n").split("\n") if finding.suggestion else []
-    return "\n".join([*lines[: start - 1], *new, *lines[finding.line :]])
-
-
 def weakens_test(finding: Finding, bundle: Bundle) -> bool:
     """Whether the way out that a finding proposes is to relax a test of this very change."""
     file = bundle.file(finding.path)

@@ -218,3 +218,18 @@ def test_the_gate_counts_what_is_folded_too() -> None:
 
     assert done.verdict.exit_code == 1
     assert json.dumps(done.verdict.word) == '"findings"'
+
+
+async def test_what_was_dismissed_stays_so_in_other_words() -> None:
+    with FakeForge("github") as forge:
+        await push(forge, V1, "1", DIVIDE)
+        user = forge.user(forge.login("wendy", permission="write"))
+        row = {"id": 7000, "user": {"id": user.id, "login": "wendy"}, "in_reply_to_id": forge.pulls[1].inline[0]["id"]}
+        forge.pulls[1].inline.append({**row, "body": "/ignore rows are never empty", "path": "shop.py", "line": 2})
+
+        done = await push(forge, V1, "2", REWORDED)
+
+        assert done.report.items == ()
+        assert [mark.by for _, mark in done.report.dismissed] == ["wendy"]
+        assert done.report.fixed == ()
+        assert forge.resolved == set()

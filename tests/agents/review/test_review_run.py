@@ -19,7 +19,7 @@ from glue.agents.review.delivery.forges import change_of
 from glue.agents.review.delivery.forges.forge import Where
 from glue.agents.review.doctor import workflow
 from glue.agents.review.findings.model import examples, question, review, system, token
-from glue.agents.review.findings.suggest import applied, fault, weakens_test
+from glue.agents.review.findings.suggest import fault, weakens_test
 from glue.agents.review.findings.tools import Desk, tools
 from glue.agents.review.records import Bundle, Change, Finding, ReviewRun
 from glue.errors import ConfigError, ReplayError, ToolError
@@ -390,12 +390,6 @@ def test_other_languages_are_checked_as_far_as_they_can_be(
     bundle = from_texts({path: old}, {path: new})
 
     assert (suggested(suggestion, path, 2, bundle) == "") is ok
-
-
-def test_an_applied_suggestion_replaces_exactly_its_lines() -> None:
-    finding = Finding(path="shop.py", quote="q", title="t", body="b", suggestion="    return 0", line=3, start_line=2)
-
-    assert applied(finding, shop()) == "def total(prices):\n    return 0\n"
 
 
 def test_a_fix_that_relaxes_a_test_of_the_change_is_held_back() -> None:
