@@ -154,7 +154,8 @@ def test_posting_twice_adds_nothing_and_changes_nothing(forge: FakeForge) -> Non
     assert done.delivery is not None
     assert (done.delivery.posted, done.delivery.skipped, done.delivery.sticky) == (0, 3, "same")
     assert json.dumps([forge.pulls[1].comments, forge.pulls[1].inline]) == before
-    assert {call.method for call in forge.calls} == {"GET"}
+    assert {call.method for call in forge.calls if call.path != "/graphql"} == {"GET"}
+    assert all(call.body["query"].startswith("query") for call in forge.calls if call.path == "/graphql")
 
 
 def test_other_words_for_the_same_code_are_not_posted_again(forge: FakeForge) -> None:
