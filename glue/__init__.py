@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from glue.context import ToolResult as ToolResult
     from glue.context import error_result as error_result
     from glue.context import text_result as text_result
+    from glue.durable.batch import map as map  # noqa: A004
     from glue.errors import ConfigError as ConfigError
     from glue.errors import GlueError as GlueError
     from glue.errors import ProviderError as ProviderError
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from glue.permission import DenyAll as DenyAll
     from glue.permission import Permission as Permission
     from glue.permission import PermissionRequest as PermissionRequest
+    from glue.permission import PermissionTarget as PermissionTarget
     from glue.permission import Rules as Rules
     from glue.permission import allow as allow
     from glue.permission import deny as deny
@@ -100,6 +102,7 @@ _HOMES = {
     "codec": "from_json to_json",
     "compaction": "keep_recent summarize",
     "context": "AnyTool Cancel Context Host ToolResult error_result text_result",
+    "durable.batch": "map",
     "errors": "ConfigError GlueError ProviderError RunError ToolError",
     "events": "Event",
     "function.call": "Abort Replace Skip Step ToolHook",
@@ -112,7 +115,7 @@ _HOMES = {
     "messages": "AssistantMessage File Image Message Opaque Part Request Text Thinking ToolCall ToolMessage "
     "ToolSpec Usage UserMessage message_from_json message_to_json messages_from_json "
     "messages_to_json user",
-    "permission": "AllowAll Ask Decision DenyAll Permission PermissionRequest Rules allow deny",
+    "permission": "AllowAll Ask Decision DenyAll Permission PermissionRequest PermissionTarget Rules allow deny",
     "policies.policy": "Policy Say Stop",
     "provider": "Attempt Done Provider ProviderEvent TextDelta ThinkingDelta ToolCallDelta",
     "providers.failover": "with_failover",

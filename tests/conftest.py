@@ -1,4 +1,4 @@
-"""Every async test runs under asyncio and under trio; servers run on the loopback."""
+"""Async tests run under asyncio and trio where they schedule, else under one; servers run on the loopback."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import contextlib
 import signal
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +20,36 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(params=["asyncio", "trio"])
+# Where nothing is scheduled that the loop's, the stores', the HTTP module's and the sessions' own tests do not schedule
+# too: threads, processes and pure functions behind one await. By the start of the path below tests/.
+ONE_BACKEND = {
+    "agents/": "asyncio",
+    "cli/": "asyncio",
+    "core/test_output": "trio",
+    "providers/test_bedrock": "asyncio",
+    "providers/test_gemini": "trio",
+    "providers/test_openai": "asyncio",
+    "providers/test_provider_contract": "trio",
+    "providers/test_registry": "asyncio",
+    "testing/": "trio",
+    "tools/test_tools": "trio",
+    "view/": "asyncio",
+}
+
+
+@pytest.fixture
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     backend: str = request.param
     return backend
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    marks = metafunc.definition.iter_markers("parametrize")
+    chosen = hasattr(metafunc.module, "anyio_backend") or any(mark.args[0] == "anyio_backend" for mark in marks)
+    if "anyio_backend" in metafunc.fixturenames and not chosen:
+        path = metafunc.definition.path.relative_to(Path(__file__).parent).as_posix()
+        one = next((backend for start, backend in ONE_BACKEND.items() if path.startswith(start)), "")
+        metafunc.parametrize("anyio_backend", [one] if one else ["asyncio", "trio"], indirect=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,3 +220,49 @@ def cli(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         return Ran(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """Start a real Postgres; skips where `make scale` has installed none."""
+    from fakes.postgres import Postgres
+
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def engine(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[str]:
+    """Give the URL of an empty database for DBOS, of each kind that it knows."""
+    import gc
+    import os
+    import warnings
+
+    if request.param == "sqlite":
+        yield f"dbos+sqlite:///{tmp_path}/runs.db"
+    else:
+        yield f"dbos+{request.getfixturevalue('postgres').url.rsplit('/', 1)[0]}/test_{os.urandom(4).hex()}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # DBOS leaves its listener's connection to the collector
+        gc.collect()
+
+
+@pytest.fixture
+def editor(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Start `glue acp` on an agent given as source, or a model with ready-made tools on a script."""
+    from fakes.editor import GLUE, PREAMBLE, READY, Editor
+
+    opened: list[Editor] = []
+
+    def start(source: str = "", ready: str = "") -> Any:
+        command = [*GLUE, "acp", "agent.py", "--store", "store"]
+        if ready:
+            command = [sys.executable, "-c", READY.format(steps=ready)]
+        elif source:
+            (tmp_path / "agent.py").write_text(PREAMBLE + source)
+        opened.append(Editor(command, tmp_path))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.stop()

@@ -18,7 +18,7 @@ from glue.context import Context, ToolResult, error_result, text_result
 from glue.errors import ToolError
 from glue.function.validation import ValidationError
 from glue.messages import File, Image, Opaque, Part, Text, ToolCall
-from glue.permission import PermissionRequest, as_decision
+from glue.permission import PermissionRequest, PermissionTarget, as_decision
 
 if TYPE_CHECKING:
     from glue.function.decorator import Tool
@@ -298,19 +298,24 @@ async def _ask(tool: Tool[..., Any], step: Step) -> ToolResult | None:
 
 
 def _request(tool: Tool[..., Any], step: Step) -> PermissionRequest:
-    target = tool.target
+    target: Any = tool.target
     if callable(target):
         target = target(step.arguments)
     elif target:
         default = tool.spec.parameters["properties"][target].get("default", "")
         target = step.arguments.get(target, default)
+    touched = target if isinstance(target, PermissionTarget) else None
+    first = step.context
+    while first.host.parent is not None:
+        first = first.host.parent
     return PermissionRequest(
         tool=step.call.name,
         action=tool.action,
-        target=str(target),
+        target=touched.text if touched is not None else str(target),
         arguments=step.arguments,
         call_id=step.call.id,
-        session_id=step.context.session_id,
+        session_id=first.session_id or first.run_id,
+        touched=touched,
     )
 
 

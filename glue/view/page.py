@@ -1,11 +1,10 @@
-"""One page, whole in itself: a pure function from a transcript to HTML."""
+"""HTML of a transcript: header, turns, tool calls, figures; a pure function."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -28,10 +27,11 @@ from glue.messages import (
 )
 from glue.provider import Attempt
 from glue.text import count, dollars, seconds
-from glue.view.escape import brief, escape, split
+from glue.view.html import brief, escape, fold, literal, prose
 from glue.view.transcript import (
     Block,
     Entry,
+    Listed,
     Note,
     Said,
     Transcript,
@@ -50,44 +50,7 @@ _PICTURES = {
     "image/gif": b"GIF8",
     "image/webp": b"RIFF",
 }
-_FENCE = re.compile(r"^ {0,3}(```|~~~)[^\n]*\n?", re.MULTILINE)
 _META_SHOWN_ELSEWHERE = frozenset(("attempts", "usage", "placeholder"))
-
-
-def prose(text: str) -> str:
-    """Show what was said: plain text, with fenced code set apart."""
-    head, rest = split(text)
-    fenced = len(_FENCE.findall(head)) % 2 == 1
-    return _fenced(head, False) + _rest(len(text), _fenced(rest, fenced) if rest else "")
-
-
-def _fenced(text: str, inside: bool) -> str:
-    out = []
-    for piece in _FENCE.split(text)[::2]:
-        if piece.strip():
-            out.append(_pre(piece.strip("\n"), "code" if inside else "text"))
-        inside = not inside
-    return "".join(out)
-
-
-def literal(text: str) -> str:
-    """Show a text exactly, the rest of a long one behind "show all"."""
-    if not text:
-        return '<p class="none">empty</p>'
-    head, rest = split(text)
-    return _pre(head, "raw") + _rest(len(text), _pre(rest, "raw") if rest else "")
-
-
-def _pre(text: str, kind: str) -> str:
-    return f'<pre class="{kind}" dir="auto">\n{escape(text)}</pre>'  # HTML drops a line end right after <pre>
-
-
-def _rest(size: int, body: str) -> str:
-    return f'<details class="rest"><summary>show all {size:,} characters</summary>{body}</details>' if body else ""
-
-
-def fold(kind: str, title: str, body: str) -> str:
-    return f'<details class="{kind}"><summary>{title}</summary>{body}</details>'
 
 
 def part(item: Part) -> str:
@@ -134,7 +97,7 @@ def call(asked: ToolCall, result: Entry | None) -> str:
         state, mark = "lost", "–"
     else:
         state, mark = ("bad", "✗") if message.is_error else ("good", "✓")
-    arguments, brief = _arguments(asked)
+    arguments, short = _arguments(asked)
     body = [f"<h4>arguments</h4>{arguments}"]
     figures = []
     if not asked.complete:
@@ -142,13 +105,33 @@ def call(asked: ToolCall, result: Entry | None) -> str:
     if message is None:
         figures.append("no result")
     else:
+        steps = result.steps if result is not None else ()
+        if steps:
+            blocks = arrange(steps)
+            figures.append(count(sum(isinstance(block, Turn) for block in blocks), "step"))
+            body.append(f'<h4>steps</h4><div class="steps">{"".join(map(_step, blocks))}</div>')
         body.append(f"<h4>{'error' if message.is_error else 'result'}</h4>{_content(message)}{extra(message.meta)}")
         figures += _parts_figures(message, result.seconds if result is not None else None)
     title = (
         f'<span class="mark">{mark}</span><code class="name">{escape(asked.name)}</code>'
-        f'<span class="brief">{brief}</span><span class="figures">{" · ".join(figures)}</span>'
+        f'<span class="brief">{short}</span><span class="figures">{" · ".join(figures)}</span>'
     )
+    if message is not None and message.is_error:
+        title += f'<span class="why" dir="auto">{brief(message.text, 200)}</span>'
     return fold(f"call {state}", title, "".join(body))
+
+
+def _step(block: Block) -> str:
+    """Show a step of a sub-agent inside the call that asked for it."""
+    if isinstance(block, Note):
+        return f'<p class="note {block.kind}"><span>{escape(block.text)}</span></p>'
+    if isinstance(block, Said):
+        return "".join(map(part, block.entry.message.content))
+    model = ":".join(filter(None, (block.message.provider, block.message.model))) or "assistant"
+    figures = f'<span class="figures">{_figures(block)}</span>'
+    head = f'<header><span class="who" dir="auto">{escape(model)}</span>{figures}</header>'
+    body = "".join(part(item) for item in block.message.content if not isinstance(item, ToolCall))
+    return f'<div class="step">{head}{body}{"".join(call(asked, found) for asked, found in block.calls)}</div>'
 
 
 def result(message: ToolMessage) -> str:
@@ -390,8 +373,30 @@ def page(transcript: Transcript) -> str:
     """Make one HTML page that loads nothing and runs no script but its own."""
     blocks = arrange(transcript.entries)
     turns = [block for block in blocks if isinstance(block, Turn)]
+    top = f"{strip(turns)}{_setting(transcript)}"
+    return _document(transcript.title, facts(transcript, blocks), top, _body(blocks, turns, _start(transcript)))
+
+
+def index(listed: Sequence[Listed]) -> str:
+    """Make the page that lists transcripts, each with a link to its own page beside this one."""
+    sums = [("transcripts", f"{len(listed):,}")]
+    return _document("transcripts", sums, "", [_listed(each) for each in listed])
+
+
+def _listed(each: Listed) -> str:
+    link = f'<a class="who" href="{escape(each.file)}" dir="auto">{brief(each.title, 120) or "untitled"}</a>'
+    figures = f'<span class="figures">{escape(each.figures)}</span>'
+    head = f'<header><b class="badge">{escape(each.kind)}</b>{link}{figures}</header>'
+    when = f'<time title="{moment(each.at)}">{moment(each.at)[:10]}</time>'
+    kind = "listed problem" if each.failed else "listed"
+    body = f'<p class="text" dir="auto">{brief(each.text, 300)}</p>' if each.text else ""
+    inner = f'<div class="rail">{when}</div><div class="card">{head}{body}</div>'
+    return f'<article class="{kind}">{inner}</article>\n'
+
+
+def _document(name: str, facts: Sequence[tuple[str, str]], top: str, body: Sequence[str]) -> str:
     style, script = _asset("page.css"), _asset("page.js")
-    title = escape(transcript.title)
+    title = escape(name)
     policy = (
         f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
         "base-uri 'none'; form-action 'none'"
@@ -405,9 +410,9 @@ def page(transcript: Transcript) -> str:
             f"<title>{title} · glue</title><style>{style}</style></head>\n<body>",
             _BAR,
             f'<header class="top"><h1 dir="auto">{title}</h1><dl class="facts">',
-            *(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts(transcript, blocks)),
-            f"</dl>{strip(turns)}{_setting(transcript)}</header>\n<main>\n",
-            *_body(blocks, turns, _start(transcript)),
+            *(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts),
+            f"</dl>{top}</header>\n<main>\n",
+            *body,
             '</main>\n<p class="none" id="nothing" hidden>nothing fits</p>',
             "<footer>made by glue view; everything is in this file, and it loads nothing</footer>",
             f"<script>{script}</script></body></html>\n",
