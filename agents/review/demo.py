@@ -17,6 +17,7 @@ from glue.agents.review.delivery import outputs, render
 from glue.agents.review.delivery.forges.forge import Where
 from glue.agents.review.delivery.publish import publish, shown
 from glue.agents.review.delivery.report import Report
+from glue.agents.review.findings.analysers import find_ruff
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Change
 from glue.tools.git import find_git
@@ -154,6 +155,8 @@ def _say(report: Report, out: Path) -> None:
     print(f"{len(report.items)} findings in a change with planted bugs, without a model\n")
     for item in report.items:
         print(f"  {item.where}: {outputs.title(item)}")
+    if not find_ruff():
+        print("  and more with ruff: pip install 'glue-agents[review]'")
     print("\nThe one comment it would post; worse ones also get a comment on their line:\n")
     body = render.sticky(report).split("-->\n", 1)[1]
     print("\n".join(f"  | {line}".rstrip() for line in body.split("<details><summary>Fix", 1)[0].rstrip().split("\n")))

@@ -123,6 +123,7 @@ def run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
 
     from glue.agents.review.cassette import RunFile
     from glue.agents.review.change.collect import top
+    from glue.agents.review.findings.analysers import find_ruff
     from glue.agents.review.findings.model import Work
     from glue.tools.git import Repo
 
@@ -133,6 +134,10 @@ def run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
     config = settings(bundle, given)
     record = RunFile(secrets.token_hex(16), bundle, config=_plain(bundle, given)) if given["record"] else None
     chain = providers(given["model"], config.model)
+    if not find_ruff() and any(file.path.endswith(".py") for file in bundle.files):
+        click.echo(
+            "glue review: ruff is not installed and looks at nothing: pip install 'glue-agents[review]'", err=True
+        )
     work = Work(say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None)
     with ExitStack() as stack:
         is_git = given.get("root") and not given.get("diff") and _is_repository(given["root"])

@@ -86,10 +86,10 @@ class _GitHub:
         return Reply(body={"data": {"repository": {"pullRequest": {"reviewThreads": threads}}}})
 
     def _resolve(self, values: dict[str, Any]) -> Reply:
-        id = int(str(values["thread"]).removeprefix("PRRT_"))
-        if not any(row["id"] == id for pull in self.forge.pulls.values() for row in pull.inline):
+        opened = int(str(values["thread"]).removeprefix("PRRT_"))
+        if not any(row["id"] == opened for pull in self.forge.pulls.values() for row in pull.inline):
             return Reply(body={"errors": [{"type": "NOT_FOUND", "message": "Could not resolve to a node"}]})
-        self.forge.resolved.add(id)
+        self.forge.resolved.add(opened)
         return Reply(body={"data": {"resolveReviewThread": {"thread": {"isResolved": True}}}})
 
     def show(self, number: str) -> Reply:
