@@ -12,7 +12,7 @@ import click
 from glue.agents.review import pipeline
 from glue.agents.review.delivery import clean, forges
 from glue.agents.review.records import SEVERITIES, Bundle, ReviewRun
-from glue.errors import ConfigError, GlueError
+from glue.errors import ConfigError, GitError, GlueError, UnsafePath
 
 F = TypeVar("F", bound=Callable[..., Any])
 FORMATS = ("terminal", "markdown", "html", "json", "sarif", "rdjson", "codequality", "annotations")
@@ -90,7 +90,7 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except GlueError as error:
             click.echo(f"glue review: {clean.line(str(error), 600)}", err=True)
-            ctx.exit(2 if isinstance(error, ConfigError) or type(error).__name__ in ("GitError", "UnsafePath") else 3)
+            ctx.exit(2 if isinstance(error, ConfigError | GitError | UnsafePath) else 3)
 
 
 @click.group(cls=_Group, invoke_without_command=True)

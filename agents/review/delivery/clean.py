@@ -63,7 +63,8 @@ _RULE = re.compile(r"^[ \t]*(?:[-=_*][ \t]*){3,}$|^[ \t]*=+[ \t]*$|^[ \t]*-+[ \t
 
 def hidden(text: str) -> int:
     """Count the characters that cannot be seen."""
-    plain = text.replace("\r\n", "\n")
+    # Khmer, Thai and others part words with a zero-width space.
+    plain = re.sub("(?<=[^\x00-\x7f])\u200b(?=[^\x00-\x7f])", "", text.replace("\r\n", "\n"))
     return len(plain) - len(clean_text(plain, drop=True))
 
 

@@ -55,8 +55,8 @@ _DIFF = re.compile(
     r"^(?:diff --git |@@ -\d|index [0-9a-f]{7,}\.\.|--- (?:a/|/dev/null)|\+\+\+ (?:b/|/dev/null))", re.MULTILINE
 )
 _MOJIBAKE = re.compile(r"Ã[\u0080-\u00bf\u0152-\u2122ƒ‚]|â€|â‚¬|Â[\u00a0-\u00bf]|ï»¿|ï¿½|Ð[\u0080-\u00bf]")
-_SENTENCE_END = re.compile(r"""[.!?:;…。！？](?:["'”’»)\]*_`]*)\s*$|[)\]`"'”’*]\s*$""")
-_FULL_STOP = re.compile(r"""[.!?:…。！？](?:["'”’»)\]*_`]*)\s*$""")
+_SENTENCE_END = re.compile(r"""[.!?:;…。！？។।](?:["'”’»)\]*_`]*)\s*$|[)\]`"'”’*]\s*$""")
+_FULL_STOP = re.compile(r"""[.!?:…。！？។।](?:["'”’»)\]*_`]*)\s*$""")
 _NOT_AFTER = frozenset(
     _each(
         "the a an of to in on at by from with for and or but is are was were be been has have had it its this"
@@ -73,7 +73,8 @@ _COMMON = frozenset(
 )
 _SCRIPTS = {"zh": ("CJK",), "ja": ("CJK", "HIRAGANA", "KATAKANA"), "ko": ("HANGUL", "CJK"), "ru": ("CYRILLIC",),
             "uk": ("CYRILLIC",), "bg": ("CYRILLIC",), "el": ("GREEK",), "ar": ("ARABIC",), "fa": ("ARABIC",),
-            "he": ("HEBREW",), "hi": ("DEVANAGARI",), "th": ("THAI",)}  # fmt: skip
+            "he": ("HEBREW",), "hi": ("DEVANAGARI",), "th": ("THAI",), "km": ("KHMER",), "lo": ("LAO",),
+            "my": ("MYANMAR",), "bn": ("BENGALI",), "ta": ("TAMIL",), "ka": ("GEORGIAN",)}  # fmt: skip
 
 
 def text_codes(text: str, *, language: str = "en", examples: Iterable[str] = (), whole: bool = True) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from fakes.forge import FakeForge
 
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config
-from glue.agents.review.delivery.clean import markdown
+from glue.agents.review.delivery.clean import hidden, markdown
 from glue.agents.review.delivery.publish import publish
 from glue.agents.review.findings.model import review
 from glue.agents.review.findings.noise import text_codes
@@ -137,6 +137,16 @@ def test_code_that_the_model_read_with_a_tool_is_ground_enough(forge: FakeForge)
 )
 def test_code_spans_are_words_of_a_sentence(text: str) -> None:
     assert text_codes(text) == ()
+
+
+def test_khmer_text_is_text() -> None:
+    text = (
+        "មុខងារ\u200bនេះ\u200bមិន\u200bពិនិត្យ\u200bបញ្ជី\u200bទទេ\u200bទេ។ វា\u200bនឹង\u200bបរាជ័យ\u200bនៅ\u200bពេល\u200bនោះ។"
+    )
+
+    assert text_codes(text, language="km") == ()
+    assert hidden(text) == 0
+    assert hidden("ig\u200bnore") == 1
 
 
 def test_a_decorator_in_a_code_span_stays_as_it_is() -> None:
