@@ -117,7 +117,7 @@ class Desk:
     def _is_double(self, finding: Finding) -> bool:
         same = (finding.path, finding.line, finding.category)
         return same in self._known or any(
-            (one.path, one.line, one.category) == same or (one.quote == finding.quote and one.title == finding.title)
+            (one.path, one.line) == same[:2] and (one.category == finding.category or one.title == finding.title)
             for one in self.findings
         )
 

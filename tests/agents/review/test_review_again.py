@@ -160,6 +160,22 @@ async def test_the_same_words_in_another_place_are_another_finding(forge: FakeFo
     assert done.delivery.posted == len(forge.pulls[1].inline) == 8
 
 
+async def test_a_second_place_of_the_same_code_is_posted_beside_the_first(forge: FakeForge) -> None:
+    one = OLD + "\n\ndef f(rows):\n    return rows[0].name\n"
+    said = DIVIDE | {
+        "quote": "    return rows[0].name",
+        "title": "Fails for an empty list",
+        "body": "`rows[0]` raises.",
+    }
+    await push(forge, one, "1", said | {"line": 10})
+
+    await push(
+        forge, one + "\n\ndef g(rows):\n    return rows[0].name\n", "2", said | {"line": 10}, said | {"line": 14}
+    )
+
+    assert len(forge.pulls[1].inline) == 2
+
+
 async def test_what_a_model_said_is_not_called_fixed_by_a_run_without_one(forge: FakeForge) -> None:
     await push(forge, V1, "1", DIVIDE)
     whole = bundle(V1, "2")

@@ -65,6 +65,7 @@ EDITED = [
     ("lock-removed", "a.py", LOCKED, LOCKED.replace("        with self.lock:\n            self.rows.append(x)\n            self.count += 1\n", "        self.rows.append(x)\n        self.count += 1\n")),
     ("lock-removed", "a.go", GO_LOCK, GO_LOCK.replace("\ts.mu.Lock()\n\tdefer s.mu.Unlock()\n", "")),
     ("auth-removed", "a.py", ROUTE, ROUTE.replace("@login_required\n", "")),
+    ("auth-removed", "a.py", "def f(u):\n    require_admin(u)\n    return x(u)\n", "def f(u):\n    return x(u)\n"),
     ("sanitising-removed", "a.js", "function show(el, text) {\n  el.innerHTML = escapeHtml(text);\n  el.show();\n}\n", "function show(el, text) {\n  el.innerHTML = text;\n  el.show();\n}\n"),
     ("close-removed", "a.py", "def f(p):\n    file = open_it(p)\n    use(file)\n    file.close()\n    return 1\n", "def f(p):\n    file = open_it(p)\n    use(file)\n    return 1\n"),
     ("limit-removed", "a.py", "def f(u):\n    return get(u, timeout=10)\n", "def f(u):\n    return get(u)\n"),
@@ -83,6 +84,7 @@ EDITED = [
 ]  # fmt: skip
 SAME = [
     ("moved to a helper", "def f(x):\n    if x is None:\n        raise E()\n    return x.size\n", "def need(x):\n    if x is None:\n        raise E()\n\n\ndef f(x):\n    need(x)\n    return x.size\n"),
+    ("an access check that moved to the caller", "def f(u):\n    require_admin(u)\n    return x(u)\n\n\ndef g(u):\n    return f(u)\n", "def f(u):\n    return x(u)\n\n\ndef g(u):\n    require_admin(u)\n    return f(u)\n"),
     ("renamed", "def f(x):\n    if x is None:\n        return 0\n    return x.size\n", "def g(y):\n    if y is None:\n        return 0\n    return y.size\n"),
     ("reformatted", "def f(x,y):\n    if x is None and y: return 0\n    return x.size\n", "def f(\n    x,\n    y,\n):\n    if x is None and y:\n        return 0\n    return x.size\n"),
     ("rewritten", "def f(x):\n    if x is None:\n        return 0\n    return x.size\n", "def f(x):\n    return 0 if x is None else x.size\n"),
