@@ -161,17 +161,11 @@ async def test_the_same_words_in_another_place_are_another_finding(forge: FakeFo
 
 
 async def test_a_second_place_of_the_same_code_is_posted_beside_the_first(forge: FakeForge) -> None:
-    one = OLD + "\n\ndef f(rows):\n    return rows[0].name\n"
-    said = DIVIDE | {
-        "quote": "    return rows[0].name",
-        "title": "Fails for an empty list",
-        "body": "`rows[0]` raises.",
-    }
+    one = OLD + "\n\ndef f(rows):\n    send(rows[0].name)\n"
+    said = DIVIDE | {"quote": "    send(rows[0].name)", "title": "Fails for an empty list", "body": "`rows[0]` raises."}
     await push(forge, one, "1", said | {"line": 10})
 
-    await push(
-        forge, one + "\n\ndef g(rows):\n    return rows[0].name\n", "2", said | {"line": 10}, said | {"line": 14}
-    )
+    await push(forge, one + "    send(rows[0].name)\n", "2", said | {"line": 10}, said | {"line": 11})
 
     assert len(forge.pulls[1].inline) == 2
 
