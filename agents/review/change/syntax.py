@@ -60,16 +60,18 @@ _LEXERS = {
 _WORD = re.compile(r"[A-Za-z_$][\w$]*|\d[\w.]*|=>|===?|!==?|<=|>=|:=|&&|\|\||\?\?|\?\.|\.\.\.|\S")
 _NOT_NEWLINE = re.compile(r"[^\n]")
 _ARGS = r"\((?:[^(){};]|\{[^{}]*\}|\((?:[^()])*\))*\)"
+# A return type may hold braces of its own: `Promise<{ id: string }>`.
+_RETURNS = r"\s*(?::(?:[^{};=]|=>|\{[^{}]*\}(?=\s*[>\]|&,]))+)?"
 _HEADERS = {
     "go": re.compile(r"^func\s*(?:\([^)]*\)\s*)?(?P<name>\w+)\s*(?:\[[^\]]*\])?\([^{]*\{", re.MULTILINE),
     "js": re.compile(
-        rf"(?:(?:async\s+)?function\s*\*?\s*(?P<name>\w+)\s*(?:<[^>(]*>)?\s*{_ARGS}\s*(?::[^{{=;]+)?\{{)"
+        rf"(?:(?:async\s+)?function\s*\*?\s*(?P<name>\w+)\s*(?:<[^>(]*>)?\s*{_ARGS}{_RETURNS}\{{)"
         r"|(?:(?:const|let|var)\s+(?P<arrow>\w+)\s*(?::[^=;]+)?=\s*(?:React\.)?(?:memo\(|forwardRef\()?\s*(?:async\s*)?"
-        rf"(?:{_ARGS}|\w+)\s*(?::[^={{;]+)?=>\s*\{{)"
-        r"|(?:^[\w.$]+\.(?P<member>\w+)\s*=\s*(?:async\s+)?function\s*\w*\s*" + _ARGS + r"\s*\{)"
+        rf"(?:{_ARGS}|\w+){_RETURNS}=>\s*\{{)"
+        rf"|(?:^[\w.$]+\.(?P<member>\w+)\s*=\s*(?:async\s+)?function\s*\w*\s*{_ARGS}\s*\{{)"
         r"|(?:^[ \t]+(?:(?:public|private|protected|static|async|override|get|set)\s+)*"
         r"(?!(?:if|for|while|switch|catch|return|function|await|else)\b)(?P<method>\w+)\s*(?:<[^>(]*>)?"
-        rf"{_ARGS}\s*(?::(?:[^{{=;]|=>)+(?:\{{[^{{}}]*\}})?\s*)?\{{)",
+        rf"{_ARGS}{_RETURNS}\{{)",
         re.MULTILINE,
     ),
 }

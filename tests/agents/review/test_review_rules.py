@@ -61,6 +61,7 @@ GO_LOCK = (
 ROUTE = "@app.get('/a')\n@login_required\ndef account(user):\n    return render(user, load(user))\n"
 EDITED = [
     ("await-removed", "a.ts", "async function f(db) {\n  await db.save(1);\n  done();\n}\n", "async function f(db) {\n  db.save(1);\n  done();\n}\n"),
+    ("await-removed", "b.ts", "export async function f(\n  db: DB,\n): Promise<{ id: string }> {\n  await db.save(1);\n  return { id: db.id };\n}\n", "export async function f(\n  db: DB,\n): Promise<{ id: string }> {\n  db.save(1);\n  return { id: db.id };\n}\n"),
     ("await-removed", "a.py", "async def f(db):\n    await db.save(1)\n    done()\n", "async def f(db):\n    db.save(1)\n    done()\n"),
     ("lock-removed", "a.py", LOCKED, LOCKED.replace("        with self.lock:\n            self.rows.append(x)\n            self.count += 1\n", "        self.rows.append(x)\n        self.count += 1\n")),
     ("lock-removed", "a.go", GO_LOCK, GO_LOCK.replace("\ts.mu.Lock()\n\tdefer s.mu.Unlock()\n", "")),
