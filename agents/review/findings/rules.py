@@ -20,6 +20,7 @@ from glue.agents.review.findings.view import Rule, View, views
 from glue.agents.review.records import SEVERITIES, Bundle, Finding
 
 _log = logging.getLogger("glue.review")
+SMALL = 24  # tokens of a protection
 
 AWAIT = Rule(
     name="await-removed",
@@ -395,11 +396,14 @@ def _slides(words: list[str], edit: Edit) -> Iterator[tuple[str, ...]]:
 
 
 def _lost(view: View, sides: Sides, new: Function, edit: Edit, words: tuple[str, ...], few: bool) -> Iterator[Finding]:
+    """What protected the rest of the function and was taken out of it; with more than that, other code went too."""
     text = " ".join(words)
     name = new.name.rsplit(".", 1)[-1]
     if words == ("await",):
-        if new.words[: len(new.words)].count("async") >= 1 or view.language == "js":
+        if "async" in new.words or view.language == "js":
             yield from _await(view, sides, new, edit)
+        return
+    if len(words) > SMALL:
         return
     if match := _AUTH.search(text):
         if not sides.moved(match["what"]):
@@ -416,7 +420,7 @@ def _lost(view: View, sides: Sides, new: Function, edit: Edit, words: tuple[str,
             return
     if not few or _INTENT.search(sides.said):
         return
-    if (match := _CLOSE.search(text)) and len(words) < 20:
+    if match := _CLOSE.search(text):
         owner = match["owner"] or ""
         if not sides.moved(match.group()) and (not owner or owner in new.words):
             yield from CLOSE.at(view, edit.line, what=_code(match.group()).rstrip("("), function=name)
