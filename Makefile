@@ -8,11 +8,11 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .PHONY: live models demo test lint bench docs mutants soak browser otel scale clean
 
-# The package alone, which is all that the demo needs.
+# The package and the analyser of the review bot, which is all that the demo needs.
 $(BASE): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing glue into $(VENV) ..."
-	@$(PIP) -e .
+	@$(PIP) -e '.[review]'
 	@touch $@
 
 # And what the checks and tests need.
