@@ -7,9 +7,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from shutil import get_terminal_size
 
 import anyio
 
+from glue import one_line
 from glue.agents.review import records
 from glue.agents.review.cassette import RunFile
 from glue.agents.review.change.collect import collect
@@ -106,7 +108,7 @@ def test_latest_gives_exactly_as_many_as_asked_for() -> None:
 }
 
 
-def main(folder: str = "") -> int:
+def main(folder: str = "", page: Path | None = None) -> int:
     """Build the repository, review it, show what would be posted, and say where the files are."""
     home = Path(folder or tempfile.mkdtemp(prefix="glue-review-demo-"))
     repo, out = home / "larder", home / "review"
@@ -134,23 +136,27 @@ def main(folder: str = "") -> int:
     (out / "requests.jsonl").write_text(shown(published.requests, place.api), encoding="utf-8")
     for form, name in (("markdown", "review.md"), ("sarif", "review.sarif"), ("json", "review.json")):
         (out / name).write_text(outputs.render(published.report, form), encoding="utf-8")
-    _say(published.report, home)
+    _say(published.report, out, page)
     return 0
 
 
-def _say(report: Report, home: Path) -> None:
-    print("The terminal report\n===================\n")
-    print(outputs.render(report, "terminal"))
-    print("The comment as it would be posted\n=================================\n")
-    print(render.sticky(report))
-    print("\nThe inline comments\n===================\n")
+def _say(report: Report, out: Path, page: Path | None) -> None:
+    """Print what was found, the comment that would be posted, and where the rest is."""
+    room = max(get_terminal_size().columns - 40, 40)
+    print()
     for item in report.items:
-        if item.inline:
-            print(f"{item.where}\n{render.inline(item, report)}\n")
-    print("Where the files are\n===================\n")
-    for path in sorted(home.rglob("*")):
-        if path.is_file() and ".git" not in path.parts:
-            print(f"  {path}")
+        print(f"  {item.where:<24} {item.finding.severity:<9} {one_line(item.finding.title, room)}")
+        print(f"  {'':<34} {one_line(item.finding.body.partition('. ')[0], room)}.")
+    print("\nThe comment it would post, and five more at their lines:\n")
+    comment = render.sticky(report).partition("### Fix instructions")[0]
+    for line in comment.strip().splitlines()[1:]:
+        if line.strip():
+            print(f"  | {one_line(line, room + 34)}")
+    print(f"\n  full report       {out / 'review.md'}")
+    print(f"  requests, JSON    {out / 'requests.jsonl'}")
+    print(f"  findings, JSON    {out / 'review.json'}")
+    if page is not None:
+        print(f"  the agent's run   {page}")
 
 
 def build(repo: Path) -> None:

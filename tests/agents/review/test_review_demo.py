@@ -22,9 +22,13 @@ def test_the_demo_finds_the_planted_bugs_and_says_where_the_files_are(
     assert {finding.rule for finding in run.findings} == {
         "sql-injection", "window-off-by-one", "mutable-default", "swallowed-exception", "test-skipped",
     }  # fmt: skip
-    assert "The comment as it would be posted" in out
-    for name in ("bundle.json", "findings.json", "review.md", "review.sarif", "run.jsonl", "requests.jsonl"):
+    assert "The comment it would post" in out
+    assert len(out.splitlines()) <= 32
+    assert out.count("Off by one") == 2  # in the list, and in the comment
+    for name in ("review.md", "review.json", "requests.jsonl"):
         assert str(folder / name) in out
+    for name in ("bundle.json", "findings.json", "review.md", "review.sarif", "run.jsonl", "requests.jsonl"):
+        assert (folder / name).is_file()
     bodies = [json.loads(line)["body"] for line in (folder / "requests.jsonl").read_text().splitlines()]
     assert any(body.get("event") == "COMMENT" and len(body["comments"]) == 5 for body in bodies)
 
