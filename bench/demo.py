@@ -37,9 +37,11 @@ def main(folder: str = "") -> int:
     (home / "agent.py").write_text(AGENT)
     for line in AGENT.rstrip().splitlines():
         screen.line(f"  {line}", "dim")
-    screen.line(f'\n$ python agent.py --usage "{PROMPT}"', "cyan")
+    screen.line("")
+    screen.line(f'$ python agent.py --usage "{PROMPT}"', "cyan")
     page = run_agent(home)
-    screen.line("\n2. The review bot reads a pull request, here with rules alone", "bold")
+    screen.line("")
+    screen.line("2. The review bot reads a pull request, here with rules alone", "bold")
     return demo.main(str(home / "pull-request"), page=page)
 
 

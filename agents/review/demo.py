@@ -145,8 +145,9 @@ def _say(report: Report, out: Path, page: Path | None) -> None:
     room = max(get_terminal_size().columns - 40, 40)
     print()
     for item in report.items:
-        print(f"  {item.where:<24} {item.finding.severity:<9} {one_line(item.finding.title, room)}")
-        print(f"  {'':<34} {one_line(item.finding.body.partition('. ')[0], room)}.")
+        severity = _painted(f"{item.finding.severity:<9}", "33" if item.finding.severity == "medium" else "31")
+        print(f"  {_painted(f'{item.where:<24}', '36')} {severity} {one_line(item.finding.title, room)}")
+        print(_painted(f"  {'':<34} {one_line(item.finding.body.partition('. ')[0], room)}", "2"))
     print("\nThe comment it would post, and five more at their lines:\n")
     comment = render.sticky(report).partition("### Fix instructions")[0]
     for line in comment.strip().splitlines()[1:]:
@@ -157,6 +158,11 @@ def _say(report: Report, out: Path, page: Path | None) -> None:
     print(f"  findings, JSON    {out / 'review.json'}")
     if page is not None:
         print(f"  the agent's run   {page}")
+
+
+def _painted(text: str, colour: str) -> str:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty()
+    return text if plain else f"\x1b[{colour}m{text}\x1b[0m"
 
 
 def build(repo: Path) -> None:
