@@ -35,20 +35,10 @@ WANTED = "a session file, a cassette, the events of --json, or a JSON list of me
 
 async def read_session(store: Store, id: str) -> Transcript:
     """Read a session with the times its store knows."""
-    from glue.stores.jsonl import FileStore
-    from glue.stores.sqlite import SQLiteStore
-
     messages = await store.load(id)
     info = next((info for info in await store.list() if info.id == id), None)
-    times: Mapping[str, float] = {}
-    if isinstance(store, FileStore):
-        from glue.stores.jsonl import read
-
-        times = read(store.path(id))[1]
-    elif isinstance(store, SQLiteStore):
-        sql = "SELECT messages.id, at FROM messages JOIN sessions ON sessions.number = session WHERE sessions.id = ?"
-        with store.connect() as connection:
-            times = dict(connection.execute(sql, (id,)).fetchall())
+    known = getattr(store, "times", None)
+    times: Mapping[str, float] = await known(id) if known is not None else {}
     head: Record = {"session": id}
     if info is not None:
         head |= {"created": info.created, "parent": info.parent, "forked_at": info.forked_at, "meta": info.meta}
