@@ -6,13 +6,19 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: live models demo test lint bench docs mutants soak browser otel scale clean
+# An environment made by a Python that is too old, or is gone, is made anew.
+NEEDED := import sys; sys.exit(sys.version_info < (3, 11))
+$(shell test ! -e $(VENV) || $(BIN)/python -c '$(NEEDED)' 2>/dev/null || \
+	{ echo "the Python in $(VENV) is gone or older than 3.11: making $(VENV) anew with $(PYTHON)" >&2; rm -rf $(VENV); })
 
-# The package and the analyser of the review bot, which is all that the demo needs.
+.PHONY: demo test lint bench docs mutants soak browser otel scale live models clean
+
+# The package, with the analysers of the review bot: all that the demo needs.
 $(BASE): pyproject.toml
+	@$(PYTHON) -c '$(NEEDED)' || { echo "$(PYTHON) is older than 3.11; name another: make PYTHON=python3.12" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing glue into $(VENV) ..."
-	@$(PIP) -e '.[review]'
+	@$(PIP) -e ".[review]"
 	@touch $@
 
 # And what the checks and tests need.
@@ -23,7 +29,7 @@ $(STAMP): $(BASE)
 	@touch $@
 
 demo: $(BASE)
-	$(BIN)/python -m glue.agents.review.demo
+	@$(BIN)/python bench/demo.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -13,7 +13,7 @@ from glue.cli.agentfile import glue_table
 from glue.cli.config import Setting, resolve_alias, settings
 from glue.cli.keys import read_env
 from glue.cli.permission import permission
-from glue.cli.prompt import read_schema, read_text
+from glue.cli.prompt import read_schema, read_text, unread_pipe
 from glue.cli.tools import make_tools, split
 from glue.errors import ConfigError
 from glue.limits import Limits
@@ -108,15 +108,15 @@ _OUTPUT: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-def main(agent: Agent[Any, Any], args: Sequence[str] | None = None) -> None:
+def main(agent: Agent[Any, Any], args: Sequence[str] | None = None, *, prompt: str = "") -> None:
     """Run an agent with a prompt from the command line, and leave with the exit code of its outcome."""
     from glue.cli.app import guarded
 
     path = getattr(sys.modules.get("__main__"), "__file__", None)
-    guarded(_command(agent, path), list(args) if args is not None else None, _program())
+    guarded(_command(agent, path, prompt), list(args) if args is not None else None, _program())
 
 
-def _command(agent: Agent[Any, Any], path: str | None) -> click.Command:
+def _command(agent: Agent[Any, Any], path: str | None, usual: str) -> click.Command:
     @click.command(context_settings={"help_option_names": ["-h", "--help"]})
     @click.argument("prompt", nargs=-1)
     @run_options
@@ -124,6 +124,8 @@ def _command(agent: Agent[Any, Any], path: str | None) -> click.Command:
         """Run the agent with PROMPT: words, @FILE for a file's content, - for stdin; stdin where there is none."""
         from glue.cli.run import execute
 
+        if usual and not prompt and not unread_pipe():
+            prompt = (usual,)
         sys.exit(execute(agent, prompt, given, path=path))
 
     if agent.name:

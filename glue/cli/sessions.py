@@ -124,6 +124,7 @@ def rm(given: str | None, names: tuple[str, ...], store: str | None, yes: bool) 
 
 
 def show_list(named: str | None, *, as_json: bool) -> None:
+    from glue.cli.output import print_table
     from glue.stores.store import lineage
     from glue.text import one_line
 
@@ -142,9 +143,11 @@ def show_list(named: str | None, *, as_json: bool) -> None:
             trees.append([])
         trees[-1].append((depth, info))
     trees.sort(key=lambda tree: max(newest[info.id] for _, info in tree), reverse=True)
+    rows = []
     for depth, info in (row for tree in trees for row in tree):
         when = datetime.fromtimestamp(info.updated).strftime("%Y-%m-%d %H:%M")
-        click.echo(f"{when}  {'  ' * depth}{one_line(info.id):<24}  {one_line(info.title, 60)}".rstrip())
+        rows.append((when, f"{'· ' * depth}{one_line(info.id)}", one_line(info.title, 60)))
+    print_table(rows, ("changed", "name", "begins with"))
 
 
 def _named(given: str | None) -> str:
