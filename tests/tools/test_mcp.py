@@ -870,7 +870,8 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("node or npm is missing")
     folder = tmp_path_factory.mktemp("npm")
     (folder / "package.json").write_text('{"private": true}')
-    packages = ["@modelcontextprotocol/server-everything", "@modelcontextprotocol/server-filesystem"]
+    names = ("server-everything", "server-filesystem", "server-memory", "server-sequential-thinking", "inspector")
+    packages = [f"@modelcontextprotocol/{name}" for name in names]
     done = subprocess.run(
         ["npm", "install", "--no-audit", "--no-fund", *packages], cwd=folder, capture_output=True, timeout=300
     )
@@ -910,3 +911,73 @@ async def test_the_reference_server_filesystem(reference: Path, tmp_path: Path) 
 
     assert read.text == "inside"
     assert outside.is_error
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_reference_servers_memory_and_sequential_thinking(reference: Path, tmp_path: Path) -> None:
+    entity = {"name": "Ada", "entityType": "person", "observations": ["wrote the first program"]}
+    thought: dict[str, Any] = {"thought": "one", "nextThoughtNeeded": False, "thoughtNumber": 1, "totalThoughts": 1}
+    memory = {"MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl")}
+
+    async with mcp.connect_stdio("demo", str(reference / "mcp-server-memory"), env=memory) as connection:
+        await use(connection, "create_entities", entities=[entity])
+        found = await use(connection, "search_nodes", query="Ada")
+    async with mcp.connect_stdio("demo", str(reference / "mcp-server-sequential-thinking")) as connection:
+        thinking = await use(connection, "sequentialthinking", **thought)
+
+    assert "first program" in found.text
+    assert not thinking.is_error
+
+
+@pytest.fixture(scope="module")
+def python_servers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reference servers in Python need an older SDK: an environment of their own."""
+    folder = tmp_path_factory.mktemp("servers")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=120)
+    packages = ["mcp-server-git", "mcp-server-time", "mcp-server-fetch"]
+    done = subprocess.run([folder / "bin/pip", "install", "-q", *packages], capture_output=True, timeout=600)
+    if done.returncode:
+        pytest.skip(f"pip could not fetch the servers: {done.stderr.decode()[-200:]}")
+    return folder / "bin"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_reference_servers_git_time_and_fetch(python_servers: Path, tmp_path: Path, web: str) -> None:
+    subprocess.run(["git", "init", "-q", "-b", "main", str(tmp_path)], check=True)
+
+    async with mcp.connect_stdio("demo", str(python_servers / "mcp-server-git")) as connection:
+        status = await use(connection, "git_status", repo_path=str(tmp_path))
+    async with mcp.connect_stdio("demo", str(python_servers / "mcp-server-time")) as connection:
+        now = await use(connection, "get_current_time", timezone="Europe/Oslo")
+    fetch = str(python_servers / "mcp-server-fetch")
+    async with mcp.connect_stdio("demo", fetch, ["--ignore-robots-txt", "--allow-private-ips"]) as connection:
+        fetched = await use(connection, "fetch", url=web)
+        prompts = mcp.Servers([connection]).prompts
+
+    assert "main" in status.text
+    assert "Europe/Oslo" in now.text
+    assert "405" in fetched.text
+    assert list(prompts) == ["demo:fetch"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_inspector_finds_its_way_in_our_server(reference: Path, tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(SHAPED)
+    server = [sys.executable, "-c", "from glue.cli.app import main; main()", "mcp", str(tmp_path / "agent.py")]
+    inspector = [str(reference / "mcp-inspector"), "--cli", *server]
+
+    def ask(*words: str) -> Any:
+        done = subprocess.run([*inspector, *words], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    tools = ask("--method", "tools/list")["tools"]
+    called = ask("--method", "tools/call", "--tool-name", "weather", "--tool-arg", "city=Oslo")
+    resources = ask("--method", "resources/list")["resources"]
+
+    assert [tool["name"] for tool in tools] == ["weather", "danger", "forecast"]
+    assert called["structuredContent"] == {"city": "Oslo", "degrees": 21}
+    assert resources[0]["uri"] == "glue://agent/instructions"
