@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import anyio
@@ -22,13 +23,14 @@ from glue.codec import from_json, to_json, to_plain
 from glue.context import AnyTool
 from glue.durable.rates import Rate, limited
 from glue.durable.steps import Body, DurableProvider, DurableTool, error_from_json, error_to_json
-from glue.errors import ConfigError, ProviderError, StoreError
+from glue.errors import ConfigError, ProviderError, SessionBusy, StoreError
 from glue.events import Listener
 from glue.limits import Limits, Outcome, StopReason
 from glue.messages import Json, ToolMessage, Usage, messages_from_json, messages_to_json, new_id
 from glue.options import Prompt, prompt_messages, session_options
 from glue.provider import Attempt
 from glue.result import RunResult
+from glue.stores.sqlite import hold
 from glue.subagent import AgentTool, child_usage
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ log = logging.getLogger("glue.durable")
 
 SCHEMA = 1
 WORKFLOW = "glue.run"
-VERSION = "glue-1"  # DBOS hands a run only to code of the same version: the form of our steps
+_LEVEL = "INFO" if os.environ.get("GLUE_DEBUG") else "CRITICAL"  # of DBOS's own log, which goes to stderr
 LOSSES = 5  # machines that a run may lose before it is given up
 LEASE = 10.0  # seconds after which a process that says nothing counts as dead
 
@@ -62,6 +64,11 @@ def application(queue: str) -> str:
     if not re.fullmatch(r"[a-z0-9_-]{1,200}", queue):
         raise ConfigError(f"a queue's name is of a-z, 0-9, - and _, not {queue!r}")
     return f"glue-{queue}"
+
+
+def version(queue: str) -> str:
+    """Name the form of our steps: DBOS hands a run only to code of the same version."""
+    return f"{application(queue)}-steps-1"
 
 
 def need_dbos() -> Any:
@@ -104,8 +111,9 @@ class Database:
                 self._create_database()
             with self._engine.connect():
                 pass
-            logging.getLogger("dbos").setLevel(logging.ERROR)
-            dbos.DBOS.migrate(self.url)
+            logging.getLogger("dbos").setLevel(_LEVEL)
+            with self._alone():
+                dbos.DBOS.migrate(self.url)
             with self._engine.begin() as connection:
                 if not self.sqlite:
                     self._execute(connection, "SELECT pg_advisory_xact_lock(7305)")  # two workers may start at once
@@ -139,6 +147,23 @@ class Database:
                         connection.execute(sqlalchemy.text(f'CREATE DATABASE "{url.database}"'))
         finally:
             server.dispose()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one process at a time make DBOS's tables; on Postgres DBOS sees to that itself."""
+        if not self.sqlite:
+            yield
+            return
+        path, lock = Path(str(self._engine.url.database)), None
+        while lock is None:
+            try:
+                lock = hold(path, "migrate")
+            except SessionBusy:
+                time.sleep(0.05)
+        try:
+            yield
+        finally:
+            lock.close()
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
@@ -267,8 +292,10 @@ class Worker:
         try:
             self._launch(dbos)
             self.database.beat(self)
-        except BaseException:
+        except BaseException as error:
             self.stop()
+            if isinstance(error, dbos.error.DBOSException):
+                raise StoreError(f"{self.database.shown}: {' '.join(str(error).split())}") from error
             raise
         self._heart = threading.Thread(target=self._beat, name="glue-heartbeat", daemon=True)
         self._heart.start()
@@ -278,10 +305,10 @@ class Worker:
         config = {
             "name": self.application,
             "system_database_url": self.database.url,
-            "application_version": VERSION,
+            "application_version": version(self.name),
             "executor_id": self.id,
             "serializer": dbos.DBOSPortableJSONSerializer(),
-            "log_level": "ERROR",
+            "log_level": _LEVEL,
             "enable_otlp": False,
         }
         DBOS(config=config)
