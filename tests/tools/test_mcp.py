@@ -427,23 +427,25 @@ server.settings.log_level = "ERROR"
 import socket
 free = socket.socket(); free.bind(("127.0.0.1", 0)); port = free.getsockname()[1]; free.close()
 print(port, flush=True)
-server.run("streamable-http", port=port)
+server.run("TRANSPORT", port=port)
 """
 
 
-async def test_a_server_over_http(tmp_path: Path) -> None:
-    (tmp_path / "server.py").write_text(SERVER + HTTP)
+@pytest.mark.parametrize(("transport", "path"), [("streamable-http", "mcp"), ("sse", "sse")])
+async def test_a_server_over_http(tmp_path: Path, transport: str, path: str) -> None:
+    (tmp_path / "server.py").write_text(SERVER + HTTP.replace("TRANSPORT", transport))
     process = subprocess.Popen(
         [sys.executable, "server.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert process.stdout is not None
     try:
-        url = f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
+        url = f"http://127.0.0.1:{int(process.stdout.readline())}/{path}"
+        config = mcp.ServerConfig(name="demo", url=url, headers={"x-test": "1"}, sse=transport == "sse")
         with anyio.fail_after(60):
             while True:
                 try:
-                    async with mcp.connect_http("demo", url, {"x-test": "1"}) as connection:
-                        result = await use(connection, "add", a=1, b=2)
+                    async with mcp.connect([config]) as servers:
+                        result = await use(servers.connections[0], "add", a=1, b=2)
                     break
                 except ConfigError:  # it does not listen yet
                     await anyio.lowlevel.checkpoint()
