@@ -33,7 +33,7 @@ from glue.durable.rows import (
 )
 from glue.durable.state import MapState
 from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError
-from glue.limits import Outcome
+from glue.limits import Limits, Outcome
 from glue.loop.state import State
 from glue.loop.transcript import needs_answer
 from glue.messages import AssistantMessage, Message, Request, Usage
@@ -330,11 +330,13 @@ class Local:
         provider = job.agent.open(model or "")
         if job.rates:
             provider = limited(provider, job.rates, LocalMeter())
-        policies = (
-            *(job.overrides.pop("policies", None) or job.agent.settings.policies or ()),
-            SharedBudget(job.spending),
-        )
-        overrides = {**job.overrides, "model": provider, "policies": policies}
+        policies = job.overrides.get("policies") or job.agent.settings.policies or ()
+        overrides = {
+            **job.overrides,
+            "model": provider,
+            "policies": (*policies, SharedBudget(job.spending)),
+            "limits": job.overrides.get("limits") or job.agent.settings.limits or Limits(),  # once, not for every row
+        }
         turn = anyio.Lock()
 
         async def work() -> None:
