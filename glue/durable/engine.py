@@ -265,7 +265,7 @@ class Worker:
         concurrency: int = 8,
         global_concurrency: int | None = None,
         rates: Mapping[str, Rate] | None = None,
-        poll: float = 0.25,
+        poll: float = 1.0,
         lease: float = LEASE,
         listen: bool = True,
         overrides: Mapping[str, Any] | None = None,
@@ -311,6 +311,8 @@ class Worker:
             "serializer": dbos.DBOSPortableJSONSerializer(),
             "log_level": _LEVEL,
             "enable_otlp": False,
+            # A transaction takes a millisecond or two: some connections serve many rows, and a server has a hundred.
+            "sys_db_pool_size": max(3, min(self.concurrency // 2, 16)),
         }
         DBOS(config=config)
         self.workflow = DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)(_workflow)
