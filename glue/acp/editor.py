@@ -103,7 +103,7 @@ def editor_tools(tools: Iterable[Tool[..., Any]], root: str, server: Server) -> 
         elif ours.name == "shell_job" and server.client.get("terminal") is True:
             continue  # a terminal of the editor runs nothing in the background
         if theirs is not None:
-            theirs.root = root
+            theirs.root, theirs.in_editor = root, True
         made.append(theirs or ours)
     return made
 
@@ -301,7 +301,7 @@ class EditorPermission:
         known = self._ids.current(call.id)
         shown = ShownCall(call.id, call) if known is None else replace(known, call=call, diff=None)
         if path := edited_path(shown):
-            if self._server.reads_files:
+            if getattr(shown.tool, "in_editor", False):
                 before = await editor_text(self._server, self._session, os.path.join(shown.root, path))
             else:
                 before = disk_text(shown.root, path)

@@ -471,7 +471,12 @@ async def test_a_line_that_cannot_be_told_apart_is_asked_about(tmp_path: Path) -
 
     assert result.text == "a\n[exit code 0]"
     assert asked[0].target == "echo $(echo a)"
-    nobody = [glue.DenyAll(), glue.AllowAll(), glue.Rules(allow=["shell"]), glue.Rules(otherwise=glue.AllowAll())]
+    nobody: list[glue.Permission] = [
+        glue.DenyAll(),
+        glue.AllowAll(),
+        glue.Rules(allow=["shell"]),
+        glue.Rules(otherwise=glue.AllowAll()),
+    ]
     for otherwise in nobody:
         policy = glue.Rules(allow=["shell"], deny=["shell:rm *"], otherwise=otherwise)
         assert (await invoke(tool, {"command": "echo $(echo a)"}, policy)).is_error
