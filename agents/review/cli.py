@@ -222,7 +222,7 @@ def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
     old = cassette.load(run_file)
     config = make(old.config) if old.config else None
     run = anyio.run(lambda: review_bundle(old.bundle, providers=old.replays(), config=config, record=old, replay=True))
-    lines = cassette.differences(old.result, run) if old.result else ["the recording has no result"]
+    lines = cassette.differences(old.result, run) if old.result else ["the run file has no result"]
     click.echo("\n".join(lines) if lines else "the same findings, summary and requests", err=True)
     code = pipeline.publish(old.bundle, run, given, {}, post=False)
     ctx.exit(1 if lines else code)

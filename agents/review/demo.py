@@ -7,9 +7,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from shutil import get_terminal_size
 
 import anyio
 
+from glue import one_line
 from glue.agents.review import records
 from glue.agents.review.cassette import RunFile
 from glue.agents.review.change.collect import collect
@@ -117,8 +119,8 @@ AFTER = {
 }
 
 
-def main(folder: str = "") -> int:
-    """Build the repository, review it, show what was found and what would be posted, and say where the rest is."""
+def main(folder: str = "", page: Path | None = None) -> int:
+    """Build the repository, review it, show what would be posted, and say where the files are."""
     home = Path(folder or tempfile.mkdtemp(prefix="glue-review-demo-"))
     repo, out = home / "larder", home / "review"
     out.mkdir(parents=True)
@@ -144,27 +146,40 @@ def main(folder: str = "") -> int:
     (out / "requests.jsonl").write_text(shown(published.requests, place.api), encoding="utf-8")
     for form, name in FILES.items():
         (out / name).write_text(outputs.render(published.report, form), encoding="utf-8")
-    _say(published.report, out)
+    _say(published.report, out, page)
     return 0
 
 
 FILES = {"terminal": "review.txt", "html": "review.html", "json": "review.json", "sarif": "review.sarif"}
 
 
-def _say(report: Report, out: Path) -> None:
+def _say(report: Report, out: Path, page: Path | None) -> None:
+    """Print what was found, the comment that would be posted, and where the rest is."""
+    room = max(get_terminal_size().columns, 60)
     print(f"{len(report.items)} findings in a change with planted bugs, without a model\n")
     for item in report.items:
-        print(f"  {item.where}: {outputs.title(item)}")
+        severity = item.finding.severity
+        head = one_line(outputs.title(item), room - len(item.where) - len(severity) - 6)
+        print(f"  {_painted(item.where, '36')}  {_painted(severity, '33' if severity == 'medium' else '31')}  {head}")
+        print(_painted(f"      {one_line(item.finding.body.partition('. ')[0], room - 6)}", "2"))
     if not find_ruff():
         print("  and more with ruff: pip install 'glue-agents[review]'")
-    print("\nThe one comment it would post; worse ones also get a comment on their line:\n")
-    body = render.sticky(report).split("-->\n", 1)[1]
-    print("\n".join(f"  | {line}".rstrip() for line in body.split("<details><summary>Fix", 1)[0].rstrip().split("\n")))
-    names = {"terminal": "the full report", "html": "as a page", "json": "as JSON", "sarif": "as SARIF"}
+    print("\nThe one comment it would post; medium and above also stand at their lines:\n")
+    body = render.sticky(report).split("-->\n", 1)[1].split("<details><summary>Fix", 1)[0]
+    for line in filter(str.strip, body.splitlines()):
+        print(f"  | {one_line(line, room - 4)}")
+    names = {"terminal": "full report", "html": "as a page", "json": "as JSON", "sarif": "as SARIF"}
     print()
     for form, name in FILES.items():
-        print(f"  {names[form] + ':':<18}{out / name}")
-    print(f"  {'the requests:':<18}{out / 'requests.jsonl'}")
+        print(f"  {names[form]:<18}{out / name}")
+    print(f"  {'the requests':<18}{out / 'requests.jsonl'}")
+    if page is not None:
+        print(f"  {'the run above':<18}{page}")
+
+
+def _painted(text: str, colour: str) -> str:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty()
+    return text if plain else f"\x1b[{colour}m{text}\x1b[0m"
 
 
 def build(repo: Path) -> None:

@@ -189,10 +189,13 @@ def _analysed(bundle: Bundle, given: Mapping[str, Any]) -> tuple[Finding, ...]:
 
 async def _review(bundle: Bundle, chain: Sequence[Provider], **options: Any) -> ReviewRun:
     from glue.agents.review.findings.model import review
+    from glue.agents.review.progress import Progress
 
+    progress = Progress(bundle)
     try:
-        return await review(bundle, providers=chain, **options)
+        return await review(bundle, providers=chain, on_event=progress, **options)
     finally:
+        progress.end()
         await close(chain)
 
 

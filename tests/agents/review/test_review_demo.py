@@ -23,9 +23,11 @@ def test_the_demo_finds_the_planted_bugs_and_says_where_the_files_are(
         "lock-removed", "check-removed", "limit-removed", "test-switched-off", "ruff/B006", "ruff/B015", "ruff/F821",
     }  # fmt: skip
     for finding in run.findings:
-        assert out.count(f"{finding.path}:{finding.line}: ") == 1
+        assert out.count(f"  {finding.path}:{finding.line} ") == 1
     for name in ("review.txt", "review.html", "review.json", "review.sarif", "requests.jsonl"):
         assert str(folder / name) in out
+    for name in ("bundle.json", "findings.json", "run.jsonl"):
+        assert (folder / name).is_file()
     bodies = [json.loads(line)["body"] for line in (folder / "requests.jsonl").read_text().splitlines()]
     assert any(body.get("event") == "COMMENT" and len(body["comments"]) == 6 for body in bodies)
     assert len(out.splitlines()) < 50
