@@ -326,7 +326,6 @@ class Server:
             self.peer.drain,
             ids=opened.ids,
             tools=tuple(settings.tools or ()),
-            through_editor=self.reads_files,
             compaction=self._offers("session", "compaction") is not None,
             window=capabilities(session.agent.open(settings.model or "")).window,
             cost=opened.usage.cost,

@@ -81,6 +81,13 @@ def table(rows: Iterable[Sequence[object]], heads: Sequence[str], screen: Screen
     return lines
 
 
+def print_table(rows: Iterable[Sequence[object]], heads: Sequence[str]) -> None:
+    """Print a table on stdout."""
+    screen = Screen(sys.stdout)
+    for line in table(rows, heads, screen):
+        screen.line(line)
+
+
 def _number(cell: object) -> str:
     if isinstance(cell, float):
         return f"{cell:,.4f}".rstrip("0").rstrip(".")

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from glue.cli.providers import print_table
+from glue.cli.output import print_table
 from glue.errors import ConfigError
 from glue.messages import UserMessage, message_to_json
 from glue.paths import state_dir

@@ -32,6 +32,7 @@ from glue.provider import Attempt
 from glue.result import RunResult
 from glue.stores.sqlite import hold
 from glue.subagent import AgentTool, child_usage
+from glue.telemetry import continued, inject
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -400,7 +401,8 @@ async def _workflow(payload: dict[str, Any]) -> dict[str, Any]:
     name = str(DBOS.workflow_id)
     worker.running.add(name)
     try:
-        return await _run(worker, name, payload)
+        with continued(payload.get("trace")):
+            return await _run(worker, name, payload)
     except BaseExceptionGroup as group:  # of tool calls side by side; DBOS knows its own signals by their class
         raise _first(group) from None
     finally:
@@ -566,7 +568,7 @@ class Durable(Generic[DepsT, OutputT]):
         if on_event is not None:
             self._worker.listeners[name] = on_event
         try:
-            payload = {"prompt": messages_to_json(prompt_messages(prompt))}
+            payload = {"prompt": messages_to_json(prompt_messages(prompt)), "trace": inject({})}
             with SetWorkflowID(name):
                 handle = await DBOS.start_workflow_async(self._worker.workflow, payload)
             result = result_from_json(await handle.get_result(polling_interval_sec=0.25), self.agent.output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -186,6 +187,11 @@ def failed(error: Exception) -> ToolResult:
     text = "".join(traceback.format_exception(error))
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]  # a task group says nothing that its one error does not say better
+    if type(error).__module__ == "sqlite3" and "same thread" in str(error):
+        logging.getLogger("glue.tool").warning(
+            "a plain function runs in a thread of its own, and this connection belongs to another: open it with "
+            "check_same_thread=False, open it inside the tool, or make the tool an async function"
+        )
     if isinstance(error, ToolError):
         result = error_result(str(error))
     else:

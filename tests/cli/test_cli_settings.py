@@ -307,6 +307,16 @@ def test_a_closed_stdout_is_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize(
+    "command", ["providers", "models", "keys list", "runs", "sessions list", "prompts list", "tools list", "config"]
+)
+def test_every_listing_is_also_json(cli: Cli, command: str) -> None:
+    ran = cli(*command.split(), "--json")
+
+    assert ran.code == 0, ran.err
+    assert isinstance(json.loads(ran.out), (list, dict))
+
+
 class Narrow(Screen):
     def __init__(self, columns: int) -> None:
         self.is_terminal, self._columns = True, columns

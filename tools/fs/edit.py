@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, unified_diff
 from functools import cached_property
 from itertools import accumulate, pairwise
 from math import gcd
@@ -461,6 +461,15 @@ def _diff(flat: _Text, spans: list[Span]) -> str:
             return "\n".join([*shown[:SHOWN], "   ..."])
     after = min(last + 2, len(flat.lines) - (flat.lines[-1] == ""))
     return "\n".join(shown + [f"{at + 1 + moved:6}  {flat.lines[at][:WIDTH]}" for at in range(last, after)])
+
+
+def compare(old: str, new: str) -> str:
+    """Write the lines that go and come where a whole text is replaced."""
+    before, after = old.split("\n"), new.split("\n")
+    if len(before) * len(after) > 100 * MAX_COMPARED:
+        return ""
+    made = unified_diff(before, after, n=2, lineterm="")
+    return "\n".join(line for line in made if not line.startswith(("---", "+++")))
 
 
 def _ambiguous(flat: _Text, spans: list[Span], rung: str) -> str:

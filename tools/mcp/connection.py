@@ -387,15 +387,23 @@ class _Transport:
             async with stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr) as (read, write):
                 yield read, write
             return
+        if config.oauth:
+            from glue.tools.mcp.oauth import signed_in
+
+            with signed_in(config) as auth:
+                async with self._over_http(auth) as streams:
+                    yield streams
+            return
+        async with self._over_http(None) as streams:
+            yield streams
+
+    @asynccontextmanager
+    async def _over_http(self, auth: Any) -> AsyncIterator[Any]:
         import httpx2  # the SDK's own HTTP library, which takes headers from whoever makes the client
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
 
-        auth = None
-        if config.oauth:
-            from glue.tools.mcp.oauth import provider
-
-            auth = provider(config)
+        config = self.config
         hooks: Any = {"response": [self._seen]}
         timeout = httpx2.Timeout(30.0, read=300.0)  # a stream may be silent for long
         if config.sse:
@@ -417,12 +425,8 @@ class _Transport:
         status = response.status_code
         if status == 404 and "mcp-session-id" in response.request.headers:
             self.expired = True
-        if status in (401, 403):
-            way = (
-                "the token of its oauth file"
-                if self.config.oauth
-                else 'headers: {"Authorization": "Bearer ..."} or "oauth": true'
-            )
+        if status in (401, 403) and not self.config.oauth:
+            way = 'headers: {"Authorization": "Bearer ..."} or "oauth": true'
             self.hint = f"HTTP {status}, it wants other credentials; set {way}"
 
 
