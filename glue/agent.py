@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack, overload
 
@@ -200,6 +200,8 @@ class Agent(Generic[DepsT, OutputT]):
             finally:
                 await self.aclose()  # the event loop ends here, and its connections with it
 
+        from glue.tasks import run_blocking
+
         return run_blocking(work)
 
     @overload
@@ -332,25 +334,6 @@ def _checked_tools(tools: Iterable[AnyTool]) -> tuple[AnyTool, ...]:
     return tools
 
 
-def run_blocking(function: Callable[[], Awaitable[T]]) -> T:
-    """Run an async function to its end, in an event loop of its own."""
-    import anyio
-    import sniffio
-
-    async def main() -> T:
-        return await function()
-
-    try:
-        sniffio.current_async_library()
-    except sniffio.AsyncLibraryNotFoundError:
-        return anyio.run(main)
-    # A running loop cannot run another: that one gets a thread, and an interrupt here cancels what it does.
-    from anyio.from_thread import start_blocking_portal
-
-    with start_blocking_portal() as portal:
-        return portal.call(main)
-
-
 # One run --------------------------------------------------------------------------------------------
 
 
@@ -361,7 +344,6 @@ async def perform(
 
     Without a prompt the run goes on from where the history stands.
     """
-    from glue.errors import InvalidContinuation
     from glue.listeners import join, writers
     from glue.loop.run import drive
 
@@ -371,9 +353,6 @@ async def perform(
     system = "\n\n".join(part for part in (text.strip("\n"), project.prompt if project else "") if part)
     tools = _tools(options, project)
     answer = _answer(options, provider, tools)
-    said = with_meta(prompt or (), identity)
-    for message in said if options.journal is not None else ():
-        await options.journal.append(message)  # type: ignore[union-attr]
     ready = replace(
         options,
         tools=[*tools, answer.tool] if answer is not None and answer.tool is not None else tools,
@@ -382,12 +361,9 @@ async def perform(
         host=_host(agent, options, identity),
         on_event=join((*writers(options.stream, options.tool_log), options.on_event)),
     )
-    try:
-        result: RunResult[Any] = await drive(provider, [*history, *said], ready, resume=prompt is None)
-    except (TypeError, ValueError, InvalidContinuation):
-        await _take_back(options.journal, said)
-        raise
-    result = _finished(result, tools, identity)
+    said = with_meta(prompt, identity) if prompt is not None else None
+    result: RunResult[Any] = await drive(provider, history, said, ready)
+    result = replace(result, meta={**(result.meta or {}), **identity})
     if answer is not None:
         result = answer.finish(result)
     return result if options.unwrap is False else result.unwrap()
@@ -399,13 +375,6 @@ def _project(agent: Agent[Any, Any]) -> Project | None:
     from glue.project import load_project
 
     return load_project(agent.project)
-
-
-async def _take_back(journal: Any, prompt: Sequence[Message]) -> None:
-    """Drop a prompt that was refused before anything came of it, so that the next one stands alone."""
-    last = getattr(journal, "messages", ())[-1:]
-    if prompt and last and last[0].id == prompt[-1].id:
-        await journal.drop([message.id for message in prompt])
 
 
 def _tools(options: Options, project: Project | None) -> list[AnyTool]:
@@ -473,15 +442,3 @@ def _host(agent: Agent[Any, Any], options: Options, identity: Mapping[str, str])
         hooks=tuple(hooks or ()),
         identity={name: value for name, value in named.items() if value},
     )
-
-
-def _finished(result: RunResult[Any], tools: Iterable[AnyTool], identity: Mapping[str, str]) -> RunResult[Any]:
-    from glue.messages import ToolMessage
-    from glue.subagent import AgentTool, child_usage
-
-    names = {tool.spec.name for tool in tools if isinstance(tool, AgentTool)}
-    usage = result.usage
-    for message in result.new_messages:
-        if isinstance(message, ToolMessage) and message.name in names:
-            usage += child_usage(message)
-    return replace(result, usage=usage, meta={**(result.meta or {}), **identity})

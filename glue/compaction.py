@@ -32,7 +32,6 @@ class Compaction(Policy):
     """
 
     place = "compaction"
-    in_chain = True
 
     def __init__(self, compactor: Compactor, *, window: int | None = None, at: float = 0.8) -> None:
         self.compactor, self.window, self.at = compactor, window, at

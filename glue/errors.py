@@ -62,6 +62,14 @@ class GlueError(Exception):
     result: RunResult[Any] | None = None
 
 
+def attach_result(error: BaseException, result: RunResult[Any] | None) -> None:
+    """Put what a run has produced on the error that ends it."""
+    try:
+        error.result = result  # type: ignore[attr-defined]
+    except AttributeError:
+        return  # a class with slots
+
+
 class ProviderError(GlueError):
     """A model could not be asked, or its answer could not be read."""
 

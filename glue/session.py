@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 
 import anyio
 
-from glue.agent import Agent, perform, run_blocking
+from glue.agent import Agent, perform
 from glue.context import Cancel, Host
 from glue.errors import NewerSchema, SessionBusy, StoreError
 from glue.events import Event, Listener
@@ -21,6 +21,7 @@ from glue.options import CallOptions, Options, Overrides, Prompt, call_options, 
 from glue.policies import FollowUp, Steering
 from glue.result import RunResult
 from glue.stores.store import Log, Store, copy
+from glue.tasks import run_blocking
 
 DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
-import anyio.from_thread
 import anyio.to_thread
 
 from glue.codec import to_plain
@@ -19,6 +18,7 @@ from glue.errors import ToolError
 from glue.function.validation import ValidationError
 from glue.messages import File, Image, Opaque, Part, Text, ToolCall
 from glue.permission import PermissionRequest, as_decision
+from glue.tasks import caller, in_thread
 
 if TYPE_CHECKING:
     from glue.function.decorator import Tool
@@ -138,7 +138,7 @@ async def _called(tool: Tool[..., Any], arguments: dict[str, Any], context: Cont
     if tool.signature.takes_context:
         positional = [_threaded(context, live), *positional]
     try:
-        value = await anyio.to_thread.run_sync(_boxed, tool.function, positional, named, abandon_on_cancel=True)
+        value = await in_thread(_boxed, tool.function, positional, named)
     finally:
         live[0] = False
     return value if isinstance(value, _Raised) else await settled(value[0])
@@ -162,14 +162,14 @@ def _boxed(function: Callable[..., Any], positional: list[Any], named: dict[str,
 
 def _threaded(context: Context[Any], live: list[bool]) -> Context[Any]:
     """The same context for use in a thread: progress is reported in the event loop, and not after the end."""
+    call = caller()
 
     def report(text: str, data: Any, event: Any) -> None:
         def emit() -> None:
             if live[0]:
                 context.report(text, data, event)
 
-        if live[0]:
-            anyio.from_thread.run_sync(emit)
+        call(emit)
 
     return replace(context, report=report)
 
@@ -310,7 +310,7 @@ def _request(tool: Tool[..., Any], step: Step) -> PermissionRequest:
         target=str(target),
         arguments=step.arguments,
         call_id=step.call.id,
-        session_id=step.context.session_id,
+        session_id=step.context.scope,
     )
 
 

@@ -32,7 +32,6 @@ class Gates(Policy):
     """Narrow the tools of each request. A permission is never a gate."""
 
     place = "gates"
-    in_chain = True  # a gate holds for the rest of a reply too
 
     def __init__(self, *gates: Gate) -> None:
         self.gates = gates
