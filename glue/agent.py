@@ -309,9 +309,17 @@ class Agent(Generic[DepsT, OutputT]):
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError("an Agent is immutable")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        own = {name: getattr(self, name) for name in ("name", "deps_type", "roles", "project", "compaction")}
+        return _restore, (type(self), {**self.settings.given(), **own})
+
     def __repr__(self) -> str:
         model: Any = self.settings.model
         return f"Agent({self.name or (model if isinstance(model, str) else model.name)!r})"
+
+
+def _restore(cls: type[Agent[Any, Any]], given: dict[str, Any]) -> Agent[Any, Any]:
+    return cls(**given)
 
 
 def _checked_model(model: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -123,9 +124,9 @@ async def run(tool: Tool[..., Any], arguments: dict[str, Any], context: Context[
                 value = await _called(tool, arguments, context)
         if value is _LATE:
             return error_result(f"{tool.spec.name} timed out after {tool.timeout:g} seconds")
-        return failed(value.error) if isinstance(value, _Raised) else as_result(tool.spec.name, value)
+        return failed(value.error, tool.spec.name) if isinstance(value, _Raised) else as_result(tool.spec.name, value)
     except Exception as error:
-        return failed(error)
+        return failed(error, tool.spec.name)
 
 
 async def _called(tool: Tool[..., Any], arguments: dict[str, Any], context: Context[Any]) -> Any:
@@ -179,8 +180,11 @@ async def settled(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def failed(error: Exception) -> ToolResult:
-    """Make an error result of an exception, with its traceback."""
+_log = logging.getLogger("glue.tools")
+
+
+def failed(error: Exception, name: str = "") -> ToolResult:
+    """Make an error result of an exception, with its traceback; one that no tool raises on purpose is logged."""
     import traceback
 
     text = "".join(traceback.format_exception(error))
@@ -190,6 +194,7 @@ def failed(error: Exception) -> ToolResult:
         result = error_result(str(error))
     else:
         result = error_result(error)
+        _log.warning("tool %s raised %s", name or "call", type(error).__name__, exc_info=error)
     return replace(result, traceback=text)
 
 

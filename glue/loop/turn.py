@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import traceback
 from collections.abc import AsyncIterator, Sequence
@@ -28,6 +29,8 @@ from glue.messages import AssistantMessage, Json, Part, Request, ToolCall, ToolM
 from glue.policies.budgets import budget_error
 from glue.policies.policy import Stop
 from glue.provider import Attempt, Done, ProviderEvent, TextDelta
+
+_log = logging.getLogger("glue.tools")
 
 
 @dataclass(slots=True)
@@ -300,6 +303,7 @@ async def _invoke(state: State, call: ToolCall) -> ToolResult:
     except ToolError as error:
         return error_result(str(error))
     except Exception as error:
+        _log.warning("tool %s raised %s", call.name, type(error).__name__, exc_info=error)
         result = error_result(error)
         return ToolResult(content=result.content, is_error=True, traceback=traceback.format_exc())
 

@@ -165,7 +165,7 @@ def read_events(path: Path, text: str) -> Transcript:
         known += kind in ("run_start", "message_end", "run_end", "result")
         if kind == "attempt":
             attempts += attempts_of([event])
-        elif kind == "message_end":
+        elif kind == "message_end" and not (event["message"].get("meta") or {}).get("discarded"):
             entries.append(_with(entry_of(message_from_json(event["message"])), attempts))
         elif kind == "tool_end":
             said = event.get("seconds")
