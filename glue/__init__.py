@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from glue.context import ToolResult as ToolResult
     from glue.context import error_result as error_result
     from glue.context import text_result as text_result
+    from glue.durable.batch import map as map  # noqa: A004
     from glue.errors import ConfigError as ConfigError
     from glue.errors import GlueError as GlueError
     from glue.errors import ProviderError as ProviderError
@@ -100,6 +101,7 @@ _HOMES = {
     "codec": "from_json to_json",
     "compaction": "keep_recent summarize",
     "context": "AnyTool Cancel Context Host ToolResult error_result text_result",
+    "durable.batch": "map",
     "errors": "ConfigError GlueError ProviderError RunError ToolError",
     "events": "Event",
     "function.call": "Abort Replace Skip Step ToolHook",

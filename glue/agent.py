@@ -18,6 +18,7 @@ from glue.options import (
     call_options,
     instructions_text,
     prompt_messages,
+    refuse_unknown,
     with_meta,
     with_role,
 )
@@ -25,6 +26,7 @@ from glue.options import (
 if TYPE_CHECKING:
     from glue.compaction import Compactor
     from glue.context import AnyTool, Cancel, Host
+    from glue.durable.engine import Durable
     from glue.events import Listener
     from glue.function.call import ToolHook
     from glue.limits import Limits
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from glue.session import Session
     from glue.stores.store import Store
     from glue.subagent import AgentTool
+    from glue.telemetry import OpenTelemetry
 
 
 DepsT = TypeVar("DepsT")
@@ -132,11 +135,14 @@ class Agent(Generic[DepsT, OutputT]):
         reasoning: Effort | None = None,
         cache: bool | None = None,
         options: Mapping[str, Json] | None = None,
+        telemetry: bool | OpenTelemetry | None = None,
         name: str = "",
         roles: Mapping[str, Role] | str | os.PathLike[str] | None = None,
         project: str | os.PathLike[str] | None = None,
         compaction: Compactor | None = None,
+        **unknown: Any,
     ) -> None:
+        refuse_unknown(unknown, AgentOptions, "an agent has no")
         settings = Options(
             model=_checked_model(model),
             tools=_checked_tools(tools or ()),
@@ -151,6 +157,7 @@ class Agent(Generic[DepsT, OutputT]):
             reasoning=reasoning,
             cache=cache,
             options=options,
+            telemetry=telemetry,
             output=output,
         )
         put = object.__setattr__
@@ -240,6 +247,12 @@ class Agent(Generic[DepsT, OutputT]):
         from glue.session import Session
 
         return Session(self, id, store=store, queue=queue, **overrides)
+
+    def durable(self, **options: Any) -> Durable[DepsT, OutputT]:
+        """Make runs survive the process, on DBOS: `async with agent.durable(engine=...) as durable`."""
+        from glue.durable.engine import Durable
+
+        return Durable(self, **options)
 
     def as_tool(self, name: str = "", description: str = "") -> AgentTool:
         """Make a tool of this agent, for another one: a fresh transcript for each call."""
@@ -369,12 +382,26 @@ async def perform(
         host=_host(agent, options, identity),
         on_event=join((*writers(options.stream, options.tool_log), options.on_event)),
     )
+    telemetry = _telemetry(options)
+    run = drive if telemetry is None else telemetry.traced(drive)
     said = with_meta(prompt, identity) if prompt is not None else None
-    result: RunResult[Any] = await drive(provider, history, said, ready)
+    result: RunResult[Any] = await run(provider, history, said, ready)
     result = replace(result, meta={**(result.meta or {}), **identity})
     if answer is not None:
         result = answer.finish(result)
     return result if options.unwrap is False else result.unwrap()
+
+
+def _telemetry(options: Options) -> OpenTelemetry | None:
+    wanted: Any = options.telemetry
+    if wanted is None:  # as the run above, or as the environment says
+        above = options.host.parent if options.host is not None else None
+        wanted = (above is not None and above.host.telemetry) or os.environ.get("GLUE_OTEL", "") not in ("", "0")
+    if not wanted:
+        return None
+    from glue.telemetry import telemetry_of
+
+    return telemetry_of(wanted)
 
 
 def _project(agent: Agent[Any, Any]) -> Project | None:

@@ -131,6 +131,7 @@ class Host:
     permission: Any = None  # glue.permission.Permission; None denies
     hooks: tuple[Any, ...] = ()  # before and after each tool, see glue.tool
     identity: Mapping[str, Json] | None = None
+    telemetry: Any = None  # glue.telemetry.OpenTelemetry, where the run is traced
     parent: Context[Any] | None = None  # set for a run inside a tool of another run
 
 

@@ -140,8 +140,16 @@ class MaxTurnsExceeded(RunError):
 
 class BudgetExceeded(RunError):
     def __init__(self, kind: str, limit: float, used: float) -> None:
-        super().__init__(f"the budget of {limit:g} {kind} is spent: {used:g} used")
+        super().__init__(f"the budget of {_amount(limit, kind)} is spent: {_amount(used, kind)} used")
         self.kind, self.limit, self.used = kind, limit, used
+
+
+def _amount(value: float, kind: str) -> str:
+    """Write a sum as people do: $0.05, 20,000 tokens, 90 seconds."""
+    if kind == "usd":
+        whole, _, cents = f"{value:,.4f}".rstrip("0").partition(".")
+        return f"${whole}.{cents:0<2}"
+    return f"{value:,.0f} {kind}" if kind == "tokens" else f"{value:g} {kind}"
 
 
 class GuardHalted(RunError):

@@ -7,6 +7,7 @@ from dataclasses import fields
 from enum import StrEnum
 
 from glue.dataclass import dataclass
+from glue.text import suggest
 
 
 class StopReason(StrEnum):
@@ -102,7 +103,7 @@ class Limits:
     grace: int = 0
     token_budget: int | None = None
     usd_budget: float | None = None
-    seconds: float | None = None
+    timeout: float | None = None
     continuation_max_attempts: int = 3
     continuation_max_output_chars: int = 120_000
     continuation_max_total_completion_tokens: int | None = None  # None: four times the first cap
@@ -116,13 +117,19 @@ class Limits:
     error_nudge: int | None = 3
     error_halt: int | None = 6
 
+    def __new__(cls, **given: object) -> Limits:
+        for name in given:
+            if name not in cls.__dataclass_fields__:
+                raise TypeError(f"there is no limit {name!r}; {suggest(name, cls.__dataclass_fields__)}")
+        return object.__new__(cls)
+
     def __post_init__(self) -> None:
         for field in fields(self):
             _check(field.name, getattr(self, field.name))
 
 
 _GUARDS = ("repeat_nudge", "repeat_halt", "error_nudge", "error_halt")
-_BUDGETS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
+_BUDGETS = ("max_turns", "max_requests", "token_budget", "usd_budget", "timeout")
 _OPTIONAL = frozenset((*_BUDGETS, *_GUARDS, "continuation_max_total_completion_tokens"))
 _POSITIVE = frozenset((*_GUARDS, "parallel_tools"))
 
@@ -142,7 +149,7 @@ def _check(name: str, value: object) -> None:
 
 
 def _check_number(name: str, value: object) -> None:
-    real = name in ("usd_budget", "seconds")
+    real = name in ("usd_budget", "timeout")
     allowed = "a number" if real else "a whole number"
     allowed += " of 1 or more" if name in _POSITIVE else " of 0 or more"
     if name in _OPTIONAL:

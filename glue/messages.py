@@ -262,7 +262,8 @@ class ToolSpec:
     memo: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
-Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high"]
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+EFFORTS: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")  # from least to most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

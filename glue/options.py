@@ -21,6 +21,7 @@ from glue.dataclass import dataclass
 from glue.limits import Limits
 from glue.messages import Effort, File, Image, Json, Message, Opaque, Part, Request, Text, UserMessage, user
 from glue.provider import Provider
+from glue.text import suggest
 
 if TYPE_CHECKING:
     import os
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from glue.permission import Permission
     from glue.policies.policy import Policy
     from glue.project import Role
+    from glue.telemetry import OpenTelemetry
 
 DepsT = TypeVar("DepsT")
 
@@ -75,6 +77,7 @@ class Options:
     reasoning: Effort | None = None
     cache: bool | None = None
     options: Mapping[str, Json] | None = None
+    telemetry: bool | OpenTelemetry | None = None
     # One call's own.
     output: Any = None
     deps: Any = None
@@ -159,6 +162,7 @@ class Shared(TypedDict, total=False):
     reasoning: Effort | None
     cache: bool | None
     options: Mapping[str, Json] | None
+    telemetry: bool | OpenTelemetry | None
 
 
 class Overrides(Shared, total=False):
@@ -217,10 +221,16 @@ def call_options(given: Mapping[str, Any]) -> Options:
 
 
 def _options(given: Mapping[str, Any], known: Any, refusal: str) -> Options:
+    refuse_unknown(given, known, refusal)
+    return Options(**given)
+
+
+def refuse_unknown(given: Mapping[str, Any], known: Any, refusal: str) -> None:
+    """Refuse an option that does not exist, as a plain signature would, and name the one that was meant."""
     for name in given:
         if name not in known.__annotations__:
-            raise TypeError(f"{refusal} option {name!r}; there are: {', '.join(sorted(known.__annotations__))}")
-    return Options(**given)
+            meant = f"give limits=glue.Limits({name}=...)" if name in Limits.__dataclass_fields__ else ""
+            raise TypeError(f"{refusal} option {name!r}; {meant or suggest(name, known.__annotations__)}")
 
 
 def with_role(options: Options, role_of: Callable[[str], Role]) -> Options:

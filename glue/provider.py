@@ -38,6 +38,7 @@ class Attempt:
     kind: str = ""
     detail: str = ""
     delay: float = 0.0  # seconds until the next try
+    rest: float = 0.0  # seconds for which a chain leaves this provider out
     seconds: float = 0.0  # how long this one took
     usage: Usage | None = None
     # Set by with_escalation: the cap that was too small, the next one, and the reply thrown away.

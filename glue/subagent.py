@@ -84,3 +84,9 @@ def _jsonable(value: Any) -> Json:
 
 def _usage(usage: Usage) -> Json:
     return {name: value for name, value in asdict(usage).items() if value is not None and name != "extra"}
+
+
+def child_usage(result: ToolResult) -> Usage | None:
+    """Read what a sub-agent spent from its result."""
+    said = (result.meta or {}).get("usage")
+    return Usage(**said) if isinstance(said, dict) else None

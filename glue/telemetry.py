@@ -1,14 +1,57 @@
-"""Telemetry: metrics of runs, as an event listener: `on_event=metrics`."""
+"""Telemetry of runs: counts in memory, and OpenTelemetry spans and metrics by the GenAI conventions.
+
+    metrics = Metrics(); agent.run(prompt, on_event=metrics)      # counts, to be read when you like
+    Agent(..., telemetry=True), GLUE_OTEL=1, or instrument()       # spans and metrics, where OpenTelemetry is set up
+
+The loop does not know of it: a listener hears the events; wrappers of provider, tool and permission hold the spans.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import os
+import sys
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
 
-from glue.events import ContinuationAttempt, ContinuationTerminated, Event, RunEnd, RunStart
+from glue.context import AnyTool, Context, Host, ToolResult
+from glue.errors import ConfigError, ProviderError
+from glue.events import (
+    Compacted,
+    ContextChanged,
+    ContinuationAttempt,
+    ContinuationTerminated,
+    Event,
+    GateConflict,
+    Guardrail,
+    LimitReached,
+    Nudge,
+    OutputCapEscalated,
+    RunEnd,
+    RunStart,
+    ToolPayloadRepair,
+    WrapUp,
+    event_to_json,
+)
 from glue.limits import Outcome
+from glue.listeners import join
+from glue.messages import AssistantMessage, Message, Part, Request, Text, Thinking, ToolCall, ToolMessage, Usage
+from glue.options import Options
+from glue.permission import Decision, Permission, PermissionRequest, as_decision
+from glue.provider import Attempt, Done, Provider, ProviderEvent
+from glue.result import RunResult
+from glue.secrets import mask_secrets
 
-__all__ = ["Histogram", "Metrics"]
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+__all__ = ["Histogram", "Metrics", "OpenTelemetry", "instrument", "setup", "uninstrument"]
 
 ATTEMPT_BUCKETS = (0, 1, 2, 3, 5, 10)
 SECOND_BUCKETS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300)
@@ -72,3 +115,573 @@ class Metrics:
         self.attempts_per_run.observe(attempts)
         if attempts:
             self.seconds_per_continued_run.observe(event.seconds)
+
+
+# OpenTelemetry ------------------------------------------------------------------------------------
+
+CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"  # the conventions' own opt-in
+MAX_PART, MAX_CONTENT = 8_192, 65_536  # characters of one text, and of one attribute
+_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_TOKENS = tuple(4**power for power in range(14))
+# The conventions' names where they differ from ours; a name that they do not know is used as it is.
+_PROVIDERS = {
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "bedrock-mantle": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "moonshot": "moonshot_ai",
+    "vertex": "gcp.vertex_ai",
+    "xai": "x_ai",
+}
+_shared: OpenTelemetry | None = None
+
+
+def instrument(*, tracer_provider: Any = None, meter_provider: Any = None, content: bool | None = None) -> None:
+    """Trace every run from here on, in this process and (as `GLUE_OTEL=1`) in those it starts."""
+    global _shared
+    _shared = OpenTelemetry(tracer_provider=tracer_provider, meter_provider=meter_provider, content=content)
+    os.environ["GLUE_OTEL"] = "1"
+
+
+def uninstrument() -> None:
+    """Trace no more runs but those of agents that ask for it."""
+    global _shared
+    _shared = None
+    os.environ.pop("GLUE_OTEL", None)
+
+
+def telemetry_of(setting: bool | OpenTelemetry | None) -> OpenTelemetry | None:
+    """Give what traces a run with this setting; None leaves it to GLUE_OTEL."""
+    global _shared
+    if isinstance(setting, OpenTelemetry):
+        return setting
+    if not setting:
+        return None
+    _shared = _shared or OpenTelemetry()
+    return _shared
+
+
+def setup() -> None:
+    """Configure the SDK by the standard OTEL_* variables, send to OTLP over HTTP, and trace every run."""
+    try:
+        from opentelemetry import metrics, trace
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+    except ImportError as error:
+        raise ConfigError(
+            "sending telemetry needs the SDK: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+        ) from error
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):  # else the application has set it up
+        named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "glue"}
+        resource = Resource.create(named)
+        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # a collector that is down is no warning
+        # A run waits at its end for what is still to be sent: not for long where nobody listens.
+        given = any(name.startswith("OTEL_EXPORTER_OTLP") and name.endswith("TIMEOUT") for name in os.environ)
+        timeout = None if given else 3.0
+        tracer, readers = TracerProvider(resource=resource), []
+        if (kind := _exporter("TRACES")) != "none":
+            tracer.add_span_processor(
+                BatchSpanProcessor(
+                    OTLPSpanExporter(timeout=timeout) if kind == "otlp" else ConsoleSpanExporter(out=sys.stderr)
+                )
+            )
+        if (kind := _exporter("METRICS")) != "none":
+            exporter = OTLPMetricExporter(timeout=timeout) if kind == "otlp" else ConsoleMetricExporter(out=sys.stderr)
+            readers.append(PeriodicExportingMetricReader(exporter))
+        trace.set_tracer_provider(tracer)
+        metrics.set_meter_provider(MeterProvider(resource=resource, metric_readers=readers))
+    instrument()
+
+
+def _exporter(signal: str) -> str:
+    kind = os.environ.get(f"OTEL_{signal}_EXPORTER", "otlp").strip()
+    if kind not in ("otlp", "console", "none"):
+        raise ConfigError(f"OTEL_{signal}_EXPORTER must be otlp, console or none, not {kind!r}")
+    return kind
+
+
+def inject(carrier: dict[str, Any]) -> dict[str, Any]:
+    """Add the current trace context, as W3C `traceparent`, where there is one and runs are traced."""
+    if _shared is not None:
+        from opentelemetry.propagate import inject as put
+
+        put(carrier)
+    return carrier
+
+
+@contextmanager
+def continued(carrier: object) -> Iterator[None]:
+    """Go on with the trace whose `traceparent` a request brought, where runs are traced."""
+    if telemetry_of(traced_by_default()) is None or not isinstance(carrier, Mapping) or "traceparent" not in carrier:
+        yield
+        return
+    from opentelemetry import context
+    from opentelemetry.propagate import extract
+
+    token = context.attach(extract({key: value for key, value in carrier.items() if isinstance(value, str)}))
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
+def traced_by_default() -> bool:
+    return os.environ.get("GLUE_OTEL", "") not in ("", "0")
+
+
+class OpenTelemetry:
+    """Spans and metrics of runs by the GenAI conventions. Needs the extra `glue-agents[otel]`.
+
+    Prompts, arguments and results are recorded only with `content`, or where the conventions' variable says so.
+    """
+
+    def __init__(self, *, tracer_provider: Any = None, meter_provider: Any = None, content: bool | None = None) -> None:
+        try:
+            from opentelemetry import context, metrics, trace
+        except ImportError as error:
+            raise ConfigError("telemetry needs the extra: pip install 'glue-agents[otel]'") from error
+        from glue import __version__
+
+        if content is None:
+            content = os.environ.get(CONTENT, "").lower() in ("true", "1", "span_only", "span_and_event")
+        self.content, self.attach, self.detach = content, context.attach, context.detach
+        self.tracer = trace.get_tracer("glue", __version__, tracer_provider)
+        meter = metrics.get_meter("glue", __version__, meter_provider)
+        self.duration = meter.create_histogram(
+            "gen_ai.client.operation.duration", "s", explicit_bucket_boundaries_advisory=_SECONDS
+        )
+        self.tokens = meter.create_histogram(
+            "gen_ai.client.token.usage", "{token}", explicit_bucket_boundaries_advisory=_TOKENS
+        )
+        self.first_chunk = meter.create_histogram(
+            "gen_ai.client.operation.time_to_first_chunk", "s", explicit_bucket_boundaries_advisory=_SECONDS
+        )
+        self.continuations = meter.create_counter("glue.continuations")
+        self.truncation_exits = meter.create_counter("glue.truncation_exits")
+
+    def traced(self, drive: Callable[..., Awaitable[RunResult[Any]]]) -> Callable[..., Awaitable[RunResult[Any]]]:
+        """Wrap the loop: a span around each run, current while it lasts, and one for each request and tool in it."""
+
+        async def run(provider: Provider, messages: Any, options: Options, **more: Any) -> RunResult[Any]:
+            host = options.host or Host()
+            permission = host.permission
+            if permission is not None and not isinstance(permission, _TracedPermission):
+                permission = _TracedPermission(permission)
+            with self._span(*_run_span(provider, host), context=_parent()) as span:
+                listener = _RunListener(self, span)
+                options = replace(
+                    options,
+                    tools=[self.tool(tool) for tool in options.tools or ()],
+                    on_event=join((options.on_event, listener)),
+                    host=replace(host, permission=permission, telemetry=self),
+                )
+                result = await drive(self.provider(provider), messages, options, **more)
+                listener.finish(result)
+                return result
+
+        return run
+
+    def provider(self, provider: Provider) -> Provider:
+        """Wrap a provider: a span for each attempt to answer a request."""
+        return provider if isinstance(provider, _TracedProvider) else _TracedProvider(self, provider)
+
+    def tool(self, tool: AnyTool) -> AnyTool:
+        """Wrap a tool: a span for each call, current while it runs."""
+        return tool if isinstance(tool, _TracedTool) else _TracedTool(self, tool)
+
+    @contextmanager
+    def _span(
+        self, name: str, attributes: Mapping[str, Any], kind: str = "INTERNAL", context: Any = None
+    ) -> Iterator[Span]:
+        from opentelemetry.trace import SpanKind
+
+        with self.tracer.start_as_current_span(
+            name, context, SpanKind[kind], attributes, record_exception=False, set_status_on_exception=False
+        ) as span:
+            try:
+                yield span
+            except Exception as error:
+                _fail(span, type(error).__qualname__)
+                raise
+            except BaseException:
+                span.set_attribute("glue.outcome", "cancelled")
+                raise
+
+
+def _parent() -> Any:
+    """Give the context that a run belongs to: the current span, else that of the environment (CI, a worker)."""
+    from opentelemetry.propagate import extract
+    from opentelemetry.trace import get_current_span
+
+    if "TRACEPARENT" not in os.environ or get_current_span().get_span_context().is_valid:
+        return None
+    return extract({name.lower(): os.environ[name] for name in ("TRACEPARENT", "TRACESTATE") if name in os.environ})
+
+
+def _fail(span: Span, kind: str) -> None:
+    from opentelemetry.trace import Status, StatusCode
+
+    span.set_attribute("error.type", kind)
+    span.set_status(Status(StatusCode.ERROR))
+
+
+def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if value is not None and value not in ("", ())}
+
+
+def _run_span(provider: Provider, host: Host) -> tuple[str, dict[str, Any]]:
+    identity = host.identity or {}
+    agent = str(identity.get("agent", ""))
+    attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": _provider_name(provider.name),
+        "gen_ai.request.model": getattr(provider, "model", ""),
+        "gen_ai.agent.name": agent,
+        "gen_ai.conversation.id": host.session_id,
+        "gen_ai.prompt.name": identity.get("prompt"),
+        "glue.prompt.version": identity.get("prompt_version"),
+        "glue.run.id": host.run_id,
+    }
+    return f"invoke_agent {agent}".strip(), _known(attributes)
+
+
+def _provider_name(name: str) -> str:
+    return "" if "," in name else _PROVIDERS.get(name, name)  # a chain is no provider: its members are told apart
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return _known(
+        {
+            "gen_ai.usage.input_tokens": usage.input,
+            "gen_ai.usage.output_tokens": usage.output,
+            "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
+            "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
+            "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
+            "glue.usage.cost": usage.cost,
+        }
+    )
+
+
+class _RunListener:
+    """Writes what a run says between its requests as events of its span, and its end as attributes."""
+
+    def __init__(self, telemetry: OpenTelemetry, span: Span) -> None:
+        self._telemetry, self._span = telemetry, span
+
+    def __call__(self, event: Event) -> None:
+        kind = type(event)
+        if kind in _SPAN_EVENTS:
+            data = event_to_json(event)
+            name = data.pop("type")
+            data.pop("text", None)  # what a nudge says is content
+            self._span.add_event(f"glue.{name}", _known({f"glue.{key}": _plain(value) for key, value in data.items()}))
+        if isinstance(event, ContinuationAttempt):
+            self._telemetry.continuations.add(1, _model(event.provider, event.model))
+        elif isinstance(event, ContinuationTerminated) and event.reason != "completed":
+            self._telemetry.truncation_exits.add(1, {"glue.reason": event.reason})
+        elif isinstance(event, RunEnd):
+            self._ended(event)
+
+    def _ended(self, event: RunEnd) -> None:
+        counts: dict[str, Any] = {
+            "glue.outcome": str(event.outcome),
+            "glue.turns": event.turns,
+            "glue.requests": event.requests,
+        }
+        self._span.set_attributes({**counts, **_usage(event.usage)})
+        if event.outcome is Outcome.FAILED:
+            _fail(self._span, "failed")
+
+    def finish(self, result: RunResult[Any]) -> None:
+        if result.stop_reason is not None:
+            self._span.set_attribute("gen_ai.response.finish_reasons", (str(result.stop_reason),))
+        if result.outcome is Outcome.FAILED:
+            _fail(self._span, str(getattr(result.error, "kind", "") or type(result.error).__qualname__))
+
+
+_SPAN_EVENTS = frozenset(
+    {
+        ContinuationAttempt,
+        ContinuationTerminated,
+        ToolPayloadRepair,
+        OutputCapEscalated,
+        ContextChanged,
+        Compacted,
+        WrapUp,
+        Nudge,
+        LimitReached,
+        GateConflict,
+        Guardrail,
+    }
+)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(str, value))
+    return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
+
+
+def _model(provider: str, model: str) -> dict[str, Any]:
+    return _known({"gen_ai.provider.name": _provider_name(provider), "gen_ai.request.model": model})
+
+
+class _TracedPermission:
+    """Writes how long a permission was waited for, and the answer, on the tool's span."""
+
+    def __init__(self, permission: Permission) -> None:
+        self._permission = permission
+
+    async def decide(self, request: PermissionRequest) -> Decision:
+        from opentelemetry.trace import get_current_span
+
+        began = time.monotonic()
+        answer = self._permission.decide(request)
+        decision = as_decision(await answer if isinstance(answer, Awaitable) else answer)
+        span = get_current_span()
+        seconds = time.monotonic() - began
+        span.add_event("glue.permission", {"glue.allowed": decision.allowed, "glue.seconds": seconds})
+        if not decision.allowed:
+            _denied.set(True)
+        return decision
+
+
+_denied: ContextVar[bool] = ContextVar("glue.telemetry.denied", default=False)
+
+
+class _TracedTool:
+    def __init__(self, telemetry: OpenTelemetry, tool: AnyTool) -> None:
+        self._telemetry, self._tool = telemetry, tool
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tool, name)
+
+    async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
+        spec, content = self._tool.spec, self._telemetry.content
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": spec.name,
+            "gen_ai.tool.call.id": call.id,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.description": spec.description[:MAX_PART],
+            "gen_ai.tool.call.arguments": _masked(call.arguments) if content else None,
+        }
+        with self._telemetry._span(f"execute_tool {spec.name}", _known(attributes)) as span:
+            denied = _denied.set(False)
+            try:
+                result = await self._tool.invoke(call, context)
+                if result.is_error:
+                    _fail(span, "permission_denied" if _denied.get() else _error_type(result))
+            finally:
+                _denied.reset(denied)
+            if content:
+                span.set_attribute("gen_ai.tool.call.result", _masked(result.text))
+            return result
+
+
+def _error_type(result: ToolResult) -> str:
+    """Name the exception of a tool's error, by the last line of its traceback."""
+    last = result.traceback.strip().rpartition("\n")[2].partition(":")[0].strip()
+    return last if last.replace(".", "").isidentifier() else "tool_error"
+
+
+class _TracedProvider:
+    def __init__(self, telemetry: OpenTelemetry, provider: Provider) -> None:
+        self._telemetry, self._provider = telemetry, provider
+        self.name = provider.name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._provider, name)
+
+    def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        return _Chat(self._telemetry, self._provider, request)
+
+
+class _Chat:
+    """A stream with a span for each attempt, current at every step of the stream and nowhere else."""
+
+    def __init__(self, telemetry: OpenTelemetry, provider: Provider, request: Request) -> None:
+        self._telemetry, self._provider, self._request = telemetry, provider, request
+        self._stream = provider.stream(request)
+        self._attempt = 0
+        self._names = (provider.name, request.model or getattr(provider, "model", ""))
+        self._span: Span | None = None
+        self._first: float | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ProviderEvent:
+        if self._span is None:
+            if self._attempt:  # the reply is whole
+                return await self._stream.__anext__()
+            self._begin(0.0)
+        token = self._telemetry.attach(self._context)
+        try:
+            event = await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._end("protocol")  # nothing where the reply was whole
+            raise
+        except ProviderError as error:
+            self._names = (error.provider or self._names[0], error.model or self._names[1])
+            self._end(error.kind, error.usage)
+            raise
+        except Exception as error:
+            self._end(type(error).__qualname__)
+            raise
+        except BaseException:
+            self._end("cancelled")
+            raise
+        finally:
+            self._telemetry.detach(token)
+        if self._first is None and not isinstance(event, (Attempt, Done)):
+            self._first = time.monotonic() - self._began
+        elif isinstance(event, Done):
+            self._done(event.message)
+        elif isinstance(event, Attempt):
+            self._failed(event)
+        return event
+
+    async def aclose(self) -> None:
+        try:
+            if (close := getattr(self._stream, "aclose", None)) is not None:
+                await close()
+        finally:
+            self._end("cancelled")
+
+    def _begin(self, delay: float) -> None:
+        from opentelemetry.trace import SpanKind, set_span_in_context
+
+        request = self._request
+        self._attempt += 1
+        attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": _provider_name(self._names[0]),
+            "gen_ai.request.model": self._names[1],
+            "gen_ai.request.max_tokens": request.max_tokens,
+            "gen_ai.request.temperature": None if request.temperature is None else float(request.temperature),
+            "gen_ai.request.stop_sequences": request.stop,
+            "gen_ai.request.stream": request.stream,
+            "gen_ai.output.type": "json" if request.output_schema is not None else None,
+            "glue.request.reasoning": request.reasoning,
+            "glue.attempt": self._attempt,
+        }
+        if self._telemetry.content:
+            attributes |= _input(request)
+        self._began, self._first = time.monotonic() + delay, None
+        self._span = self._telemetry.tracer.start_span(
+            f"chat {self._names[1]}".strip(),
+            kind=SpanKind.CLIENT,
+            attributes=_known(attributes),
+            start_time=time.time_ns() + int(delay * 1e9),
+        )
+        self._context = set_span_in_context(self._span)
+
+    def _done(self, message: AssistantMessage) -> None:
+        span = self._span
+        assert span is not None
+        self._names = (message.provider or self._names[0], self._names[1] or message.model)
+        reasons = {"gen_ai.response.finish_reasons": (str(message.stop_reason),)}
+        span.set_attributes(_known({**reasons, "glue.stop_reason.raw": message.raw_stop_reason}))
+        span.set_attribute("gen_ai.response.model", message.model or self._names[1])
+        if self._telemetry.content:
+            span.set_attribute("gen_ai.output.messages", _messages([message], str(message.stop_reason)))
+        self._end("", message.usage)
+
+    def _failed(self, attempt: Attempt) -> None:
+        """End the span of an attempt that failed, and begin that of the next, which may have to wait."""
+        span = self._span
+        assert span is not None
+        if attempt.next_cap is not None:
+            name = "escalation"
+        else:
+            name = "retry" if attempt.delay or "," not in self._provider.name else "failover"
+        span.add_event(f"glue.{name}", _known({"glue.kind": attempt.kind, "glue.delay": attempt.delay}))
+        names, self._names = self._names, (attempt.provider or self._names[0], attempt.model or self._names[1])
+        self._end("" if attempt.next_cap is not None else attempt.kind, attempt.usage)
+        self._names = names
+        self._begin(attempt.delay)
+
+    def _end(self, error: str, usage: Usage | None = None) -> None:
+        span, self._span = self._span, None
+        if span is None:
+            return
+        provider, model = self._names
+        attributes = {**_model(provider, model), **(_usage(usage) if usage is not None else {})}
+        shared = {"gen_ai.operation.name": "chat", **_model(provider, model)}
+        if self._first is not None:
+            attributes["gen_ai.response.time_to_first_chunk"] = self._first
+            self._telemetry.first_chunk.record(self._first, shared)
+        span.set_attributes(attributes)
+        span.update_name(f"chat {model}".strip())
+        if usage is not None:
+            self._telemetry.tokens.record(usage.input, {**shared, "gen_ai.token.type": "input"})
+            self._telemetry.tokens.record(usage.output, {**shared, "gen_ai.token.type": "output"})
+        if error == "cancelled":
+            span.set_attribute("glue.outcome", error)
+        elif error:
+            _fail(span, error)
+            shared["error.type"] = error
+        self._telemetry.duration.record(max(time.monotonic() - self._began, 0.0), shared)
+        span.end()
+
+
+# Content ------------------------------------------------------------------------------------------
+
+
+def _input(request: Request) -> dict[str, Any]:
+    system = [{"type": "text", "content": _masked(request.system)}] if request.system else None
+    tools = [{"type": "function", "name": tool.name, "description": tool.description} for tool in request.tools]
+    return {
+        "gen_ai.system_instructions": json.dumps(system) if system else None,
+        "gen_ai.input.messages": _messages(request.messages),
+        "gen_ai.tool.definitions": _fitting(tools) if tools else None,
+    }
+
+
+def _messages(messages: Sequence[Message], finish_reason: str = "") -> str:
+    """Write messages in the conventions' form, the last ones where not all of them fit."""
+    shown: list[dict[str, Any]] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            response = {"type": "tool_call_response", "id": message.call_id, "response": _masked(message.text)}
+            shown.append({"role": "tool", "parts": [response]})
+            continue
+        role = "assistant" if isinstance(message, AssistantMessage) else "user"
+        shown.append({"role": role, "parts": [_part(part) for part in message.content]})
+    if finish_reason:
+        shown[-1]["finish_reason"] = finish_reason
+    return _fitting(shown)
+
+
+def _part(part: Part) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "text", "content": _masked(part.text)}
+    if isinstance(part, Thinking):
+        return {"type": "reasoning", "content": _masked(part.text)}
+    if isinstance(part, ToolCall):
+        return {"type": "tool_call", "id": part.id, "name": part.name, "arguments": _masked(part.arguments)}
+    return {"type": type(part).__name__.lower()}  # bytes are left out
+
+
+def _masked(text: str) -> str:
+    text = mask_secrets(text)
+    return text if len(text) <= MAX_PART else f"{text[:MAX_PART]} [{len(text) - MAX_PART} characters more]"
+
+
+def _fitting(items: Sequence[Any]) -> str:
+    kept: list[str] = []
+    size = 2
+    for item in reversed(items):
+        text = json.dumps(item, ensure_ascii=False)
+        size += len(text) + 2
+        if size > MAX_CONTENT and kept:
+            break
+        kept.append(text)
+    return f"[{', '.join(reversed(kept))}]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # What moves a cursor, changes a title, turns the reading direction or cannot be seen. Line ends and tabs stay, and so
 # do the joiners and marks that scripts and emoji need.
@@ -23,7 +24,26 @@ def clean_text(text: str, *, drop: bool = False) -> str:
 def one_line(text: str, width: int = 0, *, drop: bool = False) -> str:
     """Put a text on one line, harmless and no longer than `width`."""
     text = " ".join(clean_text(" ".join(text.split()), drop=drop).split())
-    return text if not width or len(text) <= width else text[: max(width - 1, 0)].rstrip() + "…"
+    return cut(text, width) if width else text
+
+
+def cut(text: str, width: int) -> str:
+    """Shorten a text to so many columns of a terminal; wide letters take two."""
+    if len(text) <= width and (text.isascii() or columns(text) <= width):
+        return text
+    text = text[: max(width - 1, 0)]
+    while not text.isascii() and columns(text) > width - 1:
+        text = text[:-1]
+    return text.rstrip() + "…"
+
+
+def columns(text: str) -> int:
+    """Say how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(2 if east_asian_width(char) in "WF" else 0 if combining(char) else 1 for char in text)
 
 
 def _picture(match: re.Match[str]) -> str:
@@ -56,6 +76,27 @@ def _dropped(text: str) -> str:
         if marks <= 3:  # a letter with dozens of marks paints over the lines around it
             kept.append(char)
     return "".join(kept)
+
+
+_MEANT = {
+    "seconds": "timeout",
+    "max_cost": "usd_budget",
+    "budget": "usd_budget",
+    "system": "instructions",
+    "system_prompt": "instructions",
+    "effort": "reasoning",
+}
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Say which name was meant, or which there are."""
+    from difflib import get_close_matches
+
+    names = sorted(known)
+    words = {"_".join(sorted(each.split("_"))): each for each in names}  # budget_usd is usd_budget
+    meant = _MEANT.get(name) or words.get("_".join(sorted(name.split("_"))))
+    close = [meant] if meant in names else get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(names)}"
 
 
 def seconds(value: float) -> str:

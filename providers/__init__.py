@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,7 @@ CLOUDS = ("aws", "google")  # kinds of `auth` whose credentials the wire itself 
 _PLACE = re.compile(r"\{([^}]+)\}")
 
 _registry: dict[str, tuple[Row, Factory]] = {}
+_configured: dict[str, int] = {}  # config files that were read, and as of when
 
 
 def register(
@@ -86,7 +88,7 @@ def new(spec: str = "", **options: Any) -> Provider:
     specs = [part.strip() for part in (spec.strip() or default()).split(",") if part.strip()]
     if len(specs) > 1:
         return _chain(specs, options)
-    name, model = parse(specs[0]) if specs else ("", "")
+    name, model = resolve(specs[0]) if specs else ("", "")
     _, factory = _find(name)
     return factory(model, **options)
 
@@ -98,21 +100,49 @@ def parse(spec: str) -> tuple[str, str]:
     return spec[:at].strip().lower(), spec[at + 1 :].strip()
 
 
+def resolve(spec: str) -> tuple[str, str]:
+    """Split as `parse` does; a bare model name that exactly one vendor has means that vendor's provider."""
+    name, model = parse(spec)
+    if not _is_known(name):
+        from glue.providers.models import vendors_of
+
+        if len(vendors := vendors_of(spec.strip())) == 1:
+            return vendors[0], spec.strip()
+    return name, model
+
+
 def lookup(name: str) -> Row:
     """Return what is known of a provider."""
-    return _find(parse(name)[0])[0]
+    return _find(resolve(name)[0])[0]
 
 
 def known() -> tuple[str, ...]:
-    """Return the names that are registered, sorted."""
+    """Return the names that can be used, sorted: our rows, the user's own, what was registered, other packages'."""
     _built_in()
-    return tuple(sorted(_registry))
+    _load_config()
+    return tuple(sorted({*_registry, *plugins()}))
+
+
+@functools.cache
+def _points() -> Mapping[str, Any]:
+    from importlib.metadata import entry_points
+
+    return {point.name.lower(): point for point in entry_points(group=GROUP)}
+
+
+def plugins() -> tuple[str, ...]:
+    """Return the names that other packages offer and that are not loaded yet."""
+    return tuple(name for name in _points() if name not in _registry)
 
 
 def key_available(name: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Say whether a provider's key is set, or none is needed."""
     row = lookup(name)
-    return not row.key or row.quirks.local or any(environ.get(variable) for variable in row.key)
+    if not row.key or row.quirks.local or any(environ.get(variable) for variable in row.key):
+        return True
+    if row.auth not in CLOUDS:
+        return False
+    return bool(import_module(f"glue.providers.{row.auth}").has_credentials(environ))
 
 
 def capabilities(spec: str) -> Capabilities:
@@ -120,7 +150,7 @@ def capabilities(spec: str) -> Capabilities:
     from glue.provider import common
     from glue.providers.models import capabilities_of
 
-    specs = [parse(part) for part in spec.split(",")]
+    specs = [resolve(part) for part in spec.split(",")]
     found = [capabilities_of(lookup(name), model) for name, model in specs]
     return found[0] if len(found) == 1 else common(found)
 
@@ -157,17 +187,32 @@ def _chain(specs: Sequence[str], options: Mapping[str, Any]) -> Provider:
     return named_chain([spec for spec in specs if spec not in keyless], keyless, options)
 
 
-def _find(name: str) -> tuple[Row, Factory]:
+def _is_known(name: str) -> bool:
     _built_in()
     if name not in _registry:
-        _load_entry_point(name)
+        _load_config()
+    return name in _registry or name in _points()
+
+
+def _find(name: str) -> tuple[Row, Factory]:
+    if _is_known(name) and name not in _registry:
+        _load_plugin(name)
     if name in _registry:
         return _registry[name]
     from difflib import get_close_matches
 
-    close = get_close_matches(name, _registry, 3, 0.6)
+    from glue.providers.models import VENDORS, models_of, vendors_of
+
+    names = known()
+    models = {model: f"{vendor}:{found.name}" for vendor in VENDORS for model, found in models_of(vendor).items()}
+    exact = [f"{vendor}:{name}" for vendor in vendors_of(name)]
+    close = (
+        exact
+        or get_close_matches(name, names, 3, 0.6)
+        or [models[each] for each in get_close_matches(name, models, 3, 0.75)]
+    )
     hint = f"did you mean {' or '.join(close)}? " if close else ""
-    raise UnknownProvider(f"unknown provider {name!r}; {hint}there are: {', '.join(sorted(_registry))}", name, close)
+    raise UnknownProvider(f"unknown provider {name!r}; {hint}there are: {', '.join(names)}", name, close)
 
 
 def _built_in() -> None:
@@ -185,16 +230,75 @@ def _offline(model: str = "", **options: Any) -> Provider:
     return Offline(model=model or "offline", **{name: value for name, value in options.items() if name == "rules"})
 
 
-def _load_entry_point(name: str) -> None:
+def _load_plugin(name: str) -> None:
     """Load what another package offers under a name: a module that registers itself, or a factory."""
-    from importlib.metadata import entry_points
+    point = _points()[name]
+    try:
+        loaded = point.load()
+    except Exception as error:
+        package = point.dist.name if point.dist is not None else point.value
+        raise ConfigError(f"{name}: the package {package} cannot be loaded: {type(error).__name__}: {error}") from error
+    if name not in _registry and callable(loaded):
+        register(name, loaded)
+    if name not in _registry:
+        raise ConfigError(f"{name}: {point.value} registers no provider of this name")
 
-    for point in entry_points(group=GROUP):
-        if point.name.lower() == name:
-            loaded = point.load()
-            if name not in _registry and callable(loaded):
-                register(name, loaded)
-            return
+
+def _load_config() -> None:
+    """Register the user's own providers: `[providers.NAME]` in config.toml of the user's folder, never a checkout's."""
+    from glue.paths import config_dir
+
+    path = config_dir() / "config.toml"
+    try:
+        stamp = path.stat().st_mtime_ns
+    except OSError:
+        return
+    if _configured.get(str(path)) == stamp:
+        return
+    _configured[str(path)] = stamp
+    import tomllib
+
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8")).get("providers", {})
+    except (OSError, ValueError):
+        return  # the command line says what is wrong with its file
+    for name, table in tables.items() if isinstance(tables, dict) else ():
+        row = _own_row(name.strip().lower(), table, str(path))
+        register(row.name, _Opener(row), row=row)
+
+
+def _own_row(name: str, table: Any, where: str) -> Row:
+    from glue.providers.catalog import Quirks, Row
+
+    def wrong(what: str) -> ConfigError:
+        return ConfigError(f"{where}: [providers.{name}]: {what}")
+
+    fields: dict[str, Any] = {
+        "wire": str,
+        "base_url": str,
+        "key": (str, list),
+        "model": str,
+        "window": int,
+        "auth": str,
+        "quirks": dict,
+    }
+    if not isinstance(table, dict) or not isinstance(table.get("base_url"), str):
+        raise wrong('base_url is missing, such as "https://host/v1"')
+    for field, value in table.items():
+        if field not in fields:
+            raise wrong(f"{field!r} is unknown; there are: {', '.join(fields)}")
+        if not isinstance(value, fields[field]):
+            raise wrong(f"{field} is no text" if fields[field] is str else f"{field} is of the wrong kind")
+    key = table.get("key", ())
+    settings = {field: table[field] for field in ("model", "window", "auth") if field in table}
+    try:
+        quirks = Quirks(**{"local": not key, **table.get("quirks", {})})
+    except TypeError as error:
+        raise wrong(f"quirks: {error}") from None
+    wire = table.get("wire", "openai_chat")
+    wire_class(wire)
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    return Row(name, wire=wire, base_url=table["base_url"], key=keys, quirks=quirks, **settings)
 
 
 # From a row to a provider --------------------------------------------------------------------------
@@ -257,6 +361,11 @@ def find_base_url(row: Row, environ: Mapping[str, str]) -> str:
         for name in names:
             if environ.get(name):
                 return environ[name].rstrip("/")
+        if row.auth == "aws" or "AWS_REGION" in names:
+            from glue.providers.aws import find_region
+
+            if region := find_region(environ):
+                return region
         if not names[-1].isupper():
             return names[-1]
         raise ConfigError(f"{row.name}: no address; set {' or '.join(names)}, or give base_url")

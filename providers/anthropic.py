@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from glue.errors import ProviderError
 from glue.limits import StopReason
@@ -353,12 +354,8 @@ def _reply_part(part: Part, own: bool, signed: bool) -> tuple[str, bytes] | None
     if isinstance(part, ToolCall):
         if not part.complete:
             return None
-        call = {
-            "type": "tool_use",
-            "id": encoding.safe_id(part.id),
-            "name": part.name,
-            "input": encoding.arguments(part),
-        }
+        call: dict[str, Json] = {"type": "tool_use", "id": encoding.safe_id(part.id)}
+        call |= {"name": encoding.call_name(part.name), "input": encoding.arguments(part)}
         return "tool_use", encoding.dumps({**call, **encoding.object_of(kept)})
     if isinstance(part, Thinking):
         if not signed or not isinstance(kept, dict):
@@ -432,6 +429,11 @@ class Anthropic(wire.Wire):
     decoder = Decoder
     encode = staticmethod(encode)
     takes_output = staticmethod(takes_output)
+    models_query: ClassVar[Mapping[str, str | int]] = {"limit": 1000}
+
+    @staticmethod
+    def efforts(row: Row, model: str) -> tuple[str, ...]:
+        return claude.facts(model).efforts if row.quirks.reasoning else ()
 
     async def headers(self, request: Request, target: str, body: bytes) -> dict[str, str]:
         """Name the version, and the beta features that `options["betas"]` asks for as Anthropic's own clients do."""

@@ -61,16 +61,23 @@ def timestamp() -> str:
 
 
 def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
-    """Look in the variables first, then in the shared credentials file; None where there are none."""
+    """Look in the variables first, then in ~/.aws/credentials and ~/.aws/config; None where there are none."""
     if environ.get("AWS_ACCESS_KEY_ID") and environ.get("AWS_SECRET_ACCESS_KEY"):
         token = environ.get("AWS_SESSION_TOKEN", "")
         return Credentials(environ["AWS_ACCESS_KEY_ID"], environ["AWS_SECRET_ACCESS_KEY"], token)
-    section = _section(environ, "AWS_SHARED_CREDENTIALS_FILE", "credentials", _profile(environ))
-    if "aws_access_key_id" not in section or "aws_secret_access_key" not in section:
-        return None
-    return Credentials(
-        section["aws_access_key_id"], section["aws_secret_access_key"], section.get("aws_session_token", "")
-    )
+    profile = _profile(environ)
+    places = (("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile), ("AWS_CONFIG_FILE", "config", _named(profile)))
+    for place in places:
+        section = _section(environ, *place)
+        if "aws_access_key_id" in section and "aws_secret_access_key" in section:
+            token = section.get("aws_session_token", "")
+            return Credentials(section["aws_access_key_id"], section["aws_secret_access_key"], token)
+    return None
+
+
+def has_credentials(environ: Mapping[str, str]) -> bool:
+    """Say whether requests can be signed: a token or keys, in variables or in the files of the AWS tools."""
+    return bool(environ.get("AWS_BEARER_TOKEN_BEDROCK")) or find_credentials(environ) is not None
 
 
 def find_region(environ: Mapping[str, str]) -> str:
@@ -78,9 +85,12 @@ def find_region(environ: Mapping[str, str]) -> str:
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     if region:
         return region
-    profile = _profile(environ)
-    name = profile if profile == "default" else f"profile {profile}"
-    return _section(environ, "AWS_CONFIG_FILE", "config", name).get("region", "")
+    return _section(environ, "AWS_CONFIG_FILE", "config", _named(_profile(environ))).get("region", "")
+
+
+def _named(profile: str) -> str:
+    """Return the section of a profile in the config file, where all but one have a prefix."""
+    return profile if profile == "default" else f"profile {profile}"
 
 
 def _profile(environ: Mapping[str, str]) -> str:

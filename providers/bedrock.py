@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from glue.errors import MissingKey, ProviderError
+from glue.errors import ConfigError, MissingKey, ProviderError
 from glue.limits import StopReason
 from glue.messages import (
     AssistantMessage,
@@ -320,6 +320,9 @@ def _caches(model: str) -> bool:
     return "claude" in model or "nova" in model
 
 
+_LEVELS = ("low", "medium", "high")
+
+
 def _thinking(request: Request, messages: Sequence[Message], row: Row, model: str) -> dict[str, Json]:
     effort: Effort | None = request.reasoning
     if effort is None:
@@ -334,9 +337,9 @@ def _thinking(request: Request, messages: Sequence[Message], row: Row, model: st
         ):
             return {}
         return fields
-    if effort == "none":
+    level = encoding.lower(effort, _LEVELS)
+    if level is None:
         return {}
-    level = "low" if effort == "minimal" else effort
     if "nova-2" in model:
         return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": level}}
     if "qwen" in model:
@@ -394,15 +397,15 @@ def _blocks(message: Message, row: Row, model: str) -> Iterator[bytes]:
         return map(encoding.dumps, _reply(message, row, model))
     if isinstance(message, ToolMessage):
         return iter((encoding.dumps({"toolResult": _result(message, model)}),))
-    blocks = list(_content(message.content))
+    blocks = list(_content(message.content, message.id))
     documents = [block["document"]["name"] for block in blocks if "document" in block]
     if documents and not any("text" in block for block in blocks):
         blocks.append({"text": documents[0]})  # a document must not come alone
     return map(encoding.dumps, blocks)
 
 
-def _content(content: Sequence[Part]) -> Iterator[dict[str, Json]]:
-    for part in content:
+def _content(content: Sequence[Part], owner: str) -> Iterator[dict[str, Json]]:
+    for index, part in enumerate(content):
         if isinstance(part, Text) and part.text.strip():
             yield {"text": part.text}
         elif isinstance(part, Image) and is_remote(part):
@@ -412,10 +415,10 @@ def _content(content: Sequence[Part]) -> Iterator[dict[str, Json]]:
             name = kind.removeprefix("image/")
             yield {"image": {"format": "jpeg" if name == "jpg" else name, "source": {"bytes": data}}}
         elif isinstance(part, File):
-            yield {"document": _document(part)}
+            yield {"document": _document(part, f"{owner} {index}")}
 
 
-def _document(part: File) -> dict[str, Json]:
+def _document(part: File, place: str) -> dict[str, Json]:
     form = _FORMATS.get(part.media_type.partition(";")[0].strip())
     if form is None:
         try:
@@ -426,7 +429,7 @@ def _document(part: File) -> dict[str, Json]:
         form = "txt"
     # Few characters are allowed, and no two documents of a request may have one name.
     name = " ".join(re.sub(r"[^A-Za-z0-9()\[\]-]", " ", part.name.rpartition("/")[2]).split()) or "document"
-    name = f"{name[:60]} {encoding.short_id(encoding.base64_text(part.data), 4)}"
+    name = f"{name[:50]} {encoding.short_id(place, 6)}"
     return {"name": name, "format": form, "source": {"bytes": encoding.base64_text(part.data)}}
 
 
@@ -437,7 +440,8 @@ def _reply(message: AssistantMessage, row: Row, model: str) -> list[dict[str, Js
         kept = encoding.object_of(encoding.opaque_of(part, WIRE)) if own else {}
         if isinstance(part, ToolCall):
             if part.complete:
-                call = {"toolUseId": encoding.safe_id(part.id), "name": part.name, "input": encoding.arguments(part)}
+                name = encoding.call_name(part.name)
+                call = {"toolUseId": encoding.safe_id(part.id), "name": name, "input": encoding.arguments(part)}
                 blocks.append({"toolUse": call})
         elif isinstance(part, Thinking):
             if signed and kept:
@@ -446,14 +450,16 @@ def _reply(message: AssistantMessage, row: Row, model: str) -> list[dict[str, Js
             if kept and (signed or "reasoningContent" not in kept):
                 blocks.append(kept)
         else:
-            blocks += [kept] if "citationsContent" in kept else _content([part])
+            blocks += [kept] if "citationsContent" in kept else _content([part], message.id)
     while blocks and "reasoningContent" in blocks[-1]:  # a message must not end in thinking
         blocks.pop()
     return blocks
 
 
 def _result(message: ToolMessage, model: str) -> dict[str, Json]:
-    content = list(_content(message.content)) or [{"text": "(no output)"}]  # neither nothing nor a blank is taken
+    content = list(_content(message.content, message.id)) or [
+        {"text": "(no output)"}
+    ]  # neither nothing nor a blank is taken
     result: dict[str, Json] = {"toolUseId": encoding.safe_id(message.call_id), "content": content}
     if "claude" in model or "nova" in model:  # the models of others refuse a status
         result["status"] = "error" if message.is_error else "success"
@@ -472,6 +478,15 @@ class Bedrock(wire.Wire):
     def __init__(self, row: Row, http: Any, model: str = "", credentials: aws.Credentials | None = None) -> None:
         super().__init__(row, http, model)
         self._credentials = credentials
+
+    @staticmethod
+    def efforts(row: Row, model: str) -> tuple[str, ...]:
+        if "claude" in model:
+            return claude.facts(model).efforts
+        return _LEVELS if any(name in model for name in ("nova-2", "qwen", "gpt-oss", "openai.")) else ()
+
+    async def models(self) -> list[str]:
+        raise ConfigError(f"{self.name}: AWS lists models elsewhere: aws bedrock list-foundation-models")
 
     def target(self, request: Request, model: str) -> str:
         return path(model, request.stream)

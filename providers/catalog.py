@@ -9,6 +9,10 @@ from typing import Literal, TypeAlias
 # the same with kept history, `enable_thinking`, or Groq's effort with `reasoning_format`.
 Reasoning: TypeAlias = Literal["", "effort", "object", "thinking", "kept_thinking", "enable", "groq"]
 
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+DOCUMENTS = ("application/pdf",)
+LEVELS = ("low", "medium", "high")  # of reasoning; the only ones that all servers with levels know
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quirks:
@@ -24,7 +28,9 @@ class Quirks:
     strict: bool = True  # whether it knows `strict` beside a schema
     encrypted: bool = False  # Responses: ask for encrypted reasoning, and store nothing
     plain_models: tuple[str, ...] = ("gpt-3", "gpt-4", "chatgpt")  # how those start that refuse to seal reasoning
-    images: bool = True
+    images: tuple[str, ...] = ("image/*",)  # media types; what the server makes of them is its own affair
+    files: tuple[str, ...] = ("*/*",)  # where it is empty, text still goes as text
+    efforts: tuple[str, ...] = LEVELS  # of reasoning
     tools: bool = True
     merge: bool = False  # refuses two user messages in a row
 
@@ -67,9 +73,10 @@ ROWS = (
         wire="anthropic",
         base_url="https://api.anthropic.com/v1",
         key=("ANTHROPIC_API_KEY",),
-        model="claude-haiku-4-5",
-        window=200_000,
+        model="claude-haiku-5-5",
+        window=1_000_000,
         auth="x-api-key",
+        quirks=Quirks(images=PICTURES, files=("application/pdf", "text/*")),
     ),
     Row(
         "openai",
@@ -77,9 +84,11 @@ ROWS = (
         elsewhere="openai_chat",
         base_url="https://api.openai.com/v1",
         key=("OPENAI_API_KEY",),
-        model="gpt-5-nano",
+        model="gpt-5.4-nano",
         window=400_000,
         quirks=Quirks(
+            images=PICTURES,
+            files=DOCUMENTS,
             max_tokens="max_completion_tokens",
             system_role="developer",
             cache="key",
@@ -92,19 +101,20 @@ ROWS = (
         wire="gemini",
         base_url="https://generativelanguage.googleapis.com/v1beta",
         key=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        model="gemini-2.5-flash-lite",
+        model="gemini-3.1-flash-lite",
         window=1_048_576,
         auth="x-goog-api-key",
+        quirks=Quirks(images=("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"), files=("*/*",)),
     ),
     Row(
         "azure",
         wire="openai_chat",
         base_url="{AZURE_OPENAI_ENDPOINT}/openai/v1",
         key=("AZURE_OPENAI_API_KEY",),
-        model="gpt-4o-mini",
+        model="gpt-5.4-nano",
         auth="api-key",
         base_url_env=("AZURE_OPENAI_BASE_URL",),
-        quirks=Quirks(max_tokens="max_completion_tokens", tool_id_limit=40),
+        quirks=Quirks(images=PICTURES, files=DOCUMENTS, max_tokens="max_completion_tokens", tool_id_limit=40),
     ),
     Row(
         "vertex",
@@ -112,9 +122,10 @@ ROWS = (
         base_url="https://{GOOGLE_CLOUD_LOCATION|us-central1}-aiplatform.googleapis.com/v1beta1/projects/"
         "{GOOGLE_CLOUD_PROJECT}/locations/{GOOGLE_CLOUD_LOCATION|us-central1}/publishers/google",
         key=("VERTEX_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS"),
-        model="gemini-2.5-flash-lite",
+        model="gemini-3.1-flash-lite",
         window=1_048_576,
         auth="google",
+        quirks=Quirks(images=("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"), files=("*/*",)),
     ),
     Row(
         "bedrock",
@@ -123,6 +134,7 @@ ROWS = (
         key=("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_PROFILE"),
         model="amazon.nova-micro-v1:0",
         auth="aws",
+        quirks=Quirks(images=PICTURES, files=("*/*",)),
     ),
     Row(
         "bedrock-mantle",
@@ -137,15 +149,21 @@ ROWS = (
         base_url="https://openrouter.ai/api/v1",
         key=("OPENROUTER_API_KEY",),
         model="openai/gpt-oss-20b",
-        quirks=Quirks(reasoning="object", cache="control", echo="reasoning_details"),
+        quirks=Quirks(
+            files=DOCUMENTS,
+            efforts=("none", "minimal", *LEVELS, "xhigh"),
+            reasoning="object",
+            cache="control",
+            echo="reasoning_details",
+        ),
     ),
     Row(
         "groq",
         wire="openai_chat",
         base_url="https://api.groq.com/openai/v1",
         key=("GROQ_API_KEY",),
-        model="llama-3.1-8b-instant",
-        quirks=Quirks(reasoning="groq"),
+        model="openai/gpt-oss-20b",
+        quirks=Quirks(files=(), efforts=("none", *LEVELS), reasoning="groq"),
     ),
     Row(
         "mistral",
@@ -153,7 +171,9 @@ ROWS = (
         base_url="https://api.mistral.ai/v1",
         key=("MISTRAL_API_KEY",),
         model="mistral-small-latest",
-        quirks=Quirks(stream_usage=False, reasoning="", tool_ids="nine", echo="content", cache="key"),
+        quirks=Quirks(
+            files=(), images=PICTURES, stream_usage=False, reasoning="", tool_ids="nine", echo="content", cache="key"
+        ),
     ),
     Row(
         "deepseek",
@@ -161,32 +181,32 @@ ROWS = (
         base_url="https://api.deepseek.com",
         key=("DEEPSEEK_API_KEY",),
         model="deepseek-v4-flash",
-        quirks=Quirks(reasoning="thinking", echo="reasoning_content", output="json_object"),
+        quirks=Quirks(files=(), images=(), reasoning="thinking", echo="reasoning_content", output="json_object"),
     ),
     Row(
         "xai",
         wire="openai_chat",
         base_url="https://api.x.ai/v1",
         key=("XAI_API_KEY",),
-        model="grok-4-fast-non-reasoning",
+        model="grok-4-1-fast-non-reasoning",
         window=2_000_000,
-        quirks=Quirks(reasoning_apart=True),
+        quirks=Quirks(images=("image/png", "image/jpeg"), efforts=("low", "high"), reasoning_apart=True),
     ),
     Row(
         "cerebras",
         wire="openai_chat",
         base_url="https://api.cerebras.ai/v1",
         key=("CEREBRAS_API_KEY",),
-        model="llama3.1-8b",
-        window=32_000,
-        quirks=Quirks(max_tokens="max_completion_tokens"),
+        model="gpt-oss-120b",
+        window=131_072,
+        quirks=Quirks(files=(), images=(), max_tokens="max_completion_tokens"),
     ),
     Row(
         "together",
         wire="openai_chat",
         base_url="https://api.together.xyz/v1",
         key=("TOGETHER_API_KEY", "TOGETHERAI_API_KEY"),
-        model="openai/gpt-oss-20b",
+        model="openai/gpt-oss-120b",
     ),
     Row(
         "fireworks",
@@ -214,8 +234,8 @@ ROWS = (
         wire="openai_chat",
         base_url="https://api.moonshot.ai/v1",
         key=("MOONSHOT_API_KEY", "MOONSHOTAI_API_KEY"),
-        model="moonshot-v1-8k",
-        window=8_192,
+        model="kimi-k2.6",
+        window=262_144,
         quirks=Quirks(reasoning="thinking", echo="reasoning_content"),
     ),
     Row(
@@ -231,8 +251,9 @@ ROWS = (
         wire="openai_chat",
         base_url="https://api.z.ai/api/paas/v4",
         key=("ZAI_API_KEY",),
-        model="glm-4.5-flash",
+        model="glm-5.3-flash",
         quirks=Quirks(reasoning="kept_thinking", echo="reasoning_content", output="json_object"),
+        window=1_000_000,
     ),
     Row(
         "perplexity",
@@ -287,10 +308,14 @@ ROWS = (
         key=("OLLAMA_API_KEY",),
         model="qwen3:0.6b",
         window=32_768,
-        quirks=Quirks(local=True, echo="reasoning"),
+        quirks=Quirks(files=(), local=True, echo="reasoning"),
     ),
     Row(
-        "llamacpp", wire="openai_chat", base_url="http://localhost:8080/v1", model="default", quirks=Quirks(local=True)
+        "llamacpp",
+        wire="openai_chat",
+        base_url="http://localhost:8080/v1",
+        model="default",
+        quirks=Quirks(files=(), local=True),
     ),
     Row("vllm", wire="openai_chat", base_url="http://localhost:8000/v1", quirks=Quirks(local=True, echo="reasoning")),
     Row("lmstudio", wire="openai_chat", base_url="http://localhost:1234/v1", quirks=Quirks(local=True)),
@@ -302,3 +327,27 @@ ROWS = (
         quirks=Quirks(local=True),
     ),
 )
+
+# The newest first; a model of OpenAI has the levels of the first name that its own begins with.
+_EFFORTS = (
+    ("gpt-oss", LEVELS),
+    ("gpt-3", ()),
+    ("gpt-4", ()),
+    ("chatgpt", ()),
+    ("gpt-5.1", ("none", *LEVELS)),
+    ("gpt-5.", ("none", *LEVELS, "xhigh")),
+    ("gpt-5-pro", ("high",)),
+    ("gpt-5", ("minimal", *LEVELS)),
+    ("gpt-", ("none", *LEVELS, "xhigh")),
+    ("o1-mini", ()),
+    ("o", LEVELS),
+)
+
+
+def efforts(row: Row, model: str) -> tuple[str, ...]:
+    """Return the levels of reasoning that a model on one of OpenAI's wires knows."""
+    if not row.quirks.reasoning:
+        return ()
+    if row.name in ("openai", "azure"):
+        return next((levels for start, levels in _EFFORTS if model.startswith(start)), row.quirks.efforts)
+    return row.quirks.efforts

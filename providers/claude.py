@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from glue.messages import Effort, Json
+from glue.providers.encoding import lower
 
-BUDGETS: dict[Effort, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_000}
+BUDGETS: dict[str, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_000, "xhigh": 24_000, "max": 32_000}
+
+_LEVELS = ("none", "low", "medium", "high")
 
 
 class Claude(NamedTuple):
@@ -16,12 +19,17 @@ class Claude(NamedTuple):
     thinking: Literal["", "budget", "adaptive"]
     sampling: bool  # whether it takes a temperature
     output: bool  # whether it takes a schema for its answer
+    levels: tuple[str, ...] = ()  # of adaptive thinking; with a budget all levels are told apart
+
+    @property
+    def efforts(self) -> tuple[str, ...]:
+        return ("none", *BUDGETS) if self.thinking == "budget" else self.levels
 
 
 # By version, newest first; a model has the facts of the first row that is not newer than itself.
 _FACTS = (
-    ((4, 7), Claude(32_000, "adaptive", False, True)),
-    ((4, 6), Claude(32_000, "adaptive", True, True)),
+    ((4, 7), Claude(32_000, "adaptive", False, True, (*_LEVELS, "xhigh", "max"))),
+    ((4, 6), Claude(32_000, "adaptive", True, True, (*_LEVELS, "max"))),
     ((4, 5), Claude(32_000, "budget", True, True)),
     ((3, 7), Claude(32_000, "budget", True, False)),
     ((3, 5), Claude(8_192, "", True, False)),
@@ -58,7 +66,7 @@ def thinking(known: Claude, effort: Effort | None, max_tokens: int) -> dict[str,
     if effort == "none":
         return {"thinking": {"type": "disabled"}} if known.thinking == "adaptive" else {}
     if known.thinking == "adaptive":
-        level = "low" if effort == "minimal" else effort
+        level = lower(effort, known.levels)
         # Without `display` the newer models send signatures and no text.
         return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": level}}
     budget = min(BUDGETS[effort], max_tokens // 2)  # the answer needs room below the same cap

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from json.encoder import encode_basestring
 
 from glue.messages import (
+    EFFORTS,
     AssistantMessage,
+    Effort,
     File,
     Image,
     Json,
@@ -48,8 +51,13 @@ def quote(text: str) -> bytes:
 
 
 def loads(data: bytes) -> Json:
-    """Decode JSON, without the detours of json.loads; raises one of BAD_SHAPE."""
+    """Decode JSON, without the detours of json.loads; raises one of BAD_SHAPE.
+
+    Half a surrogate pair, which no text can hold, becomes a replacement character.
+    """
     text = data.decode("utf-8", "replace")
+    if "\\ud" in text or "\\uD" in text:
+        text = _PAIRS.sub(lambda found: found[0] if found[1] is None else "\\ufffd", text)
     try:
         value, end = _scan(text, 0)
     except StopIteration:  # it does not start at the first character
@@ -57,6 +65,12 @@ def loads(data: bytes) -> Json:
     if end != len(text) and not text[end:].isspace():
         raise ValueError("more than one JSON value")
     return value
+
+
+# A backslash and what it escapes, whole pairs as one; the group is half a pair.
+_PAIRS = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+)
 
 
 def array(pieces: Iterable[bytes]) -> bytes:
@@ -118,20 +132,38 @@ def merged(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> dict[str, Js
 
 
 def arguments(call: ToolCall) -> dict[str, Json]:
-    """Return a call's arguments as an object, for wires that want no text; what is no object is wrapped."""
+    """Return a call's arguments as an object, for wires that want no text; what is no strict JSON object is wrapped."""
     if not call.arguments.strip():
         return {}
     try:
-        value = json.loads(call.arguments)
+        value = json.loads(call.arguments, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         return {"arguments": call.arguments}
     return value if isinstance(value, dict) else {"arguments": value}
+
+
+def _refuse(name: str) -> Json:
+    raise ValueError(name)  # NaN and Infinity are Python's, not JSON's
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(text)
+    return value
 
 
 def argument_text(call: ToolCall) -> str:
     """Return a call's arguments as the text of an object: servers choke on what their own model wrote."""
     value = arguments(call)
     return call.arguments if call.arguments.strip() and "arguments" not in value else dumps(value).decode()
+
+
+def call_name(name: str) -> str:
+    """Return a tool's name that every server takes back: models call `functions.look` and even an empty name."""
+    if 0 < len(name) <= 64 and name.replace("_", "a").replace("-", "a").isalnum() and name.isascii():
+        return name
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unknown"
 
 
 # Messages -----------------------------------------------------------------------------------------
@@ -294,7 +326,7 @@ def description(tool: ToolSpec) -> dict[str, str]:
 def used_names(messages: Iterable[Message]) -> list[str]:
     """Return the names of the tools that a history calls."""
     replies = (message for message in messages if isinstance(message, AssistantMessage))
-    return sorted({call.name for reply in replies for call in reply.calls})
+    return sorted({call_name(call.name) for reply in replies for call in reply.calls})
 
 
 def lacks_thinking(messages: Sequence[Message], has_thinking: Callable[[AssistantMessage], bool]) -> bool:
@@ -332,7 +364,41 @@ def is_strict(schema: Json) -> bool:
     return all(map(is_strict, schema)) if isinstance(schema, (list, tuple)) else True
 
 
+def lower(effort: Effort | None, levels: Sequence[str]) -> str | None:
+    """Return the level nearest below an effort that a server knows, or its lowest; None where it is not to be sent."""
+    if effort is None or effort in levels:
+        return effort
+    known = [level for level in EFFORTS if level in levels and level != "none"]
+    below = [level for level in known if EFFORTS.index(level) < EFFORTS.index(effort)]
+    return None if effort == "none" or not known else below[-1] if below else known[0]
+
+
 # Parts --------------------------------------------------------------------------------------------
+
+
+def accepts(kinds: Sequence[str], kind: str) -> bool:
+    """Say whether a media type is among some, of which one may be "image/*"."""
+    kind = kind.partition(";")[0].strip().lower()
+    return any(each == kind or each == "*/*" or (each.endswith("/*") and kind.startswith(each[:-1])) for each in kinds)
+
+
+def image_type(part: Image) -> str:
+    """Return the media type of an image, as its data URL says it where it is one."""
+    return inline(part)[0] if part.url is not None and part.url.startswith("data:") else part.media_type
+
+
+def is_text(part: File) -> bool:
+    """Say whether a file is text, which any server can be told."""
+    return part.media_type.startswith("text/") or part.media_type.partition(";")[0] in (
+        "application/json",
+        "application/xml",
+    )
+
+
+def file_text(part: File) -> str:
+    """Return a file as text, for servers that take none."""
+    name = part.name or "file"
+    return f"{name}:\n{part.data.decode('utf-8', 'replace')}" if is_text(part) else f"(a file: {name})"
 
 
 def base64_text(data: bytes) -> str:

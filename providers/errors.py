@@ -288,6 +288,8 @@ _INVALID_NAMES = frozenset(
         "request_too_large",
     }
 )
+# Said with a 500 by llama.cpp: no second try helps.
+_INVALID_TEXTS = ("image input is not supported", "does not support image", "audio input is not supported")
 _RETRYABLE_STATUS = frozenset({408, 409, 424})
 
 
@@ -375,6 +377,8 @@ def kind_of(status: int | None, said: ErrorBody) -> tuple[ErrorKind, bool | None
         return "rate_limited", None
     if status in (502, 503, 504, 529) or names & _BUSY_NAMES:
         return "overloaded", None
+    if any(part in text for part in _INVALID_TEXTS):
+        return "invalid_request", None
     if status in _RETRYABLE_STATUS or (status is not None and status >= 500):
         return "transient", None
     if status is not None or names & _INVALID_NAMES:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from glue.errors import EmptyReply, ErrorKind, FailoverError, ProviderError
+from glue.errors import ConfigError, EmptyReply, ErrorKind, FailoverError, ProviderError
 from glue.limits import StopReason
 from glue.messages import Request
 from glue.provider import (
@@ -24,11 +24,14 @@ from glue.provider import (
     capabilities,
     common,
 )
+from glue.providers import lookup, new, resolve
 from glue.providers.retry import Retries, close, is_empty, model_of, opened, with_retries
 
 log = logging.getLogger("glue.failover")
 
-REST = 30.0  # seconds that a provider rests which is busy and does not say for how long
+REST = 30.0  # seconds that a provider rests which is busy or dead and does not say for how long; doubled each time
+MOST_REST = 300.0
+_DEAD = ("transient", "timeout", "overloaded")
 
 
 def with_failover(
@@ -41,7 +44,8 @@ def with_failover(
 
     The first piece of an answer commits, thinking included; an error or an empty stream before that
     falls through, a refusal only with `on_refusal`. A provider that fails with auth or quota is left
-    out from then on; one that is rate limited rests for as long as it advises.
+    out from then on; one that is rate limited rests for as long as it advises, one that is dead for
+    half a minute and longer each time. Where all rest, the dead are asked all the same.
     """
     return Failover(providers, on_refusal=on_refusal, clock=clock, skipped=skipped)
 
@@ -58,6 +62,8 @@ class Failover:
         self.skipped = tuple(skipped)  # names that were left out for want of a key
         self._on_refusal = on_refusal
         self._clock = clock
+        self._told_skipped = False
+        self._dead: dict[int, int] = {}  # how often each one was found dead in a row
         self._rest: dict[int, float] = {}  # until when each one rests; for ever where it has to be left out
         self._why: dict[int, Attempt] = {}
 
@@ -72,7 +78,9 @@ class Failover:
         if request.model:
             request = replace(request, model="")  # each uses its own
         failed: list[tuple[Attempt, ProviderError]] = []
-        turn = [index for index in range(len(self.providers)) if self._rest.get(index, 0.0) <= self._clock()]
+        for attempt in self._skipped_attempts():
+            yield attempt
+        turn = self._turn()
         for place, index in enumerate(turn):
             provider = self.providers[index]
             started, committed, done = time.monotonic(), False, None
@@ -88,6 +96,7 @@ class Failover:
                             continue  # a bare start; the next provider would start again
                         yield event
                 if done is not None and (committed or not self._falls_through(done)):
+                    self._dead.pop(index, None)
                     yield done
                     return
                 error = _empty(provider, request, done, committed)
@@ -96,6 +105,7 @@ class Failover:
             error.emitted = error.emitted or committed
             if error.emitted or (error.kind == "content_filter" and not self._on_refusal):
                 raise error
+            rest = self._put_to_rest(index, error)
             attempt = Attempt(
                 provider=error.provider or provider.name,
                 model=error.model or model_of(provider, request),
@@ -103,8 +113,10 @@ class Failover:
                 detail=str(error),
                 seconds=time.monotonic() - started,
                 usage=error.usage,
+                rest=rest,
             )
-            self._bench(index, error, attempt)
+            if rest:
+                self._why[index] = attempt
             failed.append((attempt, error))
             if place + 1 < len(turn):
                 log.info("%s failed (%s), asking %s", provider.name, error.kind, self.providers[turn[place + 1]].name)
@@ -114,14 +126,42 @@ class Failover:
     def _falls_through(self, done: Done) -> bool:
         return is_empty(done.message) or (self._on_refusal and done.message.stop_reason is StopReason.REFUSAL)
 
-    def _bench(self, index: int, error: ProviderError, attempt: Attempt) -> None:
+    def _skipped_attempts(self) -> list[Attempt]:
+        """Say once who was left out of the chain for want of a key."""
+        told, self._told_skipped = self._told_skipped, True
+        if told:
+            return []
+        found = []
+        for spec in self.skipped:
+            try:
+                name, variables = resolve(spec)[0], lookup(spec).key
+            except ConfigError:  # a name that only the caller knows
+                name, variables = spec, ()
+            hint = f"; set {' or '.join(variables)}" if variables else ""
+            detail = f"{name}: left out for want of a key{hint}"
+            found.append(Attempt(provider=name, kind="auth", detail=detail, rest=float("inf")))
+        return found
+
+    def _turn(self) -> list[int]:
+        now, every = self._clock(), range(len(self.providers))
+        ready = [index for index in every if self._rest.get(index, 0.0) <= now]
+        return ready or [index for index in every if index in self._dead and self._rest[index] < float("inf")]
+
+    def _put_to_rest(self, index: int, error: ProviderError) -> float:
+        """Leave a provider out for a while where asking it again at once makes no sense; return the seconds."""
         if error.kind in ("auth", "quota"):
-            self._rest[index] = float("inf")
+            rest = float("inf")
         elif error.kind == "rate_limited":
-            self._rest[index] = self._clock() + (REST if error.retry_after is None else error.retry_after)
+            self._dead.pop(index, None)
+            rest = REST if error.retry_after is None else error.retry_after
+        elif error.kind in _DEAD:
+            self._dead[index] = self._dead.get(index, 0) + 1
+            rest = min(MOST_REST, REST * 2.0 ** (self._dead[index] - 1))
+            rest = rest if error.retry_after is None else error.retry_after
         else:
-            return
-        self._why[index] = attempt
+            return 0.0
+        self._rest[index] = self._clock() + rest
+        return rest
 
     def _all_failed(self, failed: Sequence[tuple[Attempt, ProviderError]], turn: Sequence[int]) -> FailoverError:
         attempts = [attempt for attempt, _ in failed]
@@ -158,8 +198,6 @@ class Failover:
 
 def named_chain(specs: Sequence[str], skipped: Sequence[str], options: Mapping[str, Any]) -> Retries | Failover:
     """Make a chain of names; it is tried again as a whole, so that a busy provider does not hold up the next."""
-    from glue.providers import new
-
     retries = options.get("retries", True)
     if skipped:
         log.warning("left out for want of a key: %s", ", ".join(skipped))

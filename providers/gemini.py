@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from glue.errors import ProviderError
 from glue.limits import StopReason
@@ -198,8 +198,8 @@ class Decoder(wire.Decoder):
         if response.get("error"):
             raise self.error(response)
         self.seen = True
-        if response.get("usageMetadata"):
-            self.counts = dict(response["usageMetadata"])
+        counted = response.get("usageMetadata") or response.get("usage_metadata") or {}
+        self.counts |= {_camel(name): value for name, value in counted.items() if value is not None}
         self._learn(response, _FACTS)
         feedback = response.get("promptFeedback")
         if feedback and feedback.get("blockReason"):
@@ -217,6 +217,7 @@ class Decoder(wire.Decoder):
         self.facts |= {name: place[key] for key, name in names.items() if place.get(key)}
 
     def _part(self, part: dict[str, Json], events: list[ProviderEvent]) -> None:
+        part = {name: value for name, value in part.items() if value is not None}  # proxies spell out what is not there
         signature = encoding.text_of(part.get("thoughtSignature"))
         if "functionCall" in part:
             self._call(part["functionCall"], signature, events)
@@ -287,6 +288,12 @@ class Decoder(wire.Decoder):
         return self.broken("the answer ends in the middle") if cut else super()._nothing()
 
 
+def _camel(name: str) -> str:
+    """Name a field as Google's own servers do; some proxies write prompt_token_count."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
 def usage_of(raw: dict[str, Json]) -> Usage | None:
     """Normalise the tokens that were counted: thoughts and tool prompts stand apart from the rest."""
     if not raw:
@@ -303,10 +310,10 @@ def usage_of(raw: dict[str, Json]) -> Usage | None:
 
 
 _HEADS = {"user": b'{"role":"user","parts":[', "model": b'{"role":"model","parts":['}
-_FILLER = b'{"text":""}'  # a conversation must begin with a user; an empty text will do
+_FILLER = b'{"text":" "}'  # a conversation must begin with a user, and an empty text is refused; a blank is not
 # What Google says to put on calls that were made elsewhere: Gemini 3 refuses calls without a signature.
 _FOREIGN = "skip_thought_signature_validator"
-_BUDGETS: dict[Effort, int] = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 24576}
+_BUDGETS: dict[str, int] = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 24576}
 _LEAST_PRO_BUDGET = 128  # 2.5 Pro cannot stop thinking
 
 
@@ -346,7 +353,7 @@ def _settings(request: Request, row: Row, model: str) -> dict[str, Json]:
     if request.output_schema is not None and takes_output(request.output_schema, row, model, tools=bool(request.tools)):
         settings["responseMimeType"] = "application/json"
         settings["responseJsonSchema"] = _schema(request.output_schema)
-    thinking = _thinking(request.reasoning, model)
+    thinking = _thinking(request.reasoning, row, model)
     if thinking:
         settings["thinkingConfig"] = thinking
     return settings
@@ -364,16 +371,22 @@ def _version(model: str) -> float:
     return 3.0 if "gemini" in model else 0.0  # gemini-flash-latest and the like are new; Gemma is not Gemini
 
 
-def _thinking(effort: Effort | None, model: str) -> dict[str, Json]:
+def efforts(row: Row, model: str) -> tuple[str, ...]:
     version, pro = _version(model), "pro" in model
-    if effort is None or version < 2.5:
+    if version < 2.5:
+        return ()
+    return tuple(_BUDGETS) if version < 3 else ("low", "high") if pro else ("minimal", "low", "medium", "high")
+
+
+def _thinking(effort: Effort | None, row: Row, model: str) -> dict[str, Json]:
+    version, pro, levels = _version(model), "pro" in model, efforts(row, model)
+    level = encoding.lower(effort, levels) or (levels[0] if effort == "none" and levels else None)
+    if level is None:
         return {}
+    shown = {"includeThoughts": True} if effort not in ("none", "minimal") or (version < 3 and effort != "none") else {}
     if version < 3:
-        budget = max(_BUDGETS[effort], _LEAST_PRO_BUDGET) if pro else _BUDGETS[effort]
-        return {"thinkingBudget": budget, **({"includeThoughts": True} if effort != "none" else {})}
-    if effort in ("none", "minimal"):
-        return {"thinkingLevel": "low" if pro else "minimal"}
-    return {"thinkingLevel": effort, "includeThoughts": True}
+        return {"thinkingBudget": max(_BUDGETS[level], _LEAST_PRO_BUDGET if pro else 0), **shown}
+    return {"thinkingLevel": level, **shown}
 
 
 def _tool(tool: ToolSpec) -> Json:
@@ -460,7 +473,7 @@ def _reply(message: AssistantMessage, row: Row, model: str) -> Iterator[dict[str
         kept = encoding.object_of(encoding.opaque_of(part, WIRE)) if own else {}
         if isinstance(part, ToolCall):
             if part.complete:
-                call = {"name": part.name, "args": encoding.arguments(part), "id": part.id}
+                call = {"name": encoding.call_name(part.name), "args": encoding.arguments(part), "id": part.id}
                 yield {"functionCall": call, **({"thoughtSignature": _FOREIGN} if unsigned else {}), **kept}
                 unsigned = False  # of parallel calls only the first is signed
         elif isinstance(part, Text):
@@ -480,7 +493,7 @@ def _signature(part: Part) -> bool:
 def _result(message: ToolMessage, model: str) -> tuple[bytes, bytes]:
     text = "\n".join(part.text for part in message.content if isinstance(part, Text))
     response: dict[str, Json] = {"error" if message.is_error else "output": text}
-    answer: dict[str, Json] = {"name": message.name, "id": message.call_id, "response": response}
+    answer: dict[str, Json] = {"name": encoding.call_name(message.name), "id": message.call_id, "response": response}
     pictures = list(_parts([part for part in message.content if not isinstance(part, Text)]))
     if pictures and _version(model) >= 3:
         answer["parts"] = pictures
@@ -494,6 +507,8 @@ class Gemini(wire.Wire):
     decoder = Decoder
     encode = staticmethod(encode)
     takes_output = staticmethod(takes_output)
+    efforts = staticmethod(efforts)
+    models_query: ClassVar[Mapping[str, str | int]] = {"pageSize": 1000}
 
     def __init__(self, row: Row, http: Any, model: str = "", tokens: Tokens | None = None) -> None:
         super().__init__(row, http, model)

@@ -62,6 +62,16 @@ class Tokens:
             raise ProviderError(text, kind="auth", provider="vertex") from None
 
 
+def has_credentials(environ: Mapping[str, str]) -> bool:
+    """Say whether a token can be had: from a variable, or from a login on this machine."""
+    if any(environ.get(name) for name in VARIABLES):
+        return True
+    try:
+        return bool(find_login(environ))
+    except ConfigError:
+        return False
+
+
 def find_login(environ: Mapping[str, str]) -> dict[str, Json]:
     """Read the file that GOOGLE_APPLICATION_CREDENTIALS names, or the one that gcloud writes."""
     named = environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")

@@ -1,119 +1,158 @@
-"""List prices in USD per million tokens, of the date below. A model that is not here has no known cost."""
+"""Models: windows and prices from a data file that `make models` writes, tables of them, and what a server has."""
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import aclosing
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from glue.errors import ConfigError, GlueError
 from glue.messages import Json, Request, Usage, user
 from glue.provider import Capabilities, Done
-from glue.providers import key_available, known, lookup, new, wire_class
-from glue.providers.catalog import Row
+from glue.providers import key_available, known, lookup, new, plugins, wire_class
+from glue.providers.catalog import ROWS, Row
 
-DATE = "2026-08-08"
+VENDORS = ("openai", "anthropic", "gemini", "mistral", "deepseek", "xai")  # those that make the models they serve
 
-# provider: {model: (input, output, cached input, written to the cache)}; what a vendor does not
-# price apart costs as much as plain input. Vendors change prices: the date says how old these are.
-PRICES: dict[str, dict[str, tuple[float, ...]]] = {
-    "openai": {
-        "gpt-5": (1.25, 10.0, 0.125),
-        "gpt-5-mini": (0.25, 2.0, 0.025),
-        "gpt-5-nano": (0.05, 0.4, 0.005),
-        "gpt-4.1": (2.0, 8.0, 0.5),
-        "gpt-4.1-mini": (0.4, 1.6, 0.1),
-        "gpt-4.1-nano": (0.1, 0.4, 0.025),
-        "gpt-4o": (2.5, 10.0, 1.25),
-        "gpt-4o-mini": (0.15, 0.6, 0.075),
-        "o3": (2.0, 8.0, 0.5),
-        "o4-mini": (1.1, 4.4, 0.275),
-    },
-    "azure": {"gpt-4o-mini": (0.165, 0.66, 0.0825)},
-    "anthropic": {
-        "claude-haiku-4-5": (1.0, 5.0, 0.1, 1.25),
-        "claude-sonnet-4-5": (3.0, 15.0, 0.3, 3.75),
-        "claude-opus-4-5": (5.0, 25.0, 0.5, 6.25),
-    },
-    "gemini": {
-        "gemini-2.5-pro": (1.25, 10.0, 0.125),
-        "gemini-2.5-flash": (0.3, 2.5, 0.03),
-        "gemini-2.5-flash-lite": (0.1, 0.4, 0.01),
-    },
-    "bedrock": {"amazon.nova-micro-v1:0": (0.035, 0.14, 0.00875)},
-    "openrouter": {"openai/gpt-oss-20b": (0.02, 0.1)},
-    "groq": {"llama-3.1-8b-instant": (0.05, 0.08)},
-    "mistral": {"mistral-small-latest": (0.06, 0.18)},
-    "deepseek": {"deepseek-v4-flash": (0.14, 0.28)},
-    "xai": {"grok-4-fast-non-reasoning": (0.2, 0.5)},
-    "cerebras": {"llama3.1-8b": (0.1, 0.1)},
-    "together": {"openai/gpt-oss-20b": (0.05, 0.2)},
-    "fireworks": {"accounts/fireworks/models/gpt-oss-20b": (0.07, 0.3)},
-    "moonshot": {"moonshot-v1-8k": (0.2, 2.0)},
-    "alibaba": {"qwen-turbo": (0.05, 0.2)},
-    "zai": {"glm-4.5-flash": (0.0, 0.0)},
-    "perplexity": {"sonar": (1.0, 1.0)},
-    "deepinfra": {"openai/gpt-oss-20b": (0.04, 0.15)},
-    "sambanova": {"Meta-Llama-3.1-8B-Instruct": (0.1, 0.2)},
-    "offline": {"offline": (0.0, 0.0)},
-}
-PRICES["vertex"] = PRICES["gemini"]
-
-_DATED = re.compile(r"[-@](\d{8}|\d{4}-\d\d-\d\d|\d{3})$")  # gpt-4o-mini-2024-07-18, claude-haiku-4-5-20251001
+# Where a provider serves the models of another under their own names.
+_SAME = {"vertex": "gemini", "azure": "openai", "bedrock-mantle": "bedrock"}
+_DATED = re.compile(r"[-@](\d{8}|\d{4}-\d\d-\d\d|\d{3,4})$")  # gpt-4o-mini-2024-07-18, claude-haiku-4-5-20251001
+_REGION = re.compile(r"^(?:us|us-gov|eu|apac|jp|au|ca)\.")
+_FREE = (0.0, 0.0)
 
 
-def price(provider: str, model: str) -> tuple[float, ...] | None:
-    """Return a model's prices; a dated name has those of the plain one."""
-    models = PRICES.get(provider, {})
-    return models.get(model) or models.get(_DATED.sub("", model))
+class Model(NamedTuple):
+    """What is known of one model; prices are USD per million tokens: input, output, cached input, cache writes."""
+
+    name: str
+    window: int | None
+    price: tuple[float | None, ...]
+    tiers: tuple[tuple[float | None, ...], ...] = ()  # for prompts above the first number of each
+    ends: str = ""  # the day on which it is shut down, where that is known
+    deprecated: bool = False
+
+    def price_at(self, size: int) -> tuple[float | None, ...]:
+        """Return the prices for a prompt of so many tokens; a tier holds for all of them."""
+        return next((tier[1:] for tier in reversed(self.tiers) if size > (tier[0] or 0)), self.price)
+
+
+@functools.cache
+def _file() -> dict[str, Json]:
+    found: dict[str, Json] = json.loads(Path(__file__).with_name("models.json").read_bytes())
+    return found
+
+
+def date() -> str:
+    """Say of which day the data is."""
+    day: str = _file()["date"]
+    return day
+
+
+@functools.cache
+def models_of(provider: str) -> Mapping[str, Model]:
+    """Return the models of a provider that the data knows, by their names in lower case."""
+    rows = _file()["models"].get(provider, {})
+    models = {}
+    for name, row in rows.items():
+        tiers = tuple(tuple(tier) for tier in row.get("tiers", ()))
+        known = (row.get("window"), tuple(row["price"]), tiers, row.get("ends", ""), row.get("deprecated", False))
+        models[name.lower()] = Model(name, *known)
+    return {**models_of(_SAME[provider]), **models} if provider in _SAME else models
+
+
+def find(provider: str, model: str) -> Model | None:
+    """Return what is known of a model; a dated name, or one of a region, is that of the plain one."""
+    models = models_of(provider)
+    return next((models[name] for name in _names(model.lower()) if name in models), None)
+
+
+def _names(model: str) -> Iterator[str]:
+    plain = _DATED.sub("", model)
+    yield from (model, plain, plain.removesuffix("-latest"), f"{plain}-latest")
+    local = _REGION.sub("", model)  # of Bedrock, where a profile of a region has its own price
+    yield from (f"regional.{local}", local, f"global.{local}")
+
+
+def vendors_of(model: str) -> list[str]:
+    """Return the vendors whose own provider has a model of this name."""
+    return [name for name in VENDORS if find(name, model) is not None]
 
 
 def cost(provider: str, model: str, usage: Usage) -> float | None:
     """Return what a reply cost in USD, or None where no price is known."""
-    prices = price(provider, model)
-    if prices is None:
+    if _is_free(provider):
+        return 0.0
+    known = find(provider, model)
+    if known is None:
         return None
-    plain, output = prices[:2]
-    cached = prices[2] if len(prices) > 2 else plain
-    written = prices[3] if len(prices) > 3 else plain
+    plain, output, cached, written = (*known.price_at(usage.input), None, None)[:4]
     read, write = usage.cache_read or 0, usage.cache_write or 0
     # Some servers count a token as read and as written; it is paid for once.
     write = max(0, min(write, usage.input - read))
     rest = max(0, usage.input - read - write)
-    return (rest * plain + read * cached + write * written + usage.output * output) / 1_000_000
+    paid = rest * (plain or 0) + usage.output * (output or 0)
+    # What a vendor does not price apart costs as much as plain input.
+    paid += read * _or(cached, plain) + write * _or(written, plain)
+    return paid / 1_000_000
+
+
+def _or(price: float | None, other: float | None) -> float:
+    return (other or 0.0) if price is None else price
+
+
+def _is_free(provider: str) -> bool:
+    if provider == "offline":
+        return True
+    row = next((row for row in ROWS if row.name == provider), None)
+    return row is not None and row.quirks.local and row.base_url.startswith(("http://localhost", "gguf:"))
 
 
 def capabilities_of(row: Row, model: str = "") -> Capabilities:
     """Put together what is known of a row's model."""
     model = model or row.model
-    prices = price(row.name, model)
+    found = find(row.name, model)
+    price = _FREE if _is_free(row.name) else found.price if found else (None, None)
+    window = found.window if found else None
+    wire = wire_class(row.wire) if row.wire else None
 
     def takes_output(schema: Json, *, tools: bool = False) -> bool:
-        return bool(row.wire) and wire_class(row.wire).takes_output(schema, row, model, tools=tools)
+        return wire is not None and wire.takes_output(schema, row, model, tools=tools)
 
     return Capabilities(
         provider=row.name,
         model=model,
-        window=row.window if model == row.model else None,
+        window=window or (row.window if model == row.model else None),
         tools=row.quirks.tools,
-        images=("image/*",) if row.quirks.images else (),
+        images=row.quirks.images,
+        files=wire.files(row, model) if wire else (),
+        efforts=wire.efforts(row, model) if wire else (),
         local=row.quirks.local,
-        input_price=prices[0] if prices else None,
-        output_price=prices[1] if prices else None,
+        input_price=price[0],
+        output_price=price[1],
         takes_output=takes_output,
     )
 
 
+# Listings -----------------------------------------------------------------------------------------
+
+
 def provider_rows(environ: Mapping[str, str] = os.environ) -> list[dict[str, Any]]:
     """List every provider: name, wire, key variable, whether it is set, default model, context window."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in known():
+        if name in plugins():
+            rows.append({"name": name, "wire": "plugin", "key": None, "key_set": None, "model": None, "window": None})
+            continue
         row = lookup(name)
         needed = bool(row.key) and not row.quirks.local
         found = next((variable for variable in row.key if environ.get(variable)), None)
+        known_model = find(name, row.model)
         rows.append(
             {
                 "name": name,
@@ -121,58 +160,42 @@ def provider_rows(environ: Mapping[str, str] = os.environ) -> list[dict[str, Any
                 "key": found or (row.key[0] if row.key else None),
                 "key_set": None if not needed and found is None else key_available(name, environ),
                 "model": row.model or None,
-                "window": row.window if row.model else None,
+                "window": (known_model and known_model.window) or (row.window if row.model else None),
             }
         )
     return rows
 
 
-def model_rows() -> list[dict[str, Any]]:
-    """List every model with a known price, in USD per million tokens."""
+def model_rows(provider: str = "") -> list[dict[str, Any]]:
+    """List every model that is known, of one provider or of all; prices in USD per million tokens."""
     rows = []
-    for name in known():
-        row = lookup(name)
-        for model, prices in sorted(PRICES.get(name, {}).items()):
-            rows.append(
-                {
-                    "model": f"{name}:{model}",
-                    "input": prices[0],
-                    "output": prices[1],
-                    "cached": prices[2] if len(prices) > 2 else None,
-                    "window": row.window if model == row.model else None,
-                    "default": model == row.model,
-                }
-            )
+    for name in [provider] if provider else sorted(_file()["models"]):
+        default = lookup(name).model.lower()
+        for model in models_of(name).values():
+            price = (*model.price, None, None)
+            row = {"model": f"{name}:{model.name}", "input": price[0], "output": price[1], "cached": price[2]}
+            row |= {"window": model.window, "default": model.name.lower() == default}
+            rows.append({**row, "tiers": [list(tier) for tier in model.tiers], "ends": model.ends or None})
+            rows[-1]["deprecated"] = model.deprecated
     return rows
 
 
-def providers_text(environ: Mapping[str, str] = os.environ) -> str:
-    """Draw the table of providers."""
-    words = {True: "set", False: "not set", None: "not needed"}
-    lines = [("name", "wire", "key", "", "default model", "window")]
-    for row in provider_rows(environ):
-        window = f"{row['window']:,}" if row["window"] else "-"
-        lines.append((row["name"], row["wire"], row["key"] or "-", words[row["key_set"]], row["model"] or "-", window))
-    return _table(lines)
+# Asking servers -----------------------------------------------------------------------------------
 
 
-def models_text() -> str:
-    """Draw the table of prices."""
-    lines = [("model", "input", "output", "cached", "")]
-    for row in model_rows():
-        cached = "-" if row["cached"] is None else f"{row['cached']:g}"
-        mark = "default" if row["default"] else ""
-        lines.append((row["model"], f"{row['input']:g}", f"{row['output']:g}", cached, mark))
-    return (
-        f"{_table(lines)}\nUSD per million tokens, list prices of {DATE}; any other model may be named, without a cost."
-    )
+async def server_models(spec: str, **options: Any) -> list[str]:
+    """Ask a server which models it has."""
+    from glue.providers.retry import close
 
-
-def _table(lines: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    provider: Any = new(spec if lookup(spec).model or ":" in spec else f"{spec}:any", retries=False, **options)
+    try:
+        ask = getattr(getattr(provider, "provider", provider), "models", None)
+        if ask is None:
+            raise ConfigError(f"{provider.name}: this provider cannot list its models")
+        found: list[str] = await ask()
+        return found
+    finally:
+        await close(provider)
 
 
 async def check(spec: str, **options: Any) -> tuple[int, str]:

@@ -1,16 +1,30 @@
-"""An embedded provider: no key, no network. It plays rules, or says honestly that it is a stand-in."""
+"""An embedded provider without a model: it plays an agent by the words of the prompt, or the rules it is given."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import anyio
 
 from glue.limits import StopReason
-from glue.messages import AssistantMessage, Part, Request, Text, Thinking, ToolCall, Usage
-from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.messages import (
+    AssistantMessage,
+    Json,
+    Part,
+    Request,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    Usage,
+    UserMessage,
+)
+from glue.provider import Capabilities, Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 
 # What rules may answer: a text, the parts of a reply, or a whole reply.
 Answer: TypeAlias = "str | tuple[Part, ...] | AssistantMessage"
@@ -21,10 +35,23 @@ STAND_IN = (
     "To ask a real model, set a key such as ANTHROPIC_API_KEY or OPENAI_API_KEY, or name a local one "
     "with GLUE_MODEL=ollama:qwen3:0.6b; `glue providers` lists them all."
 )
+NOTE = "(offline stand-in: tools picked by the words of the prompt; a key such as ANTHROPIC_API_KEY asks a model)"
+
+_MOST_CALLS = 2
+_MOST_TEXT = 2000  # of one result in the answer
 
 
 class Offline:
-    """Answer by rules: a function of the request, which an agent hands over."""
+    """Answers by rules, a function of the request that an agent hands over; without them it plays an agent."""
+
+    capabilities = Capabilities(
+        provider="offline",
+        model="offline",
+        local=True,
+        input_price=0.0,
+        output_price=0.0,
+        takes_output=lambda schema, *, tools=False: True,
+    )
 
     def __init__(self, rules: Rules | None = None, *, name: str = "offline", model: str = "offline") -> None:
         self.name = name
@@ -33,7 +60,7 @@ class Offline:
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         await anyio.lowlevel.checkpoint()
-        answer = STAND_IN if self.rules is None else self.rules(request)
+        answer = play(request) if self.rules is None else self.rules(request)
         if inspect.isawaitable(answer):
             answer = await answer
         message = self._message(answer)
@@ -62,3 +89,277 @@ class Offline:
 
     async def aclose(self) -> None:
         """There is nothing to close."""
+
+
+# Playing an agent ---------------------------------------------------------------------------------
+
+
+def play(request: Request) -> str | tuple[Part, ...]:
+    """Call the tools that the words of the prompt name, then answer with what they returned."""
+    messages = [message for message in request.messages if not message.excluded]
+    at = max(
+        (i for i, each in enumerate(messages) if isinstance(each, UserMessage) and each.origin == "user"), default=0
+    )
+    prompt = messages[at].text if messages else ""
+    results = [message for message in messages[at + 1 :] if isinstance(message, ToolMessage)]
+    if not results and request.tool_choice != "none":
+        count = sum(isinstance(message, ToolMessage) for message in messages)
+        calls = _calls(prompt, request.tools, request.tool_choice, count)
+        if calls:
+            return calls
+    said = [f"{result.name}: {result.text.replace(NOTE, '')[:_MOST_TEXT].strip()}" for result in results]
+    if request.output_schema is not None:
+        facts = _Facts("\n".join((prompt, *(result.text for result in results))))
+        return json.dumps(_value(request.output_schema, facts, request.output_schema), ensure_ascii=False)
+    return "\n".join((*said, NOTE)) if said else STAND_IN
+
+
+def _calls(prompt: str, tools: Sequence[ToolSpec], choice: str, count: int) -> tuple[ToolCall, ...]:
+    """Make one or two calls; none where no tool seems meant and none is demanded."""
+    has_path = bool(_Facts(prompt).paths)
+    allowed = [tool for tool in tools if not _is_shell(tool) and (has_path or not _needs_path(tool))]
+    if choice not in ("auto", "required"):
+        allowed = [tool for tool in allowed if tool.name == choice]
+    scores = {tool.name: _score(prompt, tool) for tool in allowed}
+    ranked = sorted(allowed, key=lambda tool: -scores[tool.name])  # stable: the first of equals
+    named = [tool for tool in ranked if scores[tool.name] >= _NAMED]
+    if named:
+        chosen = named[:_MOST_CALLS]
+    else:
+        meant = ranked and (scores[ranked[0].name] or choice != "auto" or len(prompt.split()) > 2)
+        chosen = ranked[:1] if meant else []
+    facts = [_Facts(prompt, avoid=_words(tool.name)) for tool in chosen]
+    if len(chosen) == 1 and len(facts[0].nouns) > 1 and _takes_noun(chosen[0]):  # "compare Oslo and Bergen"
+        chosen, facts = chosen * 2, [facts[0], _Facts(prompt, avoid=_words(chosen[0].name), skip=1)]
+    calls = []
+    for number, (tool, known) in enumerate(zip(chosen, facts, strict=True), count + 1):
+        arguments = json.dumps(_value(tool.parameters, known, tool.parameters), ensure_ascii=False)
+        calls.append(ToolCall(id=f"call_{number}", name=tool.name, arguments=arguments))
+    return tuple(calls)
+
+
+_SHELLS = frozenset(("shell", "bash", "sh", "terminal", "exec", "execute", "command", "subprocess", "eval", "python"))
+_NAMED = 3  # the score of a word in a tool's name
+
+
+def _is_shell(tool: ToolSpec) -> bool:
+    """Say whether a tool runs commands or code, which is never called on the strength of a word."""
+    properties = tool.parameters.get("properties") or {}
+    return bool(_SHELLS & _words(tool.name)) or bool(_SHELLS & set(properties)) or "code" in properties
+
+
+def _needs_path(tool: ToolSpec) -> bool:
+    return any(_PLACES & _words(name) for name in tool.parameters.get("required") or ())
+
+
+def _score(prompt: str, tool: ToolSpec) -> int:
+    words = _words(prompt)
+    properties: Mapping[str, Json] = tool.parameters.get("properties") or {}
+    enums = {str(value).lower() for each in properties.values() for value in _enum(each)}
+    return (
+        _NAMED * len(words & _words(tool.name))
+        + 2 * len(words & (enums | {word for name in properties for word in _words(name)}))
+        + len(words & _words(tool.description))
+    )
+
+
+def _enum(schema: Json) -> Sequence[Json]:
+    found = schema.get("enum") if isinstance(schema, Mapping) else None
+    return found if isinstance(found, list) else ()
+
+
+def _takes_noun(tool: ToolSpec) -> bool:
+    properties: Mapping[str, Json] = tool.parameters.get("properties") or {}
+    needed = [name for name in tool.parameters.get("required") or () if name in properties]
+    return len(needed) == 1 and properties[needed[0]].get("type") == "string" and not _WHOLE & _words(needed[0])
+
+
+_COMMON = frozenset(
+    "a about all an and any are as at be by can could do does for from get give has have how i in into is it its let "
+    "make me my of on one or our please say show some tell that the their them then there this to up us use want was "
+    "what when where which who why will with would you your".split()
+)
+
+
+def _words(text: str) -> set[str]:
+    """Return the words of a text that mean something, in lower case and without the s of a plural."""
+    found = re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower())
+    return {word[:-1] if len(word) > 3 and word.endswith("s") else word for word in found} - _COMMON
+
+
+class _Facts:
+    """What a text offers to fill values with: quotes, names, numbers, paths, addresses."""
+
+    def __init__(self, text: str, *, avoid: set[str] = frozenset(), skip: int = 0) -> None:  # type: ignore[assignment]
+        self.text = " ".join(text.split())
+        self.words = _words(text)
+        self.quotes = re.findall(r"[\"“'`]([^\"”'`]{1,200})[\"”'`]", text)
+        self.paths = re.findall(
+            r"(?<![\w/.])(?:[\w.-]+/)*[\w-]+\.[A-Za-z]\w{0,5}\b(?!\()", re.sub(r"https?://\S+", "", text)
+        )
+        self.links = re.findall(r"https?://[^\s\"'<>)]+", text)
+        self.mails = re.findall(r"[\w.+-]+@[\w-]+\.[\w.]+\w", text)
+        self.dates = re.findall(r"\b\d{4}-\d\d-\d\d\b", text)
+        self.numbers = [float(each) for each in re.findall(r"(?<![\w.-])-?\d+(?:\.\d+)?\b(?![-.]\d)", text)]
+        self.nouns = self._nouns(text, avoid)[skip:]
+        rest = [word for word in re.findall(r"[^\W\d_][\w-]*", text) if not _words(word) <= avoid | _COMMON]
+        self.last = rest[-1] if rest else self.text
+
+    def _nouns(self, text: str, avoid: set[str]) -> list[str]:
+        """Return names: capitals that do not merely begin a sentence, else those that do."""
+        inner: list[str] = []
+        first: list[str] = []
+        for found in re.finditer(r"[A-Z][\w'-]*(?: [A-Z][\w'-]*)*", text):
+            name, before = found[0], text[: found.start()].rstrip(" \"'(")
+            begins = not before or before[-1] in ".?!\n"
+            _, _, tail = name.partition(" ")
+            if begins and tail:
+                name, begins = tail, False
+            if not _words(name) <= avoid | _COMMON:
+                (first if begins else inner).append(name)
+        near = min((text.lower().find(word) for word in avoid if word in text.lower()), default=0)
+        names = dict.fromkeys(inner or first)
+        return sorted(names, key=lambda name: text.find(name) < near)  # those behind the tool's word come first
+
+
+_WHOLE = _words("query prompt text question message content task input body topic description title note")
+_PLACES = _words("path file filename folder directory dir root")
+
+
+def _value(schema: Json, facts: _Facts, root: Json, name: str = "", depth: int = 0) -> Json:
+    """Make a value that fits a schema, out of what the prompt offers where it offers something."""
+    if not isinstance(schema, Mapping) or depth > 20:
+        return None
+    if isinstance(reference := schema.get("$ref"), str):
+        target: Json = root
+        for step in reference.removeprefix("#").strip("/").split("/"):
+            target = target.get(step) if isinstance(target, Mapping) and step else target
+        return _value(target, facts, root, name, depth + 1)
+    if "const" in schema:
+        return schema["const"]
+    if values := _enum(schema):
+        named = [value for value in values if str(value).lower() in facts.words]
+        return named[0] if named else schema.get("default", values[0])
+    for key in ("anyOf", "oneOf"):
+        if isinstance(schema.get(key), list):
+            kinds = [each for each in schema[key] if not (isinstance(each, Mapping) and each.get("type") == "null")]
+            return _value(kinds[0], facts, root, name, depth + 1) if kinds else None
+    if isinstance(schema.get("allOf"), list):
+        merged: dict[str, Json] = {}
+        for each in (*schema["allOf"], schema):
+            merged |= {key: value for key, value in each.items() if key != "allOf"}
+        schema = merged
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kind = next((each for each in kind if each != "null"), "null")
+    if kind == "object" or (kind is None and "properties" in schema):
+        return _object(schema, facts, root, depth)
+    if kind == "array":
+        return _array(schema, facts, root, name, depth)
+    if kind in ("integer", "number"):
+        return _number(schema, facts, kind)
+    if kind == "boolean":
+        return bool(schema.get("default", False)) or bool(_words(name) & facts.words)
+    return None if kind == "null" else _string(schema, facts, name)
+
+
+def _object(schema: Mapping[str, Json], facts: _Facts, root: Json, depth: int) -> dict[str, Json]:
+    properties: Mapping[str, Json] = schema.get("properties") or {}
+    required = schema.get("required") or ()
+    # What may be left out is filled only where the prompt names one of its values.
+    wanted = [
+        name
+        for name, each in properties.items()
+        if name in required or facts.words & {str(value).lower() for value in _enum(each)}
+    ]
+    return {name: _value(properties[name], facts, root, name, depth + 1) for name in wanted}
+
+
+def _array(schema: Mapping[str, Json], facts: _Facts, root: Json, name: str, depth: int) -> list[Json]:
+    fixed = schema.get("prefixItems")
+    if isinstance(fixed, list):
+        return [_value(each, facts, root, name, depth + 1) for each in fixed]
+    most = schema.get("maxItems", 1)
+    count = max(int(schema.get("minItems") or 0), min(1, int(most)))
+    items = schema.get("items")
+    if (
+        isinstance(items, Mapping)
+        and items.get("type") == "string"
+        and len(facts.nouns) > 1
+        and "maxItems" not in schema
+    ):
+        return [*facts.nouns]
+    values = [_value(items if isinstance(items, Mapping) else {"type": "string"}, facts, root, name, depth + 1)]
+    if schema.get("uniqueItems") and count > 1 and isinstance(values[0], str):
+        return [f"{values[0]} {number}" for number in range(1, count + 1)]
+    return values * count
+
+
+def _number(schema: Mapping[str, Json], facts: _Facts, kind: str) -> int | float:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is None and schema.get("exclusiveMinimum") is not None:
+        low = schema["exclusiveMinimum"] + 1
+    if high is None and schema.get("exclusiveMaximum") is not None:
+        high = schema["exclusiveMaximum"] - 1
+    fits = [
+        number
+        for number in facts.numbers
+        if (kind == "number" or number.is_integer())
+        and (low is None or number >= low)
+        and (high is None or number <= high)
+    ]
+    if fits:
+        facts.numbers.remove(fits[0])
+    value = (
+        fits[0] if fits else schema.get("default", low if low is not None else min(1, high) if high is not None else 1)
+    )
+    step = schema.get("multipleOf")
+    if step:
+        value = -(-value // step) * step
+    return int(value) if kind == "integer" else value
+
+
+_FORMATS = {
+    "date": "2026-01-01",
+    "date-time": "2026-01-01T00:00:00Z",
+    "time": "00:00:00Z",
+    "duration": "PT1H",
+    "email": "someone@example.com",
+    "uri": "https://example.com",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+    "ipv4": "127.0.0.1",
+    "binary": "",
+    "byte": "",
+}
+
+
+def _string(schema: Mapping[str, Json], facts: _Facts, name: str) -> str:
+    form, words = schema.get("format"), _words(name)
+    offered = {"date": facts.dates, "email": facts.mails, "uri": facts.links}.get(str(form), [])
+    if form in _FORMATS:
+        return offered[0] if offered else _FORMATS[str(form)]
+    if "default" in schema and isinstance(schema["default"], str):
+        text = schema["default"]
+    elif words & _PLACES:
+        text = facts.paths[0] if facts.paths else "."
+    elif {"url", "uri", "link"} & words:
+        text = facts.links[0] if facts.links else "https://example.com"
+    elif {"email", "mail"} & words and facts.mails:
+        text = facts.mails[0]
+    elif {"date", "day"} & words and facts.dates:
+        text = facts.dates[0]
+    elif words & _WHOLE:
+        text = facts.quotes[0] if facts.quotes else facts.text
+    else:
+        text = (facts.quotes or facts.nouns or [facts.last])[0]
+    if (pattern := schema.get("pattern")) and not _fits(pattern, text):
+        text = next((word for word in facts.text.split() if _fits(pattern, word.strip(".,?!"))), text).strip(".,?!")
+    text = text[: schema.get("maxLength")]
+    return text + "." * max(0, int(schema.get("minLength") or 0) - len(text))
+
+
+def _fits(pattern: str, text: str) -> bool:
+    try:
+        return len(text) < 200 and len(pattern) < 200 and re.search(pattern, text) is not None
+    except re.error:
+        return False

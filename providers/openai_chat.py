@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from glue.limits import StopReason
 from glue.messages import (
     AssistantMessage,
+    Effort,
     File,
     Image,
     Json,
@@ -26,7 +27,7 @@ from glue.messages import (
 )
 from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers import encoding, wire
-from glue.providers.catalog import Quirks, Row
+from glue.providers.catalog import Quirks, Row, efforts
 
 WIRE = "openai_chat"
 
@@ -133,8 +134,9 @@ class Decoder(wire.Decoder):
         if delta.get("tool_calls"):
             self._kind = ""
             events.extend(self._calls.add(delta["tool_calls"]))
-        if delta.get("function_call"):  # as it was before there were tools
-            events.extend(self._calls.add([{"index": "function_call", "function": delta["function_call"]}]))
+        call = delta.get("function_call")  # as it was before there were tools
+        if call and (self._calls or call.get("name")):
+            events.extend(self._calls.add([{"index": "function_call", "function": call}]))
         if refusal := encoding.text_of(delta.get("refusal")):
             self._refused = True
             self._add("text", refusal)
@@ -443,7 +445,7 @@ def encode(request: Request, row: Row, model: str) -> bytes:
         fields["response_format"] = _response_format(request.output_schema, quirks)
     if request.cache and quirks.cache == "key":
         fields["prompt_cache_key"] = encoding.cache_key(request)
-    fields.update(_reasoning(request.reasoning, quirks))
+    fields.update(_reasoning(request.reasoning, row, model))
     return encoding.assemble(fields, request.options)
 
 
@@ -510,11 +512,17 @@ def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
     for part in parts:
         if isinstance(part, Text) and part.text:
             blocks.append({"type": "text", "text": part.text})
-        elif isinstance(part, Image) and quirks.images:
-            blocks.append({"type": "image_url", "image_url": {"url": encoding.data_url(part)}})
+        elif isinstance(part, Image):
+            if encoding.accepts(quirks.images, encoding.image_type(part)):
+                blocks.append({"type": "image_url", "image_url": {"url": encoding.data_url(part)}})
+            else:
+                blocks.append({"type": "text", "text": "(an image)"})
         elif isinstance(part, File):
-            file = {"filename": part.name or "file", "file_data": encoding.data_url(part)}
-            blocks.append({"type": "file", "file": file})
+            if encoding.accepts(quirks.files, part.media_type):
+                file = {"filename": part.name or "file", "file_data": encoding.data_url(part)}
+                blocks.append({"type": "file", "file": file})
+            else:
+                blocks.append({"type": "text", "text": encoding.file_text(part)})
     if len(blocks) == 1 and blocks[0]["type"] == "text":
         text: str = blocks[0]["text"]
         return text
@@ -524,7 +532,12 @@ def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
 def _result(message: ToolMessage, quirks: Quirks) -> bytes | tuple[bytes, bytes]:
     call_id = _call_id(message.call_id, quirks)
     encoded = encoding.dumps({"role": "tool", "tool_call_id": call_id, "content": encoding.result_text(message)})
-    pictures = [part for part in message.content if isinstance(part, (Image, File))]
+    pictures = [
+        part
+        for part in message.content
+        if (isinstance(part, Image) and encoding.accepts(quirks.images, encoding.image_type(part)))
+        or (isinstance(part, File) and encoding.accepts(quirks.files, part.media_type))
+    ]
     content = _content([Text(text=f"From the result of {message.name}:"), *pictures], quirks)
     if not pictures or isinstance(content, str):
         return encoded
@@ -570,7 +583,7 @@ def _echo(message: AssistantMessage, body: dict[str, Json], quirks: Quirks, *, s
 
 
 def _call(call: ToolCall, own: bool, quirks: Quirks) -> dict[str, Json]:
-    function = {"name": call.name, "arguments": encoding.argument_text(call)}
+    function = {"name": encoding.call_name(call.name), "arguments": encoding.argument_text(call)}
     body: dict[str, Json] = {"id": _call_id(call.id, quirks), "type": "function", "function": function}
     extra = encoding.opaque_of(call, WIRE)
     if own and isinstance(extra, dict):
@@ -620,22 +633,24 @@ def _response_format(schema: Json, quirks: Quirks) -> Json:
     return {"type": "json_schema", "json_schema": wanted}
 
 
-def _reasoning(effort: str | None, quirks: Quirks) -> dict[str, Json]:
-    if effort is None or not quirks.reasoning:
+def _reasoning(effort: Effort | None, row: Row, model: str) -> dict[str, Json]:
+    style = row.quirks.reasoning
+    if effort is None or not style:
         return {}
     on = effort != "none"
-    if quirks.reasoning == "object":
-        return {"reasoning": {"effort": effort} if on else {"enabled": False}}
-    if quirks.reasoning in ("thinking", "kept_thinking"):
+    if style in ("thinking", "kept_thinking"):
         thinking: dict[str, Json] = {"type": "enabled" if on else "disabled"}
-        if quirks.reasoning == "kept_thinking" and on:
+        if style == "kept_thinking" and on:
             thinking["clear_thinking"] = False
         return {"thinking": thinking}
-    if quirks.reasoning == "enable":
+    if style == "enable":
         return {"enable_thinking": on}
-    if quirks.reasoning == "groq":
-        return {"reasoning_effort": "low" if effort == "minimal" else effort, "reasoning_format": "parsed"}
-    return {"reasoning_effort": effort}
+    level = encoding.lower(effort, efforts(row, model))
+    if style == "object":
+        return {"reasoning": {"effort": level} if level and on else {"enabled": False}}
+    if level is None:
+        return {}
+    return {"reasoning_effort": level, **({"reasoning_format": "parsed"} if style == "groq" else {})}
 
 
 class OpenAIChat(wire.Wire):
@@ -644,3 +659,4 @@ class OpenAIChat(wire.Wire):
     path = "/chat/completions"
     decoder = Decoder
     encode = staticmethod(encode)
+    efforts = staticmethod(efforts)

@@ -24,7 +24,7 @@ from glue.messages import (
 )
 from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers import encoding, wire
-from glue.providers.catalog import Quirks, Row
+from glue.providers.catalog import Quirks, Row, efforts
 
 WIRE = "openai_responses"
 
@@ -257,8 +257,9 @@ def encode(request: Request, row: Row, model: str) -> bytes:
         fields["max_output_tokens"] = request.max_tokens
     if request.temperature is not None:
         fields["temperature"] = request.temperature
-    if request.reasoning is not None and quirks.reasoning:
-        fields["reasoning"] = {"effort": request.reasoning}
+    level = encoding.lower(request.reasoning, efforts(row, model))
+    if level is not None and quirks.reasoning:
+        fields["reasoning"] = {"effort": level}
     if request.output_schema is not None and quirks.output:
         fields["text"] = {"format": _format(request.output_schema, quirks)}
     if request.cache and quirks.cache == "key":
@@ -291,8 +292,13 @@ def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
     for part in parts:
         if isinstance(part, Text) and part.text:
             blocks.append({"type": "input_text", "text": part.text})
-        elif isinstance(part, Image) and quirks.images:
-            blocks.append({"type": "input_image", "image_url": encoding.data_url(part)})
+        elif isinstance(part, Image):
+            if encoding.accepts(quirks.images, encoding.image_type(part)):
+                blocks.append({"type": "input_image", "image_url": encoding.data_url(part)})
+            else:
+                blocks.append({"type": "input_text", "text": "(an image)"})
+        elif isinstance(part, File) and not encoding.accepts(quirks.files, part.media_type):
+            blocks.append({"type": "input_text", "text": encoding.file_text(part)})
         elif isinstance(part, File):
             blocks.append({"type": "input_file", "filename": part.name or "file", "file_data": encoding.data_url(part)})
     if len(blocks) == 1 and blocks[0]["type"] == "input_text":
@@ -348,7 +354,8 @@ def _chain(sealed: Sequence[tuple[Json, Json]], follower: Json, quirks: Quirks) 
 
 def _own_words(part: Part, kept: dict[str, Json], quirks: Quirks) -> dict[str, Json]:
     if isinstance(part, ToolCall):
-        call: dict[str, Json] = {"type": "function_call", "call_id": _call_id(part.id, quirks), "name": part.name}
+        call: dict[str, Json] = {"type": "function_call", "call_id": _call_id(part.id, quirks)}
+        call["name"] = encoding.call_name(part.name)
         call["arguments"] = encoding.argument_text(part)
         return {**call, "id": kept["id"]} if kept.get("id") else call
     if not isinstance(part, Text) or not part.text:
@@ -388,3 +395,4 @@ class OpenAIResponses(wire.Wire):
     path = "/responses"
     decoder = Decoder
     encode = staticmethod(encode)
+    efforts = staticmethod(efforts)

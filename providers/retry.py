@@ -208,7 +208,7 @@ def _class(error: ProviderError) -> _Class | None:
 
 def _again(request: Request) -> Request:
     """Add a hint, which is sent and never stored, and ask for less thinking, which may be what took too long."""
-    reasoning = "minimal" if request.reasoning in ("medium", "high") else request.reasoning
+    reasoning = "minimal" if request.reasoning in ("medium", "high", "xhigh", "max") else request.reasoning
     return replace(request, messages=(*request.messages, user(HINT, origin="nudge")), reasoning=reasoning)
 
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from glue.errors import ErrorKind, ProviderError
 from glue.limits import StopReason
-from glue.messages import AssistantMessage, Json, Part, Request, ToolCall, Usage
+from glue.messages import AssistantMessage, File, Image, Json, Part, Request, ToolCall, Usage, UserMessage
 from glue.provider import Capabilities, Done, ProviderEvent
 from glue.providers.catalog import Quirks, Row
-from glue.providers.encoding import BAD_SHAPE, loads
+from glue.providers.encoding import BAD_SHAPE, accepts, image_type, is_text, loads
 from glue.providers.sse import Parser
 
 _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL, StopReason.MALFORMED_CALL)
@@ -170,6 +170,7 @@ class Wire:
     """A provider on one wire: it encodes a request, sends it, and decodes the reply."""
 
     path: ClassVar[str] = ""
+    models_query: ClassVar[Mapping[str, str | int]] = {}
     decoder: ClassVar[type[Decoder]]
 
     def __init__(self, row: Row, http: Any, model: str = "") -> None:
@@ -188,6 +189,16 @@ class Wire:
         """Say whether an answer can be held to a schema; else a final tool has to do."""
         return row.quirks.output == "json_schema"
 
+    @staticmethod
+    def efforts(row: Row, model: str) -> tuple[str, ...]:
+        """Return the levels of reasoning that a model tells apart; none where it cannot be asked to reason."""
+        return row.quirks.efforts if row.quirks.reasoning else ()
+
+    @staticmethod
+    def files(row: Row, model: str) -> tuple[str, ...]:
+        """Return the media types of files that a model takes."""
+        return row.quirks.files
+
     def target(self, request: Request, model: str) -> str:
         """Return the path to send a request to."""
         return self.path
@@ -202,8 +213,51 @@ class Wire:
 
         return capabilities_of(self.row, self.model)
 
+    async def models(self) -> list[str]:
+        """Ask the server which models it has."""
+        target = "/models"
+        headers = await self.headers(Request(), target, b"")
+        answer = await self.http.request("GET", target, query=self.models_query, headers=headers)
+        if answer.status != 200:
+            from glue.providers.errors import classify
+
+            body = self.http.mask(answer.text).encode()
+            raise classify(answer.status, answer.headers, body, provider=self.name)
+        try:
+            found = answer.json()
+            rows = found["data"] if "data" in found else found["models"]
+            return sorted((row.get("id") or row["name"]).removeprefix("models/") for row in rows)
+        except BAD_SHAPE:
+            text = "the server's list of models cannot be read"
+            raise ProviderError(text, kind="protocol", provider=self.name) from None
+
+    def _check(self, request: Request, model: str) -> None:
+        """Refuse what the server cannot take, where it is new: what an earlier turn holds is described instead."""
+        for message in reversed(request.messages):
+            if isinstance(message, AssistantMessage):
+                return
+            for part in message.content if isinstance(message, UserMessage) else ():
+                if isinstance(part, (Image, File)) and not self._takes(part, model):
+                    raise self._refused(part, model)
+
+    def _takes(self, part: Image | File, model: str) -> bool:
+        if isinstance(part, Image):
+            return accepts(self.row.quirks.images, image_type(part))
+        return accepts(self.files(self.row, model), part.media_type) or is_text(part)
+
+    def _refused(self, part: Image | File, model: str) -> ProviderError:
+        from glue.providers import lookup
+        from glue.providers.models import VENDORS
+
+        what, kind = ("images", image_type(part)) if isinstance(part, Image) else ("files", part.media_type)
+        others = [name for name in VENDORS if name != self.name and accepts(getattr(lookup(name).quirks, what), kind)]
+        hint = f"; {', '.join(others)} can" if others else ""
+        text = f"{model} cannot take {what} of type {kind}{hint}"
+        return ProviderError(text, kind="invalid_request", provider=self.name, model=model)
+
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         model = request.model or self.model
+        self._check(request, model)
         decoder = self.decoder(self.row.quirks, self.name, model)
         target, body = self.target(request, model), self.encode(request, self.row, model)
         headers = await self.headers(request, target, body)

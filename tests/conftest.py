@@ -1,4 +1,4 @@
-"""Every async test runs under asyncio and under trio; servers run on the loopback."""
+"""Async tests run under asyncio and trio where they schedule, else under one; servers run on the loopback."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +19,36 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(params=["asyncio", "trio"])
+# Where nothing is scheduled that the loop's, the stores', the HTTP module's and the sessions' own tests do not schedule
+# too: threads, processes and pure functions behind one await. By the start of the path below tests/.
+ONE_BACKEND = {
+    "agents/": "asyncio",
+    "cli/": "asyncio",
+    "core/test_output": "trio",
+    "providers/test_bedrock": "asyncio",
+    "providers/test_gemini": "trio",
+    "providers/test_openai": "asyncio",
+    "providers/test_provider_contract": "trio",
+    "providers/test_registry": "asyncio",
+    "testing/": "trio",
+    "tools/test_tools": "trio",
+    "view/": "asyncio",
+}
+
+
+@pytest.fixture
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     backend: str = request.param
     return backend
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    marks = metafunc.definition.iter_markers("parametrize")
+    chosen = hasattr(metafunc.module, "anyio_backend") or any(mark.args[0] == "anyio_backend" for mark in marks)
+    if "anyio_backend" in metafunc.fixturenames and not chosen:
+        path = metafunc.definition.path.relative_to(Path(__file__).parent).as_posix()
+        one = next((backend for start, backend in ONE_BACKEND.items() if path.startswith(start)), "")
+        metafunc.parametrize("anyio_backend", [one] if one else ["asyncio", "trio"], indirect=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from glue.acp.rpc import INVALID_PARAMS, RpcError
 from glue.acp.session import OpenSession
 from glue.limits import Limits
 from glue.messages import Part, Text
+from glue.slash import COMMANDS, answer, change_limits, parse
 
 DEFAULTS = Limits(max_requests=50, token_budget=100_000)
 MODES = (
@@ -17,13 +17,6 @@ MODES = (
     ("allow", "Allow", "Run every tool without permission."),
     ("read", "Read only", "Refuse every tool that needs permission."),
 )
-COMMANDS = (
-    ("usage", "Say what this session has used.", ""),
-    ("limits", "Show or set limits, such as max_turns=64 token_budget=none.", "name=value ..."),
-    ("tools", "List the tools.", ""),
-    ("model", "Show or change the model.", "provider:model"),
-)
-SETTABLE = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
 # Offered as lists, because the protocol knows no numbers; other values may be set too.
 _CHOICES = {
     "max_turns": ("Turns", (8, 16, 32, 64, 128)),
@@ -71,8 +64,9 @@ def option_names() -> str:
 
 def available_commands() -> list[dict[str, Any]]:
     return [
-        {"name": name, "description": text, **({"input": {"hint": hint}} if hint else {})}
-        for name, text, hint in COMMANDS
+        {"name": each.name, "description": each.help, **({"input": {"hint": each.argument}} if each.argument else {})}
+        for each in COMMANDS
+        if each.in_editor
     ]
 
 
@@ -83,46 +77,19 @@ def given_limits(meta: Any, limits: Limits) -> Limits:
 
 
 def changed(limits: Limits, given: dict[str, Any]) -> Limits:
-    """Set limits by name; a value is a number, or none for no limit."""
-    for name in given:
-        if name not in SETTABLE:
-            raise RpcError(INVALID_PARAMS, f"there is no limit {name!r}; there are: {', '.join(SETTABLE)}")
+    """Set limits by name, as an editor asks for it."""
     try:
-        return replace(limits, **{name: _number(name, value) for name, value in given.items()})
+        return change_limits(limits, given)
     except (TypeError, ValueError) as error:
         raise RpcError(INVALID_PARAMS, str(error)) from None
 
 
-def _number(name: str, value: Any) -> Any:
-    if not isinstance(value, str):
-        return value  # Limits says what is wrong with it
-    text = value.strip().lower()
-    if text == "none":
-        return None
-    try:
-        return float(text) if name in ("usd_budget", "seconds") else int(text)
-    except ValueError:
-        raise ValueError(f"{name} must be a number or none, not {value!r}") from None
-
-
 def command(opened: OpenSession, parts: Sequence[str | Part]) -> str | None:
-    """Response a slash command; None where it is none of ours, and goes to the model."""
-    first = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else ""
-    name, _, rest = first.strip().partition(" ")
-    session, rest = opened.session, rest.strip()
-    if name == "/usage":
+    """Answer a slash command; None where it is none of ours, and goes to the model."""
+    name, argument = parse(parts[0].text) if len(parts) == 1 and isinstance(parts[0], Text) else ("", "")
+    if name == "usage":
         return str(opened.usage)
-    if name == "/limits":
-        if rest:
-            session.limits = changed(session.limits, dict(item.partition("=")[::2] for item in rest.split()))
-        return ", ".join(f"{each}={getattr(session.limits, each)}" for each in SETTABLE)
-    if name == "/tools":
-        specs = [tool.spec for tool in session.settings.tools or ()]
-        return "\n".join(f"- {spec.name}: {spec.description}" for spec in specs) or "There are no tools."
-    if name == "/model":
-        if rest:
-            session.agent.open(rest)  # a wrong name is said now
-            session.configure(model=rest)
-        model: Any = session.settings.model
-        return f"The model is {model if isinstance(model, str) else model.name}."
-    return None
+    try:
+        return answer(opened.session, name, argument)
+    except (TypeError, ValueError) as error:
+        raise RpcError(INVALID_PARAMS, str(error)) from None

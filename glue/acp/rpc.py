@@ -13,6 +13,8 @@ import anyio.from_thread
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from glue.telemetry import inject
+
 MAX_LINE = 16 * 1024 * 1024  # bytes of one line
 MAX_BACKLOG = 1024 * 1024  # bytes that may wait for a slow reader before a run waits for it too
 FLUSH_SECONDS = 5.0  # seconds to send what is left when the other end has gone quiet
@@ -86,6 +88,8 @@ class Peer:
 
     async def request(self, method: str, params: Any) -> Any:
         """Ask the other end and wait for its answer."""
+        if meta := inject({}):
+            params = {**params, "_meta": meta}
         done, answer = anyio.Event(), list[dict[str, Any]]()
         number = self.send_request(method, params)
         self._pending[number] = (done, answer)

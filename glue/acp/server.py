@@ -7,7 +7,6 @@ import os.path
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
 
 import anyio
@@ -33,8 +32,10 @@ from glue.agent import Agent
 from glue.errors import GlueError
 from glue.limits import Limits, Outcome
 from glue.messages import new_id
+from glue.paths import state_dir
 from glue.provider import capabilities
 from glue.stores.store import Store
+from glue.telemetry import continued
 
 VERSION = 1
 
@@ -177,11 +178,14 @@ class Server:
             raise RpcError(INVALID_REQUEST, "the session is busy with a prompt; cancel it or wait for it")
         parts = prompt_parts(params.get("prompt"))
         opened.prompt = PendingPrompt()
-        return partial(self._prompt, opened, opened.prompt, parts)
+        return partial(self._prompt, opened, opened.prompt, parts, params.get("_meta"))
 
-    async def _prompt(self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any]) -> dict[str, Any]:
+    async def _prompt(
+        self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any], meta: Any
+    ) -> dict[str, Any]:
         try:
-            done = await self._answer(opened, pending, parts)
+            with continued(meta):
+                done = await self._answer(opened, pending, parts)
         except Exception as error:
             if pending.cancel.cancelled:
                 return plain(Outcome.CANCELLED)  # never an error, whatever the cancelling brought about
@@ -298,10 +302,4 @@ async def serve(
     from glue.stores.jsonl import FileStore
 
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")  # warnings; what it logs shows in the editor
-    await Server(make, FileStore(folder or state_folder()), source, sink).serve()
-
-
-def state_folder() -> str:
-    """Say where sessions of editors are kept."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return str(Path(base) / "glue" / "acp")
+    await Server(make, FileStore(folder or str(state_dir() / "acp")), source, sink).serve()

@@ -1,4 +1,4 @@
-"""Opening a file that somebody else wrote: what goes wrong in it is said in one line."""
+"""Agent files: written by `glue new`, described by `glue inspect`, opened by `glue run`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,61 @@ import click
 from glue.agent import Agent
 from glue.errors import ConfigError, GlueError
 
+PROMPTS = {
+    "tool": "What is the weather in Toronto?",
+    "chat": "What day is it today?",
+    "review": "Review this branch.",
+    "structured": "The export button does nothing.",
+    "subagents": "Compare Oslo and Bergen.",
+}
+
+
+@click.command()
+@click.argument("name", metavar="NAME.py")
+@click.option("-t", "--template", type=click.Choice(tuple(PROMPTS)), default="tool", show_default=True)
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+def new(name: str, template: str, force: bool) -> None:
+    """Write a single-file agent. It runs at once, also without a key: the offline stand-in answers then."""
+    path = Path(name if name.endswith(".py") else f"{name}.py")
+    if path.name.strip(".") in ("", "py"):
+        raise click.UsageError(f"{name!r} is no name for a file")
+    text = read_template(template).replace("NAME.py", path.name)
+    try:
+        with open(path, "w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise click.UsageError(f"{path} is there already; --force writes over it") from None
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise click.UsageError(f"{path} cannot be written: no such folder, or a folder itself") from None
+    click.echo(path)
+    for line in hints(path, template):
+        click.echo(line, err=True)
+
+
+def read_template(name: str) -> str:
+    return (Path(__file__).parent / "templates" / f"{name}.py").read_text(encoding="utf-8")
+
+
+def hints(path: Path, template: str) -> list[str]:
+    """Say what to do next."""
+    prompt = f'"{PROMPTS[template]}"'
+    lines = [f"run it:     python {path} {prompt}"]
+    lines.append(f"or:         glue chat {path}" if template == "chat" else f"or:         glue run {path} {prompt}")
+    from glue.providers import default
+
+    try:
+        lines.append(f"the model:  {default(os.environ)} (-m or GLUE_MODEL names another)")
+    except ConfigError:
+        lines.append("the model:  none yet; set a key such as ANTHROPIC_API_KEY, or GLUE_MODEL=ollama:qwen3:0.6b")
+    return lines
+
 
 def open_agent(path: str) -> Agent[Any, Any]:
     """Run a file, not as a program, and give its agent; ConfigError where it cannot be had."""
 
     if not os.path.isfile(path):
         raise ConfigError(f"there is no file {path}; `glue new {os.path.basename(path)}` writes one")
-    with _told(path):
+    with _user_errors(path):
         return load_agent(path)
 
 
@@ -33,12 +81,12 @@ def run_file(name: str) -> ModuleType:
     """Import a module by its dotted name, or run a file."""
     from glue.tools.check import load
 
-    with _told(name):
+    with _user_errors(name):
         return load(name)
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
+def _user_errors(path: str) -> Iterator[None]:
     try:
         yield
     except GlueError:
@@ -157,7 +205,6 @@ def inspect(file: str, as_json: bool) -> None:
 def describe(path: str) -> dict[str, Any]:
     """Read a file and give what it declares."""
     from glue.cli.config import checked
-    from glue.errors import ConfigError
 
     try:
         with open(path, "rb") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -14,13 +15,18 @@ import click
 
 # In the order people need them: name, where it lives, what `glue --help` says of it.
 COMMANDS = (
-    ("new", "glue.cli.new:new", "Write a single-file agent that runs as it stands."),
+    ("new", "glue.cli.agentfile:new", "Write a single-file agent that runs as it stands."),
     ("run", "glue.cli.run:run", "Run an agent file, or a model with ready-made tools."),
     ("chat", "glue.cli.chat:chat", "Talk to a model or an agent in the terminal."),
+    ("map", "glue.cli.map:map", "Run an agent on every line of a file."),
+    ("worker", "glue.cli.map:worker", "Run rows of a queue, on as many machines as you like."),
+    ("queue", "glue.cli.map:queue", "Say how long the queues are, and who holds what."),
     ("review", "glue.agents.review.cli:review", "Review a change, here or in CI; posts only when asked."),
     ("providers", "glue.cli.providers:providers", "List the providers, their keys and default models."),
     ("models", "glue.cli.providers:models", "List known models with windows and prices."),
+    ("keys", "glue.cli.keys:keys", "Store, list and remove keys of providers."),
     ("sessions", "glue.cli.sessions:sessions", "List, show, search, export and remove conversations."),
+    ("runs", "glue.cli.runs:runs", "List the runs that were logged."),
     ("view", "glue.cli.view:view", "Make one HTML page of a transcript."),
     ("prompts", "glue.cli.prompts:prompts", "List, show and compare versions of prompts."),
     ("tools", "glue.cli.tools:tools", "Check tools before a model sees them."),
@@ -34,7 +40,7 @@ COMMANDS = (
 )
 
 
-class Table(click.Group):
+class CommandTable(click.Group):
     """A group that knows its commands by name and loads one when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -53,11 +59,9 @@ class Table(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         names = self.list_commands(ctx)
         if args and args[0] not in names and not args[0].startswith("-"):
-            from difflib import get_close_matches
+            from glue.text import suggest
 
-            close = get_close_matches(args[0], names, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(names)}"
-            ctx.fail(f"no command {args[0]!r}; {hint}")
+            ctx.fail(f"no command {args[0]!r}; {suggest(args[0], names)}")
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
@@ -72,7 +76,7 @@ class Table(click.Group):
             formatter.write_dl([(name, text) for name, _, text in COMMANDS])
 
 
-@click.command(cls=Table, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="glue-agents", prog_name="glue")
 def commands() -> None:
     """Small agents in plain Python: one loop, typed tools, providers by name.
@@ -91,72 +95,88 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a narrow encoding must not end a run
+    from glue.cli.keys import load_keys
+
+    as_json = "--json" in (args if args is not None else sys.argv[1:])
     try:
+        load_keys()
+        if os.environ.get("GLUE_OTEL", "") not in ("", "0"):
+            from glue.telemetry import setup
+
+            setup()
         code = command.main(args, prog_name=program, standalone_mode=False)  # click returns what a command exits with
         sys.stdout.flush()
         if isinstance(code, int) and code:
             sys.exit(code)
     except click.exceptions.Abort:
-        fail("cancelled", 130)
+        fail("cancelled", 130, as_json=as_json)
     except click.ClickException as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2; older ones print it themselves
             click.echo(error.format_message())
             return
-        fail(_said(error, program), error.exit_code)
+        fail(_usage_text(error, program), error.exit_code, error, as_json=as_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: leave quietly
         sys.exit(141)
     except KeyboardInterrupt:
-        fail("cancelled", 130)
+        fail("cancelled", 130, as_json=as_json)
     except Exception as error:
         if os.environ.get("GLUE_DEBUG"):
             raise
-        _fail_typed(error)
+        _fail_typed(error, as_json)
 
 
-def _said(error: click.ClickException, program: str) -> str:
+def _usage_text(error: click.ClickException, program: str) -> str:
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else program
     text = error.format_message().strip().rstrip(".")
     return f"{text}; see `{where} --help`" if isinstance(error, click.UsageError) else text
 
 
-def _fail_typed(error: Exception) -> None:
+def _fail_typed(error: Exception, as_json: bool) -> None:
     from glue.errors import ConfigError, GlueError, PromptError
 
     if isinstance(error, (ConfigError, PromptError)):
-        fail(str(error), 2)
+        fail(str(error), 2, error, as_json=as_json)
     if isinstance(error, GlueError):
         result: Any = error.result
-        fail(str(error), result.outcome.exit_code if result is not None else 1)
+        fail(str(error), result.outcome.exit_code if result is not None else 1, error, as_json=as_json)
     if isinstance(error, OSError):
         what = error.strerror or str(error)
-        fail(f"{what}: {error.filename}" if error.filename else what, 1)
+        fail(f"{what}: {error.filename}" if error.filename else what, 1, error, as_json=as_json)
     raise error  # a bug of ours or of a tool, not the user's mistake: the traceback is what helps
 
 
-def fail(message: str, code: int) -> None:
-    """Say one line on stderr and leave."""
-    click.echo(f"glue: {' '.join(message.split())}", err=True)
+def fail(message: str, code: int, error: Exception | None = None, *, as_json: bool = False) -> None:
+    """Say one line on stderr and leave; with --json, the last line on stdout says it too."""
+    text = " ".join(message.split())
+    if as_json:
+        from json import dumps
+
+        kind = getattr(error, "kind", None)
+        told = {"class": type(error).__name__ if error is not None else "Cancelled", "message": text, "kind": kind}
+        click.echo(dumps({"type": "error", "error": told, "exit_code": code}))
+    click.echo(f"glue: {text}", err=True)
     sys.exit(code)
 
 
 GRACE = 0.5  # seconds for threads that are about to end
 
 
-def threads() -> frozenset[threading.Thread]:
+def live_threads() -> frozenset[threading.Thread]:
     """Give the threads that keep the process alive."""
     return frozenset(thread for thread in threading.enumerate() if not thread.daemon)
 
 
-def leave(code: int, before: Collection[threading.Thread]) -> int:
+def end_process(code: int, before: Collection[threading.Thread]) -> int:
     """Give the code back, or end the process where a thread that came since would keep it waiting."""
     end = time.monotonic() + GRACE
-    for thread in threads() - frozenset(before):
+    for thread in live_threads() - frozenset(before):
         if thread is not threading.current_thread():
             thread.join(max(end - time.monotonic(), 0))
             if thread.is_alive():
                 sys.stdout.flush()
                 sys.stderr.flush()
+                atexit._run_exitfuncs()  # telemetry is sent there
                 os._exit(code)
     return code

@@ -14,17 +14,18 @@ import anyio
 import click
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from glue import slash
 from glue.agent import Agent
-from glue.cli.app import leave, threads
-from glue.cli.config import state_home
+from glue.cli.app import end_process, live_threads
 from glue.cli.options import Sources, chat_options
-from glue.cli.output import Screen, Show, usage_line, usage_text
+from glue.cli.output import Printer, Screen, usage_line, usage_text
 from glue.cli.permission import answer_of, keys, question
 from glue.cli.run import ONE_SESSION, Run, describe, exit_code, open_session, screens
 from glue.cli.sessions import last_session, open_store
 from glue.errors import ConfigError, GlueError
 from glue.limits import Outcome
 from glue.messages import Usage, UserMessage
+from glue.paths import state_dir
 from glue.permission import Decision, PermissionRequest
 from glue.result import RunResult
 from glue.stores.memory import MemoryStore
@@ -51,58 +52,31 @@ def chat(file: str | None, **given: Any) -> None:
         from glue.cli.agentfile import open_agent
 
         agent = open_agent(file)
-    sys.exit(talk(agent, given, path=file))
+    sys.exit(start(agent, given, path=file))
 
 
-COMMANDS = {
-    "/model": "[NAME]: say which model answers, or take another from here on",
-    "/tools": "list the tools, and which of them ask",
-    "/usage": "say what this chat has used",
-    "/fork": "[N]: go on in a copy of this conversation; with N, of its first N prompts; -1 drops the last",
-    "/save": "[NAME]: keep this conversation, from here on",
-    "/help": "this list",
-    "/quit": "leave (as Ctrl-D does)",
-}
+def command(chat: Chat, name: str, argument: str) -> None:
+    """Do what was typed after a slash."""
+    said = slash.answer(chat.session, name, argument)
+    if said is not None:
+        chat.note(said)
+    elif name in _ACTIONS:
+        _ACTIONS[name](chat, argument)
+    else:
+        chat.printer.note(f"glue: there is no /{one_line(name)}; /help lists what there is", "red")
 
 
-def command(chat: Chat, text: str) -> bool:
-    """Do what was typed; say whether to leave."""
-    name, _, rest = text.partition(" ")
-    if name == "/quit":
-        return True
-    _ACTIONS[name](chat, rest.strip())
-    return False
-
-
-def _help(chat: Chat, rest: str) -> None:
-    for name, text in COMMANDS.items():
-        chat.show.note(f"{name:<8} {text}", "cyan")
-    chat.show.note('A line that ends in \\ goes on in the next; """ begins and ends a longer text.', "cyan")
-    chat.show.note("Ctrl-C cancels an answer; a second one leaves.", "cyan")
-
-
-def _model(chat: Chat, name: str) -> None:
-    if name:
-        chat.agent.open(name)  # a wrong name or a missing key is said now
-        chat.session.configure(model=name)
-    chat.show.note(f"model: {one_line(chat.model)}", "cyan")
-
-
-def _tools(chat: Chat, rest: str) -> None:
-    tools = tuple(chat.session.settings.tools or ())
-    if not tools:
-        chat.show.note("no tools; start with --tools fs,git to have some", "cyan")
-    for tool in tools:
-        asks = " (asks)" if getattr(tool, "needs_permission", False) else ""
-        first = tool.spec.description.split("\n")[0]
-        told = one_line(first + asks, chat.show.err.width - 18)
-        chat.show.note(f"{one_line(tool.spec.name):<16} {told}", "cyan")
+def _help(chat: Chat, argument: str) -> None:
+    for each in slash.COMMANDS:
+        chat.note(f"{f'/{each.name} {each.argument}'.rstrip():<22} {each.help}")
+    chat.note(r'A line that ends in \ goes on in the next; """ begins and ends a longer text.')
+    chat.note("Ctrl-C cancels an answer; a second one leaves.")
 
 
 def _usage(chat: Chat, rest: str) -> None:
     cost = "cost unknown" if chat.total.cost is None else f"${chat.total.cost:.4f}"
     count = len(chat.portal.call(chat.session.load))
-    chat.show.note(f"{usage_text(chat.total)}, {cost}, {count} messages", "cyan")
+    chat.note(f"{usage_text(chat.total)}, {cost}, {count} messages")
 
 
 def _fork(chat: Chat, rest: str) -> None:
@@ -113,7 +87,7 @@ def _fork(chat: Chat, rest: str) -> None:
     count = len(messages) if at is None else at
     if chat.kept:
         chat.kept = chat.session.id
-    chat.show.note(f"forked {before.id} after {count} messages; you are in {chat.session.id}", "cyan")
+    chat.note(f"forked {before.id} after {count} messages; you are in {chat.session.id}")
 
 
 async def _forked(session: Any, at: int | None) -> Any:
@@ -137,7 +111,7 @@ def _place(messages: tuple[Any, ...], rest: str) -> int | None:
 
 def _save(chat: Chat, name: str) -> None:
     if chat.kept and not name:
-        chat.show.note(f"kept as {one_line(chat.kept)}", "cyan")
+        chat.note(f"kept as {one_line(chat.kept)}")
         return
     named = name or chat.session.id
     before = chat.session
@@ -149,24 +123,17 @@ def _save(chat: Chat, name: str) -> None:
 
     chat.portal.call(save)
     chat.kept = named
-    chat.show.note(f"kept as {one_line(named)}; `glue chat -s {one_line(named)}` goes on with it", "cyan")
+    chat.note(f"kept as {one_line(named)}; `glue chat -s {one_line(named)}` goes on with it")
 
 
-_ACTIONS = {
-    "/model": _model,
-    "/tools": _tools,
-    "/usage": _usage,
-    "/fork": _fork,
-    "/save": _save,
-    "/help": _help,
-}
+_ACTIONS = {"usage": _usage, "fork": _fork, "save": _save, "help": _help}
 
 
 MOST = 1000  # lines of history
 QUOTES = '"""'
 
 
-class Lines:
+class LineReader:
     """Reads what a user types. On a terminal with readline: editing and history; elsewhere plain lines."""
 
     def __init__(self, out: Screen) -> None:
@@ -230,7 +197,7 @@ class Lines:
             import readline
         except ImportError:  # a Python without it: plain lines
             return
-        path = state_home() / "glue" / "chat_history"
+        path = state_dir() / "chat_history"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists():
@@ -255,13 +222,13 @@ class Lines:
             self._history = None
 
 
-def talk(agent: Agent[Any, Any] | None, given: Mapping[str, Any], *, path: str | None = None) -> int:
+def start(agent: Agent[Any, Any] | None, given: Mapping[str, Any], *, path: str | None = None) -> int:
     """Talk until the user leaves; give the exit code."""
     if given["session"] and given["resume"]:
         raise click.UsageError(ONE_SESSION)
     # SIGINT is for the main thread; asyncio in the other one must not take it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    before = threads()
+    before = live_threads()
     with start_blocking_portal() as portal:
         chat = Chat(agent, Sources(given, path=path, agent=agent), portal)
         try:
@@ -270,17 +237,17 @@ def talk(agent: Agent[Any, Any] | None, given: Mapping[str, Any], *, path: str |
                 code = chat.loop()
         finally:
             portal.call(chat.agent.aclose)
-    return leave(code, before)
+    return end_process(code, before)
 
 
 class Chat:
     def __init__(self, agent: Agent[Any, Any] | None, sources: Sources, portal: BlockingPortal) -> None:
         out, err = screens()
         self.sources, self.portal = sources, portal
-        self.show = Show(out, err, verbose=sources.given["verbose"])
-        self.lines = Lines(out)
+        self.printer = Printer(out, err, verbose=sources.given["verbose"])
+        self.reader = LineReader(out)
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()  # questions, and results
-        self.run = Run(agent, sources, self.show, ask=self._ask if self.lines.is_terminal else None)
+        self.run = Run(agent, sources, self.printer, ask=self._ask if self.reader.is_terminal else None)
         self.agent = self.run.agent
         self.total = Usage(cost=0.0)
         self.session: Session[Any, Any]
@@ -301,6 +268,10 @@ class Chat:
         else:
             self.session = self.agent.session(store=MemoryStore(), **self.run.overrides())
 
+    def note(self, text: str) -> None:
+        for line in text.splitlines():
+            self.printer.note(line, "cyan")
+
     @property
     def model(self) -> str:
         model: Any = self.session.settings.model
@@ -309,33 +280,33 @@ class Chat:
     def loop(self) -> int:
         """Read and answer, line by line."""
 
-        if self.lines.is_terminal:
+        if self.reader.is_terminal:
             kept = f", kept as {self.kept}" if self.kept else ""
-            self.show.note(f"{one_line(self.model)}{kept}; /help for help, Ctrl-D to leave")
+            self.printer.note(f"{one_line(self.model)}{kept}; /help for help, Ctrl-D to leave")
         code = 0
         while True:
             try:
-                text = self.lines.read()
+                text = self.reader.read()
             except EOFError:
                 return code
             except KeyboardInterrupt:
-                if self.lines.interrupted():
+                if self.reader.interrupted():
                     return code
-                self.show.note("(Ctrl-C again leaves)")
+                self.printer.note("(Ctrl-C again leaves)")
                 continue
-            if text.strip().split(" ")[0] in COMMANDS:
+            name, argument = slash.parse(text)
+            if name == "quit":
+                return code
+            if name:
                 try:
-                    if command(self, text.strip()):
-                        return code
-                except (GlueError, ValueError) as error:
-                    self.show.note(f"glue: {one_line(str(error))}", "red")
-            elif text.strip().startswith("/") and text.strip()[1:].split(" ")[0].isalpha():
-                self.show.note(f"glue: there is no {one_line(text.split()[0])}; /help lists what there is", "red")
+                    command(self, name, argument)
+                except (GlueError, ValueError, TypeError) as error:
+                    self.printer.note(f"glue: {one_line(str(error))}", "red")
             elif text.strip():
                 answered = self.turn(text)
                 if answered is None:
                     return 130
-                code = 0 if self.lines.is_terminal else answered
+                code = 0 if self.reader.is_terminal else answered
 
     def turn(self, text: str) -> int | None:
         """Say something and show the answer; None where the user interrupted twice."""
@@ -352,7 +323,7 @@ class Chat:
                     return self._ended(item)
             except KeyboardInterrupt:
                 interrupts += 1
-                self.lines.end()
+                self.reader.end()
                 if interrupts > 1:
                     return None
                 self.portal.call(self.session.cancel)
@@ -362,23 +333,23 @@ class Chat:
         if result.output is not None:
             from glue.cli.run import write_answer
 
-            write_answer(result, self.show)
-        self.show.settle()
+            write_answer(result, self.printer)
+        self.printer.settle()
         if result.outcome is Outcome.CANCELLED:
-            self.show.note("(cancelled; the conversation goes on from here)", "yellow")
+            self.printer.note("(cancelled; the conversation goes on from here)", "yellow")
         elif result.error is not None:
-            self.show.note(f"glue: {describe(result.error)}", "red")
+            self.printer.note(f"glue: {describe(result.error)}", "red")
         if result.notice:
-            self.show.note(f"glue: {result.notice}", "yellow")
+            self.printer.note(f"glue: {result.notice}", "yellow")
         if self.sources.given["verbose"]:
-            self.show.note(usage_line(result))
+            self.printer.note(usage_line(result))
         return exit_code(result)
 
     def _failed(self, error: BaseException) -> int:
-        self.show.settle()
+        self.printer.settle()
         if not isinstance(error, GlueError):
             raise error
-        self.show.note(f"glue: {describe(error)}", "red")
+        self.printer.note(f"glue: {describe(error)}", "red")
         return 1
 
     # In the event loop ----------------------------------------------------------------------------
@@ -386,24 +357,24 @@ class Chat:
     async def _prompt(self, text: str) -> None:
         ended: RunResult[Any] | BaseException
         async with anyio.create_task_group() as group:
-            if self.show.spinner.is_on:
+            if self.printer.spinner.is_on:
                 group.start_soon(self.run.spin)
             try:
-                ended = await self.session.prompt(text, on_event=self.show, unwrap=False)
+                ended = await self.session.prompt(text, on_event=self.printer, unwrap=False)
             except BaseException as error:  # the main thread waits for an end, whichever it is
                 ended = error
                 if not isinstance(error, Exception):
                     self.inbox.put(error)
                     raise
             finally:
-                self.show.spinner.stop()
+                self.printer.spinner.stop()
                 group.cancel_scope.cancel()
         self.inbox.put(ended)
 
     async def _ask(self, request: PermissionRequest) -> Decision:
         """Hand the question to the main thread and wait for its answer."""
         asked = _Question(request, anyio.Event(), self.portal)
-        spinner = self.show.spinner
+        spinner = self.printer.spinner
         spinner.hide()
         was_on, spinner.is_on = spinner.is_on, False
         try:
@@ -415,11 +386,11 @@ class Chat:
         return asked.decision
 
     def _answer(self, request: PermissionRequest) -> Decision:
-        err = self.show.err
-        self.show.settle()
+        err = self.printer.err
+        self.printer.settle()
         err.write(question(request, err) + "\n")
         try:
-            return answer_of(self.lines.ask("  " + keys(request)))
+            return answer_of(self.reader.ask("  " + keys(request)))
         except EOFError:
             err.write("\n")
             return answer_of("")

@@ -1,9 +1,10 @@
-"""What is configured, and where it came from: flags, then the environment, then files."""
+"""Settings of the command line: flags, then environment variables, then files; and `glue config`."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from glue.errors import ConfigError
+from glue.paths import config_dir
 
 # Each setting with the form it has in a file. As a variable it is GLUE_ and its name in capitals.
 SETTINGS: Mapping[str, type] = {
@@ -19,9 +21,12 @@ SETTINGS: Mapping[str, type] = {
     "allow": list,
     "deny": list,
     "max_turns": int,
-    "budget_usd": float,
+    "max_requests": int,
+    "token_budget": int,
+    "usd_budget": float,
     "timeout": float,
     "store": str,
+    "log": bool,
 }
 WHAT: Mapping[str, str] = {
     "model": "provider and model, such as 'anthropic:claude-haiku-4-5'",
@@ -29,11 +34,14 @@ WHAT: Mapping[str, str] = {
     "allow": "a list of tools that need not ask, such as ['write_file:docs/*']",
     "deny": "a list of tools that are never allowed",
     "max_turns": "a whole number",
-    "budget_usd": "a number of US dollars",
+    "max_requests": "a whole number",
+    "token_budget": "a whole number of tokens",
+    "usd_budget": "a number of US dollars",
     "timeout": "a number of seconds",
     "store": "the folder, or the .db file, that keeps sessions",
+    "log": "true or false: whether runs are logged for `glue runs`",
 }
-TABLES = ("review",)  # tables inside [tool.glue] that belong to others
+TABLES = ("review", "aliases")  # tables inside [tool.glue] that are read elsewhere
 
 
 class Setting(NamedTuple):
@@ -67,22 +75,7 @@ def variable(name: str) -> str:
 
 
 def user_file(environ: Mapping[str, str] = os.environ) -> Path:
-    return config_home(environ) / "glue" / "config.toml"
-
-
-def config_home(environ: Mapping[str, str] = os.environ) -> Path:
-    return _base(environ, "XDG_CONFIG_HOME", ".config")
-
-
-def state_home(environ: Mapping[str, str] = os.environ) -> Path:
-    return _base(environ, "XDG_STATE_HOME", ".local/state")
-
-
-def _base(environ: Mapping[str, str], name: str, usual: str) -> Path:
-    named = environ.get(name, "")
-    if os.path.isabs(named):  # the specification says to ignore a relative one
-        return Path(named)
-    return Path(environ.get("HOME") or os.path.expanduser("~")) / usual
+    return config_dir(environ) / "config.toml"
 
 
 def find_project(folder: str = ".") -> Path | None:
@@ -146,6 +139,7 @@ def checked(table: Any, where: str) -> dict[str, Any]:
 def _checked(name: str, value: Any, where: str) -> Any:
     form = SETTINGS[name]
     right = {
+        bool: isinstance(value, bool),
         str: isinstance(value, str) and bool(value.strip()),
         list: isinstance(value, list) and all(isinstance(item, str) for item in value),
         int: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
@@ -164,7 +158,11 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         if not text:
             continue
         value: Any = text
-        if form is list:
+        if form is bool:
+            value = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(
+                text.lower(), text
+            )
+        elif form is list:
             value = [part.strip() for part in text.split(",") if part.strip()]
         elif form is not str:
             try:
@@ -175,13 +173,93 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def config(as_json: bool) -> None:
-    """Print every setting, what it is and where that came from.
+@click.pass_context
+def config(ctx: click.Context, as_json: bool) -> None:
+    """Print every setting, what it is and where that came from; `config set` writes one.
 
     Flags go before GLUE_ variables, these before [tool.glue] of pyproject.toml, that before config.toml.
     """
+    if ctx.invoked_subcommand is None:
+        show_settings(as_json)
+
+
+@config.command(name="set")
+@click.argument("name")
+@click.argument("value")
+def set_(name: str, value: str) -> None:
+    """Write a setting to config.toml; a list is parted by commas."""
+    plain = name.replace("-", "_")
+    if plain not in SETTINGS:
+        from glue.text import suggest
+
+        raise ConfigError(f"there is no setting {name!r}; {suggest(plain, SETTINGS)}")
+    parsed = from_environment({variable(plain): value})
+    if plain not in parsed:
+        raise ConfigError(f"{plain} must be {WHAT[plain]}; `glue config unset {plain}` removes it")
+    write_setting(plain, parsed[plain])
+
+
+@config.command()
+@click.argument("name")
+def unset(name: str) -> None:
+    """Remove a setting from config.toml."""
+    write_setting(name.replace("-", "_"), None)
+
+
+@config.command()
+def path() -> None:
+    """Print where config.toml is."""
+    click.echo(user_file())
+
+
+def write_setting(name: str, value: Any, table: str = "") -> None:
+    """Set one name in the user's config.toml, its other lines as they are; None removes it."""
+    path = user_file()
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    starts = [at for at, line in enumerate(lines) if line.lstrip().startswith("[")] + [len(lines)]
+    begin, end = 0, starts[0]
+    if table:
+        begin = next((at + 1 for at in starts[:-1] if lines[at].strip() == f"[{table}]"), -1)
+        if begin < 0:
+            lines += ["", f"[{table}]"] if lines else [f"[{table}]"]
+            begin = len(lines)
+            starts.append(begin)
+        end = next((at for at in sorted(starts) if at >= begin), len(lines))
+    is_there = [at for at in range(begin, end) if re.match(rf"\s*\"?{re.escape(name)}\"?\s*=", lines[at])]
+    if value is None and not is_there:
+        raise ConfigError(f"{name} is not set in {path}")
+    for at in reversed(is_there):
+        del lines[at]
+    if value is not None:
+        text = json.dumps(list(value) if isinstance(value, tuple) else value)
+        lines.insert(is_there[0] if is_there else begin, f"{name} = {text}")
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def aliases() -> dict[str, str]:
+    """Give the user's own names of models."""
+    import tomllib
+
+    path = user_file()
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8")).get("aliases", {}) if path.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def resolve_alias(spec: Any) -> Any:
+    """Put the model in the place of each alias in a name, or a list of names with commas."""
+    if not isinstance(spec, str) or not user_file().is_file():
+        return spec
+    known = aliases()
+    return ",".join(known.get(name.strip(), name) for name in spec.split(","))
+
+
+def show_settings(as_json: bool) -> None:
     from glue.cli.sessions import store_path
     from glue.text import one_line
 
@@ -206,15 +284,12 @@ def config(as_json: bool) -> None:
 
 
 def _default_model() -> tuple[str | None, str]:
-    from glue.errors import ConfigError
     from glue.providers import default, lookup
 
     try:
         name = default()
     except ConfigError:
         return None, "not set: no key is set either"
-    import os
-
     variable = next((key for key in lookup(name).key if os.environ.get(key)), "")
     return name, f"default, as {variable} is set"
 

@@ -1,4 +1,4 @@
-"""`glue doctor`: whether this machine is ready, line by line."""
+"""`glue doctor`: checks of Python, keys, git, stores and network, one line each."""
 
 from __future__ import annotations
 

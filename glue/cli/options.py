@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from glue.cli.agentfile import glue_table
-from glue.cli.config import Setting, settings
+from glue.cli.config import Setting, resolve_alias, settings
+from glue.cli.keys import read_env
 from glue.cli.permission import permission
+from glue.cli.prompt import read_schema, read_text
 from glue.cli.tools import make_tools, split
 from glue.errors import ConfigError
 from glue.limits import Limits
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+EFFORTS = ("none", "minimal", "low", "medium", "high")
 
 
 def run_options(function: F) -> F:
@@ -64,23 +67,42 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
         help="Provider and model; several with commas fail over.",
         shell_complete=lambda context, parameter, text: _models(text),
     ),
-    click.option("--tools", metavar="LIST", help="Ready-made tools: fs, edit, git, shell, coding; with commas."),
+    click.option("--system", metavar="TEXT", help="Instructions for the model; @FILE takes a file's."),
+    click.option("-t", "--template", metavar="NAME[@VERSION]", help="Instructions from the catalog of prompts."),
+    click.option("--temperature", type=click.FloatRange(min=0), help="How freely the model chooses its words."),
+    click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of one reply, at most."),
+    click.option("--reasoning", type=click.Choice(EFFORTS), help="How much the model thinks first."),
+    click.option("--tools", metavar="LIST", help="Tools: fs, edit, git, shell, coding, or some of the agent's own."),
+    click.option("--no-tools", is_flag=True, help="No tools at all."),
     click.option("--mcp", metavar="CONFIG", type=click.Path(), help="Add the tools of the MCP servers in this file."),
     click.option("-s", "--session", metavar="NAME", help="Keep the conversation under this name, and go on with it."),
     click.option("-c", "--continue", "resume", is_flag=True, help="Go on with the last conversation."),
     click.option("--store", metavar="PATH", help="The folder, or the .db file, that keeps sessions."),
+    click.option(
+        "--env",
+        metavar="FILE",
+        expose_value=False,
+        is_eager=True,
+        callback=lambda _, __, path: read_env(path),
+        help="Take variables from a file where they are not set.",
+    ),
     click.option("--max-turns", type=click.IntRange(min=0), help="Turns with tools, at most."),
-    click.option("--budget-usd", type=click.FloatRange(min=0), help="Dollars to spend, at most."),
+    click.option("--max-requests", type=click.IntRange(min=0), help="Requests to the model, at most."),
+    click.option("--token-budget", type=click.IntRange(min=0), help="Tokens to spend, at most."),
+    click.option("--usd-budget", type=click.FloatRange(min=0), help="Dollars to spend, at most."),
     click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Seconds, at most."),
     *_PERMISSIONS,
 )
 _OUTPUT: tuple[Callable[[Any], Any], ...] = (
+    click.option("-a", "--attach", multiple=True, metavar="FILE|URL", help="Send a picture, a PDF or a text along."),
+    click.option("--schema", metavar='FILE|"NAME: TYPE, ..."', help="Print an object of this form, validated."),
     click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line."),
     click.option("--usage", is_flag=True, help="Say afterwards what was used, on stderr."),
     click.option("--show-wire", is_flag=True, help="Show the exact requests, keys masked, on stderr."),
     click.option("--as-curl", is_flag=True, help="With --show-wire: as curl commands."),
     click.option("--record", metavar="FILE", type=click.Path(dir_okay=False), help="Write the run to a recording."),
     click.option("--replay", metavar="FILE", type=click.Path(dir_okay=False), help="Answer from a recording."),
+    click.option("--otel", is_flag=True, help="Send OpenTelemetry traces and metrics, as the OTEL_* variables say."),
     click.option("-q", "--quiet", is_flag=True, help="Only the answer, and errors."),
     click.option("-v", "--verbose", count=True, help="Thinking, results and retries too; -vv adds the log."),
 )
@@ -115,7 +137,7 @@ def _program() -> str:
     return os.path.basename(sys.argv[0]) or "agent"
 
 
-_LIMITS = {"max_turns": "max_turns", "budget_usd": "usd_budget", "timeout": "seconds"}
+_LIMITS = ("max_turns", "max_requests", "token_budget", "usd_budget", "timeout")
 
 
 class Sources:
@@ -142,19 +164,41 @@ class Sources:
         """Give what goes before the agent's own settings; without an agent, all there is."""
         own = self.agent.settings if self.agent is not None else Options()
         find = self._said if self.agent is not None else self.find
-        tools = make_tools(split(find("tools") or ()), ".")
-        taken = {tool.spec.name for tool in own.tools or ()}
         rules = {name: self._rules(name) for name in ("allow", "deny")}
         return Options(
-            model=find("model") or None,
+            model=resolve_alias(find("model")) or None,
+            instructions=self._instructions(),
             limits=self._limits(own),
-            tools=(*(own.tools or ()), *(tool for tool in tools if tool.spec.name not in taken)),
+            tools=self._tools(own, split(find("tools") or ())),
+            temperature=self.given.get("temperature"),
+            max_tokens=self.given.get("max_tokens"),
+            reasoning=self.given.get("reasoning"),
+            output=read_schema(self.given["schema"]) if self.given.get("schema") else None,
             permission=permission(own.permission, yes=bool(self.given.get("yes")), ask=ask, **rules),
         )
 
+    def _instructions(self) -> Any:
+        system, template = self.given.get("system"), self.given.get("template")
+        if system and template:
+            raise click.UsageError("--system and --template both give instructions: use one of them")
+        if template:
+            from glue.cli.prompts import find_version
+
+            return find_version(template)
+        return read_text(system) if system else None
+
+    def _tools(self, own: Options, names: Sequence[str]) -> tuple[Any, ...]:
+        """Give the agent's own tools, or those of them that are named, and the ready-made ones that are named."""
+        if self.given.get("no_tools"):
+            return ()
+        mine = {tool.spec.name: tool for tool in own.tools or ()}
+        chosen = {name: mine[name] for name in names if name in mine} or mine
+        made = {tool.spec.name: tool for tool in make_tools([name for name in names if name not in mine], ".")}
+        return tuple({**made, **chosen}[name] for name in (*chosen, *(name for name in made if name not in chosen)))
+
     def _limits(self, own: Options) -> Limits | None:
         find = self._said if own.limits is not None else self.find
-        changed = {field: find(name) for name, field in _LIMITS.items() if find(name) is not None}
+        changed = {name: find(name) for name in _LIMITS if find(name) is not None}
         try:
             return replace(cast(Limits, own.limits or Limits()), **changed) if changed else None
         except (ValueError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""What a person sees of a run: the answer on stdout, the rest on stderr."""
+"""Output of a run for people: the answer on stdout, tool calls, notes and a spinner on stderr."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from glue import events
@@ -15,7 +15,7 @@ from glue.limits import StopReason
 from glue.messages import AssistantMessage, ToolCall, Usage
 from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.result import RunResult
-from glue.text import clean_text, one_line, seconds
+from glue.text import clean_text, columns, cut, one_line, seconds
 
 _WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
@@ -52,6 +52,39 @@ class Screen:
             encoding = self.file.encoding or "ascii"
             self.file.write(text.encode(encoding, "backslashreplace").decode(encoding))
             self.file.flush()
+
+
+def table(rows: Iterable[Sequence[object]], heads: Sequence[str], screen: Screen | None = None) -> list[str]:
+    """Draw a table that fits the terminal: the widest columns are cut. A head that begins with > is a number's."""
+    screen = screen or Screen(sys.stdout)
+    cells = [[one_line("-" if cell in (None, "") else _number(cell)) for cell in row] for row in rows]
+    if not cells:
+        return []
+    right = [head.startswith(">") for head in heads]
+    cells.insert(0, [head.lstrip(">") for head in heads])
+    widths = [max(columns(row[at]) for row in cells) for at in range(len(heads))]
+    spare = sum(widths) + 2 * (len(widths) - 1) - screen.width if screen.is_terminal else 0
+    while spare > 0:
+        at = max(range(len(widths)), key=lambda at: (not right[at], widths[at]))
+        if widths[at] <= 6:
+            break
+        widths[at] -= 1
+        spare -= 1
+    lines = []
+    for row in cells:
+        texts = [cut(text, width) for text, width in zip(row, widths, strict=True)]
+        padded = [
+            " " * (width - columns(text)) + text if end else text + " " * (width - columns(text))
+            for text, width, end in zip(texts, widths, right, strict=True)
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
+def _number(cell: object) -> str:
+    if isinstance(cell, float):
+        return f"{cell:,.4f}".rstrip("0").rstrip(".")
+    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 
 
 class Spinner:
@@ -108,8 +141,8 @@ def is_interactive() -> bool:
     return sys.stdin is not None and _is_terminal(sys.stdin) and _is_terminal(sys.stderr)
 
 
-class Show:
-    """A listener that writes for people."""
+class Printer:
+    """A listener that prints a run for people."""
 
     def __init__(self, out: Screen, err: Screen, *, quiet: bool = False, verbose: int = 0, stream: bool = True) -> None:
         self.out, self.err = out, err
@@ -237,16 +270,16 @@ class Show:
 
 
 _HANDLERS: dict[type, Any] = {
-    events.RequestStart: Show._request,
-    TextDelta: Show._delta,
-    ThinkingDelta: Show._thought,
-    ToolCallDelta: Show._call,
-    events.MessageEnd: Show._message,
-    events.ToolStart: Show._tool,
-    events.ToolUpdate: Show._update,
-    events.ToolEnd: Show._result,
-    Attempt: Show._attempt,
-    events.RunEnd: Show._end,
+    events.RequestStart: Printer._request,
+    TextDelta: Printer._delta,
+    ThinkingDelta: Printer._thought,
+    ToolCallDelta: Printer._call,
+    events.MessageEnd: Printer._message,
+    events.ToolStart: Printer._tool,
+    events.ToolUpdate: Printer._update,
+    events.ToolEnd: Printer._result,
+    Attempt: Printer._attempt,
+    events.RunEnd: Printer._end,
 }
 _NOTES = ("ContinuationAttempt", "Compacted", "WrapUp", "Nudge", "LimitReached", "Guardrail", "GateApplied")
 

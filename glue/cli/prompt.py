@@ -1,10 +1,13 @@
-"""The prompt of a command line: words, files and stdin."""
+"""What a command line gives a run: words, files, stdin and attachments as a prompt, a schema as a form of output."""
 
 from __future__ import annotations
 
+import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -46,16 +49,30 @@ def read_prompt(words: Sequence[str]) -> tuple[Part, ...]:
     return _joined(parts)
 
 
-def read_part(name: str) -> Part:
+def read_attachment(named: str) -> Part:
+    """Read what --attach names: a file, or the address of a picture, which the provider fetches."""
+    if not named.startswith(("https://", "http://")):
+        return read_part(named, "--attach ")
+    from urllib.parse import urlsplit
+
+    suffix = Path(urlsplit(named).path).suffix.lower()
+    if suffix not in _IMAGES:
+        kinds = ", ".join(_IMAGES)
+        raise ConfigError(f"--attach {named}: only the address of a picture ({kinds}) can be sent; download the file")
+    return Image(media_type=_IMAGES[suffix], url=named)
+
+
+def read_part(name: str, mark: str = "@") -> Part:
     """Read a file: a text, a picture or a PDF."""
     path = Path(name)
     try:
-        if path.is_file() and path.stat().st_size > MOST:
-            raise ConfigError(f"@{name}: larger than {MOST // 1024 // 1024} MB")
-        data = path.read_bytes()
+        with path.open("rb") as file:  # bounded: /dev/urandom has no end
+            data = file.read(MOST + 1)
     except OSError as error:
-        hint = "" if path.exists() else f"; write @@{name} for a word that begins with @"
-        raise ConfigError(f"@{name} cannot be read: {error.strerror}{hint}") from None
+        hint = f"; write @@{name} for a word that begins with @" if mark == "@" and not path.exists() else ""
+        raise ConfigError(f"{mark}{name} cannot be read: {error.strerror}{hint}") from None
+    if len(data) > MOST:
+        raise ConfigError(f"{mark}{name}: larger than {MOST // 1024 // 1024} MB")
     suffix = path.suffix.lower()
     if suffix in _IMAGES:
         return Image(media_type=_IMAGES[suffix], data=data)
@@ -64,13 +81,58 @@ def read_part(name: str) -> Part:
     try:
         return Text(text=data.decode())
     except UnicodeDecodeError:
-        raise ConfigError(f"@{name} is neither text nor a picture nor a PDF") from None
+        raise ConfigError(f"{mark}{name} is neither text nor a picture nor a PDF") from None
+
+
+def read_text(given: str) -> str:
+    """Give a text, or with `@FILE` that of a file."""
+    if not given.startswith("@"):
+        return given
+    part = read_part(given[1:])
+    if not isinstance(part, Text):
+        raise ConfigError(f"{given} is no text")
+    return part.text
+
+
+_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+_FIELD = re.compile(r"\s*(\w+)\s*(?:[:\s]\s*(list\[)?(str|int|float|bool)\]?)?\s*")
+
+
+def read_schema(given: str) -> Mapping[str, Any]:
+    """Make a JSON schema of a file, of JSON, or of "name: type, ..." (str, int, float, bool, list[...])."""
+    if given.lstrip().startswith("{") or given.endswith(".json") or Path(given).is_file():
+        text = given if given.lstrip().startswith("{") else read_text(f"@{given}")
+        try:
+            schema = json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"--schema: not valid JSON: {error}") from None
+        if not isinstance(schema, dict):
+            raise ConfigError("--schema: a JSON schema is an object")
+        return {"title": "Answer", **schema}
+    fields: dict[str, Any] = {}
+    for text in given.split(","):
+        found = _FIELD.fullmatch(text)
+        if found is None:
+            raise ConfigError(
+                f"--schema: {text.strip()!r} is no 'name: type'; the types are: {', '.join(_TYPES)}, list[...]"
+            )
+        kind = {"type": _TYPES[found[3] or "str"]}
+        fields[found[1]] = {"type": "array", "items": kind} if found[2] else kind
+    return {
+        "title": "Answer",
+        "type": "object",
+        "properties": fields,
+        "required": list(fields),
+        "additionalProperties": False,
+    }
 
 
 def _stdin() -> str:
     data = sys.stdin.buffer.read(MOST + 1)
     if len(data) > MOST:
         raise ConfigError(f"stdin: more than {MOST // 1024 // 1024} MB")
+    if b"\0" in data[:4096]:
+        raise ConfigError("stdin is no text; attach a picture or a PDF with -a FILE")
     return data.decode("utf-8", "replace")
 
 

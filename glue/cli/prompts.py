@@ -1,4 +1,4 @@
-"""`glue prompts`: versions of prompts."""
+"""`glue prompts`: list, print and compare versions of prompts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from glue.prompts import Catalog
+    from glue.prompts import Catalog, Prompt
 
 _source = click.option("--from", "source", metavar="FOLDER", help="A folder of prompts, instead of those of glue.")
 
@@ -70,3 +70,13 @@ def _find(source: str | None, name: str) -> Catalog:
     if name not in found:
         raise ConfigError(f"there is no prompt {name!r}; there are: {', '.join(found) or 'none'}")
     return found[name]
+
+
+def find_version(named: str) -> Prompt:
+    """Find a prompt by NAME or NAME@VERSION in the catalog; a name with a slash is a folder of versions."""
+    name, _, version = named.partition("@")
+    if "/" in name:
+        from glue.prompts import Catalog
+
+        return Catalog(name).get(version)
+    return _find(None, name).get(version)

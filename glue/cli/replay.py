@@ -49,7 +49,7 @@ _DEFAULTS: dict[str, Any] = {
     "resume": False,
     "store": None,
     "max_turns": None,
-    "budget_usd": None,
+    "usd_budget": None,
     "timeout": None,
     "as_json": False,
     "usage": False,

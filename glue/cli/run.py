@@ -1,4 +1,4 @@
-"""`glue run`: an agent file, or a model with ready-made tools."""
+"""`glue run`: run an agent file, or a model with ready-made tools, once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ import anyio
 import click
 
 from glue.agent import Agent
-from glue.cli.app import leave, threads
+from glue.cli.app import end_process, live_threads
 from glue.cli.options import Sources, run_options
-from glue.cli.output import Screen, Show, is_interactive, usage_line
+from glue.cli.output import Printer, Screen, is_interactive, usage_line
 from glue.cli.permission import answer_of, keys, question
-from glue.cli.prompt import read_prompt, unread_pipe
+from glue.cli.prompt import read_attachment, read_prompt, unread_pipe
+from glue.cli.runs import JsonLines, RunLog
 from glue.cli.sessions import last_session, open_store
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError, ProviderError
+from glue.events import error_to_json, result_to_json
 from glue.limits import Outcome
 from glue.options import Options
 from glue.permission import Decision, PermissionRequest
@@ -31,6 +33,8 @@ from glue.result import RunResult
 from glue.text import clean_text, one_line
 
 if TYPE_CHECKING:
+    from anyio.abc import TaskStatus
+
     from glue.session import Session
     from glue.stores.store import Store
     from glue.tools.mcp import Servers
@@ -67,13 +71,19 @@ def execute(
 ) -> int:
     """Run an agent, or a model by name where there is none; give the exit code."""
     check(given)
-    before = threads()
-    prompt = read_prompt(words)
+    before = live_threads()
+    prompt = (*read_prompt(words), *(read_attachment(each) for each in given.get("attach") or ()))
     sources = Sources(given, path=path, agent=agent)
     out, err = screens()
-    show = Show(out, err, quiet=given["quiet"] or given["as_json"], verbose=given["verbose"], stream=out.is_terminal)
+    printer = Printer(
+        out, err, quiet=given["quiet"] or given["as_json"], verbose=given["verbose"], stream=out.is_terminal
+    )
     if words and not given["quiet"] and "-" not in words and unread_pipe():
-        show.note("note: stdin was not read, as a prompt was given; add - to the prompt to include it", "yellow")
+        printer.note("note: stdin was not read, as a prompt was given; add - to the prompt to include it", "yellow")
+    if given.get("otel"):
+        from glue.telemetry import setup
+
+        setup()
     with ExitStack() as stack:
         if given["verbose"] > 1:
             log_to(err)
@@ -82,21 +92,19 @@ def execute(
             from glue.cli.wire import wiretap
 
             def write(text: str) -> None:
-                show.note(clean_text(text) if err.is_terminal else text, "cyan")
+                printer.note(clean_text(text) if err.is_terminal else text, "cyan")
 
             sent = stack.enter_context(wiretap(write, curl=given["as_curl"]))
-        run = Run(agent, sources, show, cassette(stack, given))
+        run = Run(agent, sources, printer, cassette(stack, given))
         try:
             result = run.blocking(prompt)
         except GlueError as error:
-            if given["as_json"]:
-                from glue.events import error_to_json
-
-                JsonLines(out).write({"type": "error", "error": error_to_json(error)})
+            if run.log is not None:
+                run.log.end({"type": "error", "error": error_to_json(error)})
             raise
         if sent is not None and not sent:
-            show.note("nothing went over a wire: this provider has none", "cyan")
-    return leave(finish(result, show, given, run), before)
+            printer.note("nothing went over a wire: this provider has none", "cyan")
+    return end_process(finish(result, printer, given, run), before)
 
 
 def check(given: Mapping[str, Any]) -> None:
@@ -131,12 +139,13 @@ class Run:
         self,
         agent: Agent[Any, Any] | None,
         sources: Sources,
-        show: Show,
+        printer: Printer,
         wrap: Callable[[Provider], Provider] | None = None,
         ask: Callable[[PermissionRequest], Any] | None = None,
     ) -> None:
-        self.sources, self.show, self.wrap = sources, show, wrap
+        self.sources, self.printer, self.wrap = sources, printer, wrap
         self.session_id = ""
+        self.log: RunLog | None = None  # where `log` is set
         self.servers: Servers | None = None  # of --mcp, while they are connected
         self.cancel = Cancel()
         self.interrupts = 0
@@ -144,10 +153,8 @@ class Run:
             ask = self._ask
         self.options = sources.options(ask)
         self.agent = agent if agent is not None else by_name(self.options)
-        if self.agent.output is not None and is_stand_in(self.options.model or self.agent.settings.model):
-            self.agent = without_output(self.agent)
-        if self.agent.output is not None:
-            show.stream = False  # the object is printed at the end, whole
+        if self.agent.output is not None or self.options.output is not None:
+            printer.stream = False  # the object is printed at the end, whole
         if self.agent.deps_type is not None:
             wanted = self.agent.deps_type.__name__
             raise ConfigError(f"this agent needs deps ({wanted}), which a command line cannot give; run it from code")
@@ -184,8 +191,8 @@ class Run:
 
     async def _prompt(self, prompt: Any) -> RunResult[Any]:
         given = self.sources.given
-        listeners = JsonLines(self.show.out) if given.get("as_json") else self.show
-        options: dict[str, Any] = {"on_event": listeners, "cancel": self.cancel, "unwrap": False}
+        listener = JsonLines(self.printer.out.write) if given.get("as_json") else self.printer
+        options: dict[str, Any] = {"on_event": self._logged(listener), "cancel": self.cancel, "unwrap": False}
         if not given["session"] and not given["resume"]:
             return await self.agent.run(prompt, **self.overrides(), **options)
         named = self.sources.find("store") or ""
@@ -194,20 +201,31 @@ class Run:
         session = open_session(self.agent, self.session_id, store, self.overrides())
         return await session.prompt(prompt, **options)
 
+    def _logged(self, listener: Any) -> Any:
+        if not self.sources.find("log"):
+            return listener
+        self.log = log = RunLog()
+
+        def both(event: Any) -> None:
+            listener(event)
+            log.lines(event)
+
+        return both
+
     async def _attended(self, work: Callable[[], Awaitable[RunResult[Any]]]) -> RunResult[Any]:
         """Do the work while the spinner turns and Ctrl-C is listened for."""
         done: list[RunResult[Any]] = []
         error: list[Exception] = []
         async with anyio.create_task_group() as group:
-            group.start_soon(self._listen)
-            if self.show.spinner.is_on:
+            await group.start(self._listen)
+            if self.printer.spinner.is_on:
                 group.start_soon(self.spin)
             try:
                 done.append(await work())
             except Exception as raised:  # a task group would wrap it
                 error.append(raised)
             finally:
-                self.show.spinner.stop()
+                self.printer.spinner.stop()
                 with anyio.CancelScope(shield=True):
                     await self.agent.aclose()
                 group.cancel_scope.cancel()
@@ -215,30 +233,31 @@ class Run:
             raise error[0]
         return done[0]
 
-    async def _listen(self) -> None:
+    async def _listen(self, *, task_status: TaskStatus[None]) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
             async for _ in signals:
                 self.interrupts += 1
                 if self.interrupts > 1:  # something does not let itself be cancelled
-                    self.show.settle()
+                    self.printer.settle()
                     os._exit(Outcome.CANCELLED.exit_code)
                 self.cancel.cancel()
 
     async def spin(self) -> None:
         while True:
             await anyio.sleep(0.12)
-            self.show.spinner.tick()
+            self.printer.spinner.tick()
 
     def _ask(self, request: PermissionRequest) -> Decision:
         """Ask at the terminal; called in a thread of its own."""
-        spinner, err = self.show.spinner, self.show.err
-        self.show.settle()
+        spinner, err = self.printer.spinner, self.printer.err
+        self.printer.settle()
         was_on, spinner.is_on = spinner.is_on, False
         try:
             err.write(question(request, err) + "\n" + err.paint("  " + keys(request), "yellow"))
-            self.show.open = "err"
+            self.printer.open = "err"
             line = self._line()
-            self.show.open = "" if line else "err"  # the user's Enter has ended the line
+            self.printer.open = "" if line else "err"  # the user's Enter has ended the line
             return answer_of(line)
         finally:
             spinner.is_on = was_on
@@ -252,22 +271,6 @@ class Run:
             if select([stdin], [], [], 0.1)[0] and not self.cancel.cancelled:
                 return os.read(stdin, 4096).decode("utf-8", "replace")
         return ""
-
-
-class JsonLines:
-    """A listener that writes each event as a line of JSON."""
-
-    def __init__(self, out: Screen) -> None:
-        self.out = out
-
-    def __call__(self, event: Any) -> None:
-        from glue.events import event_to_json
-
-        self.write(event_to_json(event))
-
-    def write(self, value: Mapping[str, Any]) -> None:
-        # ASCII alone: nothing that a model wrote can then do anything to a terminal.
-        self.out.write(json.dumps(value) + "\n")
 
 
 def by_name(options: Options) -> Agent[Any, Any]:
@@ -290,33 +293,21 @@ def open_session(agent: Agent[Any, Any], name: str, store: Store, overrides: dic
         raise ConfigError(str(error)) from None
 
 
-def is_stand_in(model: Any) -> bool:
-    from glue.providers import parse
-
-    return isinstance(model, str) and parse(model)[0] == "offline"
-
-
-def without_output(agent: Agent[Any, Any]) -> Agent[Any, Any]:
-    """Give the same agent without its form of output: the stand-in has nothing but its notice to say."""
-    parts: dict[str, Any] = {name: getattr(agent, name) for name in ("name", "roles", "project", "compaction")}
-    return Agent(**replace(agent.settings, output=None).given(), **parts)
-
-
-def finish(result: RunResult[Any], show: Show, given: Mapping[str, Any], run: Run) -> int:
+def finish(result: RunResult[Any], printer: Printer, given: Mapping[str, Any], run: Run) -> int:
     """Write the answer and what else there is to say; give the exit code."""
+    ended = {**result_to_json(result, run.session_id), "exit_code": exit_code(result)}
+    if run.log is not None:
+        run.log.end(ended)
     if given["as_json"]:
-        from glue.events import result_to_json
-
-        ended = {**result_to_json(result, run.session_id), "exit_code": exit_code(result)}
-        JsonLines(show.out).write(ended)
+        JsonLines(printer.out.write).write(ended)
     else:
-        write_answer(result, show)
+        write_answer(result, printer)
     if result.error is not None and not given["as_json"]:
-        show.note(f"glue: {describe(result.error)}", "red")
+        printer.note(f"glue: {describe(result.error)}", "red")
     if result.notice and not given["quiet"]:
-        show.note(f"glue: {result.notice}", "yellow")
+        printer.note(f"glue: {result.notice}", "yellow")
     if given["usage"]:
-        show.note(usage_line(result), "dim")
+        printer.note(usage_line(result), "dim")
     return exit_code(result)
 
 
@@ -327,17 +318,17 @@ def exit_code(result: RunResult[Any]) -> int:
     return 2 if mistake and result.outcome is Outcome.FAILED else result.outcome.exit_code
 
 
-def write_answer(result: RunResult[Any], show: Show) -> None:
+def write_answer(result: RunResult[Any], printer: Printer) -> None:
     if result.output is not None:
         from glue.codec import to_plain
 
-        show.settle()
-        show.out.write(json.dumps(to_plain(result.output), indent=2, ensure_ascii=show.out.is_dumb) + "\n")
-    elif not show.wrote and result.text:
+        printer.settle()
+        printer.out.write(json.dumps(to_plain(result.output), indent=2, ensure_ascii=printer.out.is_dumb) + "\n")
+    elif not printer.wrote and result.text:
         text = clean_text(result.text)
-        show.out.write(text if text.endswith("\n") else text + "\n")
+        printer.out.write(text if text.endswith("\n") else text + "\n")
     else:
-        show.settle()
+        printer.settle()
 
 
 def describe(error: GlueError) -> str:

@@ -1,4 +1,4 @@
-"""`glue sessions`: the conversations that were kept."""
+"""`glue sessions`: list, print, search, export and remove stored conversations."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from glue.cli.config import state_home
 from glue.errors import ConfigError
+from glue.paths import state_dir
 
 if TYPE_CHECKING:
     from glue.messages import Message
@@ -51,7 +51,7 @@ def list_(given: str | None, store: str | None, as_json: bool) -> None:
 def show(given: str | None, name: str, store: str | None) -> None:
     """Print one conversation."""
     for message in _load(store or given, name):
-        click.echo(_told(message))
+        click.echo(_plain_text(message))
 
 
 @sessions.command()
@@ -64,7 +64,7 @@ def show(given: str | None, name: str, store: str | None) -> None:
 @click.pass_obj
 def search(given: str | None, /, words: tuple[str, ...], store: str | None, as_json: bool, **options: Any) -> None:
     """Find messages that hold every word; "a phrase" in quotes, a prefix as word*. Leaves with 1 where none does."""
-    hits = _do(store or given, lambda opened: opened.search(" ".join(words), **options))
+    hits = _with_store(store or given, lambda opened: opened.search(" ".join(words), **options))
     if as_json:
         fields = ("session", "message_id", "role", "snippet", "at")
         click.echo(json.dumps([{name: getattr(hit, name) for name in fields} for hit in hits], indent=2))
@@ -118,14 +118,14 @@ def rm(given: str | None, names: tuple[str, ...], store: str | None, yes: bool) 
             raise ConfigError("nobody can be asked here; --yes removes without asking")
         click.confirm(f"Remove {', '.join(names)}?", abort=True, err=True)
     for name in names:
-        _do(store or given, lambda opened, name=name: opened.delete(name))  # type: ignore[misc]
+        _with_store(store or given, lambda opened, name=name: opened.delete(name))  # type: ignore[misc]
 
 
 def show_list(named: str | None, *, as_json: bool) -> None:
     from glue.stores.store import lineage
     from glue.text import one_line
 
-    found = _do(named, lambda opened: opened.list())
+    found = _with_store(named, lambda opened: opened.list())
     if as_json:
         fields = ("id", "created", "updated", "title", "parent", "forked_at")
         click.echo(json.dumps([{name: getattr(info, name) for name in fields} for info in found], indent=2))
@@ -152,13 +152,16 @@ def _named(given: str | None) -> str:
     return found.value if found is not None else ""
 
 
-def _do(named: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
+def _with_store(named: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
     import anyio
 
     store = open_store(_named(named))
 
     async def main() -> T:
-        return await work(store)
+        try:
+            return await work(store)
+        except ValueError as error:  # a name that no store can keep
+            raise ConfigError(str(error)) from None
 
     return anyio.run(main)
 
@@ -174,10 +177,10 @@ def _load(named: str | None, name: str) -> tuple[Message, ...]:
                 raise
             raise ConfigError(str(error)) from None
 
-    return _do(named, load)
+    return _with_store(named, load)
 
 
-def _told(message: Message) -> str:
+def _plain_text(message: Message) -> str:
     from glue.messages import AssistantMessage, Thinking, ToolMessage
     from glue.text import clean_text
 
@@ -212,7 +215,7 @@ def _fenced(text: str) -> str:
 
 
 def store_path(named: str = "", environ: Mapping[str, str] = os.environ) -> Path:
-    return Path(named).expanduser() if named else state_home(environ) / "glue" / "sessions"
+    return Path(named).expanduser() if named else state_dir(environ) / "sessions"
 
 
 def open_store(named: str = "") -> Store:

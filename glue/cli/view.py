@@ -1,4 +1,4 @@
-"""`glue view`: one HTML page of a transcript."""
+"""`glue view`: write a transcript as one HTML page."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def view(target: str, output: str, store: str | None) -> None:
 def _transcript(target: str, named: str | None) -> Transcript:
     import anyio
 
+    from glue.cli.runs import find_run, runs_dir
     from glue.errors import ConfigError, ReplayError, StoreError
     from glue.view.sources import read_file, read_session
 
@@ -48,6 +49,8 @@ def _transcript(target: str, named: str | None) -> Transcript:
     try:
         if not named and path.is_file():
             return read_file(path)
+        if target == "last" or (runs_dir() / f"{target}.jsonl").is_file():
+            return read_file(find_run(target))
         return anyio.run(read_session, _store(target, named), target)
     except (StoreError, ReplayError) as error:
         raise ConfigError(str(error)) from error

@@ -272,6 +272,7 @@ class Tool(Generic[P, R]):
         target: Target = "",
         terminates: bool = False,
         advisory: bool = False,
+        idempotent: bool = False,
         max_output: int | None = MAX_OUTPUT,
         signature: Signature | None = None,
         frame: Any = None,
@@ -297,6 +298,7 @@ class Tool(Generic[P, R]):
         self.target = target
         self.terminates = terminates
         self.advisory = advisory
+        self.idempotent = idempotent  # may be run again where a durable run lost its machine in the middle
         self.max_output = max_output
         self._check()
         functools.update_wrapper(self, function, updated=())
@@ -375,6 +377,7 @@ def tool(
     target: Target = "",
     terminates: bool = False,
     advisory: bool = False,
+    idempotent: bool = False,
     max_output: int | None = MAX_OUTPUT,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:

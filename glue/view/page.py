@@ -1,11 +1,10 @@
-"""One page, whole in itself: a pure function from a transcript to HTML."""
+"""HTML of a transcript: header, turns, tool calls, figures; a pure function."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -28,7 +27,7 @@ from glue.messages import (
 )
 from glue.provider import Attempt
 from glue.text import count, dollars, seconds
-from glue.view.escape import brief, escape, split
+from glue.view.html import brief, escape, fold, literal, prose
 from glue.view.transcript import (
     Block,
     Entry,
@@ -50,44 +49,7 @@ _PICTURES = {
     "image/gif": b"GIF8",
     "image/webp": b"RIFF",
 }
-_FENCE = re.compile(r"^ {0,3}(```|~~~)[^\n]*\n?", re.MULTILINE)
 _META_SHOWN_ELSEWHERE = frozenset(("attempts", "usage", "placeholder"))
-
-
-def prose(text: str) -> str:
-    """Show what was said: plain text, with fenced code set apart."""
-    head, rest = split(text)
-    fenced = len(_FENCE.findall(head)) % 2 == 1
-    return _fenced(head, False) + _rest(len(text), _fenced(rest, fenced) if rest else "")
-
-
-def _fenced(text: str, inside: bool) -> str:
-    out = []
-    for piece in _FENCE.split(text)[::2]:
-        if piece.strip():
-            out.append(_pre(piece.strip("\n"), "code" if inside else "text"))
-        inside = not inside
-    return "".join(out)
-
-
-def literal(text: str) -> str:
-    """Show a text exactly, the rest of a long one behind "show all"."""
-    if not text:
-        return '<p class="none">empty</p>'
-    head, rest = split(text)
-    return _pre(head, "raw") + _rest(len(text), _pre(rest, "raw") if rest else "")
-
-
-def _pre(text: str, kind: str) -> str:
-    return f'<pre class="{kind}" dir="auto">\n{escape(text)}</pre>'  # HTML drops a line end right after <pre>
-
-
-def _rest(size: int, body: str) -> str:
-    return f'<details class="rest"><summary>show all {size:,} characters</summary>{body}</details>' if body else ""
-
-
-def fold(kind: str, title: str, body: str) -> str:
-    return f'<details class="{kind}"><summary>{title}</summary>{body}</details>'
 
 
 def part(item: Part) -> str:

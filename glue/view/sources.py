@@ -1,4 +1,4 @@
-"""Reading what can be shown: a session of a store, its file, a cassette, events, or messages as JSON."""
+"""Readers of transcripts: from a store, a session file, a cassette, events of `--json`, or messages as JSON."""
 
 from __future__ import annotations
 
@@ -160,8 +160,13 @@ def read_events(path: Path, text: str) -> Transcript:
     entries: list[Entry | Note] = []
     attempts: list[Attempt] = []
     known = 0
+    system, tools = "", ()  # type: str, tuple[ToolSpec, ...]
     for event in _events(path, text):
         kind = event["type"]
+        if kind == "prompt":
+            system, tools = str(event.get("system") or ""), _tools(event.get("tools"))
+            if isinstance(event.get("message"), Mapping):
+                entries.append(entry_of(message_from_json(event["message"])))
         known += kind in ("run_start", "message_end", "run_end", "result")
         if kind == "attempt":
             attempts += attempts_of([event])
@@ -179,7 +184,16 @@ def read_events(path: Path, text: str) -> Transcript:
             entries.append(_end(event, attempts))
     if not known:
         raise StoreError(f"{path} holds nothing that can be shown; wanted is {WANTED}")
-    return Transcript(title=path.name, source="events of a run", entries=tuple(entries))
+    return Transcript(title=path.name, source="events of a run", entries=tuple(entries), system=system, tools=tools)
+
+
+def _tools(given: Json) -> tuple[ToolSpec, ...]:
+    """Read the tools of a request; what is no tool is passed over."""
+    return tuple(
+        ToolSpec(name=str(tool["name"]), description=str(tool["description"]), parameters=tool["parameters"])
+        for tool in (given if isinstance(given, list) else ())
+        if isinstance(tool, Mapping) and {"name", "description", "parameters"} <= tool.keys()
+    )
 
 
 def _events(path: Path, text: str) -> Iterator[Mapping[str, Json]]:
@@ -293,9 +307,5 @@ def _find(threads: list[_Thread], request: Mapping[str, Json]) -> _Thread:
     for thread in threads:
         if thread.ids & ids:
             return thread
-    tools = tuple(
-        ToolSpec(name=str(tool["name"]), description=str(tool["description"]), parameters=tool["parameters"])
-        for tool in request.get("tools", ())
-    )
-    threads.append(_Thread(str(request.get("system", "")), tools))
+    threads.append(_Thread(str(request.get("system", "")), _tools(request.get("tools"))))
     return threads[-1]

@@ -1,4 +1,4 @@
-"""What a page shows, whatever it was read from, and how messages become turns."""
+"""Transcript records: messages with times and attempts, arranged into turns."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def test_lines_are_edited_remembered_and_joined(chat: Tmux) -> None:
 def test_the_commands_of_a_chat(chat: Tmux) -> None:
     chat.type("/help", "Enter", "/tools", "Enter", "/model", "Enter", "/usage", "Enter", "/nonsense", "Enter")
 
-    screen = chat.wait("/save", "save             Save a file. (asks)", "model: script", "0 messages", "no /nonsense")
+    screen = chat.wait("/save", "- save (asks): Save a file.", "The model is script.", "0 messages", "no /nonsense")
     assert "Traceback" not in screen
     chat.type("/model nope", "Enter")
     chat.wait("unknown provider 'nope'")

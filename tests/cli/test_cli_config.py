@@ -30,13 +30,13 @@ def found(tmp_path: Path, environ: dict[str, str], **flags: Any) -> dict[str, An
 
 def test_each_place_goes_before_the_next(places: tuple[Path, dict[str, str]]) -> None:
     tmp_path, environ = places
-    (tmp_path / "config/glue/config.toml").write_text('model = "d"\nmax_turns = 4\ntimeout = 4\nbudget_usd = 4')
+    (tmp_path / "config/glue/config.toml").write_text('model = "d"\nmax_turns = 4\ntimeout = 4\nusd_budget = 4')
     (tmp_path / "project/pyproject.toml").write_text('[tool.glue]\nmodel = "c"\nmax-turns = 3\ntimeout = 3')
     environ |= {"GLUE_MODEL": "b", "GLUE_MAX_TURNS": "2"}
 
     values = found(tmp_path, environ, model="a")
 
-    assert values == {"model": "a", "max_turns": 2, "timeout": 3.0, "budget_usd": 4.0}
+    assert values == {"model": "a", "max_turns": 2, "timeout": 3.0, "usd_budget": 4.0}
 
 
 def test_every_setting_says_where_it_came_from(places: tuple[Path, dict[str, str]]) -> None:
@@ -94,7 +94,7 @@ def test_the_user_may_allow(places: tuple[Path, dict[str, str]]) -> None:
         ({"max_turns": "three"}, "max_turns must be a whole number, not 'three'"),
         ({"max_turns": -1}, "max_turns must be a whole number"),
         ({"max_turns": True}, "max_turns must be a whole number"),
-        ({"budget_usd": float("inf")}, "budget_usd must be"),
+        ({"usd_budget": float("inf")}, "usd_budget must be"),
         ({"tools": "fs"}, "tools must be a list"),
         ({"model": ""}, "model must be"),
         ("text", "must be a table"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -13,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from glue.cli.agentfile import glue_table, read_header
-from glue.cli.new import PROMPTS
+from glue.cli.agentfile import PROMPTS, glue_table, read_header
 
 Cli = Callable[..., Any]
 
@@ -22,7 +22,9 @@ Cli = Callable[..., Any]
 @pytest.mark.parametrize("template", PROMPTS)
 def test_a_template_runs_without_a_key_and_says_how_to_set_one(cli: Cli, template: str) -> None:
     made = cli("new", "mine.py", "--template", template)
-    subprocess.run(["git", "init", "-q", "."], check=True)  # the review template wants a checkout
+    for line in ("init -qb main", "add -A", "commit -qm one", "checkout -qb more", "commit -qm two --allow-empty"):
+        # The review template wants a checkout with a branch.
+        subprocess.run(["git", "-c", "user.name=me", "-c", "user.email=me@localhost", *line.split()], check=True)
     bare = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
 
     ran = subprocess.run(
@@ -31,8 +33,12 @@ def test_a_template_runs_without_a_key_and_says_how_to_set_one(cli: Cli, templat
 
     assert (made.code, made.out) == (0, "mine.py\n")
     assert ran.returncode == 0, ran.stderr
-    assert "offline stand-in" in ran.stdout
-    assert "ANTHROPIC_API_KEY" in ran.stdout
+    if template == "structured":
+        assert set(json.loads(ran.stdout)) == {"title", "severity", "steps"}
+    else:
+        assert "offline stand-in" in ran.stdout
+        assert "ANTHROPIC_API_KEY" in ran.stdout
+        assert "·" in ran.stderr  # a tool was called
     assert "Traceback" not in ran.stderr
 
 
@@ -41,7 +47,7 @@ def test_a_template_has_a_header_that_others_can_read(cli: Cli, template: str) -
     cli("new", "mine.py", "-t", template)
 
     assert read_header("mine.py")["dependencies"] == ["glue-agents"]
-    assert glue_table("mine.py")["budget_usd"] == 0.5
+    assert glue_table("mine.py")["usd_budget"] == 0.5
     text = Path("mine.py").read_text()
     assert "NAME.py" not in text
     assert re.search(r'"""[^"]*mine\.py', text)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from glue import Agent, StopReason, Usage, tool
-from glue.cli.output import Screen, Show, tool_line, usage_line
+from glue.cli.output import Printer, Screen, tool_line, usage_line
 from glue.cli.permission import answer_of, question
 from glue.codec import to_plain
 from glue.events import MessageEnd, RequestStart, ToolEnd, ToolStart, event_to_json
@@ -36,10 +36,10 @@ def look(path: str) -> str:
 ENVIRON = {"TERM": "xterm", "NO_COLOR": "1"}
 
 
-def show(shared: Terminal, **options: Any) -> Show:
-    """Show on one terminal, as people have it."""
+def show(shared: Terminal, **options: Any) -> Printer:
+    """Printer on one terminal, as people have it."""
     screen = Screen(shared, ENVIRON)
-    return Show(screen, screen, **options)
+    return Printer(screen, screen, **options)
 
 
 def test_the_spinner_never_wipes_what_the_model_said() -> None:
@@ -93,7 +93,7 @@ def test_the_spinner_turns_while_any_tool_runs() -> None:
 
 async def test_a_run_is_shown_line_by_line() -> None:
     out, err = io.StringIO(), io.StringIO()
-    view = Show(Screen(out, ENVIRON), Screen(err, ENVIRON), verbose=1)
+    view = Printer(Screen(out, ENVIRON), Screen(err, ENVIRON), verbose=1)
     script = Script(calls(call("look", {"path": "a\nb"})), say("Fine.\x07", thinking="Hm. "))
 
     result = await Agent(script, tools=[look]).run("go", on_event=view)
@@ -108,7 +108,7 @@ async def test_a_run_is_shown_line_by_line() -> None:
 
 def test_a_failed_attempt_is_told() -> None:
     err = io.StringIO()
-    view = Show(Screen(io.StringIO(), ENVIRON), Screen(err, ENVIRON))
+    view = Printer(Screen(io.StringIO(), ENVIRON), Screen(err, ENVIRON))
 
     view(Attempt(provider="groq", kind="rate_limited", detail="groq: slow\ndown", delay=2))
     view(Attempt(provider="groq", kind="auth"))

@@ -176,7 +176,7 @@ def test_a_mistaken_setting_is_an_error_at_once() -> None:
 
 
 async def test_an_unknown_option_is_refused() -> None:
-    with pytest.raises(TypeError, match="no option 'max_turns'; there are: "):
+    with pytest.raises(TypeError, match="no option 'max_turns'; give limits="):
         await Agent(Script("x")).run("x", max_turns=3)  # type: ignore[call-overload]
 
 

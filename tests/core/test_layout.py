@@ -84,6 +84,18 @@ def test_the_core_imports_no_sibling() -> None:
                 assert not name.startswith(tuple(f"glue.{sibling}" for sibling in SIBLINGS)), f"{relative}: {name}"
 
 
+@pytest.mark.parametrize("folder", ["glue", *SIBLINGS, "bench"])
+def test_every_module_begins_with_one_plain_line(folder: str) -> None:
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        inside = path.relative_to(ROOT)
+        if inside.parts[0] == "glue" and inside.parts[1] in SIBLINGS:
+            continue  # reached through a link
+        said = ast.get_docstring(ast.parse(path.read_text())) or ""
+        first, *rest = said.split("\n")
+        assert first.endswith((".", ":")), f"{inside}: {first!r}"
+        assert not rest or not rest[0].strip(), f"{inside}: the first line goes on in the second"
+
+
 def test_the_wheel_holds_every_package(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
     copy = tmp_path / "copy"

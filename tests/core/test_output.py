@@ -307,7 +307,7 @@ async def test_a_wire_with_a_json_mode_is_used() -> None:
         ("gemini:gemini-2.5-flash", True),
         ("deepseek:deepseek-chat", False),  # knows that JSON is wanted, not which
         ("openai:gpt-5-nano,anthropic:claude-3-haiku-20240307", False),  # all of a chain must
-        ("offline", False),
+        ("offline", True),
     ],
 )
 def test_each_model_is_asked_in_the_way_it_knows(name: str, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,10 @@ def sent(*messages: Message, **more: Any) -> Any:
 def test_request_wire(snapshot: SnapshotAssertion) -> None:
     sealed = Opaque(wire="bedrock", data={"reasoningContent": {"redactedContent": "c2VhbGVk"}})
     conversation = (
-        user("What is this, and is it raining?", PIXEL, File(media_type="text/csv", data=b"a,b", name="tab_1.csv")),
+        replace(
+            user("What is this, and is it raining?", PIXEL, File(media_type="text/csv", data=b"a,b", name="tab_1.csv")),
+            id="m1",
+        ),
         reply(
             signed("Let me look.", "sig-1"),
             sealed,

@@ -130,8 +130,34 @@ async def test_a_rate_limited_provider_rests_for_as_long_as_it_advises() -> None
     assert len(a.requests) == 2
 
 
-async def test_any_other_failure_is_forgotten() -> None:
-    a, b = pair(fail("overloaded"), "from a")
+@pytest.mark.parametrize("kind", ["transient", "timeout", "overloaded"])
+async def test_a_dead_provider_rests_longer_each_time_and_is_asked_first_again(kind: Any) -> None:
+    clock = Clock()
+    a, b = pair(fail(kind), fail(kind), "from a", fail(kind))
+    chain = with_failover(a, b, clock=clock)
+
+    rests = []
+    for clock.now in (0.0, 29.0, 30.0, 89.0, 90.0, 91.0):
+        rests += [event.rest for event in await collect(chain) if isinstance(event, Attempt)]
+
+    assert (len(a.requests), len(b.requests)) == (4, 5)
+    assert rests == [30.0, 60.0, 30.0]
+
+
+async def test_where_all_are_dead_they_are_asked_all_the_same() -> None:
+    a, b = pair(fail("transient"), "from a", second=fail("timeout"))
+    chain = with_failover(a, b)
+
+    with pytest.raises(FailoverError):
+        await collect(chain)
+    events = await collect(chain)
+
+    assert isinstance(events[-1], Done)
+    assert events[-1].message.text == "from a"
+
+
+async def test_a_failure_of_the_request_alone_is_forgotten() -> None:
+    a, b = pair(fail("invalid_request"), "from a")
     chain = with_failover(a, b)
 
     await collect(chain)

@@ -138,7 +138,7 @@ def test_neighbours_of_one_role_are_merged_and_empty_parts_left_out() -> None:
 
 def test_a_conversation_begins_with_a_user_even_if_nothing_was_said() -> None:
     assert [content["role"] for content in sent(reply(call()), result("a"))] == ["user", "model", "user"]
-    assert sent() == [{"role": "user", "parts": [{"text": ""}]}]
+    assert sent() == [{"role": "user", "parts": [{"text": " "}]}]
 
 
 def test_every_part_goes_back_with_its_own_signature() -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from glue import providers
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from glue import Agent, Ask, RunResult, allow, providers, tool
 from glue.limits import Outcome
 from glue.loop.run import run
 from glue.messages import AssistantMessage, Request, Text, Thinking, ToolCall, ToolMessage, user
-from glue.providers.offline import STAND_IN, Offline
+from glue.providers.offline import NOTE, STAND_IN, Offline, play
 
 ASK = user("What is in a.txt?")
 
@@ -47,3 +55,176 @@ async def test_rules_may_give_a_whole_reply() -> None:
     result = await run(Offline(lambda request: reply), [ASK])
 
     assert (result.text, result.messages[-1].model) == ("two\nlines", "rules-1")  # type: ignore[union-attr]
+
+
+# Playing an agent ---------------------------------------------------------------------------------
+
+
+@tool
+def weather(city: str) -> str:
+    """Say what the weather is in a city."""
+    return f"{city}: 21 degrees, dry"
+
+
+@tool
+def clock(place: str, style: Literal["short", "long"] = "short") -> str:
+    """Say the time somewhere."""
+    return f"12:00 in {place}, {style}"
+
+
+@tool
+def shell(command: str) -> str:
+    """Run a command."""
+    raise AssertionError("a stand-in ran a command")
+
+
+def asked(result: RunResult[Any]) -> list[tuple[str, Any]]:
+    return [
+        (call.name, json.loads(call.arguments))
+        for message in result.messages
+        if isinstance(message, AssistantMessage)
+        for call in message.calls
+    ]
+
+
+async def test_it_calls_the_tool_that_the_prompt_names_and_answers_with_what_came_back() -> None:
+    result = await Agent("offline", tools=[clock, weather]).run("What is the weather in Toronto?")
+
+    assert asked(result) == [("weather", {"city": "Toronto"})]
+    assert result.text.splitlines() == ["weather: Toronto: 21 degrees, dry", NOTE]
+    assert result.outcome is Outcome.DONE
+    assert "stand-in" in NOTE
+
+
+@pytest.mark.parametrize(
+    ("prompt", "calls"),
+    [
+        ("weather in Paris and the clock in Rome", [("weather", {"city": "Paris"}), ("clock", {"place": "Rome"})]),
+        ("Weather, please: Oslo and Bergen", [("weather", {"city": "Oslo"}), ("weather", {"city": "Bergen"})]),
+        ("a long clock for 'New York'", [("clock", {"place": "New York", "style": "long"})]),
+        ("please run ls and rm -rf", [("clock", {"place": "rf"})]),
+        ("hi", []),
+    ],
+)
+async def test_arguments_come_from_the_prompt_the_enums_and_the_defaults(prompt: str, calls: Any) -> None:
+    agent = Agent("offline", tools=[shell, clock, weather])
+
+    first, second = await agent.run(prompt), await agent.run(prompt)
+
+    assert asked(first) == calls
+    assert asked(second) == calls
+    assert first.text == second.text
+    assert "stand-in" in first.text
+
+
+async def test_a_command_is_never_run_even_where_the_prompt_begs_for_it() -> None:
+    @tool
+    def bash(script: str) -> str:
+        """Run a script."""
+        raise AssertionError("a stand-in ran a command")
+
+    result = await Agent("offline", tools=[shell, bash]).run("Run the shell command 'ls' in bash, now")
+
+    assert asked(result) == []
+
+
+async def test_a_tool_that_needs_permission_runs_only_where_it_is_given() -> None:
+    saved: list[str] = []
+
+    @tool(needs_permission=True)
+    def save(name: str) -> str:
+        """Save a note under a name."""
+        saved.append(name)
+        return "saved"
+
+    denied = await Agent("offline", tools=[save]).run("Save the note under Paris")
+    allowed = await Agent("offline", tools=[save], permission=Ask(lambda request: allow())).run("Save it as Rome")
+
+    assert "permission denied" in denied.text
+    assert saved == ["Rome"]
+    assert allowed.text.startswith("save: saved")
+
+
+async def test_the_next_prompt_of_a_session_begins_anew() -> None:
+    session = Agent("offline", tools=[weather, clock]).session()
+
+    await session.prompt("Weather in Oslo?")
+    result = await session.prompt("And the clock in Rome?")
+
+    assert result.text.startswith("clock: 12:00 in Rome")
+    calls = [call.id for message in result.messages if isinstance(message, AssistantMessage) for call in message.calls]
+    assert len(set(calls)) == 2
+
+
+@dataclass
+class Place:
+    name: str
+    latitude: Annotated[float, "between -90 and 90"]
+
+
+@dataclass
+class Everything:
+    title: str
+    severity: Literal["low", "high"]
+    count: int
+    when: datetime
+    place: Place
+    places: list[Place]
+    tags: set[str]
+    pair: tuple[int, str]
+    other: Place | None
+    either: int | str
+    path: Path
+    options: dict[str, int]
+    note: str = "none"
+
+
+async def test_with_an_output_type_it_gives_a_valid_object() -> None:
+    found = (
+        await Agent("offline", output=Everything).run("The printer in Berlin burns: severity high, 3 times")
+    ).output
+
+    assert (found.severity, found.count, found.place.name, found.note) == ("high", 3, "Berlin", "none")
+
+
+async def test_an_output_is_filled_with_what_the_tools_returned() -> None:
+    @dataclass
+    class Forecast:
+        city: str
+        degrees: int
+
+    result = await Agent("offline", tools=[weather], output=Forecast).run("Weather in Toronto?")
+
+    assert asked(result) == [("weather", {"city": "Toronto"})]
+    assert result.output == Forecast("Toronto", 21)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "minLength": 3, "maxLength": 5},
+        {"type": "string", "format": "uuid"},
+        {"type": "integer", "minimum": 5, "maximum": 9},
+        {"type": "integer", "multipleOf": 7, "exclusiveMinimum": 3},
+        {"type": "number", "exclusiveMaximum": 0},
+        {"type": "array", "items": {"type": "string"}, "minItems": 3, "uniqueItems": True},
+        {"type": "array", "maxItems": 0},
+        {"type": ["null", "boolean"]},
+        {"const": {"a": 1}},
+        {"enum": [None, "x"]},
+        {"oneOf": [{"type": "null"}, {"type": "array", "prefixItems": [{"type": "integer"}, {"const": "b"}]}]},
+        {"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}}], "required": ["a"]},
+        {
+            "$ref": "#/$defs/node",
+            "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}},
+        },
+    ],
+)
+async def test_any_schema_gets_what_fits_it(schema: Any) -> None:
+    from jsonschema import Draft202012Validator
+
+    wanted = {"type": "object", "properties": {"it": schema}, "required": ["it"], "$defs": schema.get("$defs", {})}
+    text = play(Request(messages=(user("Give me 3 of 'these' in Rome"),), output_schema=wanted))
+
+    assert isinstance(text, str)
+    Draft202012Validator(wanted).validate(json.loads(text))

@@ -245,7 +245,9 @@ def test_pictures_of_the_last_result_come_last() -> None:
 
 
 def test_a_server_without_images_gets_none() -> None:
-    assert sent(user("a", PICTURE), at=row(images=False)) == [{"role": "user", "content": "a"}]
+    texts = [{"type": "text", "text": "a"}, {"type": "text", "text": "(an image)"}]
+
+    assert sent(user("a", PICTURE), at=row(images=())) == [{"role": "user", "content": texts}]
 
 
 def test_empty_and_excluded_messages_are_left_out() -> None:
@@ -312,7 +314,9 @@ def test_a_lone_surrogate_does_not_stop_a_request() -> None:
     ("style", "effort", "fields"),
     [
         ("effort", "high", {"reasoning_effort": "high"}),
-        ("effort", "none", {"reasoning_effort": "none"}),
+        ("effort", "none", {}),  # no level that all servers know
+        ("effort", "minimal", {"reasoning_effort": "low"}),
+        ("effort", "max", {"reasoning_effort": "high"}),
         ("object", "low", {"reasoning": {"effort": "low"}}),
         ("object", "none", {"reasoning": {"enabled": False}}),
         ("thinking", "low", {"thinking": {"type": "enabled"}}),

@@ -38,7 +38,7 @@ from glue.messages import (
 )
 from glue.provider import Attempt
 from glue.testing import Recorder, Script, call, calls, fail, repeat, say
-from glue.view.escape import escape, split
+from glue.view.html import escape, split
 from glue.view.page import MARK, page
 from glue.view.sources import read_file, read_session
 from glue.view.transcript import Entry, Note, Transcript, Turn, arrange

@@ -4,7 +4,7 @@
 #
 # [tool.glue]
 # max_turns = 16
-# budget_usd = 0.50
+# usd_budget = 0.50
 # ///
 """A companion that remembers: `glue chat NAME.py`, or `python NAME.py -s notes "My name is Ada."`."""
 

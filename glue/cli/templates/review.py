@@ -4,7 +4,7 @@
 #
 # [tool.glue]
 # max_turns = 32
-# budget_usd = 0.50
+# usd_budget = 0.50
 # ///
 """Looks over the changes of a branch: `python NAME.py "Review this branch."`, in a checkout."""
 

@@ -4,7 +4,7 @@
 #
 # [tool.glue]
 # max_turns = 16
-# budget_usd = 0.50
+# usd_budget = 0.50
 # ///
 """An object instead of prose: `python NAME.py @mail.txt` prints a ticket as JSON."""
 

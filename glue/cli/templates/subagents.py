@@ -4,7 +4,7 @@
 #
 # [tool.glue]
 # max_turns = 16
-# budget_usd = 0.50
+# usd_budget = 0.50
 # ///
 """An agent that hands work to another: `python NAME.py "Compare Oslo and Bergen."`."""
 

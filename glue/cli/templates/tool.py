@@ -4,7 +4,7 @@
 #
 # [tool.glue]
 # max_turns = 16
-# budget_usd = 0.50
+# usd_budget = 0.50
 # ///
 """A model with one tool: `python NAME.py "What is the weather in Toronto?"`, or `--help` for more."""
 

@@ -1,0 +1,390 @@
+"""`glue map`: an agent on every line of a file; `glue worker` and `glue queue` for more than one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import click
+
+from glue.cli.agentfile import open_agent
+from glue.cli.options import Sources, permission_options
+from glue.cli.output import Screen, usage_text
+from glue.errors import ConfigError
+from glue.limits import Outcome
+from glue.messages import Part, Usage
+from glue.text import dollars, one_line, seconds
+
+if TYPE_CHECKING:
+    from glue.agent import Agent
+    from glue.durable import Map, MapRow, Rate
+
+_SAID = 20  # rows that went wrong, told one by one; all of them are in the output
+
+
+@click.command()
+@click.argument("file", metavar="AGENT.py")
+@click.argument("inputs", metavar="INPUTS.jsonl")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Where the results go, one JSON object a line.")
+@click.option("-m", "--model", metavar="NAME", help="Provider and model, instead of the agent's.")
+@click.option("-n", "--concurrency", default=8, show_default=True, type=click.IntRange(min=1), help="Rows at once.")
+@click.option("--template", metavar="TEXT", help="The prompt, with {field} for a row's fields; @FILE reads it.")
+@click.option("--attachments", metavar="FOLDER", help="Where rows' attachments are; the inputs' folder if not given.")
+@click.option("--resume", is_flag=True, help="Go on with a map that was stopped or killed.")
+@click.option("--overwrite", is_flag=True, help="Begin again where there is an output already.")
+@click.option("--unordered", is_flag=True, help="Write results as they come, not in the order of the inputs.")
+@click.option(
+    "--retries", default=1, show_default=True, type=click.IntRange(min=0), help="Further tries of a failed row."
+)
+@click.option("--budget-usd", type=click.FloatRange(min=0), help="Dollars for all rows together.")
+@click.option("--budget-tokens", type=click.IntRange(min=0), help="Tokens for all rows together.")
+@click.option("--rpm", multiple=True, metavar="[PROVIDER=]N", help="Requests a minute, of each or of one provider.")
+@click.option("--tpm", multiple=True, metavar="[PROVIDER=]N", help="Tokens a minute, likewise.")
+@click.option("--max-turns", type=click.IntRange(min=0), help="Turns with tools of a row, at most.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Seconds of a row, at most.")
+@click.option("--queue", metavar="NAME", help="Put the rows on this queue, for workers; needs --engine.")
+@click.option("--engine", metavar="URL", help="dbos+postgresql://... or dbos+sqlite:///FILE: where the queue is.")
+@permission_options
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no summary; only errors.")
+def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
+    """Run the agent of AGENT.py on every line of INPUTS.jsonl.
+
+    A line is {"prompt": "..."}, or any fields with --template, with an "id" and "attachments" if you like.
+    Leaves with 0 if every row is complete, 1 if some are not, 3 if the budget is spent, 130 if interrupted.
+
+    \b
+    glue map triage.py tickets.jsonl -o triaged.jsonl --template "Which team? {subject}: {body}"
+    glue map triage.py tickets.jsonl -o triaged.jsonl --resume
+    """
+    sys.exit(run_map(file, inputs, given))
+
+
+def run_map(file: str, inputs: str, given: Mapping[str, Any]) -> int:
+    from glue.durable import map  # noqa: A004
+    from glue.durable.rows import JSONLines, Reader
+
+    if bool(given["queue"]) != bool(given["engine"]):
+        raise click.UsageError("--queue and --engine go together")
+    if given["engine"] and (given["rpm"] or given["tpm"]):
+        raise click.UsageError("--rpm and --tpm hold over all workers: give them to `glue worker`")
+    if given["resume"] and given["overwrite"]:
+        raise click.UsageError("--resume and --overwrite exclude each other")
+    agent = open_agent(file)
+    output = Path(given["output"])
+    state = output.with_name(output.name + ".state.db")
+    if inputs != "-" and not os.path.isfile(inputs):
+        raise ConfigError(f"there is no file {inputs}")
+    if (output.exists() or state.exists()) and not given["resume"] and not given["overwrite"]:
+        there = output if output.exists() else state
+        raise ConfigError(f"{there} is there already; --resume goes on with it, --overwrite begins again")
+    engine = None
+    if given["engine"]:
+        from glue.durable.queue import QueueEngine
+
+        def notice(text: str) -> None:
+            progress.note(text)
+
+        engine = QueueEngine(given["engine"], given["queue"], retries=given["retries"], notice=notice)
+    job = map(
+        agent,
+        JSONLines(inputs),
+        concurrency=given["concurrency"],
+        reader=Reader(template=_template(given["template"]), attach=_attach(inputs, given["attachments"])),
+        state=state,
+        resume=given["resume"],
+        ordered=not given["unordered"],
+        retries=given["retries"],
+        budget_usd=given["budget_usd"],
+        budget_tokens=given["budget_tokens"],
+        rate=_rates(given["rpm"], given["tpm"]),
+        engine=engine,
+        **_overrides(agent, file, given),
+    )
+    total = _count(inputs) if inputs != "-" else None
+    progress = Progress(Screen(sys.stderr), job, total, quiet=given["quiet"])
+
+    async def main() -> None:
+        await _write(job, output, progress)
+
+    try:
+        anyio.run(main)
+    finally:
+        progress.end()
+    return _exit_code(job)
+
+
+def _overrides(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what the command line says of every run; the budget is that of all together."""
+    each = {name: value for name, value in given.items() if name != "budget_usd"}
+    return Sources(each, path=path, agent=agent).options().given()
+
+
+async def _write(job: Map, output: Path, progress: Progress) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_listen, job)
+        tasks.start_soon(progress.turn)
+        error: Exception | None = None
+        try:
+            file = None
+            async for row in job:
+                if file is None:  # only now: a state that is in use must not cost the output of whoever uses it
+                    file = open(output, "w", encoding="utf-8")  # noqa: SIM115
+                file.write(json.dumps(row.to_json(), ensure_ascii=False) + "\n")
+                file.flush()
+                progress.add(row)
+            if file is None:
+                output.touch()
+        except Exception as raised:  # a task group would wrap it
+            error = raised
+        finally:
+            if file is not None:
+                file.close()
+            tasks.cancel_scope.cancel()
+    if error is not None:
+        raise error
+
+
+async def _listen(job: Map) -> None:
+    interrupts = 0
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            interrupts += 1
+            if interrupts > 1:
+                os._exit(Outcome.CANCELLED.exit_code)
+            job.stop()
+
+
+def _exit_code(job: Map) -> int:
+    if job.cancel.cancelled:
+        return Outcome.CANCELLED.exit_code
+    if job.spending.over() is not None and job.unfinished:
+        return Outcome.BUDGET.exit_code
+    return 0 if all(Outcome(name).complete if name != "invalid" else False for name in job.outcomes) else 1
+
+
+def _template(given: str | None) -> str:
+    if given is None or not given.startswith("@"):
+        return given or ""
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--template {given} cannot be read: {getattr(error, 'strerror', error)}") from None
+
+
+def _attach(inputs: str, folder: str | None) -> Callable[[str], Part]:
+    from glue.cli.prompt import read_part
+
+    root = Path(folder) if folder else Path(inputs).parent if inputs != "-" else Path()
+    if not root.is_dir():
+        raise ConfigError(f"there is no folder {root}")
+
+    def attach(name: str) -> Part:
+        path = (root / name).resolve()
+        if not path.is_relative_to(root.resolve()):  # a row may come from anybody
+            raise ValueError(f"attachment {name!r} leads outside {root}; --attachments names another folder")
+        return read_part(str(path))
+
+    return attach
+
+
+def _rates(rpm: tuple[str, ...], tpm: tuple[str, ...]) -> dict[str, Rate]:
+    from glue.durable import Rate
+
+    requests, tokens = _numbers("--rpm", rpm), _numbers("--tpm", tpm)
+    names = {*requests, *tokens}
+    return {name: Rate(requests=requests.get(name), tokens=tokens.get(name)) for name in names}
+
+
+def _numbers(option: str, given: tuple[str, ...]) -> dict[str, float]:
+    found = {}
+    for text in given:
+        name, _, number = text.rpartition("=")
+        try:
+            found[name] = float(number)
+        except ValueError:
+            found[name] = 0.0
+        if not found[name] > 0:
+            raise click.UsageError(f"{option} must be a number above 0, or PROVIDER=NUMBER, not {text!r}")
+    return found
+
+
+def _count(path: str) -> int:
+    with open(path, "rb") as file:
+        return sum(1 for line in file if line.strip())
+
+
+class Progress:
+    """A line on stderr that says how far a map is; on a terminal it is redrawn, elsewhere written now and then."""
+
+    def __init__(self, screen: Screen, job: Map, total: int | None, *, quiet: bool) -> None:
+        self.screen, self.job, self.total, self.quiet = screen, job, total, quiet
+        self.rows = self.earlier = 0
+        self.bad: list[str] = []
+        self.usage = Usage(cost=0.0)
+        self._started = self._said = time.monotonic()
+        self._live = not quiet and screen.is_terminal and not screen.is_dumb
+        self._shown = False
+
+    def add(self, row: MapRow) -> None:
+        self.rows += 1
+        self.usage += row.usage
+        if not row.complete and len(self.bad) < _SAID:
+            where = "" if row.error.startswith("line ") else f"line {row.number}: {row.outcome}: "
+            self.bad.append(f"{where}{row.error or 'no answer'}" if where else row.error)
+
+    def note(self, text: str) -> None:
+        """Write a line above."""
+        if self._shown:
+            self.screen.write("\r\x1b[K")
+        self.screen.line(f"glue: {one_line(text, 300)}", "yellow")
+
+    async def turn(self) -> None:
+        while not self.quiet:
+            await anyio.sleep(0.2)
+            now = time.monotonic()
+            if self._live:
+                self.screen.write("\r" + one_line(self.text(now), self.screen.width - 1) + "\x1b[K")
+                self._shown = True
+            elif now - self._said > 30:
+                self._said = now
+                self.screen.line(f"glue: {self.text(now)}")
+
+    def text(self, now: float) -> str:
+        """Say how far, how fast, for how much and until when."""
+        passed = max(now - self._started, 1e-9)
+        fresh = self.rows - self.job.reused
+        rate = fresh / passed
+        pieces = [f"{self.rows:,}" + (f" of {self.total:,}" if self.total is not None else "") + " rows"]
+        pieces.append(f"{rate:.1f}/s" if rate >= 1 else f"{rate * 60:.1f}/min")
+        pieces.append("cost unknown" if self.usage.cost is None else dollars(self.usage.cost))
+        if bad := self.rows - sum(self.job.outcomes[each] for each in ("done", "wrapped_up")):
+            pieces.append(f"{bad:,} not complete")
+        if self.total is not None and fresh:
+            pieces.append(f"{seconds((self.total - self.rows) / rate)} left")
+        bar = ""
+        if self._live and self.total:
+            full = min(20 * self.rows // self.total, 20)
+            bar = f"[{'#' * full}{'-' * (20 - full)}] "
+        return bar + ", ".join(pieces)
+
+    def end(self) -> None:
+        if self._shown:
+            self.screen.write("\r\x1b[K")
+        if self.quiet or not self.rows:
+            return
+        for text in self.bad:
+            self.screen.line(f"glue: {one_line(text, 300)}", "yellow")
+        bad = self.rows - sum(self.job.outcomes[each] for each in ("done", "wrapped_up"))
+        if bad > len(self.bad):
+            self.screen.line(f"glue: and {bad - len(self.bad):,} more, all in the output", "yellow")
+        counts = ", ".join(f"{count:,} {name}" for name, count in self.job.outcomes.most_common())
+        cost = "cost unknown" if self.usage.cost is None else dollars(self.usage.cost)
+        took = seconds(time.monotonic() - self._started)
+        self.screen.line(f"{self.rows:,} rows: {counts}; {usage_text(self.usage)}, {cost}; {took}")
+        if self.job.unfinished:
+            self.screen.line("glue: not all rows were run; --resume goes on", "yellow")
+
+
+_engine = click.option("--engine", required=True, metavar="URL", help="dbos+postgresql://... or dbos+sqlite:///FILE.")
+
+
+@click.command()
+@click.argument("file", metavar="AGENT.py")
+@click.option("--queue", required=True, metavar="NAME", help="The queue to take rows from.")
+@_engine
+@click.option("-m", "--model", metavar="NAME", help="Provider and model, instead of the agent's.")
+@click.option(
+    "-n", "--concurrency", default=8, show_default=True, type=click.IntRange(min=1), help="Rows at once, here."
+)
+@click.option("--global-concurrency", type=click.IntRange(min=1), metavar="N", help="Rows at once, over all workers.")
+@click.option("--rpm", multiple=True, metavar="[PROVIDER=]N", help="Requests a minute, over all workers.")
+@click.option("--tpm", multiple=True, metavar="[PROVIDER=]N", help="Tokens a minute, likewise.")
+@click.option("--poll", default=0.25, show_default=True, type=click.FloatRange(min=0.01), help="Seconds between looks.")
+@click.option(
+    "--lease",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=1),
+    help="Seconds until a dead worker's rows are taken up.",
+)
+@click.option(
+    "--grace",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="Seconds to end what runs, when told to stop.",
+)
+@permission_options
+@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
+def worker(file: str, queue: str, engine: str, **given: Any) -> None:
+    """Run rows that `glue map --queue NAME` put on a queue, until told to stop.
+
+    Start as many as you like, on as many machines. What a killed one leaves, the others take up where it was.
+    """
+    from glue.durable.engine import Worker
+
+    agent = open_agent(file)
+    made = Worker(
+        agent,
+        engine=engine,
+        name=queue,
+        concurrency=given["concurrency"],
+        global_concurrency=given["global_concurrency"],
+        rates=_rates(given["rpm"], given["tpm"]),
+        poll=given["poll"],
+        lease=given["lease"],
+        overrides=_overrides(agent, file, given),
+    )
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    made.start()
+    if not given["quiet"]:
+        click.echo(f"glue: working on the queue {queue} as {made.id}; Ctrl-C ends", err=True)
+    stop.wait()
+    made.stop(given["grace"])
+
+
+@click.command()
+@click.argument("name", required=False)
+@_engine
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def queue(name: str | None, engine: str, as_json: bool) -> None:
+    """Say how long the queues are, how fast they move, what failed, and who holds what."""
+    from glue.durable.engine import LEASE, Database
+
+    database = Database(engine)
+    database.migrate()
+    found = {each: {**database.depth(each), "workers": database.workers(each)} for each in [name] if each}
+    found = found or {each: {**database.depth(each), "workers": database.workers(each)} for each in database.queues()}
+    database.close()
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    if not found:
+        click.echo("no queues")
+    for each, state in found.items():
+        states = state["states"]
+        failed = states.get("ERROR", 0) + states.get("CANCELLED", 0) + states.get("MAX_RECOVERY_ATTEMPTS_EXCEEDED", 0)
+        counts = f"{states.get('ENQUEUED', 0):,} waiting, {states.get('PENDING', 0):,} running"
+        click.echo(
+            f"{each}: {counts}, {states.get('SUCCESS', 0):,} done, {failed:,} failed; {state['last_minute']:,}/min"
+        )
+        alive = [worker for worker in state["workers"] if worker["silent"] < 3 * LEASE]
+        for worker in alive:
+            held = state["held"].pop(worker["id"], 0)
+            click.echo(
+                f"  {worker['id']}  runs {held} of {worker['concurrency']}, heard of {seconds(worker['silent'])} ago"
+            )
+        for gone, held in state["held"].items():
+            click.echo(f"  {gone}  gone, held {held}")
+        if not alive:
+            click.echo("  nobody works on it; `glue worker AGENT.py --queue ...` does")

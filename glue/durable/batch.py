@@ -1,0 +1,418 @@
+"""`glue.map`: one agent, many inputs, each a session in a SQLite file, so that a killed map goes on where it was."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+from collections import Counter, deque
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeAlias
+
+import anyio
+import anyio.to_thread
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from glue.agent import Agent
+from glue.context import Cancel
+from glue.durable.rates import LocalMeter, Rate, limited
+from glue.durable.rows import (
+    INVALID,
+    Items,
+    Line,
+    MapRow,
+    Reader,
+    finished_row,
+    numbered,
+    row_from_transcript,
+    spent,
+)
+from glue.durable.state import MapState
+from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError
+from glue.limits import Outcome
+from glue.loop.state import State
+from glue.loop.transcript import needs_answer
+from glue.messages import AssistantMessage, Message, Request, Usage
+from glue.policies.policy import Hook, Policy, Stop
+from glue.result import RunResult
+from glue.tasks import spawn
+
+log = logging.getLogger("glue.map")
+
+Put: TypeAlias = "Callable[[Line, MapRow], Awaitable[None]]"
+_END: Any = object()
+_KEPT = 1000  # results in memory while an earlier row is awaited; the others are read again from the state
+# Failures that the next row would meet too, and that a second try does not mend.
+FATAL = frozenset(("auth", "quota", "not_found"))
+FINAL = FATAL | {"invalid_request", "content_filter", "context_overflow"}
+
+
+class Engine(Protocol):
+    """What runs the rows. It reads lines as it has room for them, and puts each result once."""
+
+    async def run(self, job: Map, lines: AsyncIterator[Line], put: Put) -> None: ...
+
+
+class Spending:
+    """Dollars and tokens of all rows together, those under way included."""
+
+    def __init__(self, usd: float | None, tokens: int | None) -> None:
+        self.limit_usd, self.limit_tokens = usd, tokens
+        self.usd, self.tokens = 0.0, 0
+        self._live: dict[str, Usage] = {}
+
+    def note(self, run: str, usage: Usage) -> None:
+        self._live[run] = usage
+
+    def settle(self, run: str, usage: Usage) -> None:
+        self._live.pop(run, None)
+        self.usd += usage.cost or 0.0
+        self.tokens += usage.total
+
+    def over(self) -> BudgetExceeded | None:
+        live = self._live.values()
+        for kind, most, used in (
+            ("usd", self.limit_usd, self.usd + sum(usage.cost or 0.0 for usage in live)),
+            ("tokens", self.limit_tokens, self.tokens + sum(usage.total for usage in live)),
+        ):
+            if most is not None and used >= most:
+                return BudgetExceeded(kind, most, used)
+        return None
+
+
+class SharedBudget(Policy):
+    """Stop a run before a request when all rows together have spent what they may."""
+
+    place = "budgets"
+
+    def __init__(self, spending: Spending) -> None:
+        self.spending = spending
+
+    def before_request(self, state: State, request: Request) -> Hook:
+        error = self.spending.over()
+        return None if error is None else Stop(Outcome.BUDGET, error)
+
+    def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
+        self.spending.note(state.host.run_id, state.usage)
+        return None
+
+
+def map(  # noqa: A001
+    agent: Agent[Any, Any],
+    inputs: Items,
+    *,
+    concurrency: int = 8,
+    template: str = "",
+    state: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    ordered: bool = True,
+    retries: int = 1,
+    retry_delay: float = 1.0,
+    budget_usd: float | None = None,
+    budget_tokens: int | None = None,
+    rate: Rate | Mapping[str, Rate] | None = None,
+    reader: Reader | None = None,
+    engine: Engine | None = None,
+    deps: Any = None,
+    **overrides: Any,
+) -> Map:
+    """Run an agent on every input, `concurrency` at once: `async for row in glue.map(agent, prompts)`.
+
+    An input is a prompt, or a mapping with "prompt" or with the fields that `template` names. With a
+    `state` file, `resume` goes on after anything: what has ended is given again, what was under way
+    goes on from its transcript. `overrides` are those of a session: model, limits, tools, ...
+    """
+    if concurrency < 1:
+        raise ValueError(f"concurrency must be 1 or more, not {concurrency}")
+    if retries < 0:
+        raise ValueError(f"retries must be 0 or more, not {retries}")
+    if resume and state is None:
+        raise ValueError("resume needs the state file of the map to go on with")
+    return Map(
+        agent,
+        inputs,
+        engine=engine or Local(concurrency, retries, retry_delay),
+        reader=reader or Reader(template=template),
+        state=state,
+        resume=resume,
+        ordered=ordered,
+        spending=Spending(budget_usd, budget_tokens),
+        rates={"": rate} if isinstance(rate, Rate) else dict(rate or {}),
+        deps=deps,
+        overrides=overrides,
+    )
+
+
+class Map:
+    """A map under way: an async iterator of its rows. Made by `glue.map`."""
+
+    state: MapState
+
+    def __init__(
+        self,
+        agent: Agent[Any, Any],
+        inputs: Items,
+        *,
+        engine: Engine,
+        reader: Reader,
+        state: str | os.PathLike[str] | None,
+        resume: bool,
+        ordered: bool,
+        spending: Spending,
+        rates: Mapping[str, Rate],
+        deps: Any,
+        overrides: Mapping[str, Any],
+    ) -> None:
+        self.agent, self.engine, self.reader = agent, engine, reader
+        self.resume, self.ordered = resume, ordered
+        self.spending, self.rates = spending, rates
+        self.deps, self.overrides = deps, dict(overrides)
+        self.outcomes: Counter[str] = Counter()  # of the rows that were given out
+        self.reused = 0  # of these, those that had ended before
+        self.unfinished = False  # some inputs were not run, for want of money or time
+        self.cancel = Cancel()
+        self.error: Exception | None = None  # why no more rows are started; raised at the end
+        self._inputs = inputs
+        self._state = state  # None is a file that ends with the map
+        self._rows: AsyncIterator[MapRow] | None = None
+        self._given: deque[int] = deque()  # rows that were started and are not given out, in order
+        self._ready: dict[int, MapRow | None] = {}
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no more rows are to be started."""
+        return self.error is not None or self.cancel.cancelled
+
+    def stop(self) -> None:
+        """End what is under way, start nothing more; the iteration ends when the rows have."""
+        self.cancel.cancel()
+
+    def fail(self, error: Exception) -> None:
+        """Start nothing more, and raise this at the end."""
+        self.error = self.error or error
+
+    def __aiter__(self) -> AsyncIterator[MapRow]:
+        if self._rows is not None:
+            raise RuntimeError("a map is read once")
+        self._rows = self._iterate()
+        return self._rows
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._rows is not None:
+            await self._rows.aclose()  # type: ignore[attr-defined]
+
+    # The rows are run by a task of their own: a generator must not yield inside a task group.
+
+    async def _iterate(self) -> AsyncIterator[MapRow]:
+        send, receive = anyio.create_memory_object_stream[MapRow](16)
+        scope, ended = anyio.CancelScope(), anyio.Event()
+        raised: list[Exception] = []
+
+        async def host() -> None:
+            try:
+                with scope, send, contextlib.ExitStack() as stack:
+                    path = self._state
+                    if path is None:
+                        path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="glue-map-"))) / "state.db"
+                    self.state = MapState(path)
+                    await self._host(send)
+            except Exception as error:
+                raised.append(_only(error))
+            finally:
+                ended.set()
+
+        spawn(host)
+        try:
+            async for row in receive:
+                self.outcomes[row.outcome] += 1
+                yield row
+        finally:
+            scope.cancel()
+            receive.close()
+            with anyio.CancelScope(shield=True):
+                await ended.wait()
+        if raised or self.error is not None:
+            raise raised[0] if raised else self.error or RuntimeError
+
+    async def _host(self, out: MemoryObjectSendStream[MapRow]) -> None:
+        await anyio.to_thread.run_sync(lambda: self.state.open(resume=self.resume))
+        try:
+            self.spending.usd, self.spending.tokens = self.state.spent()
+            send, receive = anyio.create_memory_object_stream[tuple[Line, MapRow, bool]](64)
+
+            async def put(line: Line, row: MapRow) -> None:
+                await send.send((line, row, True))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._record, receive, out)
+                with send:
+                    async with contextlib.aclosing(self._lines(send)) as lines:  # type: ignore[type-var]
+                        await self.engine.run(self, lines, put)
+        finally:
+            self.state.close()
+
+    async def _lines(self, send: MemoryObjectSendStream[tuple[Line, MapRow, bool]]) -> AsyncIterator[Line]:
+        """Give the lines that are to be run; the results of the others are passed on as they stand."""
+        source = self._inputs
+        items = source.__aiter__() if isinstance(source, AsyncIterable) else iter(source)
+        number = 0
+        try:
+            while True:
+                item: Any = await anext(items, _END) if isinstance(items, AsyncIterator) else next(items, _END)
+                if item is _END:
+                    return
+                number += 1
+                line = numbered(number, item)
+                self._given.append(line.number)
+                finished = self.state.finished(line) if self.resume else None
+                if finished is None:
+                    yield line
+                else:
+                    self.reused += 1
+                    await send.send((line, finished, False))
+        finally:
+            if (close := getattr(items, "aclose", None)) is not None:
+                await close()
+
+    async def _record(
+        self,
+        receive: MemoryObjectReceiveStream[tuple[Line, MapRow, bool]],
+        out: MemoryObjectSendStream[MapRow],
+    ) -> None:
+        """Keep results before anybody sees them, as many with one commit as there are."""
+        with receive:
+            async for first in receive:
+                batch = [first]
+                with contextlib.suppress(anyio.WouldBlock, anyio.EndOfStream):
+                    while len(batch) < 256:
+                        batch.append(receive.receive_nowait())
+                if new := [(line, row) for line, row, is_new in batch if is_new]:
+                    await anyio.to_thread.run_sync(self.state.put, new)
+                for _, row, _ in batch:
+                    await self._give(row, out)
+
+    async def _give(self, row: MapRow, out: MemoryObjectSendStream[MapRow]) -> None:
+        if not self.ordered:
+            self._given.clear()
+            return await out.send(row)
+        self._ready[row.number] = row if len(self._ready) < _KEPT else None
+        while self._given and self._given[0] in self._ready:
+            number = self._given.popleft()
+            ready = self._ready.pop(number)
+            if ready is None:
+                found = await anyio.to_thread.run_sync(self.state.get, number)
+                ready = found[2] if found is not None else row
+            await out.send(ready)
+        return None
+
+
+class Local:
+    """Runs rows in this process."""
+
+    def __init__(self, concurrency: int, retries: int, retry_delay: float) -> None:
+        self.concurrency, self.retries, self.retry_delay = concurrency, retries, retry_delay
+
+    async def run(self, job: Map, lines: AsyncIterator[Line], put: Put) -> None:
+        model = job.overrides.get("model") or job.agent.settings.model
+        provider = job.agent.open(model or "")
+        if job.rates:
+            provider = limited(provider, job.rates, LocalMeter())
+        policies = (
+            *(job.overrides.pop("policies", None) or job.agent.settings.policies or ()),
+            SharedBudget(job.spending),
+        )
+        overrides = {**job.overrides, "model": provider, "policies": policies}
+        turn = anyio.Lock()
+
+        async def work() -> None:
+            while True:
+                async with turn:  # one reader at a time
+                    line = await anext(lines, None) if not job.unfinished else None
+                    if line is not None and (job.stopped or job.spending.over() is not None):
+                        job.unfinished = True
+                if line is None or job.unfinished:
+                    return
+                await put(line, await self._row(job, line, overrides))
+
+        try:
+            async with anyio.create_task_group() as workers:
+                for _ in range(self.concurrency):
+                    workers.start_soon(work)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await job.agent.aclose()
+
+    async def _row(self, job: Map, line: Line, overrides: Mapping[str, Any]) -> MapRow:
+        try:
+            key, prompt = job.reader.read(line)
+        except ValueError as error:
+            return MapRow(number=line.number, outcome=INVALID, error=f"line {line.number}: {error}")
+        name = f"row-{line.number}"
+        earlier = Usage(cost=0.0)
+        history: tuple[Message, ...] = ()
+        if job.resume:
+            history = await _history(job.state, name)
+            if history and not needs_answer(history):
+                ended = row_from_transcript(line, key, history, name, job.agent.output)
+                if ended.outcome not in (Outcome.FAILED, Outcome.CANCELLED):
+                    job.spending.settle("", ended.usage)
+                    return ended
+                name, history = f"{name}-again", ()
+            earlier = spent(history)
+            job.spending.settle("", earlier)
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                result = await self._try(job, name, prompt, history, overrides)
+            except (ConfigError, StoreError, TypeError):  # the next row would meet them too
+                raise
+            except Exception as error:
+                log.warning("row %d failed", line.number, exc_info=True)
+                return MapRow(
+                    number=line.number, id=key, outcome=Outcome.FAILED, error=f"{type(error).__name__}: {error}"
+                )
+            job.spending.settle(result.run_id, result.usage)
+            row = finished_row(line, key, result, earlier=earlier, tries=tries, session=name)
+            if not self._again(job, result, tries):
+                return row
+            earlier, history = row.usage, result.messages
+            await anyio.sleep(self.retry_delay * 2 ** (tries - 1))
+
+    def _again(self, job: Map, result: RunResult[Any], tries: int) -> bool:
+        if result.outcome is not Outcome.FAILED or not isinstance(result.error, ProviderError):
+            return False
+        if result.error.kind in FATAL:
+            job.fail(result.error)
+        return result.error.kind not in FINAL and tries <= self.retries and not job.stopped
+
+    async def _try(
+        self,
+        job: Map,
+        name: str,
+        prompt: tuple[Message, ...],
+        history: tuple[Message, ...],
+        overrides: Mapping[str, Any],
+    ) -> RunResult[Any]:
+        session = job.agent.session(name, store=job.state.store, **overrides)
+        options = {"unwrap": False, "cancel": job.cancel, **({} if job.deps is None else {"deps": job.deps})}
+        if history and needs_answer(history):
+            return await session.resume(**options)
+        return await session.prompt(prompt, **options)
+
+
+async def _history(state: MapState, name: str) -> tuple[Message, ...]:
+    async with state.store.log(name) as session:
+        return session.messages
+
+
+def _only(error: Exception) -> Exception:
+    """Give what a task group wrapped, where it is one error."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

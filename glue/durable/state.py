@@ -1,0 +1,172 @@
+"""The state of a map in SQLite, beside its output: a result for each row, in the file that keeps the sessions."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from glue.durable.rows import OPEN, Line, MapRow
+from glue.errors import ConfigError, NewerSchema, SessionBusy, StoreError
+from glue.messages import Json, new_id
+from glue.stores.sqlite import SQLiteStore, _Writer, connect
+from glue.stores.store import Fold, Log, check_id, header, hold, release
+
+VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS map (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS map_rows (
+    number INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    cost REAL,
+    tokens INTEGER NOT NULL,
+    line TEXT NOT NULL
+);
+"""
+
+
+class SharedStore(SQLiteStore):
+    """Sessions of one process through one connection: the map holds the file, so no session needs a lock.
+
+    A write is some 0.1 ms, without a wait for the disk: it survives kill -9; a power cut may cost the last rows.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, sync=False)
+        self.connection: sqlite3.Connection | None = None
+
+    def open(self) -> None:
+        self.connection = connect(self.path, sync=False)
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+    def log(
+        self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
+    ) -> Log:
+        return _SharedLog(id, _SharedWriter(self, check_id(id), header(id, parent, forked_at, meta)))
+
+
+class _SharedLog(Log):
+    async def __aenter__(self) -> Log:
+        self._writer.open(self._fold)  # as quick as a thread would be to start
+        self._held = True
+        return self
+
+
+class _SharedWriter(_Writer):
+    blocks = False
+    store: SharedStore
+
+    def open(self, fold: Fold) -> None:
+        self.connection = self.store.connection
+        if self.connection is None:
+            raise StoreError(f"{self.store.path} is closed")
+        try:
+            self._catch_up(self.connection, fold)
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.store.path}: {error}") from error
+
+
+class MapState:
+    """The rows that have ended, for one map at a time. Called in worker threads, one call after another."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.store = SharedStore(self.path)
+        self._connection: sqlite3.Connection | None = None
+        self._lock: int | None = None
+
+    def open(self, *, resume: bool) -> None:
+        """Take the state for this process alone, new or as it was left."""
+        if resume and not self.path.exists():
+            raise ConfigError(f"there is nothing to resume: {self.path} does not exist")
+        try:
+            self._lock = hold(self.path, "map")
+        except SessionBusy:
+            raise SessionBusy(f"{self.path} is in use by another map; one at a time writes an output") from None
+        try:
+            if not resume:
+                for suffix in ("", "-wal", "-shm"):
+                    Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            self._connection = connect(self.path, sync=False)
+            self._connection.executescript(_SCHEMA)
+            self.store.open()
+            self._check_version()
+        except sqlite3.Error as error:
+            self.close()
+            raise StoreError(f"{self.path}: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_version(self) -> None:
+        self._db.execute("INSERT OR IGNORE INTO map VALUES ('version', ?), ('id', ?)", (str(VERSION), new_id()))
+        version = int(self.value("version"))
+        if version > VERSION:
+            raise NewerSchema(
+                f"{self.path} was written with schema {version} of map, this version knows {VERSION}:"
+                " upgrade glue-agents to go on with it"
+            )
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise StoreError(f"{self.path} is closed")
+        return self._connection
+
+    def value(self, name: str) -> str:
+        row = self._db.execute("SELECT value FROM map WHERE name = ?", (name,)).fetchone()
+        return row[0] if row is not None else ""
+
+    def put(self, rows: Iterable[tuple[Line, MapRow]]) -> None:
+        """Keep results; all of them or none."""
+        values = [
+            (line.number, line.digest, row.outcome, row.cost, row.usage.total, json.dumps(row.to_json()))
+            for line, row in rows
+        ]
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("INSERT OR REPLACE INTO map_rows VALUES (?, ?, ?, ?, ?, ?)", values)
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path}: {error}") from error
+
+    def get(self, number: int) -> tuple[str, str, MapRow] | None:
+        """Give the digest, the outcome and the result of a row, or None where it has none."""
+        sql = "SELECT digest, outcome, line FROM map_rows WHERE number = ?"
+        row = self._db.execute(sql, (number,)).fetchone()
+        return None if row is None else (row[0], row[1], MapRow.from_json(json.loads(row[2])))
+
+    def finished(self, line: Line) -> MapRow | None:
+        """Give the result of a row that is not to be run again."""
+        found = self.get(line.number)
+        if found is None or found[1] in OPEN:
+            return None
+        if found[0] != line.digest:
+            raise ConfigError(
+                f"line {line.number} is another one than when it was run; give another output, or begin again"
+            )
+        return found[2]
+
+    def spent(self) -> tuple[float, int]:
+        """Add up the dollars and tokens of the rows that stand; the others count when they are taken up."""
+        marks = ", ".join("?" * len(OPEN))
+        sql = f"SELECT total(cost), coalesce(sum(tokens), 0) FROM map_rows WHERE outcome NOT IN ({marks})"
+        row: tuple[Any, Any] = self._db.execute(sql, tuple(OPEN)).fetchone()
+        return float(row[0]), int(row[1])
+
+    def close(self) -> None:
+        self.store.close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._lock is not None:
+            release(self.path, "map", self._lock)
+            self._lock = None

@@ -1,0 +1,24 @@
+"""Folders of the user: settings and state, where the XDG specification puts them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def config_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """Give the folder of settings and keys: ~/.config/glue unless XDG_CONFIG_HOME says otherwise."""
+    return _home(environ, "XDG_CONFIG_HOME", ".config")
+
+
+def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """Give the folder of sessions, histories and logs: ~/.local/state/glue unless XDG_STATE_HOME says otherwise."""
+    return _home(environ, "XDG_STATE_HOME", ".local/state")
+
+
+def _home(environ: Mapping[str, str], name: str, usual: str) -> Path:
+    named = environ.get(name, "")
+    if not os.path.isabs(named):  # the specification says to ignore a relative one
+        named = os.path.join(environ.get("HOME") or os.path.expanduser("~"), usual)
+    return Path(named) / "glue"

@@ -1,0 +1,47 @@
+"""Slash commands: parsed once, for the chat and for editors."""
+
+from __future__ import annotations
+
+import pytest
+
+from glue import Agent, Limits
+from glue.slash import COMMANDS, answer, change_limits, parse
+from glue.testing import Script
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("/model  openai:gpt-5 ", ("model", "openai:gpt-5")),
+        (" /tools", ("tools", "")),
+        ("/etc/passwd is a file", ("", "")),
+        ("say /tools", ("", "")),
+        ("/", ("", "")),
+    ],
+)
+def test_a_command_is_a_slash_and_a_word(text: str, found: tuple[str, str]) -> None:
+    assert parse(text) == found
+
+
+def test_a_name_is_listed_once() -> None:
+    names = [each.name for each in COMMANDS]
+
+    assert len(set(names)) == len(names)
+
+
+def test_limits_are_set_by_name() -> None:
+    session = Agent(Script("hi")).session()
+
+    assert "max_turns=7, " in (answer(session, "limits", "max_turns=7 token_budget=none") or "")
+    assert (session.limits.max_turns, session.limits.token_budget) == (7, None)
+
+
+def test_a_wrong_limit_is_told_with_the_right_ones() -> None:
+    with pytest.raises(ValueError, match="there is no limit 'depth'; there are: max_turns"):
+        change_limits(Limits(), {"depth": "3"})
+    with pytest.raises(ValueError, match="max_turns must be a number or none, not 'many'"):
+        change_limits(Limits(), {"max_turns": "many"})
+
+
+def test_the_chats_own_commands_are_not_answered_here() -> None:
+    assert answer(Agent(Script("hi")).session(), "quit", "") is None

@@ -1,0 +1,573 @@
+"""`glue.map`: many inputs through one agent, and going on after anything."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import glue
+from glue import Agent, Limits, Request, SQLiteStore, Usage
+from glue.durable import MapRow, Rate
+from glue.durable.batch import Map
+from glue.durable.rates import Limited, LocalMeter, limited
+from glue.durable.rows import Line, Reader
+from glue.errors import ConfigError, NewerSchema, ProviderError, SessionBusy
+from glue.providers.offline import Offline
+from glue.testing import Repeat, Reply, Script, call, calls, fail, say
+
+COST = Usage(input=10, output=5, cost=0.01)
+
+
+def echo(request: Request) -> Reply:
+    return say(f"<{request.messages[-1].text}>", usage=COST)
+
+
+def agent(*steps: Any, **options: Any) -> Agent[Any, Any]:
+    return Agent(Script(*(steps or (Repeat(echo),))), **options)
+
+
+async def rows(job: Map) -> list[MapRow]:
+    return [row async for row in job]
+
+
+async def test_every_input_is_run_and_given_in_order() -> None:
+    found = await rows(glue.map(agent(), ["a", {"prompt": "b", "id": 7}, glue.user("c")]))
+
+    assert [(row.number, row.id, row.outcome, row.text) for row in found] == [
+        (1, None, "done", "<a>"),
+        (2, 7, "done", "<b>"),
+        (3, None, "done", "<c>"),
+    ]
+    assert [row.usage for row in found] == [COST] * 3
+
+
+async def test_inputs_may_come_from_an_async_source() -> None:
+    async def source() -> AsyncIterator[str]:
+        for text in "ab":
+            await anyio.lowlevel.checkpoint()
+            yield text
+
+    assert [row.text for row in await rows(glue.map(agent(), source()))] == ["<a>", "<b>"]
+
+
+async def test_a_template_is_filled_from_the_fields_of_a_row() -> None:
+    job = glue.map(agent(), [{"who": "Ada", "n": [1]}], template="{{{who}}} has {n}")
+
+    assert [row.text for row in await rows(job)] == ["<{Ada} has [1]>"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nope", "line 1: no JSON: Expecting value at column 1"),
+        ('{"prompt": 3}', "line 1: 'prompt' is no text but int"),
+        ('{"title": "x"}', "line 1: no 'prompt'; the row has: title"),
+        ('{"prompt": " "}', "line 1: the prompt is empty"),
+        ("[1]", "line 1: a row is an object or a text, not list"),
+        ('{"messages": []}', "line 1: 'messages' is empty"),
+        ('{"messages": [{"role": "x"}]}', "line 1: 'messages': "),
+        ('{"prompt": "x", "attachments": "a.txt"}', "line 1: 'attachments' is no list"),
+        ('{"prompt": "x", "attachments": ["a.txt"]}', "line 1: attachments cannot be read here"),
+        ("\udcff", "line 1: no UTF-8"),
+    ],
+)
+async def test_a_bad_row_is_told_with_its_line_and_the_rest_goes_on(text: str, said: str) -> None:
+    found = await rows(glue.map(agent(), [Line(number=1, text=text), Line(number=2, text='"fine"')]))
+
+    assert [row.outcome for row in found] == ["invalid", "done"]
+    assert found[0].error.startswith(said)
+
+
+async def test_a_field_that_the_template_needs_is_named() -> None:
+    (row,) = await rows(glue.map(agent(), [{"a": "x"}], template="{b}"))
+
+    assert row.error == "line 1: the template needs 'b'; the row has: a"
+
+
+@dataclass(frozen=True)
+class Answer:
+    value: int
+
+
+async def test_structured_output_is_in_the_row_as_json() -> None:
+    maker = Agent(Script(Repeat(calls(call("final_answer", {"value": 3})))), output=Answer)
+
+    (row,) = await rows(glue.map(maker, ["a"]))
+
+    assert row.output == {"value": 3}
+    assert json.loads(json.dumps(row.to_json()))["output"] == {"value": 3}
+
+
+def test_a_row_survives_its_line_of_output() -> None:
+    row = MapRow(number=3, id="x", outcome="done", text="t", output=[1], usage=COST, requests=2, session="row-3")
+
+    assert MapRow.from_json(json.loads(json.dumps(row.to_json()))) == row
+    assert MapRow.from_json(MapRow(number=1, outcome="invalid", error="e").to_json()).error == "e"
+
+
+class Gated:
+    """A provider that answers a prompt when it is allowed to, and counts who waits."""
+
+    name = "gated"
+
+    def __init__(self) -> None:
+        self.events: dict[str, anyio.Event] = {}
+        self.most = 0
+        self.waiting = 0
+
+    def gate(self, text: str) -> anyio.Event:
+        return self.events.setdefault(text, anyio.Event())
+
+    async def stream(self, request: Request) -> AsyncIterator[Any]:
+        text = request.messages[-1].text
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        await self.gate(text).wait()
+        self.waiting -= 1
+        yield glue.TextDelta(text=text)
+        yield glue.Done(message=glue.AssistantMessage(content=(glue.Text(text=text),), usage=COST))
+
+
+async def test_so_many_rows_run_at_once_and_no_more() -> None:
+    provider = Gated()
+    found: list[MapRow] = []
+
+    async def read() -> None:
+        found.extend(await rows(glue.map(Agent(provider), list("abcde"), concurrency=2)))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        for text in "abcde":
+            with anyio.fail_after(10):
+                while provider.waiting < 2 and text < "e":
+                    await anyio.sleep(0)
+            provider.gate(text).set()
+
+    assert [row.text for row in found] == list("abcde")
+    assert provider.most == 2
+
+
+@pytest.mark.parametrize(("ordered", "order"), [(True, "abc"), (False, "cba")])
+async def test_rows_come_in_order_or_as_they_end(ordered: bool, order: str) -> None:
+    provider = Gated()
+    seen: list[str] = []
+
+    async def read() -> None:
+        async for row in glue.map(Agent(provider), list("abc"), ordered=ordered):
+            seen.append(row.text)  # noqa: PERF401
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        for count, text in enumerate("cba", 1):
+            provider.gate(text).set()
+            with anyio.fail_after(10):
+                while len(seen) < (count if not ordered else 0):
+                    await anyio.sleep(0)
+
+    assert "".join(seen) == order
+
+
+async def test_results_beyond_what_memory_keeps_are_read_again_from_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glue.durable.batch._KEPT", 2)
+    provider = Gated()
+    for text in "bcdefg":
+        provider.gate(text).set()
+    found: list[MapRow] = []
+    job = glue.map(Agent(provider), list("abcdefg"), concurrency=2)
+
+    async def read() -> None:
+        found.extend(await rows(job))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        with anyio.fail_after(10):
+            while len(job._ready) < 6:
+                await anyio.sleep(0)
+        assert sum(row is not None for row in job._ready.values()) == 2
+        provider.gate("a").set()
+
+    assert [row.text for row in found] == list("abcdefg")
+
+
+# Failures, budgets, rates ---------------------------------------------------------------------------
+
+
+async def test_a_failed_row_is_tried_again_from_its_transcript() -> None:
+    maker = agent(fail("overloaded"), Repeat(echo))
+
+    (row,) = await rows(glue.map(maker, ["a"], retries=1, retry_delay=0))
+
+    assert (row.outcome, row.text, row.tries) == ("done", "<a>", 2)
+    script: Any = maker.settings.model
+    assert [len(request.messages) for request in script.requests] == [1, 1]  # the prompt was not said twice
+
+
+async def test_a_row_fails_when_its_tries_are_used_up() -> None:
+    found = await rows(glue.map(agent(fail("overloaded", "too busy"), fail("overloaded", "too busy"), Repeat(echo)),
+                                ["a", "b"], retries=1, retry_delay=0, concurrency=1))  # fmt: skip
+
+    assert [(row.outcome, row.tries) for row in found] == [("failed", 2), ("done", 1)]
+    assert found[0].error == "script: too busy"
+
+
+@pytest.mark.parametrize("kind", ["invalid_request", "context_overflow"])
+async def test_what_a_second_try_does_not_mend_is_not_tried_again(kind: Any) -> None:
+    found = await rows(glue.map(agent(fail(kind), Repeat(echo)), ["a", "b"], retries=3, retry_delay=0, concurrency=1))
+
+    assert [(row.complete, row.tries) for row in found] == [(False, 1), (True, 1)]
+
+
+async def test_a_wrong_key_stops_the_map_after_what_is_under_way() -> None:
+    seen = []
+
+    with pytest.raises(ProviderError, match="no such key"):
+        async for row in glue.map(agent(Repeat(fail("auth", "no such key"))), list("abc"), concurrency=1):
+            seen.append(row.outcome)  # noqa: PERF401
+
+    assert seen == ["failed"]
+
+
+async def test_a_provider_that_breaks_costs_its_row_alone() -> None:
+    found = await rows(glue.map(agent(KeyError("oops"), Repeat(echo)), ["a", "b"], concurrency=1))
+
+    assert [row.outcome for row in found] == ["failed", "done"]
+    assert found[0].error == "KeyError: 'oops'"
+
+
+async def test_a_mistake_of_the_caller_is_raised() -> None:
+    with pytest.raises(TypeError, match="needs deps"):
+        await rows(glue.map(Agent(Script(Repeat(echo)), deps_type=int), ["a"]))
+
+
+@pytest.mark.parametrize(("budget", "done"), [({"budget_usd": 0.02}, 2), ({"budget_tokens": 45}, 3)])
+async def test_no_row_is_started_when_all_together_have_spent_the_budget(budget: Any, done: int) -> None:
+    job = glue.map(agent(), ["x"] * 10, concurrency=1, **budget)
+
+    assert [row.outcome for row in await rows(job)] == ["done"] * done
+    assert job.unfinished
+
+
+async def test_a_run_under_way_ends_before_its_next_request_when_the_budget_is_spent() -> None:
+    @glue.tool
+    def look() -> str:
+        """Look."""
+        return "ok"
+
+    maker = agent(Repeat(calls("look", usage=COST)), tools=[look])
+
+    (row,) = await rows(glue.map(maker, ["x"], budget_usd=0.03))
+
+    assert (row.outcome, row.requests) == ("budget", 3)
+    assert row.cost == pytest.approx(0.03)
+
+
+async def test_what_is_spent_to_the_last_row_is_no_reason_to_resume() -> None:
+    job = glue.map(agent(), ["x", "y"], concurrency=1, budget_usd=0.02)
+
+    assert [row.outcome for row in await rows(job)] == ["done", "done"]
+    assert not job.unfinished
+
+
+async def test_each_provider_of_a_chain_is_held_to_its_own_rate() -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(round(seconds, 3))
+
+    busy, other = Script(Repeat(fail("overloaded"))), Script(Repeat(echo))
+    busy.name, other.name = "busy", "other"
+    chain = glue.with_failover(busy, other)
+    held = limited(chain, {"busy": Rate(requests=60), "other": Rate(requests=6)}, LocalMeter(lambda: 0.0), sleep)
+
+    for _ in range(3):
+        await glue.run(held, "x")
+
+    assert waited == [1.0, 10.0, 2.0, 20.0]
+    assert chain.providers == (busy, other)  # the chain that was given is as it was
+
+
+async def test_tokens_a_minute_are_booked_by_what_replies_used() -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(round(seconds, 3))
+
+    held = Limited(Script(Repeat(echo)), Rate(tokens=60), LocalMeter(lambda: 0.0), sleep)
+
+    for _ in range(3):
+        await glue.run(held, "x")
+
+    assert waited == [15.0, 30.0]  # 15 tokens each, one a second
+
+
+def test_a_rate_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="requests a minute must be above 0"):
+        Rate(requests=0)
+
+
+async def test_the_agents_own_limits_and_overrides_hold() -> None:
+    @glue.tool
+    def look() -> str:
+        """Look."""
+        return "ok"
+
+    (row,) = await rows(
+        glue.map(agent(Repeat(calls("look")), tools=[look]), ["x"], limits=Limits(max_turns=2, grace=0))
+    )
+
+    assert row.outcome == "max_turns"
+
+
+@pytest.mark.parametrize("options", [{"concurrency": 0}, {"retries": -1}, {"resume": True}])
+def test_senseless_settings_are_refused_at_once(options: Any) -> None:
+    with pytest.raises(ValueError):
+        glue.map(agent(), [], **options)
+
+
+# Leaving early, going on ------------------------------------------------------------------------------
+
+
+async def test_leaving_the_iteration_ends_what_is_under_way(tmp_path: Path) -> None:
+    provider = Gated()
+    provider.gate("a").set()
+    job = glue.map(Agent(provider), list("abc"), concurrency=2, state=tmp_path / "s.db")
+
+    async with job:
+        async for row in job:
+            assert row.text == "a"
+            break
+
+    state = glue.map(Agent(Script(Repeat(echo))), list("abc"), state=tmp_path / "s.db", resume=True)  # not in use
+    assert [row.text for row in await rows(state)] == ["a", "<b>", "<c>"]
+
+
+async def test_stop_ends_runs_and_keeps_their_transcripts(tmp_path: Path) -> None:
+    provider = Gated()
+    provider.gate("a").set()
+    job = glue.map(Agent(provider), list("abcd"), concurrency=2, state=tmp_path / "s.db")
+    found = []
+
+    async for row in job:
+        found.append(row)
+        job.stop()
+
+    assert [row.outcome for row in found] == ["done", "cancelled", "cancelled"]
+    assert job.unfinished
+    again = glue.map(agent(), list("abcd"), state=tmp_path / "s.db", resume=True)
+    assert [row.text for row in await rows(again)] == ["a", "<b>", "<c>", "<d>"]
+    assert again.reused == 1
+
+
+async def test_rows_done_are_not_run_again_and_count_once(tmp_path: Path) -> None:
+    first = glue.map(agent(), list("abcd"), state=tmp_path / "s.db", budget_usd=0.02, concurrency=1)
+    await rows(first)
+    maker = agent()
+
+    job = glue.map(maker, list("abcd"), state=tmp_path / "s.db", resume=True, budget_usd=0.03, concurrency=1)
+    found = await rows(job)
+
+    assert [row.text for row in found] == ["<a>", "<b>", "<c>"]
+    assert sum(row.cost or 0 for row in found) == pytest.approx(0.03)
+    script: Any = maker.settings.model
+    assert len(script.requests) == 1
+
+
+async def test_failed_and_bad_rows_are_taken_up_again(tmp_path: Path) -> None:
+    lines = [Line(number=1, text='"a"'), Line(number=2, text="oops")]
+    found = await rows(glue.map(agent(fail("invalid_request"), Repeat(echo)), lines, state=tmp_path / "s.db"))
+    assert [row.outcome for row in found] == ["failed", "invalid"]
+    lines[1] = Line(number=2, text='"b"')
+
+    found = await rows(glue.map(agent(), lines, state=tmp_path / "s.db", resume=True))
+
+    assert [row.text for row in found] == ["<a>", "<b>"]
+
+
+async def test_a_line_that_has_changed_since_it_was_run_is_refused(tmp_path: Path) -> None:
+    await rows(glue.map(agent(), ["a"], state=tmp_path / "s.db"))
+
+    with pytest.raises(ConfigError, match="line 1 is another one than when it was run"):
+        await rows(glue.map(agent(), ["b"], state=tmp_path / "s.db", resume=True))
+
+
+async def test_two_maps_do_not_share_a_state(tmp_path: Path) -> None:
+    provider = Gated()
+    job = glue.map(Agent(provider), ["a"], state=tmp_path / "s.db")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rows, job)
+        with anyio.fail_after(10):
+            while not provider.waiting:
+                await anyio.sleep(0)
+        for resume in (True, False):
+            with pytest.raises(SessionBusy, match="in use by another map"):
+                await rows(glue.map(agent(), ["a"], state=tmp_path / "s.db", resume=resume))
+        provider.gate("a").set()
+
+    assert job.outcomes == {"done": 1}
+
+
+async def test_a_state_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    await rows(glue.map(agent(), ["a"], state=tmp_path / "s.db"))
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        connection.execute("UPDATE map SET value = '9' WHERE name = 'version'")
+        connection.commit()
+
+    with pytest.raises(NewerSchema, match="schema 9 of map, this version knows 1"):
+        await rows(glue.map(agent(), ["a"], state=tmp_path / "s.db", resume=True))
+
+
+async def test_nothing_to_resume_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is nothing to resume"):
+        await rows(glue.map(agent(), ["a"], state=tmp_path / "s.db", resume=True))
+
+
+async def test_a_map_is_read_once() -> None:
+    job = glue.map(agent(), ["a"])
+    await rows(job)
+
+    with pytest.raises(RuntimeError, match="read once"):
+        await rows(job)
+
+
+async def test_a_row_that_had_ended_but_was_not_kept_is_read_from_its_transcript(tmp_path: Path) -> None:
+    await rows(glue.map(agent(), ["a", "b"], state=tmp_path / "s.db"))
+    _forget(tmp_path / "s.db")
+    maker = agent()
+
+    found = await rows(glue.map(maker, ["a", "b"], state=tmp_path / "s.db", resume=True))
+
+    assert [(row.text, row.outcome, row.usage) for row in found] == [("<a>", "done", COST), ("<b>", "done", COST)]
+    script: Any = maker.settings.model
+    assert script.requests == []
+
+
+def _forget(state: Path) -> None:
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(state)) as connection:
+        connection.execute("DELETE FROM map_rows")
+        connection.commit()
+
+
+async def test_each_row_is_a_session_of_an_ordinary_store(tmp_path: Path) -> None:
+    await rows(glue.map(agent(), ["a", "b"], state=tmp_path / "s.db"))
+
+    store = SQLiteStore(tmp_path / "s.db")
+
+    assert sorted(info.id for info in await store.list()) == ["row-1", "row-2"]
+    assert [message.text for message in await store.load("row-2")] == ["b", "<b>"]
+    assert [hit.session for hit in await store.search("a", role="user")] == ["row-1"]
+
+
+# kill -9 -----------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import os, sys, glue
+from glue import AssistantMessage, Text, ToolCall, Usage
+from glue.providers.offline import Offline
+
+def count(name):
+    with open(name, "a") as file:
+        file.write(".")
+    return os.path.getsize(name)
+
+@glue.tool
+def note(row: str) -> str:
+    "Note a row."
+    if count(f"effect-{row}") and row == os.environ.get("KILL_IN_TOOL"):
+        os.kill(os.getpid(), 9)
+    return "noted"
+
+def rules(request):
+    row = request.messages[0].text
+    if count("requests") == int(os.environ.get("KILL_AT", 0)):
+        os.kill(os.getpid(), 9)
+    if len(request.messages) == 1:
+        parts = (ToolCall(id="1", name="note", arguments='{"row": "%s"}' % row),)
+        return AssistantMessage(content=parts, stop_reason="tool_use", usage=Usage(input=1, output=1, cost=0.5))
+    said = request.messages[-1].text
+    return AssistantMessage(content=(Text(text=f"{row}: {said}"),), usage=Usage(input=1, output=1, cost=0.5))
+
+agent = glue.Agent(Offline(rules), tools=[note])
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "agent.py").write_text(PROGRAM)
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"prompt": f"r{number}"}) + "\n" for number in range(1, 7)))
+    return tmp_path
+
+
+def glue_map(folder: Path, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "glue.cli.app", "map", "agent.py", "in.jsonl", "-o", "out.jsonl", *args]
+    command[1:3] = ["-c", "from glue.cli.app import main; main()"]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=60, env={**os.environ, **environ}
+    )
+
+
+def output(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("at", [1, 4, 7, 12])
+def test_after_kill_9_rows_in_flight_go_on_and_the_rest_is_not_repeated(folder: Path, at: int) -> None:
+    killed = glue_map(folder, "-n", "1", KILL_AT=str(at))
+    assert killed.returncode == -signal.SIGKILL
+
+    ended = glue_map(folder, "--resume")
+
+    assert ended.returncode == 0, ended.stderr
+    assert [(row["number"], row["text"]) for row in output(folder)] == [(n, f"r{n}: noted") for n in range(1, 7)]
+    assert [row["cost"] for row in output(folder)] == [1.0] * 6
+    assert all((folder / f"effect-r{number}").read_text() == "." for number in range(1, 7))
+    asked = (folder / "requests").stat().st_size
+    assert asked == 13  # the one that was under way, and no other, was asked for again
+
+
+def test_a_tool_call_that_was_killed_is_not_repeated(folder: Path) -> None:
+    assert glue_map(folder, "-n", "1", KILL_IN_TOOL="r3").returncode == -signal.SIGKILL
+
+    assert glue_map(folder, "--resume").returncode == 0
+
+    assert (folder / "effect-r3").read_text() == "."
+    assert output(folder)[2]["text"] == "r3: no result was recorded for this call"
+
+
+# Memory ------------------------------------------------------------------------------------------------
+
+
+async def test_rows_do_not_live_in_memory() -> None:
+    import gc
+
+    most = 0
+
+    async for row in glue.map(Agent(Offline(lambda _: "hi")), (f"r{number}" for number in range(600)), concurrency=4):
+        if row.number % 100 == 0:
+            gc.collect()
+            most = max(most, sum(isinstance(each, (MapRow, glue.UserMessage)) for each in gc.get_objects()))
+
+    assert most < 200
+
+
+def test_attachments_are_read_by_who_may(tmp_path: Path) -> None:
+    read = Reader(attach=lambda name: glue.Text(text=f"file {name}"))
+
+    _, (message,) = read.read(Line(number=1, text='{"prompt": "see", "attachments": ["a.txt"]}'))
+
+    assert [part.text for part in message.content if isinstance(part, glue.Text)] == ["see", "file a.txt"]

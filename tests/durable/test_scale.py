@@ -1,0 +1,204 @@
+"""Real Postgres, real worker processes, killed at random: every row once, effects at most once, dollars once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.postgres import Postgres
+
+pytestmark = pytest.mark.scale
+
+GLUE = [sys.executable, "-c", "from glue.cli.app import main; main()"]
+ROWS = int(os.environ.get("GLUE_SCALE_ROWS", "2000"))
+SEED = int(os.environ.get("GLUE_SCALE_SEED", str(random.randrange(10_000))))
+
+AGENT = """
+import os, anyio, glue
+from glue import AssistantMessage, Text, ToolCall, Usage
+from glue.providers.offline import Offline
+
+def note(name, row):  # one write to a file that is open for appending is not torn
+    fd = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.write(fd, f"{row}\\n".encode())
+    os.close(fd)
+
+@glue.tool
+async def charge(row: str) -> str:
+    "Charge a customer: never twice."
+    note("charges", row)
+    await anyio.sleep(0.02)
+    return "charged"
+
+@glue.tool(idempotent=True)
+async def mark(row: str) -> str:
+    "Mark a row: as often as you like."
+    note("marks", row)
+    await anyio.sleep(0.02)
+    return "marked"
+
+async def rules(request):
+    row = request.messages[0].text
+    note("requests", row)
+    await anyio.sleep(0.03)
+    spent = Usage(input=100, output=10, cost=0.001)
+    if len(request.messages) == 1:
+        calls = tuple(ToolCall(id=name, name=name, arguments='{"row": "%s"}' % row) for name in ("charge", "mark"))
+        return AssistantMessage(content=calls, stop_reason="tool_use", usage=spent)
+    said = " and ".join(message.text for message in request.messages[-2:])
+    return AssistantMessage(content=(Text(text=f"{row}: {said}"),), usage=spent)
+
+agent = glue.Agent(Offline(rules), tools=[charge, mark])
+"""
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"dbos+sqlite:///{tmp_path}/queue.db"
+    server: Postgres = request.getfixturevalue("postgres")
+    return f"dbos+{server.url.rsplit('/', 1)[0]}/test_{os.urandom(4).hex()}"
+
+
+class Processes:
+    """Programs that a test started, by their role; all are ended after it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.all: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *args: str) -> subprocess.Popen[bytes]:
+        with open(self.folder / "log", "ab") as log:
+            process = subprocess.Popen([*GLUE, *args], cwd=self.folder, stdout=log, stderr=log)
+        self.all.append(process)
+        return process
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")[-4000:]
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    (tmp_path / "agent.py").write_text(AGENT)
+    made = Processes(tmp_path)
+    yield made
+    for process in made.all:
+        if process.poll() is None:
+            process.kill()
+        process.wait(30)
+
+
+def inputs(folder: Path, count: int) -> None:
+    (folder / "in.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"r{number}"}) + "\n" for number in range(1, count + 1))
+    )
+
+
+def output(folder: Path) -> list[dict[str, Any]]:
+    try:
+        lines = (folder / "out.jsonl").read_text().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def counted(folder: Path, name: str) -> Counter[str]:
+    return Counter((folder / name).read_text().split())
+
+
+def wait_for(what: Callable[[], bool], processes: Processes, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, processes.log()
+        time.sleep(0.05)
+
+
+def test_rows_survive_workers_database_and_map_being_killed(
+    postgres: Postgres, processes: Processes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs(tmp_path, ROWS)
+    chance = random.Random(SEED)
+    engine = f"dbos+{postgres.url.rsplit('/', 1)[0]}/scale"
+    map_args = ("map", "agent.py", "in.jsonl", "-o", "out.jsonl", "--queue", "scale", "--engine", engine, "--unordered")
+    worker_args = ("worker", "agent.py", "--queue", "scale", "--engine", engine, "--poll", "0.1", "--lease", "3")
+    victims = ["worker"] * 6 + ["database"] * 3 + ["map"]
+    chance.shuffle(victims)
+    # The whole of the input is cut in eleven: one victim falls at a random place in each of the first ten.
+    places = [int((index + chance.random()) * ROWS / 11) for index in range(10)]
+    started = time.monotonic()
+
+    workers = [processes.start(*worker_args) for _ in range(3)]
+    client = processes.start(*map_args)
+
+    def reached(place: int) -> bool:
+        """Look how far the rows are; what found no database when it was started is started again, as a host would."""
+        nonlocal client
+        for at, worker in enumerate(workers):
+            if worker.poll() is not None:
+                workers[at] = processes.start(*worker_args)
+        if client.poll() not in (None, 0):
+            client = processes.start(*map_args, "--resume")
+        return len(counted_marks(tmp_path)) >= place
+
+    for place, victim in zip(places, victims, strict=True):
+        wait_for(partial(reached, place), processes)
+        if victim == "worker":
+            at = chance.randrange(3)
+            workers[at].kill()
+            workers[at].wait(30)
+            workers[at] = processes.start(*worker_args)
+        elif victim == "database":
+            postgres.kill()
+            time.sleep(chance.random())
+            postgres.start()
+        else:
+            client.kill()
+            client.wait(30)
+            client = processes.start(*map_args, "--resume")
+    wait_for(lambda: reached(ROWS) and client.poll() == 0, processes, 600)
+    took = time.monotonic() - started
+
+    rows = output(tmp_path)
+    charges, marks, requests = (counted(tmp_path, name) for name in ("charges", "marks", "requests"))
+    names = [f"r{number}" for number in range(1, ROWS + 1)]
+    interrupted = [row for row in rows if "interrupted" in row["text"]]
+    with capsys.disabled():
+        print(f"\n{ROWS} rows, 3 workers of 8, seed {SEED}; killed in this order: {', '.join(victims)}")
+        print(f"  {'rows in the results, each once':50}{len(rows):>8,}")
+        print(f"  {'rows complete':50}{sum(row['outcome'] == 'done' for row in rows):>8,}")
+        print(f"  {'charges (not idempotent), of a row at most':50}{max(charges.values()):>8}")
+        print(f"  {'rows told that their charge was interrupted':50}{len(interrupted):>8}")
+        print(f"  {'marks (idempotent), of a row at least':50}{min(marks[name] for name in names):>8}")
+        print(f"  {'marks made again':50}{marks.total() - ROWS:>8}")
+        print(f"  {'requests made again, of ' + format(2 * ROWS, ','):50}{requests.total() - 2 * ROWS:>8}")
+        print(f"  {'dollars in the results':50}{sum(row['cost'] for row in rows):>8.2f}")
+        print(f"  {'seconds, rows a second':50}{took:>8.0f}{ROWS / took:>8.1f}")
+
+    assert Counter(row["number"] for row in rows) == Counter(range(1, ROWS + 1))
+    assert {row["outcome"] for row in rows} == {"done"}
+    assert max(charges.values()) == 1
+    assert all(row["text"].startswith(f"r{row['number']}: ") for row in rows)
+    assert all(f"r{row['number']}" in charges for row in rows if "charged" in row["text"])
+    assert all(marks[name] >= 1 for name in names)
+    assert [row["cost"] for row in rows] == [pytest.approx(0.002)] * ROWS
+    assert [row["usage"]["input"] for row in rows] == [200] * ROWS
+
+
+def counted_marks(folder: Path) -> Counter[str]:
+    return counted(folder, "marks") if (folder / "marks").exists() else Counter()

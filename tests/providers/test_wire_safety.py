@@ -1,0 +1,304 @@
+"""What no server and no model may do to a conversation: names, arguments, ends of streams, attachments."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from glue import providers
+from glue.errors import ProviderError
+from glue.limits import StopReason
+from glue.messages import AssistantMessage, File, Image, Message, Request, Text, ToolCall, ToolMessage, ToolSpec, user
+from glue.provider import Done, TextDelta
+from glue.providers.catalog import Quirks, Row
+from glue.providers.encoding import call_name, lower
+from glue.providers.models import capabilities_of
+
+WIRES = ("openai_chat", "openai_responses", "anthropic", "gemini", "bedrock")
+MODELS = {"anthropic": "claude-haiku-5-5", "gemini": "gemini-3.1-flash-lite", "bedrock": "amazon.nova-micro-v1:0"}
+PIXEL = Image(data=b"\x89PNG", media_type="image/png")
+
+
+def row(wire: str, **quirks: Any) -> Row:
+    return Row("acme", wire=wire, base_url="http://localhost", model="m", quirks=Quirks(**quirks))
+
+
+def encode(wire: str, messages: list[Message], **fields: Any) -> Any:
+    module = importlib.import_module(f"glue.providers.{wire}")
+    body = module.encode(Request(messages=messages, **fields), row(wire), MODELS.get(wire, "gpt-5.4-nano"))
+
+    def refuse(name: str) -> Any:
+        raise AssertionError(f"{name} is no JSON")
+
+    return json.loads(body, parse_constant=refuse)
+
+
+def decoder(wire: str) -> Any:
+    return importlib.import_module(f"glue.providers.{wire}").Decoder(Quirks(), "acme", "m")
+
+
+def called(name: str, arguments: str = "{}") -> list[Message]:
+    call = ToolCall(id="c1", name=name, arguments=arguments)
+    return [
+        user("go"),
+        AssistantMessage(content=(call,)),
+        ToolMessage(call_id="c1", name=name, content=(Text(text="x"),)),
+    ]
+
+
+def strings(value: Any, key: str) -> list[str]:
+    if isinstance(value, dict):
+        own = [value[key]] if isinstance(value.get(key), str) else []
+        return own + [found for each in value.values() for found in strings(each, key)]
+    return [found for each in value for found in strings(each, key)] if isinstance(value, list) else []
+
+
+# 1: a replayed call is always legal
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("name", ["multi_tool_use.parallel", "functions.look", "", "a b", "x" * 90, "écrire"])
+@pytest.mark.parametrize("tools", [(), (ToolSpec(name="look"),)])
+def test_an_illegal_name_goes_back_as_a_legal_one(wire: str, name: str, tools: Any) -> None:
+    body = encode(wire, called(name), tools=tools)
+
+    found = strings(body, "name")
+    assert call_name(name) in found
+    assert all(0 < len(each) <= 64 and each.replace("_", "a").replace("-", "a").isalnum() for each in found)
+    ids = strings(body, "id") + strings(body, "call_id") + strings(body, "toolUseId") + strings(body, "tool_call_id")
+    assert ids.count("c1") + strings(body, "tool_use_id").count("c1") == 2
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("arguments", ['{"a": NaN}', '{"a": 1e999}', '{"a": -Infinity}', "[1e400]", '{"a": [NaN, 1]}'])
+def test_arguments_that_are_no_strict_json_are_wrapped(wire: str, arguments: str) -> None:
+    body = encode(wire, called("look", arguments))
+
+    for text in strings(body, "arguments"):
+        assert text == arguments or json.loads(text) in ({"arguments": arguments}, {"arguments": json.dumps(arguments)})
+
+
+def test_an_empty_function_call_is_none() -> None:
+    chunk = {"choices": [{"delta": {"content": "hi", "function_call": {"name": "", "arguments": ""}}}]}
+    end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+    found = decoder("openai_chat")
+    found.feed(f"data: {json.dumps(chunk)}\n\ndata: {json.dumps(end)}\n\ndata: [DONE]\n\n".encode())
+
+    message = found.finish().message
+
+    assert (message.calls, message.text, message.stop_reason) == ((), "hi", StopReason.END_TURN)
+
+
+# 2: a reply ends where it ends
+
+
+CHAT = b'data: {"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+MESSAGES = b"".join(
+    b"data: " + json.dumps(event).encode() + b"\n\n"
+    for event in (
+        {"type": "message_start", "message": {"id": "m", "usage": {}}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "hi"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+    )
+)
+ITEM = {"type": "message", "id": "i", "content": [{"type": "output_text", "text": "hi"}]}
+RESPONSES = b"data: " + json.dumps(
+    {"type": "response.completed", "response": {"status": "completed", "output": [ITEM]}}
+).encode() + b"\n\n"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wire", "stream"), [("openai_chat", CHAT), ("anthropic", MESSAGES), ("openai_responses", RESPONSES)]
+)
+@pytest.mark.parametrize("rest", [b"data: {oops\n\n", b'data: {"error":{"message":"late"},"type":"error"}\n\n', CHAT])
+def test_what_follows_the_terminal_event_in_the_same_block_is_not_read(wire: str, stream: bytes, rest: bytes) -> None:
+    found = decoder(wire)
+
+    found.feed(stream + rest)
+    found.feed(rest)
+
+    assert found.ended
+    assert found.finish().message.text == "hi"
+
+
+def test_items_without_an_index_are_tied_by_their_ids_and_shown_once() -> None:
+    def item(kind: str, **fields: Any) -> dict[str, Any]:
+        return {"type": kind, **fields}
+
+    call = item("function_call", id="fc", call_id="c", name="look", arguments='{"a":1}')
+    events: list[dict[str, Any]] = [
+        {"type": "response.output_item.added", "item": item("message", id="m", content=[])},
+        {"type": "response.output_text.delta", "item_id": "m", "delta": "hel"},
+        {"type": "response.output_text.delta", "item_id": "m", "delta": "lo"},
+        {"type": "response.output_item.done", "item": item("message", id="m", content=[{"text": "hello"}])},
+        {"type": "response.output_item.added", "item": {**call, "arguments": ""}},
+        {"type": "response.function_call_arguments.delta", "item_id": "fc", "delta": '{"a":1}'},
+        {"type": "response.output_item.done", "item": call},
+        {"type": "response.completed", "response": {"status": "completed", "output": []}},
+    ]
+    found = decoder("openai_responses")
+
+    shown = found.feed(b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events))
+
+    assert [event.text for event in shown if isinstance(event, TextDelta)] == ["hel", "lo"]
+    assert [(event.index, event.name, event.arguments) for event in shown[2:]] == [(1, "look", '{"a":1}')]
+    message = found.finish().message
+    assert (message.text, [call.arguments for call in message.calls]) == ("hello", ['{"a":1}'])
+
+
+@pytest.mark.parametrize("text", [r"a\ud800b", r"\uDC00", r"\ud83d\ud83d\ude00", r"\\ud800 \ud83d\ude00"])
+def test_half_a_surrogate_pair_never_reaches_a_text(text: str) -> None:
+    body = '{"choices":[{"message":{"content":"TEXT"},"finish_reason":"stop"}]}'.replace("TEXT", text)
+
+    said = decoder("openai_chat").decode(body.encode()).message.text
+
+    said.encode()
+    assert said == json.loads(f'"{text}"').encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def test_gemini_through_a_proxy_spells_out_what_is_not_there() -> None:
+    part = {"text": "hi", "functionCall": None, "inlineData": None, "thought": None}
+    first = {"candidates": [{"content": {"parts": [part]}}], "usage_metadata": {"prompt_token_count": 3}}
+    last = {
+        "candidates": [{"content": None, "finishReason": "STOP"}],
+        "usageMetadata": {"promptTokenCount": None, "candidatesTokenCount": 2},
+    }
+    found = decoder("gemini")
+
+    found.feed(b"".join(b"data: " + json.dumps(event).encode() + b"\r\n\r\n" for event in (first, last)))
+
+    message = found.finish().message
+    assert (message.text, message.calls) == ("hi", ())
+    assert (message.usage.input, message.usage.output) == (3, 2)
+
+
+# 5: what a server cannot take
+
+
+@pytest.mark.parametrize(
+    ("effort", "levels", "sent"),
+    [
+        ("high", ("low", "high"), "high"),
+        ("max", ("low", "medium", "high"), "high"),
+        ("xhigh", ("low", "high", "max"), "high"),
+        ("medium", ("low", "high"), "low"),
+        ("minimal", ("low", "high"), "low"),
+        ("none", ("low",), None),
+        ("none", ("none", "low"), "none"),
+        ("high", (), None),
+        (None, ("low",), None),
+    ],
+)
+def test_an_effort_is_lowered_to_what_the_server_knows(effort: Any, levels: Any, sent: Any) -> None:
+    assert lower(effort, levels) == sent
+
+
+@pytest.mark.parametrize("name", providers.known())
+@pytest.mark.parametrize("effort", ["none", "minimal", "low", "medium", "high", "xhigh", "max"])
+def test_no_server_gets_a_level_that_it_does_not_know(name: str, effort: Any) -> None:
+    known = providers.lookup(name)
+    if not known.wire:
+        return
+    module = importlib.import_module(f"glue.providers.{known.wire}")
+    model = known.model or "some-model"
+
+    body = json.loads(module.encode(Request(messages=(user("hi"),), reasoning=effort, max_tokens=9000), known, model))
+
+    levels = capabilities_of(known, model).efforts
+    sent = strings(body, "reasoning_effort") + strings(body, "effort") + strings(body, "thinkingLevel")
+    assert set(sent) <= set(levels)
+
+
+async def ask(spec: str, *content: Any, server: Any = None) -> list[Any]:
+    url = server.url if server else "http://127.0.0.1:9"
+    provider = providers.new(spec, base_url=url, key="k" * 9, retries=False)
+    async with aclosing(provider.stream(Request(messages=(user(*content),)))) as events:  # type: ignore[type-var]
+        return [event async for event in events]
+
+
+@pytest.mark.parametrize(
+    ("spec", "part", "text"),
+    [
+        ("deepseek", PIXEL, r"deepseek: deepseek-v4-flash cannot take images of type image/png; openai, anthropic"),
+        ("anthropic", Image(data=b"x", media_type="image/tiff"), r"cannot take images of type image/tiff$"),
+        ("groq", File(data=b"%PDF", media_type="application/pdf"), r"files of type application/pdf; .*anthropic"),
+        ("openai", Image(url="data:image/svg+xml;base64,eA=="), r"images of type image/svg\+xml"),
+    ],
+)
+async def test_what_a_server_cannot_take_is_refused_before_sending(spec: str, part: Any, text: str) -> None:
+    with pytest.raises(ProviderError, match=text) as caught:
+        await ask(spec, "look", part)
+
+    assert caught.value.kind == "invalid_request"
+
+
+def test_what_an_earlier_turn_held_is_described_and_text_goes_to_anyone() -> None:
+    history: list[Message] = [user("look", PIXEL), AssistantMessage(content=(Text(text="a cat"),)), user("and now?")]
+    module = importlib.import_module("glue.providers.openai_chat")
+    blind = row("openai_chat", images=(), files=())
+    note = user("read", File(data=b"a,b", media_type="text/csv", name="t.csv"))
+
+    body = json.loads(module.encode(Request(messages=(*history, note)), blind, "m"))
+
+    assert body["messages"][0]["content"][1] == {"type": "text", "text": "(an image)"}
+    assert body["messages"][3]["content"][1] == {"type": "text", "text": "t.csv:\na,b"}
+
+
+# 6: documents on Bedrock
+
+
+def test_one_file_attached_twice_has_two_names_and_keeps_them() -> None:
+    file = File(data=b"%PDF", media_type="application/pdf", name="a.pdf")
+    messages: list[Message] = [user("one", file, file), user("two", file)]
+
+    first, again = encode("bedrock", messages), encode("bedrock", messages)
+
+    names = [
+        block["document"]["name"] for turn in first["messages"] for block in turn["content"] if "document" in block
+    ]
+    assert len(set(names)) == 3
+    assert first == again
+
+
+# 7: errors say what was seen
+
+
+async def test_an_error_after_deltas_says_so_also_without_retries(loopback: Any) -> None:
+    chunk = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\ndata: {"error":{"message":"boom"}}\n\n'
+    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(chunk), chunk))
+
+    with pytest.raises(ProviderError, match="boom") as caught:
+        await ask("deepseek", "hi", server=server)
+
+    assert caught.value.emitted
+
+
+async def test_an_image_that_a_server_refuses_with_500_is_not_tried_again(loopback: Any) -> None:
+    body = b'{"error":{"code":500,"message":"image input is not supported - hint: mmproj","type":"server_error"}}'
+    server = loopback(b"HTTP/1.1 500 X\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+    provider = providers.new("llamacpp", base_url=server.url)
+
+    with pytest.raises(ProviderError) as caught:
+        async with aclosing(provider.stream(Request(messages=(user("look", PIXEL),)))) as events:  # type: ignore[type-var]
+            _ = [event async for event in events]
+
+    assert (caught.value.kind, len(server.seen)) == ("invalid_request", 1)
+
+
+async def test_a_chain_says_once_who_was_left_out_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    chain = providers.new("anthropic,offline")
+    told = []
+    for _ in range(2):
+        async with aclosing(chain.stream(Request(messages=(user("hi"),)))) as events:  # type: ignore[type-var]
+            told += [event async for event in events]
+
+    details = [event.detail for event in told if hasattr(event, "detail")]
+    assert details == ["anthropic: left out for want of a key; set ANTHROPIC_API_KEY"]
+    assert sum(isinstance(event, Done) for event in told) == 2
