@@ -268,7 +268,7 @@ class OpenTelemetry:
     def traced(self, drive: Callable[..., Awaitable[RunResult[Any]]]) -> Callable[..., Awaitable[RunResult[Any]]]:
         """Wrap the loop: a span around each run, current while it lasts, and one for each request and tool in it."""
 
-        async def run(provider: Provider, messages: Any, options: Options, **more: Any) -> RunResult[Any]:
+        async def run(provider: Provider, history: Any, prompt: Any, options: Options) -> RunResult[Any]:
             host = options.host or Host()
             permission = host.permission
             if permission is not None and not isinstance(permission, _TracedPermission):
@@ -281,7 +281,7 @@ class OpenTelemetry:
                     on_event=join((options.on_event, listener)),
                     host=replace(host, permission=permission, telemetry=self),
                 )
-                result = await drive(self.provider(provider), messages, options, **more)
+                result = await drive(self.provider(provider), history, prompt, options)
                 listener.finish(result)
                 return result
 

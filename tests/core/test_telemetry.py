@@ -189,8 +189,8 @@ async def test_a_rich_run_is_one_tree(backend: Backend) -> None:
     shown = attributes(top)
     assert shown["gen_ai.conversation.id"] == "s1"
     assert (shown["glue.outcome"], shown["glue.requests"]) == ("done", result.requests)
-    assert shown["gen_ai.usage.input_tokens"] == 400
-    assert shown["glue.usage.cost"] == 1.0
+    assert shown["gen_ai.usage.input_tokens"] == 500  # the child's included
+    assert shown["glue.usage.cost"] == 1.25
     assert {event.name for event in top.events} == {
         "glue.tool_payload_repair",
         "glue.continuation_attempt",
