@@ -62,14 +62,13 @@ class GlueError(Exception):
     result: RunResult[Any] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), self.args, self.__dict__)
+        return _restore, (type(self), self.args), self.__dict__
 
 
-def _restore(cls: type[GlueError], args: tuple[Any, ...], state: dict[str, Any]) -> GlueError:
+def _restore(cls: type[GlueError], args: tuple[Any, ...]) -> GlueError:
     """Make an error again as it was pickled, whatever its class takes."""
     error = cls.__new__(cls)
     error.args = args
-    error.__dict__.update(state)
     return error
 
 

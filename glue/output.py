@@ -33,6 +33,8 @@ class Output(Generic[T]):
     """A type or a JSON schema, and how a reply is read as it."""
 
     def __init__(self, kind: type[T] | Mapping[str, Json]) -> None:
+        if isinstance(kind, str):
+            raise TypeError(f"output must be a type or a JSON schema, not the text {kind!r}")
         self.shape = Shape(kind) if isinstance(kind, Mapping) else shape_of(kind)
         own = self.shape.schema
         # A tool's arguments, and the JSON modes of most wires, are objects: anything else goes into one.

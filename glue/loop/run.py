@@ -47,8 +47,9 @@ from glue.loop.turn import Reply, cut_short, exhausted, run_batch, send
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
 from glue.options import LoopOptions, Options
 from glue.policies import start_policies
+from glue.policies.budgets import unpriced
 from glue.policies.policy import Answer, Change, Deliver, Policy, Rewrite, Say, Stop
-from glue.provider import Provider
+from glue.provider import Provider, asked, capabilities
 from glue.result import RunResult
 from glue.tasks import complete
 
@@ -162,6 +163,7 @@ def _start(
     limits, source = _limits(options.limits, tools)
     host = options.host or Host()
     above = host.parent
+    _check_price(provider, limits)
     state = State(
         provider=provider,
         messages=list(history),
@@ -180,6 +182,16 @@ def _start(
         journal=options.journal,
     )
     return state, said
+
+
+def _check_price(provider: Provider, limits: Limits) -> None:
+    """Refuse a budget in dollars where the provider says what it is, and no price is known for that."""
+    if limits.usd_budget is None:
+        return
+    for each in asked(provider):
+        able = capabilities(each)
+        if able.model and able.input_price is None:
+            raise unpriced(f"{able.provider}:{able.model}")
 
 
 async def _begin(state: State, prompt: Sequence[Message] | None, said: Sequence[Message], keep: bool) -> None:
