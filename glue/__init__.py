@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from glue.permission import DenyAll as DenyAll
     from glue.permission import Permission as Permission
     from glue.permission import PermissionRequest as PermissionRequest
+    from glue.permission import PermissionTarget as PermissionTarget
     from glue.permission import Rules as Rules
     from glue.permission import allow as allow
     from glue.permission import deny as deny
@@ -114,7 +115,7 @@ _HOMES = {
     "messages": "AssistantMessage File Image Message Opaque Part Request Text Thinking ToolCall ToolMessage "
     "ToolSpec Usage UserMessage message_from_json message_to_json messages_from_json "
     "messages_to_json user",
-    "permission": "AllowAll Ask Decision DenyAll Permission PermissionRequest Rules allow deny",
+    "permission": "AllowAll Ask Decision DenyAll Permission PermissionRequest PermissionTarget Rules allow deny",
     "policies.policy": "Policy Say Stop",
     "provider": "Attempt Done Provider ProviderEvent TextDelta ThinkingDelta ToolCallDelta",
     "providers.failover": "with_failover",

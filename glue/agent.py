@@ -135,6 +135,7 @@ class Agent(Generic[DepsT, OutputT]):
         reasoning: Effort | None = None,
         cache: bool | None = None,
         options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
         telemetry: bool | OpenTelemetry | None = None,
         name: str = "",
         roles: Mapping[str, Role] | str | os.PathLike[str] | None = None,
@@ -157,6 +158,7 @@ class Agent(Generic[DepsT, OutputT]):
             reasoning=reasoning,
             cache=cache,
             options=options,
+            prices=prices,
             telemetry=telemetry,
             output=output,
         )
@@ -373,6 +375,9 @@ async def perform(
     text, identity = instructions_text(options.instructions)
     system = "\n\n".join(part for part in (text.strip("\n"), project.prompt if project else "") if part)
     tools = _tools(options, project)
+    check_rules = getattr(options.permission, "check", None)
+    if check_rules is not None:
+        check_rules(tools)
     answer = _answer(options, provider, tools)
     ready = replace(
         options,

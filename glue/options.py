@@ -77,6 +77,7 @@ class Options:
     reasoning: Effort | None = None
     cache: bool | None = None
     options: Mapping[str, Json] | None = None
+    prices: Mapping[str, tuple[float, float]] | None = None
     telemetry: bool | OpenTelemetry | None = None
     # One call's own.
     output: Any = None
@@ -162,6 +163,7 @@ class Shared(TypedDict, total=False):
     reasoning: Effort | None
     cache: bool | None
     options: Mapping[str, Json] | None
+    prices: Mapping[str, tuple[float, float]] | None  # USD per million tokens in and out, by model
     telemetry: bool | OpenTelemetry | None
 
 

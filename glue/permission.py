@@ -1,17 +1,35 @@
-"""Who may do what: a policy is asked before a tool that needs permission runs. No policy means no."""
+"""Permission policies: one is asked before a tool that needs permission runs. No policy means no."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from posixpath import normpath
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from glue.errors import ConfigError
 
 if TYPE_CHECKING:
     from anyio import Lock
     from anyio.lowlevel import RunVar
 
+READY_MADE = frozenset(
+    "read_file list_dir find_files grep write_file edit_file shell shell_job git_diff_branch git_log_branch git_show"
+    " git_blame git_status git_diff_worktree".split()
+)
+
 Scope: TypeAlias = Literal["call", "target", "session", "always"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionTarget:
+    """What a call touches, for rules and for people: a tool's `target=` may return it instead of a text."""
+
+    text: str  # as it is shown
+    paths: tuple[str, ...] = ()  # of a file: each of its names below the root, links resolved
+    command: str | tuple[str, ...] | None = None  # of a shell: the line, or a program and its arguments
+    folder: str = ""  # where the command runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +41,8 @@ class PermissionRequest:
     target: str = ""  # on what: a path, a command
     arguments: Mapping[str, Any]
     call_id: str = ""
-    session_id: str = ""
+    session_id: str = ""  # the conversation's, that of a sub-agent's caller; the run's where there is none
+    touched: PermissionTarget | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +94,9 @@ class DenyAll:
 class Rules:
     """Decide by name: `Rules(allow=["write_file:docs/*"], deny=["shell"])`.
 
-    A rule is an action, or `action:pattern` with shell wildcards for the target. A refusal wins over a
-    permission; what no rule covers goes to `otherwise`. A pattern is no sandbox: `shell:git *` also
-    matches `git log; rm -rf ~`.
+    A rule is an action, or `action:pattern` with shell wildcards. For files the pattern is held against the names
+    that a path leads to; for a shell it allows one simple command, and forbids any command of a line. A refusal wins
+    over a permission; what no rule covers goes to `otherwise`, and so does a command line that cannot be told apart.
     """
 
     def __init__(
@@ -86,18 +105,108 @@ class Rules:
         self.allowed, self.denied = tuple(allow), tuple(deny)
         self.otherwise: Permission = otherwise or DenyAll("no rule allows it")
 
+    def check(self, tools: Iterable[Any]) -> None:
+        """Refuse a rule that names no known tool: a misspelt one would never be heard of again."""
+        asks = {
+            each.spec.name: each.action if getattr(each, "needs_permission", False) else "" for each in _nested(tools)
+        }
+        known = READY_MADE | {name for names in asks.items() for name in names if name}
+        for rule in (*self.allowed, *self.denied):
+            action = rule.partition(":")[0]
+            if not any(fnmatchcase(each, action) for each in known):
+                raise ConfigError(f"the rule {rule!r} names no known tool; there are: {', '.join(sorted(known))}")
+            if rule in self.denied and asks.get(action) == "":
+                raise ConfigError(f"the rule {rule!r} would do nothing: {action} asks for no permission; leave it out")
+        inner = getattr(self.otherwise, "check", None)
+        if inner is not None:
+            inner(tools)
+
     def decide(self, request: PermissionRequest) -> Decision | Awaitable[Decision]:
+        judge = _judge(request)
+        unclear = ""
         for rule in self.denied:
-            if _covers(rule, request):
+            action, colon, pattern = rule.partition(":")
+            if not fnmatchcase(request.action, action):
+                continue
+            verdict = judge.forbids(pattern) if colon else True
+            if verdict is True:
                 return deny(f"the rule {rule!r} forbids it")
-        if any(_covers(rule, request) for rule in self.allowed):
-            return allow()
+            if verdict is None:
+                unclear = f"whether the rule {rule!r} forbids it cannot be told: {judge.unclear}"
+        if unclear:
+            return deny(unclear) if isinstance(self.otherwise, AllowAll) else self.otherwise.decide(request)
+        for rule in self.allowed:
+            action, colon, pattern = rule.partition(":")
+            if fnmatchcase(request.action, action) and (not colon or judge.allows(pattern)):
+                return allow()
         return self.otherwise.decide(request)
 
 
-def _covers(rule: str, request: PermissionRequest) -> bool:
-    action, colon, pattern = rule.partition(":")
-    return fnmatchcase(request.action, action) and (not colon or fnmatchcase(request.target, pattern))
+def _nested(tools: Iterable[Any]) -> Iterator[Any]:
+    """Give tools, and those of the agents among them."""
+    for tool in tools:
+        yield tool
+        agent = getattr(tool, "agent", None)
+        if agent is not None:
+            yield from _nested(agent.settings.tools or ())
+
+
+class _Names:
+    """Rules over names: a path, or a text that may be one."""
+
+    unclear = ""
+
+    def __init__(self, request: PermissionRequest) -> None:
+        target = request.target
+        self.names: tuple[str, ...] = request.touched.paths if request.touched is not None else ()
+        if not self.names:
+            plain = normpath(target) if target else ""
+            dotted = any(part in (".", "..") for part in target.split("/"))
+            self.names = (target, plain) if dotted else (target,)
+            self.more: tuple[str, ...] = (plain,)
+        else:
+            self.more = ()
+
+    def allows(self, pattern: str) -> bool:
+        return all(fnmatchcase(name, pattern) for name in self.names)
+
+    def forbids(self, pattern: str) -> bool | None:
+        return any(fnmatchcase(name, pattern) for name in (*self.names, *self.more))
+
+
+class _Commands:
+    """Rules over the commands of a shell line."""
+
+    def __init__(self, command: str | tuple[str, ...]) -> None:
+        from glue import shellwords
+
+        self.line = shellwords.parse(command)
+        self.unclear = self.line.unclear or "a word of it is known to the shell alone"
+        self._program, self._join = shellwords.program, shellwords.join
+
+    def allows(self, pattern: str) -> bool:
+        commands = self.line.commands
+        return self.line.plain and not commands[0].opaque and fnmatchcase(commands[0].text, pattern)
+
+    def forbids(self, pattern: str) -> bool | None:
+        """True where some command fits, None where one may."""
+        first, blank, _ = pattern.partition(" ")
+        open_ = bool(self.line.unclear)
+        for command in self.line.commands:
+            words = self._program(command.words) or command.words
+            name = words[0].text.rpartition("/")[2]
+            short = " ".join([name, *(word.text for word in words[1:])])
+            texts = (command.text, self._join(words), " ".join(word.text for word in words), short)
+            if any(fnmatchcase(text, pattern) for text in texts) or (not blank and fnmatchcase(name, pattern)):
+                return True
+            hidden = any(word.opaque or word.glob for word in words)
+            open_ |= hidden and (fnmatchcase(name, first) or fnmatchcase(words[0].text, first))
+        return None if open_ else False
+
+
+def _judge(request: PermissionRequest) -> _Names | _Commands:
+    touched = request.touched
+    return _Commands(touched.command) if touched is not None and touched.command is not None else _Names(request)
 
 
 Answer: TypeAlias = Decision | bool
@@ -168,10 +277,20 @@ class Ask:
 
 def _keys(request: PermissionRequest) -> dict[str, tuple[str, str, str]]:
     return {
-        "target": ("target", request.action, request.target),
+        "target": ("target", request.action, _exact(request)),
         "session": ("session", request.action, request.session_id),
         "always": ("always", request.action, ""),
     }
+
+
+def _exact(request: PermissionRequest) -> str:
+    """Write what a remembered answer holds for: the file, the command and its folder, or else the whole arguments."""
+    import json
+
+    touched = request.touched
+    if touched is not None and (touched.paths or touched.command is not None):
+        return json.dumps([touched.paths, touched.command, touched.folder])
+    return json.dumps([request.target, request.arguments], sort_keys=True, default=repr)
 
 
 def as_decision(answer: object) -> Decision:

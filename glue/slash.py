@@ -27,6 +27,10 @@ COMMANDS = (
     SlashCommand("limits", "Show or set limits, such as max_turns=64 token_budget=none.", "name=value ...", True),
     SlashCommand("fork", "Go on in a copy; with N, of the first N prompts; -1 drops the last one.", "N"),
     SlashCommand("save", "Keep this conversation, from here on.", "NAME"),
+    SlashCommand("new", "Begin another conversation.", "NAME"),
+    SlashCommand("resume", "Go on with a kept conversation.", "NAME"),
+    SlashCommand("tree", "List the kept conversations, forks below their parents."),
+    SlashCommand("compact", "Put a summary in the place of what was said so far."),
     SlashCommand("help", "List the commands."),
     SlashCommand("quit", "Leave, as Ctrl-D does."),
 )

@@ -292,7 +292,11 @@ def _own_row(name: str, table: Any, where: str) -> Row:
     key = table.get("key", ())
     settings = {field: table[field] for field in ("model", "window", "auth") if field in table}
     try:
-        quirks = Quirks(**{"local": not key, **table.get("quirks", {})})
+        given = {
+            each: tuple(value) if isinstance(value, list) else value for each, value in table.get("quirks", {}).items()
+        }
+        named: dict[str, Any] = {"local": not key, **given}
+        quirks = Quirks(**named)
     except TypeError as error:
         raise wrong(f"quirks: {error}") from None
     wire = table.get("wire", "openai_chat")

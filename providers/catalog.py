@@ -320,6 +320,9 @@ ROWS = (
     Row("vllm", wire="openai_chat", base_url="http://localhost:8000/v1", quirks=Quirks(local=True, echo="reasoning")),
     Row("lmstudio", wire="openai_chat", base_url="http://localhost:1234/v1", quirks=Quirks(local=True)),
     Row(
+        "local", wire="local", base_url="http://localhost", window=8_192, quirks=Quirks(local=True, images=(), files=())
+    ),
+    Row(
         "openai-compatible",
         wire="openai_chat",
         base_url="{OPENAI_COMPATIBLE_BASE_URL}",

@@ -110,7 +110,7 @@ def _is_free(provider: str) -> bool:
     if provider == "offline":
         return True
     row = next((row for row in ROWS if row.name == provider), None)
-    return row is not None and row.quirks.local and row.base_url.startswith(("http://localhost", "gguf:"))
+    return row is not None and row.quirks.local and row.base_url.startswith("http://localhost")
 
 
 def capabilities_of(row: Row, model: str = "") -> Capabilities:

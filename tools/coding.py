@@ -32,9 +32,9 @@ def tools(
 
         made += git.tools(root, base, trust, blocklist=blocklist)
     if shell:
-        from glue.tools.shell import tool
+        from glue.tools.shell import tools as shell_tools
 
-        made.append(tool(root))
+        made += shell_tools(root)
     return made
 
 

@@ -29,6 +29,7 @@ class Finished:
     err: bytes
     reason: str = ""  # "deadline", "cap", "enough" or "cancelled"
     seconds: float = 0.0
+    left: tuple[str, ...] = ()  # the commands that were still running and were ended, where a mark was given
 
 
 class StopFlag:
@@ -58,21 +59,28 @@ def run(
     pass_fds: Sequence[int] = (),
     memory: int = 0,
     polite: bool = False,
+    mark: str = "",
 ) -> Finished:
     """Run a program and gather what it says, until it ends, says too much or takes too long.
 
     `sink` is handed standard output block by block instead of it being kept, and says whether to go on; `both`
     likewise gets output and errors as they come. `polite` sends TERM before KILL. `deadline` is in seconds.
+    `mark` is an entry of `env` by which the child's own children are known, also those that left its group.
     """
     began = time.monotonic()
     child = start(argv, env=env, cwd=cwd, pass_fds=pass_fds, memory=memory, stdin=bool(feed))
     talk = _Talk(child, cap, sink, both)
+    left: dict[int, str] = {}
     try:
         reason = talk.listen(began + deadline, feed, stop)
     finally:
+        left = marked(mark) if mark else {}
         end_group(child, polite=polite)
+        for pid in marked(mark) if left else ():
+            _kill(pid)
         talk.close()
-    return Finished(child.returncode, bytes(talk.out), bytes(talk.err), reason, time.monotonic() - began)
+    names = tuple(name for pid, name in left.items() if pid != child.pid)
+    return Finished(child.returncode, bytes(talk.out), bytes(talk.err), reason, time.monotonic() - began, names)
 
 
 def start(
@@ -185,6 +193,32 @@ class _Talk:
             return None if self.sink(block) else "enough"
         self.out += block[: self.cap - len(self.out)]
         return "cap" if len(self.out) >= self.cap else None
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Find the processes that have an entry in their environment, with their command lines; Linux alone tells."""
+    found: dict[int, str] = {}
+    entry = mark.encode()
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if entry not in file.read(1024 * 1024).split(b"\0"):
+                    continue
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                words = file.read(400).split(b"\0")
+        except OSError:
+            continue
+        found[int(name)] = b" ".join(words).decode("utf-8", "replace").strip()
+    return found
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        pass
 
 
 def exited(child: subprocess.Popen[bytes]) -> bool:

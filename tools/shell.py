@@ -1,7 +1,7 @@
 """Run commands: off unless it is asked for, and only with permission.
 
-A permission gate is not a sandbox. A command that was allowed can do all that the user can do; where `bwrap`
-is installed, the runner `bubblewrap` confines it to the project, without network.
+A permission gate is not a sandbox. A command that was allowed can do all that the user can do; a runner confines it:
+`bubblewrap` where `bwrap` is installed, or `docker("python:3.12")`.
 """
 
 from __future__ import annotations
@@ -10,21 +10,33 @@ import json
 import os
 import shlex
 import shutil
+import threading
+import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from glue.errors import ConfigError, ToolError
+from glue import PermissionTarget, one_line
+from glue.errors import ConfigError, ToolError, UnsafePath
 from glue.function.decorator import Tool
 from glue.function.decorator import tool as make
 from glue.function.spool import cap
+from glue.tools.fs.root import Root
+from glue.tools.process import Finished, StopFlag, in_thread, run
 
 SECONDS = 120.0
+LONGEST = 600.0  # seconds that a model may ask for, where the tool's own limit is not above it
+BACKGROUND_SECONDS = 3600.0
 KEPT = 8 * 1024 * 1024  # of output, for the spool
 KILLED = 64 * 1024 * 1024  # of output, after which a command is stopped
 SHOWN = 30_000  # characters of head and tail
 MAX_COMMAND = 64 * 1024
+MAX_JOBS = 8
 # All that a command sees of our environment: nothing that is a key, and nothing that changes what programs load.
 PASSED = ("HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LOGNAME", "SHELL", "TMPDIR", "TZ", "USER")
+MARK = "GLUE_SHELL"  # tells a command's own processes from others
+PROGRAMS = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
+HIDDEN = ("/tmp", "/home", "/root", "/run", "/var", "/mnt", "/media", "/srv")
 
 Runner = Callable[[Sequence[str], str], list[str]]
 
@@ -41,31 +53,71 @@ def tool(
 
     `env` adds variables to the few that are passed on. `runner` wraps the argument list, as `bubblewrap` does.
     """
+    return tools(root, timeout=timeout, env=env, runner=runner, name=name)[0]
+
+
+def tools(
+    root: str | os.PathLike[str] = ".",
+    *,
+    timeout: float = SECONDS,
+    env: Mapping[str, str] | None = None,
+    runner: Runner | None = None,
+    name: str = "shell",
+) -> list[Tool[..., Any]]:
+    """Make the tool that runs commands, and the one that looks after those in the background."""
     if not 0 < timeout < float("inf"):
         raise ValueError(f"timeout must be a number of seconds above 0, not {timeout!r}")
     home = os.path.realpath(root)
     if not os.path.isdir(home):
         raise ValueError(f"root {os.fspath(root)!r} is not a directory")
     known = {**environment(), **(env or {})}
+    jobs = _Jobs()
+    longest, usual = max(timeout, LONGEST), timeout
 
-    async def shell(command: str | list[str]) -> str:
-        """Run a command in the project's directory and give its exit code and what it printed.
+    def start(command: str | list[str], folder: str) -> Command:
+        argv = _argv(command)
+        if folder != home:
+            argv = ["/bin/sh", "-c", 'cd -- "$0" && exec "$@"', folder, *argv]
+        return Command(runner(argv, home) if runner is not None else argv, known, home, runner)
 
-        Prefer the file tools for reading and searching. Commands run without a terminal and without input,
-        and are stopped when they take too long.
+    async def shell(command: str | list[str], timeout: float = 0, cwd: str = ".", background: bool = False) -> str:
+        """Run a command in the project and give its exit code and what it printed. No terminal, no input.
+
+        Prefer the file tools for reading and searching.
 
         Args:
             command: a shell command line, or a list of a program and its arguments
+            timeout: seconds after which it is stopped, if not the usual
+            cwd: folder to run it in, relative to the root
+            background: return at once; shell_job reads its output
         """
-        from glue.tools.process import in_thread
+        made = start(command, _folder(home, cwd))
+        if background:
+            return jobs.start(made, min(timeout, BACKGROUND_SECONDS) if timeout > 0 else BACKGROUND_SECONDS)
+        seconds = min(timeout, longest) if timeout > 0 else usual
+        return await in_thread(lambda stop: made.run(seconds, stop))
 
-        argv = _argv(command)
-        wrapped = runner(argv, home) if runner is not None else argv
-        return await in_thread(lambda stop: _run(wrapped, known, home, timeout, stop))
+    async def shell_job(job: int, stop: bool = False, wait: float = 0) -> str:
+        """Read what a background command printed since the last look, and how it stands.
 
-    return make(
-        name=name, needs_permission=name, target=lambda given: verbatim(given["command"]), alone=True, max_output=None
-    )(shell)
+        Args:
+            job: its number
+            stop: end it
+            wait: seconds to wait for its end, up to 60
+        """
+        return await in_thread(lambda flag: jobs.look(job, stop, min(max(wait, 0), 60), flag))
+
+    def touched(given: Mapping[str, Any]) -> PermissionTarget:
+        command, folder = given["command"], _folder(home, given.get("cwd", "."))
+        where = f" (in {one_line(os.path.relpath(folder, home))})" if folder != home else ""
+        later = " (in the background)" if given.get("background") else ""
+        exact = command if isinstance(command, str) else tuple(command)
+        return PermissionTarget(text=verbatim(command) + where + later, command=exact, folder=folder)
+
+    run_tool = make(name=name, needs_permission=name, target=touched, alone=True, max_output=None)(shell)
+    run_tool.root = home
+    job_tool = make(name=f"{name}_job", max_output=None)(shell_job)
+    return [run_tool, job_tool]
 
 
 def environment() -> dict[str, str]:
@@ -76,28 +128,101 @@ def environment() -> dict[str, str]:
 
 
 def verbatim(command: str | Sequence[str]) -> str:
-    """Write a command as it will run; escaped, and marked so, where characters would hide something.
-
-    No two command lines are written alike, so that a decision that is remembered holds for this one only.
-    """
+    """Write a command as it will run; escaped, and marked so, where characters would hide something."""
     text = command if isinstance(command, str) else shlex.join(command)
     if text.isprintable() and not text.startswith("escaped: "):
         return text
     return "escaped: " + json.dumps(text)
 
 
+# Runners -------------------------------------------------------------------------------------------------
+
+
 def bubblewrap(argv: Sequence[str], root: str) -> list[str]:
-    """Wrap a command so that it sees the system read-only, writes to the project alone and has no network."""
-    program = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin")
+    """Wrap a command so that it sees the system read-only, writes to the project alone, and reaches no network.
+
+    Nor does it reach a socket of the host: folders that hold them are empty, and those elsewhere are covered.
+    """
+    program = shutil.which("bwrap", path=PROGRAMS)
     if program is None:
         raise ConfigError("bwrap is not installed; install bubblewrap, or run without this runner")
     options = [program, "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/", "/"]
-    options += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/home", "--tmpfs", "/root"]
+    options += ["--dev", "/dev", "--proc", "/proc"]
+    for folder in HIDDEN:
+        if os.path.isdir(folder) and not os.path.islink(folder):
+            options += ["--tmpfs", folder]
     options += ["--bind", root, root]
     git = os.path.join(root, ".git")
     if os.path.lexists(git):
         options += ["--ro-bind", git, git]
+    for socket in _sockets(root):
+        options += ["--ro-bind", "/dev/null", socket]
     return [*options, "--chdir", root, "--", *argv]
+
+
+def _sockets(root: str) -> list[str]:
+    """List the sockets of the host that a sandbox would still see."""
+    try:
+        with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
+            names = {line.split(maxsplit=7)[7].rstrip("\n") for line in file if line.count(" ") >= 7 and "/" in line}
+    except (OSError, IndexError):
+        return []
+    hidden = tuple(f"{folder}/" for folder in HIDDEN)
+    inside = os.path.join(root, "")
+    found = {os.path.realpath(name) for name in names if name.startswith("/") and os.path.exists(name)}
+    return sorted(
+        name for name in found if name.startswith(inside) or not name.startswith((*hidden, "/dev/", "/proc/"))
+    )
+
+
+def docker(image: str, *, program: str = "", options: Sequence[str] = ()) -> Runner:
+    """Make a runner that starts each command in a new container of `image`, which sees the project and no network.
+
+    `program` is docker or podman, whichever is installed if left out; `options` are added to its `run`.
+    """
+    found = shutil.which(program, path=PROGRAMS) if program else None
+    found = found or (
+        None if program else shutil.which("docker", path=PROGRAMS) or shutil.which("podman", path=PROGRAMS)
+    )
+    if found is None:
+        raise ConfigError(f"{program or 'neither docker nor podman'} is not installed; install one, or use bubblewrap")
+    return _Container(found, image, tuple(options))
+
+
+class _Container:
+    """Commands in containers; one that does not end in time is ended by its name."""
+
+    def __init__(self, program: str, image: str, options: tuple[str, ...]) -> None:
+        self.program, self.image, self.options = program, image, options
+
+    def __call__(self, argv: Sequence[str], root: str) -> list[str]:
+        podman = os.path.basename(self.program) == "podman"
+        user = ["--userns=keep-id"] if podman else ["--user", f"{os.getuid()}:{os.getgid()}"]
+        made = [self.program, "run", "--rm", "--init", "--name", f"glue-{os.urandom(8).hex()}", "--network", "none"]
+        made += [*user, "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--pids-limit", "512"]
+        made += ["--mount", f"type=bind,source={root},target={root}", "--workdir", root]
+        git = os.path.join(root, ".git")
+        if os.path.lexists(git):
+            made += ["--mount", f"type=bind,source={git},target={git},readonly"]
+        return [*made, *self.options, self.image, *argv]
+
+    def end(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """Kill the container of a command that was stopped: its client's end is not its own."""
+        name = argv[argv.index("--name") + 1]
+        run([self.program, "kill", name], env=env, cwd="/", deadline=10.0, cap=4096)
+
+
+# Commands ------------------------------------------------------------------------------------------------
+
+
+def _folder(home: str, cwd: str) -> str:
+    try:
+        with Root(home) as root, root.directory(cwd) as place:
+            return os.path.join(home, *place.names)
+    except OSError as error:
+        raise ToolError(f"cwd {one_line(cwd, 200)!a}: {(error.strerror or 'cannot be used').lower()}") from None
+    except UnsafePath as error:
+        raise ToolError(f"cwd: {error}") from None
 
 
 def _argv(command: str | list[str]) -> list[str]:
@@ -112,34 +237,139 @@ def _argv(command: str | list[str]) -> list[str]:
     return [shell, "-c", command]
 
 
-def _run(argv: Sequence[str], env: Mapping[str, str], home: str, timeout: float, stop: Any) -> str:
-    from glue.tools.process import run
+class Command:
+    """One command that runs, with what it has printed so far."""
 
-    kept, tail = bytearray(), bytearray()
-    seen = 0
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], home: str, runner: Runner | None) -> None:
+        self.argv, self.home, self.runner = argv, home, runner
+        self.mark = f"{MARK}={os.urandom(8).hex()}"
+        self.env = {**env, MARK: self.mark.partition("=")[2]}
+        self.head, self.tail = bytearray(), bytearray()
+        self.seen = self.read = 0
+        self.lock = threading.Lock()
 
-    def listen(block: bytes) -> bool:
-        nonlocal seen
-        seen += len(block)
-        room = max(KEPT - len(kept), 0)
-        kept.extend(block[:room])
-        tail.extend(block[room:])
-        del tail[: max(len(tail) - SHOWN, 0)]
-        return seen < KILLED
+    def run(self, seconds: float, stop: StopFlag) -> str:
+        """Run it to its end, or to that of its time, and say how it went."""
+        done = self.execute(seconds, stop)
+        text = cap(self.output(), SHOWN)
+        separator = "" if not text or text.endswith("\n") else "\n"
+        return f"{text}{separator}[{self.ending(done, seconds)}]"
 
-    try:
-        done = run(argv, env=env, cwd=home, deadline=timeout, cap=0, both=listen, stop=stop, polite=True)
-    except (OSError, UnicodeEncodeError) as error:
-        raise ToolError(f"the command could not be started: {getattr(error, 'strerror', '') or error}") from None
-    lost = seen - len(kept) - len(tail)
-    kept += (f"\n[{lost} bytes were not kept]\n".encode() if lost else b"") + tail
-    text = cap(kept.decode("utf-8", "replace"), SHOWN)
-    notes = [f"exit code {done.code}"]
-    if done.reason == "deadline":
-        notes = [f"stopped after {timeout:g} s; what it printed until then is above"]
-    elif done.reason == "enough":
-        notes = [f"stopped: it printed more than {KILLED} bytes"]
-    elif done.code < 0:
-        notes = [f"ended by signal {-done.code}"]
-    separator = "" if not text or text.endswith("\n") else "\n"
-    return f"{text}{separator}[{'; '.join(notes)}]"
+    def execute(self, seconds: float, stop: StopFlag) -> Finished:
+        argv, env = self.argv, self.env
+        try:
+            done = run(
+                argv,
+                env=env,
+                cwd=self.home,
+                deadline=seconds,
+                cap=0,
+                both=self.listen,
+                stop=stop,
+                polite=True,
+                mark=self.mark,
+            )
+        except (OSError, UnicodeEncodeError) as error:
+            raise ToolError(f"the command could not be started: {getattr(error, 'strerror', '') or error}") from None
+        finish = getattr(self.runner, "end", None)
+        if finish is not None and done.reason:
+            finish(argv, env)
+        return done
+
+    def listen(self, block: bytes) -> bool:
+        with self.lock:
+            self.seen += len(block)
+            room = max(KEPT - len(self.head), 0)
+            self.head.extend(block[:room])
+            self.tail.extend(block[room:])
+            del self.tail[: max(len(self.tail) - SHOWN, 0)]
+        return self.seen < KILLED
+
+    def output(self) -> str:
+        """Give what was printed since this was last asked."""
+        with self.lock:
+            lost = self.seen - len(self.head) - len(self.tail)
+            gap = f"\n[{lost} bytes were not kept]\n".encode() if lost else b""
+            whole = bytes(self.head) + gap + bytes(self.tail)
+            start, self.read = min(self.read, len(whole)), len(whole)
+        return whole[start:].decode("utf-8", "replace")
+
+    def ending(self, done: Finished, seconds: float) -> str:
+        if done.reason == "deadline":
+            note = f"stopped after {seconds:g} s; what it printed until then is above"
+        elif done.reason == "enough":
+            note = f"stopped: it printed more than {KILLED} bytes"
+        elif done.reason:
+            note = "stopped"
+        else:
+            note = f"ended by signal {-done.code}" if done.code < 0 else f"exit code {done.code}"
+        if not done.left:
+            return note
+        names = ", ".join(one_line(name, 60) for name in done.left[:5])
+        more = f" and {len(done.left) - 5} more" if len(done.left) > 5 else ""
+        return f"{note}; ended what it left running: {names}{more}"
+
+
+class _Jobs:
+    """Commands in the background. They end with this object, and with the program."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, _Job] = {}
+        self.lock = threading.Lock()
+        self.count = 0
+        weakref.finalize(self, _end_all, self.jobs)
+
+    def start(self, command: Command, seconds: float) -> str:
+        with self.lock:
+            running = [job for job in self.jobs.values() if job.thread.is_alive()]
+            if len(running) >= MAX_JOBS:
+                raise ToolError(f"{MAX_JOBS} commands run in the background already; end one with shell_job")
+            self.count += 1
+            number, job = self.count, _Job(command, seconds)
+            self.jobs[number] = job
+            for old in [key for key, each in self.jobs.items() if not each.thread.is_alive() and key < number - 50]:
+                del self.jobs[old]
+        job.thread.start()
+        return f"[started in the background as job {number}; it is stopped after {seconds:g} s]"
+
+    def look(self, number: int, stop: bool, wait: float, flag: StopFlag) -> str:
+        job = self.jobs.get(number)
+        if job is None:
+            raise ToolError(f"there is no job {number}; there are: {', '.join(map(str, self.jobs)) or 'none'}")
+        if stop:
+            job.stop.set()
+            wait = 5.0
+        until = time.monotonic() + wait
+        while job.thread.is_alive() and time.monotonic() < until and not flag:
+            job.thread.join(0.05)
+        text = cap(job.command.output(), SHOWN)
+        separator = "" if not text or text.endswith("\n") else "\n"
+        return f"{text}{separator}[{job.status()}]"
+
+
+class _Job:
+    def __init__(self, command: Command, seconds: float) -> None:
+        self.command, self.seconds = command, seconds
+        self.stop = StopFlag()
+        self.said = ""
+        self.began = time.monotonic()
+        self.thread = threading.Thread(target=self._work, name="glue-shell-job", daemon=True)
+
+    def _work(self) -> None:
+        try:
+            self.said = self.command.ending(self.command.execute(self.seconds, self.stop), self.seconds)
+        except ToolError as error:
+            self.said = str(error)
+
+    def status(self) -> str:
+        if self.thread.is_alive():
+            return f"running for {time.monotonic() - self.began:.0f} s"
+        return self.said
+
+
+def _end_all(jobs: dict[int, _Job]) -> None:
+    for job in jobs.values():
+        job.stop.set()
+    for job in jobs.values():
+        if job.thread.is_alive():
+            job.thread.join(3.0)

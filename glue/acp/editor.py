@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os.path
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from glue.acp.options import DEFAULTS
 from glue.acp.rpc import Peer, RpcError
-from glue.acp.updates import CallIds, describe, old_text, tool_update
-from glue.context import Context
+from glue.acp.updates import CallIds, ShownCall, diff_of, disk_text, edited_path, edited_text, tool_call, tool_update
+from glue.context import Context, ToolResult
 from glue.errors import ToolError
 from glue.function.decorator import Tool, tool
 from glue.messages import ToolCall
@@ -20,51 +21,101 @@ if TYPE_CHECKING:
     from glue.acp.server import Server
     from glue.agent import Agent
 
-
-TERMINAL_BYTES = 64 * 1024  # bytes of a terminal that are kept
+TERMINAL_BYTES = 64 * 1024  # that are kept
 TERMINAL_SECONDS = 600.0  # after which a command is stopped
 
 
-def ready_agent(model: str, bundle: str) -> Callable[[str, Server], Agent[Any, Any]]:
-    """Make an agent with ready-made tools for whatever directory the editor works in."""
+def ready_agent(model: Any, bundle: str) -> Callable[..., Agent[Any, Any]]:
+    """Make an agent with ready-made tools for whatever directories the editor works in."""
 
-    def make(cwd: str, server: Server) -> Agent[Any, Any]:
+    def make(cwd: str, server: Server, more: Sequence[str] = ()) -> Agent[Any, Any]:
         from glue.agent import Agent
-        from glue.tools import coding, fs, git
+        from glue.tools import coding
 
-        if bundle == "coding":
-            tools = coding.tools(cwd, trust=True, shell=True)
-        else:
-            tools = fs.tools(cwd)
-            tools += git.tools(cwd, trust=True) if bundle == "git" else []
-        tools = [*editor_tools(tools, cwd, server), plan_tool()]
-        return Agent(model, tools=tools, instructions=coding.prompt(tools), limits=DEFAULTS, name="glue")
+        tools = [*_over([_bundle(bundle, root, server) for root in (cwd, *more)], (cwd, *more)), plan_tool()]
+        instructions = coding.prompt(tools)
+        if more:
+            instructions += f"\nThese directories are yours too, by their absolute paths: {', '.join(more)}\n"
+        return Agent(model, tools=tools, instructions=instructions, limits=DEFAULTS, name="glue")
 
     return make
 
 
-def editor_tools(tools: Iterable[Tool[..., Any]], cwd: str, server: Server) -> list[Tool[..., Any]]:
+def _bundle(bundle: str, root: str, server: Server) -> list[Tool[..., Any]]:
+    from glue.tools import coding, fs, git
+
+    if bundle == "coding":
+        tools = coding.tools(root, trust=True, shell=True)
+    else:
+        tools = fs.tools(root)
+        tools += git.tools(root, trust=True) if bundle == "git" else []
+    return editor_tools(tools, root, server)
+
+
+def _over(bundles: Sequence[list[Tool[..., Any]]], roots: Sequence[str]) -> list[Any]:
+    """Join the tools of several roots: the first one's, which take absolute paths below the others too."""
+    first, *rest = bundles
+    if not rest:
+        return list(first)
+    named = [{each.name: each for each in bundle} for bundle in rest]
+    return [
+        _Spanning(
+            each,
+            [(root, bundle[each.name]) for root, bundle in zip(roots[1:], named, strict=True) if each.name in bundle],
+        )
+        if "path" in each.spec.parameters.get("properties", {})
+        else each
+        for each in first
+    ]
+
+
+class _Spanning:
+    """A tool over several roots: an absolute path picks its own."""
+
+    def __init__(self, first: Tool[..., Any], others: Sequence[tuple[str, Tool[..., Any]]]) -> None:
+        self._first, self._others = first, others
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._first, name)
+
+    async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
+        try:
+            path = json.loads(call.arguments or "{}")["path"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            path = ""
+        for root, other in self._others:
+            if isinstance(path, str) and (path == root or path.startswith(root.rstrip("/") + "/")):
+                return await other.invoke(call, context)
+        return await self._first.invoke(call, context)
+
+
+def editor_tools(tools: Iterable[Tool[..., Any]], root: str, server: Server) -> list[Tool[..., Any]]:
     """Put the editor's own reading, writing and terminals in the place of ours, where it has them."""
-    files = server.client.get("fs")
-    files = files if isinstance(files, dict) else {}
-    replaced: dict[str, Tool[..., Any]] = {}
-    if files.get("readTextFile") is True:
-        replaced["read_file"] = _reader(cwd, server)
-    if files.get("writeTextFile") is True:
-        replaced["write_file"] = _writer(cwd, server)
-    if server.client.get("terminal") is True:
-        replaced["shell"] = _terminal(cwd, server)
-    return [replaced.get(each.name, each) for each in tools]
+    made: list[Tool[..., Any]] = []
+    for ours in tools:
+        theirs: Tool[..., Any] | None = None
+        if ours.name == "read_file" and server.reads_files:
+            theirs = _reader(root, server)
+        elif ours.name in ("write_file", "edit_file") and server.reads_files and server.writes_files:
+            theirs = _writer(ours, root, server)
+        elif ours.name == "shell" and server.client.get("terminal") is True:
+            theirs = _terminal(ours, root, server)
+        elif ours.name == "shell_job" and server.client.get("terminal") is True:
+            continue  # a terminal of the editor runs nothing in the background
+        if theirs is not None:
+            theirs.root = root
+        made.append(theirs or ours)
+    return made
 
 
-def _absolute(cwd: str, path: str) -> str:
+def _absolute(root: str, path: str) -> str:
     """Give the whole path of a file below the root; the editor opens it, so a link may lead no further."""
     from glue.tools.fs import safe_join
 
-    return os.path.join(cwd, safe_join(cwd, path))
+    return os.path.join(root, safe_join(root, path))
 
 
-def _reader(cwd: str, server: Server) -> Tool[..., Any]:
+def _reader(root: str, server: Server) -> Tool[..., Any]:
     @tool(name="read_file")
     async def read_file(context: Context[Any], path: str, offset: int = 1, limit: int = 2000) -> str:
         """Read lines of a text file of the project, as the editor has it, unsaved changes included.
@@ -76,31 +127,49 @@ def _reader(cwd: str, server: Server) -> Tool[..., Any]:
         """
         if offset < 1 or limit < 1:
             raise ToolError("offset and limit are counted from 1")
-        params = {"sessionId": context.session_id, "path": _absolute(cwd, path), "line": offset, "limit": limit}
+        params = {"sessionId": context.session_id, "path": _absolute(root, path), "line": offset, "limit": limit}
         answer = await _request(server, "fs/read_text_file", params)
         return str(answer.get("content", ""))
 
     return read_file
 
 
-def _writer(cwd: str, server: Server) -> Tool[..., Any]:
-    @tool(name="write_file", needs_permission=True, target="path", alone=True)
-    async def write_file(context: Context[Any], path: str, content: str) -> str:
-        """Write a whole file of the project through the editor; what was there is replaced.
+def _writer(ours: Tool[..., Any], root: str, server: Server) -> Tool[..., Any]:
+    """Make write_file or edit_file through the editor, with the same form as ours."""
 
-        Args:
-            path: relative to the root
-            content: the new text, written as it is
-        """
-        params = {"sessionId": context.session_id, "path": _absolute(cwd, path), "content": content}
+    async def write(context: Context[Any], arguments: dict[str, Any]) -> str:
+        path = arguments["path"]
+        whole = _absolute(root, path)
+        before = await editor_text(server, context.session_id, whole)
+        if ours.name == "write_file":
+            after = arguments["content"]
+        elif before is None:
+            raise ToolError(f"{path}: the editor has no such file")
+        else:
+            after = edited_text(before, arguments)
+        old = {} if before is None else {"oldText": before}
+        context.progress(data={"diff": {"type": "diff", "path": whole, **old, "newText": after}})
+        params = {"sessionId": context.session_id, "path": whole, "content": after}
         await _request(server, "fs/write_text_file", params)
-        return f"wrote {path}: {len(content.encode())} bytes"
+        return f"{'wrote' if ours.name == 'write_file' else 'edited'} {path} in the editor: {len(after.encode())} bytes"
 
-    return write_file
+    spec = ours.spec
+    options = {"needs_permission": ours.action, "target": ours.target, "alone": True}
+    return Tool.from_schema(spec.name, spec.description, spec.parameters, write, **options)
 
 
-def _terminal(cwd: str, server: Server) -> Tool[..., Any]:
-    @tool(name="shell", needs_permission=True, target="command", alone=True, timeout=TERMINAL_SECONDS)
+async def editor_text(server: Server, session_id: str, path: str) -> str | None:
+    """Read a file as the editor has it; None where it has none."""
+    try:
+        answer = await server.peer.request("fs/read_text_file", {"sessionId": session_id, "path": path})
+    except RpcError:
+        return None
+    content = answer.get("content") if isinstance(answer, dict) else None
+    return content if isinstance(content, str) else None
+
+
+def _terminal(ours: Tool[..., Any], root: str, server: Server) -> Tool[..., Any]:
+    @tool(name="shell", needs_permission=ours.action, target=ours.target, alone=True, timeout=TERMINAL_SECONDS)
     async def shell(context: Context[Any], command: str) -> str:
         """Run a command line in a terminal of the editor, and give its exit code and what it printed.
 
@@ -108,7 +177,7 @@ def _terminal(cwd: str, server: Server) -> Tool[..., Any]:
             command: a shell command line
         """
         session = {"sessionId": context.session_id}
-        args = {"command": "sh", "args": ["-c", command], "cwd": cwd, "outputByteLimit": TERMINAL_BYTES}
+        args = {"command": "sh", "args": ["-c", command], "cwd": root, "outputByteLimit": TERMINAL_BYTES}
         made = await _request(server, "terminal/create", {**session, **args})
         if not isinstance(made.get("terminalId"), str):
             raise ToolError("the editor gave no terminal")
@@ -162,17 +231,11 @@ async def _request(server: Server, method: str, params: dict[str, Any]) -> dict[
     return answer if isinstance(answer, dict) else {}
 
 
-OPTIONS = (
-    {"optionId": "allow_once", "name": "Allow", "kind": "allow_once"},
-    {"optionId": "allow_always", "name": "Always allow", "kind": "allow_always"},
-    {"optionId": "reject_once", "name": "Reject", "kind": "reject_once"},
-    {"optionId": "reject_always", "name": "Always reject", "kind": "reject_always"},
-)
 _DECISIONS = {
     "allow_once": allow(),
-    "allow_always": allow("session"),
+    "allow_always": allow("target"),
     "reject_once": deny("the user rejected it"),
-    "reject_always": deny("the user rejected it", "session"),
+    "reject_always": deny("the user rejected it", "target"),
 }
 
 
@@ -181,22 +244,26 @@ class EditorPermission:
 
     def __init__(
         self,
-        peer: Peer,
+        server: Server,
         session_id: str,
-        cwd: str,
         *,
         ids: CallIds,
         mode: Callable[[], str],
         own: Permission | None = None,
     ) -> None:
-        self._peer, self._session, self._cwd = peer, session_id, cwd
+        self._server, self._session = server, session_id
         self._ids, self._mode, self._own = ids, mode, own
         self._remembering = Ask(self._ask)
 
+    @property
+    def _peer(self) -> Peer:
+        return self._server.peer
+
     async def decide(self, request: PermissionRequest) -> Decision:
         decision = await self._decide(request)
-        if decision.allowed:
-            update = tool_update(self._ids.current(request.call_id), status="in_progress")
+        shown = self._ids.current(request.call_id)
+        if decision.allowed and shown is not None:
+            update = tool_update(shown.id, status="in_progress")
             self._peer.notify("session/update", {"sessionId": self._session, "update": update})
         return decision
 
@@ -210,17 +277,46 @@ class EditorPermission:
         return allow() if mode == "allow" else await self._remembering.decide(request)
 
     async def _ask(self, request: PermissionRequest) -> Decision:
-        arguments = json.dumps(dict(request.arguments), default=str)
-        call = ToolCall(id=request.call_id, name=request.tool, arguments=arguments)
-        shown = describe(call, self._ids.current(call.id), self._cwd, "pending", old_text(call, self._cwd))
+        shown = await self._shown(request)
+        fields = tool_call(shown, "pending")
         if request.target:
-            shown["title"] = f"{request.tool}: {request.target}"
-        params = {"sessionId": self._session, "toolCall": shown, "options": OPTIONS}
+            fields["title"] = f"{request.tool}: {request.target}"
+        params = {"sessionId": self._session, "toolCall": fields, "options": _choices(request)}
         try:
             answer = await self._peer.request("session/request_permission", params)
         except RpcError as error:
             return deny(f"the editor could not ask: {error}")
         return _decision(answer)
+
+    async def _shown(self, request: PermissionRequest) -> ShownCall:
+        """Show the call with the arguments that it will run with, and what it will change."""
+        call = ToolCall(
+            id=request.call_id, name=request.tool, arguments=json.dumps(dict(request.arguments), default=str)
+        )
+        known = self._ids.current(call.id)
+        shown = ShownCall(call.id, call) if known is None else replace(known, call=call, diff=None)
+        if path := edited_path(shown):
+            if self._server.reads_files:
+                before = await editor_text(self._server, self._session, os.path.join(shown.root, path))
+            else:
+                before = disk_text(shown.root, path)
+            shown.diff = diff_of(shown, before)
+        if known is not None:
+            known.diff = shown.diff
+        return shown
+
+
+def _choices(request: PermissionRequest) -> list[dict[str, Any]]:
+    """Offer four answers; what is remembered holds for exactly this: the command in its folder, or the path."""
+    what = {"shell": "this command", "write_file": "this file", "edit_file": "this file"}.get(
+        request.tool, "exactly this"
+    )
+    return [
+        {"optionId": "allow_once", "name": "Allow", "kind": "allow_once"},
+        {"optionId": "allow_always", "name": f"Always allow {what}", "kind": "allow_always"},
+        {"optionId": "reject_once", "name": "Reject", "kind": "reject_once"},
+        {"optionId": "reject_always", "name": f"Always reject {what}", "kind": "reject_always"},
+    ]
 
 
 def _decision(answer: Any) -> Decision:

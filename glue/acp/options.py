@@ -1,22 +1,30 @@
-"""Settings of an open session: its mode, its limits, and its slash commands."""
+"""Settings of an open session: its mode, model, effort and limits, kept from one process to the next."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import contextlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from glue.acp.rpc import INVALID_PARAMS, RpcError
-from glue.acp.session import OpenSession
+from glue.errors import GlueError
 from glue.limits import Limits
-from glue.messages import Part, Text
-from glue.slash import COMMANDS, answer, change_limits, parse
+from glue.messages import Effort
+from glue.slash import SETTABLE_LIMITS, change_limits
+
+if TYPE_CHECKING:
+    from glue.acp.session import OpenSession
 
 DEFAULTS = Limits(max_requests=50, token_budget=100_000)
 MODES = (
     ("ask", "Ask", "Ask before anything is changed or run."),
-    ("allow", "Allow", "Run every tool without permission."),
+    ("allow", "Allow", "Run every tool without asking."),
     ("read", "Read only", "Refuse every tool that needs permission."),
 )
+EFFORTS = ("none", "minimal", "low", "medium", "high")
 # Offered as lists, because the protocol knows no numbers; other values may be set too.
 _CHOICES = {
     "max_turns": ("Turns", (8, 16, 32, 64, 128)),
@@ -37,16 +45,30 @@ def known_mode(mode: Any) -> str:
     return str(mode)
 
 
-def config_options(mode: str, limits: Limits) -> list[dict[str, Any]]:
-    """Show the mode and the limits as options to choose from."""
+def model_name(opened: OpenSession) -> str:
+    model: Any = opened.session.settings.model
+    return model if isinstance(model, str) else str(model.name)
+
+
+def config_options(opened: OpenSession, booleans: bool = False) -> list[dict[str, Any]]:
+    """Show what can be set as options to choose from; yes or no only where the editor knows that kind."""
+    settings = opened.session.settings
     modes = [{"value": name, "name": title, "description": text} for name, title, text in MODES]
-    shown = [{"category": "mode", **_select("mode", "Mode", mode, modes)}]
+    models = [{"value": name, "name": name} for name in dict.fromkeys((model_name(opened), *_models()))]
+    efforts = [{"value": name, "name": name.capitalize()} for name in ("default", *EFFORTS)]
+    shown = [
+        {"category": "mode", **_select("mode", "Mode", opened.mode, modes)},
+        {"category": "model", **_select("model", "Model", model_name(opened), models)},
+        {"category": "thought_level", **_select("effort", "Effort", settings.reasoning or "default", efforts)},
+    ]
     for name, (title, usual) in _CHOICES.items():
-        now = getattr(limits, name)
+        now = getattr(opened.session.limits, name)
         values = sorted({*usual} | ({now} if now is not None else set()))
         choices = [{"value": str(value), "name": f"{value:,}"} for value in values]
         current = "none" if now is None else str(now)
         shown.append(_select(name, title, current, [*choices, {"value": "none", "name": "No limit"}]))
+    if booleans:
+        shown.append({"type": "boolean", "id": "cache", "name": "Prompt cache", "currentValue": bool(settings.cache)})
     return shown
 
 
@@ -54,20 +76,44 @@ def _select(id: str, name: str, current: str, options: list[dict[str, Any]]) -> 
     return {"type": "select", "id": id, "name": name, "currentValue": current, "options": options}
 
 
-def is_limit(name: Any) -> bool:
-    return name in _CHOICES
+def _models() -> list[str]:
+    """List what can be asked with the keys that are set."""
+    from glue.providers import key_available, known, lookup
+
+    rows = [lookup(name) for name in known()]
+    return [f"{row.name}:{row.model}" for row in rows if row.key and row.model and key_available(row.name)]
 
 
-def option_names() -> str:
-    return ", ".join(("mode", *_CHOICES))
+def set_option(opened: OpenSession, name: Any, value: Any, booleans: bool = False) -> None:
+    """Set one option; what it does not take is an error that says what it takes."""
+    known = ("mode", "model", "effort", *_CHOICES, *(("cache",) if booleans else ()))
+    if name not in known:
+        raise RpcError(INVALID_PARAMS, f"there is no option {name!r}; there are: {', '.join(known)}")
+    if not isinstance(value, bool if name == "cache" else str):
+        wanted = "true or false" if name == "cache" else "a text"
+        raise RpcError(INVALID_PARAMS, f"the value of {name!r} must be {wanted}, not {value!r}")
+    if name == "mode":
+        opened.mode = known_mode(value)
+    elif name == "model":
+        set_model(opened, str(value))
+    elif name == "effort":
+        if value not in ("default", *EFFORTS):
+            raise RpcError(INVALID_PARAMS, f"there is no effort {value!r}; there are: default, {', '.join(EFFORTS)}")
+        opened.session.configure(reasoning=None if value == "default" else cast(Effort, value))
+    elif name == "cache":
+        opened.session.configure(cache=bool(value))
+    else:
+        opened.session.limits = changed(opened.session.limits, {name: value})
 
 
-def available_commands() -> list[dict[str, Any]]:
-    return [
-        {"name": each.name, "description": each.help, **({"input": {"hint": each.argument}} if each.argument else {})}
-        for each in COMMANDS
-        if each.in_editor
-    ]
+def set_model(opened: OpenSession, name: str) -> None:
+    if name == model_name(opened):
+        return
+    try:
+        opened.session.agent.open(name)  # a wrong name, or a key that is not there, is said now
+    except GlueError as error:
+        raise RpcError(INVALID_PARAMS, str(error)) from error
+    opened.session.configure(model=name)
 
 
 def given_limits(meta: Any, limits: Limits) -> Limits:
@@ -76,7 +122,7 @@ def given_limits(meta: Any, limits: Limits) -> Limits:
     return changed(limits, given) if isinstance(given, dict) else limits
 
 
-def changed(limits: Limits, given: dict[str, Any]) -> Limits:
+def changed(limits: Limits, given: Mapping[str, Any]) -> Limits:
     """Set limits by name, as an editor asks for it."""
     try:
         return change_limits(limits, given)
@@ -84,12 +130,57 @@ def changed(limits: Limits, given: dict[str, Any]) -> Limits:
         raise RpcError(INVALID_PARAMS, str(error)) from None
 
 
-def command(opened: OpenSession, parts: Sequence[str | Part]) -> str | None:
-    """Answer a slash command; None where it is none of ours, and goes to the model."""
-    name, argument = parse(parts[0].text) if len(parts) == 1 and isinstance(parts[0], Text) else ("", "")
-    if name == "usage":
-        return str(opened.usage)
-    try:
-        return answer(opened.session, name, argument)
-    except (TypeError, ValueError) as error:
-        raise RpcError(INVALID_PARAMS, str(error)) from None
+# Kept from one process to the next ----------------------------------------------------------------
+
+
+class SavedSettings:
+    """What was set in each session, in a small file beside its transcript; in memory where there is no folder."""
+
+    def __init__(self, path_of: Callable[[str], Path] | None) -> None:
+        self._path_of = path_of
+        self._memory: dict[str, dict[str, Any]] = {}
+
+    def save(self, opened: OpenSession) -> None:
+        session, settings = opened.session, opened.session.settings
+        own = session.agent.settings
+        kept: dict[str, Any] = {"mode": opened.mode, "directories": list(opened.directories)}
+        kept["limits"] = {name: getattr(session.limits, name) for name in SETTABLE_LIMITS}
+        if isinstance(settings.model, str) and settings.model != own.model:
+            kept["model"] = settings.model
+        kept |= {name: value for name in ("reasoning", "cache") if (value := getattr(settings, name)) is not None}
+        self._memory[session.id] = kept
+        if self._path_of is not None:
+            path = self._path(session.id)
+            with contextlib.suppress(OSError):  # what was set holds for now, whatever the disk says
+                path.with_suffix(".new").write_text(json.dumps(kept))
+                os.replace(path.with_suffix(".new"), path)
+
+    def restore(self, opened: OpenSession) -> None:
+        """Set again what was set before; what no longer holds, such as a model without a key, is left as it is."""
+        kept = self._load(opened.session.id)
+        with contextlib.suppress(RpcError):
+            opened.mode = known_mode(kept.get("mode", opened.mode))
+        with contextlib.suppress(RpcError):
+            opened.session.limits = changed(opened.session.limits, kept.get("limits") or {})
+        with contextlib.suppress(RpcError):
+            set_model(opened, kept.get("model") or model_name(opened))
+        if kept.get("reasoning") in EFFORTS:
+            opened.session.configure(reasoning=kept["reasoning"])
+        if isinstance(kept.get("cache"), bool):
+            opened.session.configure(cache=kept["cache"])
+
+    def delete(self, id: str) -> None:
+        self._memory.pop(id, None)
+        if self._path_of is not None:
+            self._path(id).unlink(missing_ok=True)
+
+    def _load(self, id: str) -> dict[str, Any]:
+        if self._path_of is not None:
+            with contextlib.suppress(OSError, ValueError):
+                found = json.loads(self._path(id).read_text())
+                return found if isinstance(found, dict) else {}
+        return self._memory.get(id, {})
+
+    def _path(self, id: str) -> Path:
+        assert self._path_of is not None
+        return self._path_of(id).with_suffix(".settings.json")

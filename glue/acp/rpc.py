@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, BinaryIO, TypeAlias
@@ -20,7 +21,7 @@ MAX_BACKLOG = 1024 * 1024  # bytes that may wait for a slow reader before a run 
 FLUSH_SECONDS = 5.0  # seconds to send what is left when the other end has gone quiet
 
 PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
-AUTH_REQUIRED, NOT_FOUND = -32000, -32002
+AUTH_REQUIRED, NOT_FOUND, CANCELLED = -32000, -32002, -32800
 
 logger = logging.getLogger("glue.acp")
 
@@ -68,6 +69,7 @@ class Peer:
         self._backlog = 0  # bytes not yet written
         self._queued, self._flushed = anyio.Event(), anyio.Event()
         self._pending: dict[int, tuple[anyio.Event, list[dict[str, Any]]]] = {}
+        self._running: dict[Any, anyio.CancelScope] = {}  # requests of the other end, by their ids
         self._last_id = 0
         self._closing = False
 
@@ -97,6 +99,8 @@ class Peer:
             await done.wait()
         finally:
             del self._pending[number]
+            if not answer:
+                self.notify("$/cancel_request", {"requestId": number})
         if "error" in answer[0]:
             error = answer[0]["error"] if isinstance(answer[0]["error"], dict) else {}
             raise RpcError(error.get("code", INTERNAL), str(error.get("message", "failed")), error.get("data"))
@@ -120,13 +124,25 @@ class Peer:
         while True:
             line = self._source.readline(MAX_LINE + 1)
             if len(line) > MAX_LINE:
+                head = line[:4096]
                 while line and not line.endswith(b"\n"):
                     line = self._source.readline(MAX_LINE)
-                anyio.from_thread.run_sync(self._refuse, INVALID_REQUEST, f"a line is longer than {MAX_LINE} bytes")
+                anyio.from_thread.run_sync(self._too_long, head, line[-4096:])
             elif not line.endswith(b"\n"):
                 return  # the end, or half a line before it
             elif line.strip():
                 anyio.from_thread.run_sync(self._receive, line)
+
+    def _too_long(self, head: bytes, tail: bytes) -> None:
+        """Refuse a line that is too long; whoever waits for it as an answer must not wait for ever."""
+        message = f"a line is longer than {MAX_LINE} bytes"
+        found = re.search(rb'"id"\s*:\s*(\d+)', head) or re.search(rb'"id"\s*:\s*(\d+)\s*}?\s*$', tail)
+        waiter = self._pending.get(int(found[1])) if found and b'"method"' not in head else None
+        if waiter is None:
+            self._refuse(INVALID_REQUEST, message)
+        else:
+            waiter[1].append({"error": {"code": INVALID_REQUEST, "message": f"the answer was refused: {message}"}})
+            waiter[0].set()
 
     def _refuse(self, code: int, message: str) -> None:
         self._send({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}})
@@ -155,16 +171,31 @@ class Peer:
             if not isinstance(params, dict):
                 raise RpcError(INVALID_PARAMS, "params must be an object")
             if "id" not in message:
-                self._notice(method, params)
+                if method == "$/cancel_request":
+                    self._cancel(params.get("requestId"))
+                else:
+                    self._notice(method, params)
                 return
             work = self._call(method, params)
         except RpcError as error:
             if "id" in message:
                 self._answer(message["id"], error=error)
         else:
-            self.tasks.start_soon(self._run, message["id"], method, work)
+            scope = self._running[message["id"]] = anyio.CancelScope()  # from now on it can be cancelled
+            self.tasks.start_soon(self._run, message["id"], method, work, scope)
 
-    async def _run(self, id: Any, method: str, work: Work) -> None:
+    def _cancel(self, id: Any) -> None:
+        if isinstance(id, (str, int)) and (scope := self._running.get(id)) is not None:
+            scope.cancel()
+
+    async def _run(self, id: Any, method: str, work: Work, scope: anyio.CancelScope) -> None:
+        with scope:
+            await self._respond(id, method, work)
+        self._running.pop(id, None)
+        if scope.cancelled_caught:
+            self._answer(id, error=RpcError(CANCELLED, "the request was cancelled"))
+
+    async def _respond(self, id: Any, method: str, work: Work) -> None:
         try:
             result = await work()
         except RpcError as error:

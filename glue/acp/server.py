@@ -2,64 +2,83 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import os.path
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, BinaryIO, TypeAlias, cast
 
 import anyio
 
 from glue import __version__
+from glue.acp.commands import available_commands, command
 from glue.acp.editor import EditorPermission
 from glue.acp.options import (
     DEFAULTS,
-    available_commands,
-    changed,
-    command,
+    SavedSettings,
     config_options,
     given_limits,
-    is_limit,
     known_mode,
     mode_state,
-    option_names,
+    set_option,
 )
-from glue.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, NO_METHOD, NOT_FOUND, Peer, Response, RpcError, Work
+from glue.acp.rpc import (
+    AUTH_REQUIRED,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    NO_METHOD,
+    NOT_FOUND,
+    Peer,
+    Response,
+    RpcError,
+    Work,
+)
 from glue.acp.session import OpenSession, PendingPrompt, list_page, run_servers, server_configs
-from glue.acp.updates import Reporter, answer, chunk, failure, plain, prompt_parts, replay
+from glue.acp.updates import Reporter, answer, chunk, failure, outcome_notice, plain, prompt_parts, replay
 from glue.agent import Agent
-from glue.errors import GlueError
+from glue.errors import GlueError, StoreError
 from glue.limits import Limits, Outcome
-from glue.messages import new_id
+from glue.messages import Message, new_id
 from glue.paths import state_dir
 from glue.provider import capabilities
-from glue.stores.store import Store
+from glue.stores.store import SessionInfo, Store
 from glue.telemetry import continued
+from glue.text import one_line
 
 VERSION = 1
+CONNECT_SECONDS = 10.0  # that a session waits for its MCP servers; those that take longer come later
 
 Params: TypeAlias = dict[str, Any]
+MakeAgent: TypeAlias = Callable[[str, "Server", Sequence[str]], Agent[Any, Any]]
 
 
 class Server:
-    """Serves one editor. `make` gives the agent for a working directory."""
+    """Serves one editor. `make` gives the agent for the directories; `keys` are variables that want a key."""
 
     def __init__(
-        self, make: Callable[[str, Server], Agent[Any, Any]], store: Store, source: BinaryIO, sink: BinaryIO
+        self, make: MakeAgent, store: Store, source: BinaryIO, sink: BinaryIO, keys: Sequence[str] = ()
     ) -> None:
-        self._make, self._store = make, store
+        self._make, self._store, self._keys = make, store, tuple(keys)
+        path_of = getattr(store, "path", None)
+        self._saved = SavedSettings(path_of if callable(path_of) else None)
         self._sessions: dict[str, OpenSession] = {}
         self._agents: list[Agent[Any, Any]] = []
+        self._listed: tuple[SessionInfo, ...] | None = None  # as of the last list, for its further pages
+        self._logged_out = False
         self.client: dict[str, Any] = {}  # the editor's capabilities
         self.peer = Peer(source, sink, self._call, self._notice)
         self._methods: dict[str, Callable[[Params], Awaitable[Any]]] = {
             "initialize": self._initialize,
             "authenticate": self._authenticate,
+            "logout": self._logout,
             "session/new": self._new,
             "session/load": self._load,
             "session/resume": self._resume,
             "session/list": self._list,
+            "session/delete": self._delete,
             "session/set_mode": self._set_mode,
             "session/set_config_option": self._set_option,
         }
@@ -73,6 +92,21 @@ class Server:
                 for agent in self._agents:
                     await agent.aclose()
 
+    @property
+    def reads_files(self) -> bool:
+        return self._offers("fs", "readTextFile") is True
+
+    @property
+    def writes_files(self) -> bool:
+        return self._offers("fs", "writeTextFile") is True
+
+    def _offers(self, *path: str) -> Any:
+        """Look up a capability of the editor; None where it does not say."""
+        found: Any = self.client
+        for name in path:
+            found = found.get(name) if isinstance(found, dict) else None
+        return found
+
     def _call(self, method: str, params: Params) -> Work:
         """Take a request in the order of reading; a prompt holds its session from here on."""
         if method == "session/prompt":
@@ -85,7 +119,7 @@ class Server:
         return partial(_guarded, handler, params)
 
     def _notice(self, method: str, params: Params) -> None:
-        """Cancel at once: a cancel right behind a prompt finds it here, though its task has not started."""
+        """Cancel at once: a cancel right behind a prompt finds it here, though its task has not begun."""
         if method == "session/cancel":
             opened = self._sessions.get(str(params.get("sessionId")))
             if opened is not None and opened.prompt is not None:
@@ -105,77 +139,151 @@ class Server:
             "agentCapabilities": {
                 "loadSession": True,
                 "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
-                "mcpCapabilities": {"http": False, "sse": False},
-                "sessionCapabilities": {"list": {}, "resume": {}, "close": {}},
+                "mcpCapabilities": {"http": True, "sse": True},
+                "sessionCapabilities": {
+                    "list": {},
+                    "resume": {},
+                    "close": {},
+                    "delete": {},
+                    "additionalDirectories": {},
+                },
+                "auth": {"logout": {}},
             },
-            "authMethods": [],
+            "authMethods": [
+                {
+                    "id": name,
+                    "name": name,
+                    "description": f"Set {name} where the editor starts glue, and start it again.",
+                }
+                for name in self._keys
+            ],
         }
 
     async def _authenticate(self, params: Params) -> dict[str, Any]:
-        raise RpcError(INVALID_PARAMS, "no method of authentication is offered: keys come from the environment")
+        method = params.get("methodId")
+        if method not in self._keys:
+            there = f"there are: {', '.join(self._keys)}" if self._keys else "keys come from the environment"
+            raise RpcError(INVALID_PARAMS, f"there is no method of authentication {method!r}; {there}")
+        if not os.environ.get(str(method)):
+            raise RpcError(
+                AUTH_REQUIRED, f"{method} is not set; set it where the editor starts glue, and start it again"
+            )
+        self._logged_out = False
+        return {}
+
+    async def _logout(self, params: Params) -> dict[str, Any]:
+        """Ask nothing of a model until the editor authenticates again; connections that carry keys are closed."""
+        self._logged_out = True
+        for agent in self._agents:
+            await agent.aclose()
+        return {}
 
     async def _new(self, params: Params) -> Response:
-        cwd, session_id = _cwd(params), new_id()
+        cwd, session_id = _directory(params.get("cwd"), "cwd"), new_id()
         opened = await self._open(session_id, cwd, params)
         async with self._store.log(session_id, meta={"cwd": cwd}):
             pass  # it is there from now on, also if nothing is ever said
-        return self._opened({"sessionId": session_id, **_settings(opened)}, session_id)
+        return self._opened({"sessionId": session_id}, opened)
 
     async def _load(self, params: Params) -> Response:
-        cwd, session_id = _cwd(params), await self._stored(params)
-        opened = await self._open(session_id, cwd, params)
-        messages = await self._store.load(session_id)
-        opened.usage.recall(messages)
-        for update in replay(messages, cwd, opened.ids):
-            self._update(session_id, update)
+        opened, messages = await self._reopen(params)
+        for update in replay(messages, opened.ids, opened.session.settings.tools or ()):
+            self._update(opened.session.id, update)
             await self.peer.drain()
-        return self._opened(_settings(opened), session_id)
+        return self._opened({}, opened)
 
     async def _resume(self, params: Params) -> Response:
-        cwd, session_id = _cwd(params), await self._stored(params)
-        opened = await self._open(session_id, cwd, params)
-        opened.usage.recall(await self._store.load(session_id))
-        return self._opened(_settings(opened), session_id)
+        return self._opened({}, (await self._reopen(params))[0])
 
-    def _opened(self, result: dict[str, Any], id: str) -> Response:
-        """Tell of the commands behind the answer: before it, an editor does not know the session."""
-        update = {"sessionUpdate": "available_commands_update", "availableCommands": available_commands()}
-        return Response(result, lambda: self._update(id, update))
-
-    async def _stored(self, params: Params) -> str:
-        wanted = params.get("sessionId")
-        if wanted not in [info.id for info in await self._store.list()]:
+    async def _reopen(self, params: Params) -> tuple[OpenSession, tuple[Message, ...]]:
+        cwd, wanted = _directory(params.get("cwd"), "cwd"), params.get("sessionId")
+        try:
+            messages = await self._store.load(wanted) if isinstance(wanted, str) else None
+        except (StoreError, ValueError):
+            messages = None
+        if messages is None:
             raise RpcError(NOT_FOUND, f"there is no session {wanted!r}")
-        return str(wanted)
+        opened = await self._open(str(wanted), cwd, params)
+        opened.usage.recall(messages)
+        opened.has_title = bool(messages)
+        return opened, messages
+
+    def _opened(self, result: dict[str, Any], opened: OpenSession) -> Response:
+        """Tell of the commands behind the answer: before it, an editor does not know the session."""
+        result |= {"modes": mode_state(opened.mode), "configOptions": self._options(opened)}
+
+        def then() -> None:
+            commands = available_commands(opened)
+            self._update(
+                opened.session.id, {"sessionUpdate": "available_commands_update", "availableCommands": commands}
+            )
+            self._tell_troubles(opened)
+
+        return Response(result, then)
 
     async def _open(self, id: str, cwd: str, params: Params) -> OpenSession:
-        before = self._sessions.get(id)
-        if before is not None and before.prompt is not None:
-            raise RpcError(INVALID_REQUEST, "the session is busy with a prompt; cancel it or wait for it")
-        servers = server_configs(params.get("mcpServers"), cwd)
-        agent = self._make(cwd, self)
+        self._free(self._sessions.get(id))
+        more = params.get("additionalDirectories") or ()
+        if not isinstance(more, (list, tuple)):
+            raise RpcError(INVALID_PARAMS, "additionalDirectories must be a list of absolute paths")
+        directories = tuple(_directory(each, "additionalDirectories") for each in more)
+        agent = self._make(cwd, self, directories)
         if agent not in self._agents:
             self._agents.append(agent)
-        limits = given_limits(params.get("_meta"), cast(Limits, agent.settings.limits or DEFAULTS))
-        opened = OpenSession(agent.session(id, store=self._store, limits=limits), cwd)
+        opened = OpenSession(agent.session(id, store=self._store), cwd, directories)
+        opened.session.limits = cast(Limits, agent.settings.limits or DEFAULTS)
+        self._saved.restore(opened)
+        opened.session.limits = given_limits(params.get("_meta"), opened.session.limits)
         own = agent.settings.permission
-        permission = EditorPermission(self.peer, id, cwd, ids=opened.ids, mode=lambda: opened.mode, own=own)
+        permission = EditorPermission(self, id, ids=opened.ids, mode=lambda: opened.mode, own=own)
         opened.session.configure(permission=permission)
-        if servers:
-            await self.peer.tasks.start(run_servers, opened, servers)
-        else:
-            opened.closed.set()
+        await self._connect(opened, params.get("mcpServers"))
+        before = self._sessions.get(id)  # two loads of one session may have gone side by side
+        self._sessions[id] = opened
         if before is not None:
             await before.close()
-        self._sessions[id] = opened
         return opened
+
+    async def _connect(self, opened: OpenSession, given: Any) -> None:
+        """Start the MCP servers of a session; it is there without those that fail or take long."""
+        configs = server_configs(given, opened)
+        if not configs:
+            opened.closed.set()
+            return
+        self.peer.tasks.start_soon(run_servers, opened, configs, partial(self._elicit, opened))
+        try:
+            with anyio.move_on_after(CONNECT_SECONDS) as waiting:
+                await opened.connected.wait()
+        except BaseException:
+            opened.closing.set()
+            raise
+        if waiting.cancelled_caught:
+            opened.troubles.append("MCP servers are still starting; their tools come when they are ready")
+
+    async def _elicit(
+        self, opened: OpenSession, server: str, message: str, schema: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Put a question of an MCP server to the user, where the editor has forms; None is no."""
+        if self._offers("elicitation", "form") is None:
+            return None
+        params = {
+            "sessionId": opened.session.id,
+            "mode": "form",
+            "message": f"{server}: {message}",
+            "requestedSchema": schema,
+        }
+        try:
+            said = await self.peer.request("elicitation/create", params)
+        except RpcError:
+            return None
+        content = said.get("content") if isinstance(said, dict) and said.get("action") == "accept" else None
+        return content if isinstance(content, dict) else None
 
     # Prompts --------------------------------------------------------------------------------------
 
     def _begin(self, params: Params) -> Work:
         opened = self._session(params)
-        if opened.prompt is not None:
-            raise RpcError(INVALID_REQUEST, "the session is busy with a prompt; cancel it or wait for it")
+        self._free(opened)
         parts = prompt_parts(params.get("prompt"))
         opened.prompt = PendingPrompt()
         return partial(self._prompt, opened, opened.prompt, parts, params.get("_meta"))
@@ -200,28 +308,58 @@ class Server:
         return done
 
     async def _answer(self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any]) -> dict[str, Any]:
-        said = command(opened, parts)
-        if said is None:
-            return await self._ask(opened, pending, parts)
+        self._tell_troubles(opened)
+        said = await command(opened, parts)
+        if not isinstance(said, str):
+            return await self._ask(opened, pending, parts if said is None else said)
         self._show_options(opened)  # a command may have changed them
         self._update(opened.session.id, chunk("agent_message_chunk", said, new_id()))
         return plain(Outcome.DONE)
 
     async def _ask(self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any]) -> dict[str, Any]:
+        if self._logged_out:
+            raise RpcError(AUTH_REQUIRED, "you have logged out; authenticate again")
         session = opened.session
         settings = session.settings
         reporter = Reporter(
             partial(self._update, session.id),
             self.peer.drain,
-            cwd=opened.cwd,
             ids=opened.ids,
-            gated={tool.spec.name for tool in settings.tools or () if getattr(tool, "needs_permission", False)},
-            window=capabilities(session.agent.open(settings.model or "")).window or 0,
+            tools=tuple(settings.tools or ()),
+            through_editor=self.reads_files,
+            compaction=self._offers("session", "compaction") is not None,
+            window=capabilities(session.agent.open(settings.model or "")).window,
             cost=opened.usage.cost,
         )
+        self._tell_title(opened, parts)
         result = await session.prompt(parts, on_event=reporter, cancel=pending.cancel, unwrap=False)
         opened.usage.add(result)
+        title, detail = outcome_notice(result)
+        if title:
+            self._say(session.id, title, detail)
         return answer(result)
+
+    def _tell_title(self, opened: OpenSession, parts: Sequence[Any]) -> None:
+        """Name a session by its first prompt, as the list does."""
+        title = next((one_line(part.text, 80) for part in parts if getattr(part, "text", "").strip()), "")
+        if title and not opened.has_title:
+            opened.has_title = True
+            now = datetime.now(UTC).isoformat()
+            self._update(opened.session.id, {"sessionUpdate": "session_info_update", "title": title, "updatedAt": now})
+
+    def _tell_troubles(self, opened: OpenSession) -> None:
+        troubles, opened.troubles[:] = tuple(opened.troubles), []
+        for trouble in troubles:
+            self._say(opened.session.id, trouble)
+
+    def _say(self, id: str, title: str, detail: str = "") -> None:
+        """Tell the user something: as a notice where the editor shows those, else as a message."""
+        if self._offers("session", "notices") is not None:
+            more = {"description": detail} if detail else {}
+            self._update(id, {"sessionUpdate": "notice", "severity": "warning", "title": title, **more})
+        else:
+            text = f"\n[{title}{': ' if detail else ''}{detail}]\n"
+            self._update(id, chunk("agent_message_chunk", text, new_id()))
 
     # Settings -------------------------------------------------------------------------------------
 
@@ -232,24 +370,46 @@ class Server:
         return {}
 
     async def _set_option(self, params: Params) -> dict[str, Any]:
-        opened, name, value = self._session(params), params.get("configId"), params.get("value")
-        if name == "mode":
-            opened.mode = known_mode(value)
+        opened, before = self._session(params), self._session(params).mode
+        set_option(opened, params.get("configId"), params.get("value"), self._booleans)
+        self._saved.save(opened)
+        if opened.mode != before:
             self._update(opened.session.id, {"sessionUpdate": "current_mode_update", "currentModeId": opened.mode})
-        elif is_limit(name):
-            opened.session.limits = changed(opened.session.limits, {str(name): str(value)})
-        else:
-            raise RpcError(INVALID_PARAMS, f"there is no option {name!r}; there are: {option_names()}")
-        return {"configOptions": config_options(opened.mode, opened.session.limits)}
+        return {"configOptions": self._options(opened)}
+
+    @property
+    def _booleans(self) -> bool:
+        return self._offers("session", "configOptions", "boolean") is not None
+
+    def _options(self, opened: OpenSession) -> list[dict[str, Any]]:
+        return config_options(opened, self._booleans)
 
     def _show_options(self, opened: OpenSession) -> None:
-        options = config_options(opened.mode, opened.session.limits)
+        self._saved.save(opened)
+        options = self._options(opened)
         self._update(opened.session.id, {"sessionUpdate": "config_option_update", "configOptions": options})
 
     # Lists and ends -------------------------------------------------------------------------------
 
     async def _list(self, params: Params) -> dict[str, Any]:
-        return list_page(await self._store.list(), params.get("cwd"), params.get("cursor"))
+        cursor = params.get("cursor")
+        if cursor is None or self._listed is None:
+            self._listed = await self._store.list()
+        return list_page(self._listed, params.get("cwd"), cursor)
+
+    async def _delete(self, params: Params) -> dict[str, Any]:
+        name = params.get("sessionId")
+        if isinstance(name, str) and name in self._sessions:
+            await self._close(self._forget(params))
+        try:
+            if not isinstance(name, str):
+                raise ValueError("a session id is a text")
+            await self._store.delete(name)
+        except (StoreError, ValueError) as error:
+            raise RpcError(NOT_FOUND, f"there is no session {name!r}") from error
+        self._saved.delete(name)
+        self._listed = None
+        return {}
 
     def _forget(self, params: Params) -> OpenSession:
         opened = self._session(params)
@@ -269,6 +429,10 @@ class Server:
             raise RpcError(NOT_FOUND, f"no session {name!r} is open; use session/new or session/load")
         return opened
 
+    def _free(self, opened: OpenSession | None) -> None:
+        if opened is not None and opened.prompt is not None:
+            raise RpcError(INVALID_REQUEST, "the session is busy with a prompt; cancel it or wait for it")
+
     def _update(self, id: str, update: dict[str, Any]) -> None:
         self.peer.notify("session/update", {"sessionId": id, "update": update})
 
@@ -280,26 +444,19 @@ async def _guarded(handler: Callable[[Params], Awaitable[Any]], params: Params) 
         raise failure(error) from error
 
 
-def _settings(opened: OpenSession) -> dict[str, Any]:
-    return {"modes": mode_state(opened.mode), "configOptions": config_options(opened.mode, opened.session.limits)}
-
-
-def _cwd(params: Params) -> str:
-    cwd = params.get("cwd")
-    if not isinstance(cwd, str) or not os.path.isabs(cwd):
-        raise RpcError(INVALID_PARAMS, f"cwd must be an absolute path, not {cwd!r}")
-    if not os.path.isdir(cwd):
-        raise RpcError(INVALID_PARAMS, f"cwd {cwd!r} is no directory")
-    return cwd
+def _directory(path: Any, name: str) -> str:
+    if not isinstance(path, str) or not os.path.isabs(path):
+        raise RpcError(INVALID_PARAMS, f"{name} must be an absolute path, not {path!r}")
+    if not os.path.isdir(path):
+        raise RpcError(INVALID_PARAMS, f"{name} {path!r} is no directory")
+    return path
 
 
 async def serve(
-    make: Callable[[str, Server], Agent[Any, Any]], source: BinaryIO, sink: BinaryIO, folder: str | None = None
+    make: MakeAgent, source: BinaryIO, sink: BinaryIO, folder: str | None = None, keys: Sequence[str] = ()
 ) -> None:
     """Serve one editor on two streams until it hangs up."""
-    import logging
-
     from glue.stores.jsonl import FileStore
 
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")  # warnings; what it logs shows in the editor
-    await Server(make, FileStore(folder or str(state_dir() / "acp")), source, sink).serve()
+    await Server(make, FileStore(folder or str(state_dir() / "acp")), source, sink, keys).serve()

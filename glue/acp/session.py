@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio.abc import TaskStatus
 
 from glue.acp.rpc import INVALID_PARAMS, RpcError
 from glue.acp.updates import CallIds
 from glue.context import AnyTool, Cancel
+from glue.errors import GlueError
 from glue.messages import AssistantMessage, Message
 from glue.result import RunResult
 from glue.session import Session
@@ -71,10 +71,15 @@ class OpenSession:
 
     session: Session[Any, Any]
     cwd: str
+    directories: tuple[str, ...] = ()  # besides the working directory
     mode: str = "ask"
+    has_title: bool = False
+    servers: Servers | None = None
     prompt: PendingPrompt | None = None
     ids: CallIds = field(default_factory=CallIds)
     usage: SessionUsage = field(default_factory=SessionUsage)
+    troubles: list[str] = field(default_factory=list)  # of MCP servers, not yet told
+    connected: anyio.Event = field(default_factory=anyio.Event)
     closing: anyio.Event = field(default_factory=anyio.Event)
     closed: anyio.Event = field(default_factory=anyio.Event)
 
@@ -98,48 +103,61 @@ class LiveTools:
         yield from self._servers.tools
 
 
-async def run_servers(opened: OpenSession, configs: Sequence[ServerConfig], *, task_status: TaskStatus[None]) -> None:
+async def run_servers(opened: OpenSession, configs: Sequence[ServerConfig], elicit: Any = None) -> None:
     """Keep the MCP servers of a session in a task of their own, from its beginning to its end."""
     from glue.tools.mcp import connect
 
-    started = False
+    def failed(config: ServerConfig, error: Exception) -> None:
+        opened.troubles.append(str(error))
+
+    roots = (opened.cwd, *opened.directories)
     try:
-        async with connect(configs) as servers:
+        async with connect(configs, on_error=failed, roots=roots, elicit=elicit) as servers:
+            opened.servers = servers
             opened.session.configure(tools=LiveTools(opened.session.settings.tools or (), servers))
-            started = True
-            task_status.started()
+            opened.connected.set()
             await opened.closing.wait()
-    except Exception:
-        if not started:
-            raise
-        logger.exception("an MCP server of session %s failed", opened.session.id)
+    except Exception as error:
+        opened.troubles.append(str(error) or type(error).__name__)
+        logger.warning("the MCP servers of session %s failed", opened.session.id, exc_info=True)
     finally:
+        opened.connected.set()
         opened.closed.set()
 
 
-def server_configs(given: Any, cwd: str) -> list[ServerConfig]:
-    """Check the editor's list of MCP servers."""
+def server_configs(given: Any, opened: OpenSession) -> list[ServerConfig]:
+    """Read the editor's list of MCP servers; one that is wrong costs a message, not the session."""
     if given is None:
         return []
     if not isinstance(given, list):
         raise RpcError(INVALID_PARAMS, "mcpServers must be a list")
-    return [_server_config(each, cwd) for each in given]
+    configs: dict[str, ServerConfig] = {}
+    for each in given:
+        try:
+            config = _server_config(each, opened.cwd)
+        except (AttributeError, KeyError, TypeError, GlueError) as error:
+            opened.troubles.append(f"an MCP server was left out, it needs a name and a command or a url: {error!r}")
+            continue
+        if config.name in configs:
+            opened.troubles.append(f"the MCP server {config.name!r} is there twice; the second was left out")
+        configs.setdefault(config.name, config)
+    return list(configs.values())
 
 
 def _server_config(each: Any, cwd: str) -> ServerConfig:
     from glue.tools.mcp import ServerConfig
 
-    try:
-        return ServerConfig(
-            name=str(each.get("name") or "mcp"),
-            command=each["command"],
-            args=tuple(str(arg) for arg in each.get("args") or ()),
-            env={str(item["name"]): str(item["value"]) for item in each.get("env") or ()},
-            cwd=cwd,
-        )
-    except (AttributeError, KeyError, TypeError):
-        message = "only MCP servers over stdio (name, command, args, env) are supported"
-        raise RpcError(INVALID_PARAMS, message) from None
+    name = str(each.get("name") or "mcp")
+    if "url" in each:
+        headers = {str(item["name"]): str(item["value"]) for item in each.get("headers") or ()}
+        return ServerConfig(name=name, url=str(each["url"]), headers=headers, sse=each.get("type") == "sse")
+    return ServerConfig(
+        name=name,
+        command=str(each["command"]),
+        args=tuple(str(arg) for arg in each.get("args") or ()),
+        env={str(item["name"]): str(item["value"]) for item in each.get("env") or ()},
+        cwd=cwd,
+    )
 
 
 def list_page(sessions: Sequence[SessionInfo], cwd: Any = None, cursor: Any = None) -> dict[str, Any]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os.path
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
 from typing import Any
 
 from glue.acp.rpc import AUTH_REQUIRED, INTERNAL, INVALID_PARAMS, RpcError
-from glue.errors import ConfigError, GlueError, MissingKey, ProviderError
+from glue.context import AnyTool
+from glue.errors import ConfigError, GlueError, MissingKey, ProviderError, ToolError
 from glue.events import (
+    Compacted,
     ContinuationAttempt,
     Event,
     MessageEnd,
@@ -23,9 +27,22 @@ from glue.events import (
 )
 from glue.limits import Outcome, StopReason, estimate_tokens
 from glue.loop.transcript import estimate
-from glue.messages import AssistantMessage, Image, Message, Part, Text, Thinking, ToolCall, ToolMessage, UserMessage
+from glue.messages import (
+    AssistantMessage,
+    File,
+    Image,
+    Message,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    new_id,
+)
 from glue.provider import TextDelta, ThinkingDelta
 from glue.result import RunResult
+from glue.text import one_line
 
 
 def prompt_parts(blocks: Any) -> tuple[str | Part, ...]:
@@ -44,15 +61,29 @@ def _part(block: Any) -> Part:
             return Image(media_type=_text(block["mimeType"]), data=base64.b64decode(block["data"], validate=True))
         if kind == "resource_link":
             return Text(text=f"[{_text(block['name'])}]({_text(block['uri'])})")
-        if kind == "resource" and "text" in block["resource"]:
-            resource = block["resource"]
-            where = json.dumps(_text(resource["uri"]))
-            return Text(text=f"<resource uri={where}>\n{_text(resource['text'])}\n</resource>")
+        if kind == "resource":
+            return _resource(block["resource"])
     except KeyError as error:
         raise RpcError(INVALID_PARAMS, f"a {kind} block needs {error}") from error
     except (TypeError, ValueError) as error:
         raise RpcError(INVALID_PARAMS, f"not a {kind} block: {error}") from error
-    raise RpcError(INVALID_PARAMS, f"a prompt may hold text, image, resource_link and embedded text, not {kind!r}")
+    raise RpcError(INVALID_PARAMS, f"a prompt may hold text, image, resource_link and resource, not {kind!r}")
+
+
+def _resource(resource: Any) -> Part:
+    """Take an embedded file: quoted where it is text, as it is where a model reads its kind."""
+    where = json.dumps(_text(resource["uri"]))
+    if "text" in resource:
+        return Text(text=f"<resource uri={where}>\n{_text(resource['text'])}\n</resource>")
+    data, media_type = base64.b64decode(resource["blob"], validate=True), resource.get("mimeType") or ""
+    if media_type.startswith("image/"):
+        return Image(media_type=media_type, data=data)
+    if media_type == "application/pdf":
+        return File(media_type=media_type, data=data, name=resource["uri"].rpartition("/")[2])
+    if b"\0" not in data:
+        with contextlib.suppress(UnicodeDecodeError):
+            return Text(text=f"<resource uri={where}>\n{data.decode()}\n</resource>")
+    raise ValueError(f"{resource['uri']} holds {media_type or 'bytes of an unknown type'}, which no model reads here")
 
 
 def _text(value: Any) -> str:
@@ -122,88 +153,138 @@ _KINDS = {
 _LINES = {"read_file": "offset", "git_blame": "first"}  # where a tool says which line it begins at
 
 
+@dataclass(slots=True)
+class ShownCall:
+    """A tool call under way, as the editor knows it."""
+
+    id: str
+    call: ToolCall
+    tool: AnyTool | None = None  # None where it is not known, as in a session that was loaded
+    diff: dict[str, Any] | None = None
+    terminal: str = ""
+
+    @property
+    def root(self) -> str:
+        """The folder that the paths of its arguments are below; empty where nobody knows."""
+        return str(getattr(self.tool, "root", ""))
+
+
 class CallIds:
-    """Gives each call an id of its own in the session: models count from 1 again and again."""
+    """Gives each call an id of its own in the session: models count from 1 again and again, and so do sub-agents."""
 
     def __init__(self) -> None:
         self._used: dict[str, int] = {}
+        self._open: dict[str, list[ShownCall]] = {}
 
-    def begin(self, call_id: str) -> str:
-        self._used[call_id] = self._used.get(call_id, 0) + 1
-        return self.current(call_id)
+    def begin(self, call: ToolCall, tool: AnyTool | None = None) -> ShownCall:
+        times = self._used[call.id] = self._used.get(call.id, 0) + 1
+        shown = ShownCall(call.id if times == 1 else f"{call.id}#{times}", call, tool)
+        self._open.setdefault(call.id, []).append(shown)
+        return shown
 
-    def current(self, call_id: str) -> str:
-        times = self._used.get(call_id, 1)
-        return call_id if times == 1 else f"{call_id}#{times}"
+    def end(self, shown: ShownCall) -> None:
+        self._open[shown.call.id].remove(shown)
+
+    def current(self, call_id: str) -> ShownCall | None:
+        """Give the call with this id that began last and has not ended."""
+        found = self._open.get(call_id)
+        return found[-1] if found else None
 
 
-def describe(call: ToolCall, id: str, cwd: str, status: str, before: str | None = None) -> dict[str, Any]:
-    """Describe a call that begins, or waits; `before` is the text of the file that it would change."""
+def tool_call(shown: ShownCall, status: str) -> dict[str, Any]:
+    """Describe a call that begins, or waits for permission."""
+    call = shown.call
     arguments = _arguments(call)
-    shown: dict[str, Any] = {
-        "toolCallId": id,
+    fields: dict[str, Any] = {
+        "toolCallId": shown.id,
         "title": _title(call.name, arguments),
+        "name": call.name,
         "kind": _KINDS.get(call.name, "other"),
         "status": status,
         "rawInput": arguments,
     }
-    if (place := _place(call.name, arguments, cwd, before)) is not None:
-        shown["locations"] = [place]
-    if (diff := diff_of(call, cwd, before)) is not None:
-        shown["content"] = [diff]
-    return shown
-
-
-def tool_call(call: ToolCall, id: str, cwd: str, status: str, before: str | None = None) -> dict[str, Any]:
-    return {"sessionUpdate": "tool_call", **describe(call, id, cwd, status, before)}
+    if (place := _place(call.name, arguments, shown.root, shown.diff)) is not None:
+        fields["locations"] = [place]
+    if shown.diff is not None:
+        fields["content"] = [shown.diff]
+    return fields
 
 
 def tool_update(id: str, **fields: Any) -> dict[str, Any]:
     return {"sessionUpdate": "tool_call_update", "toolCallId": id, **fields}
 
 
-def tool_result(
-    id: str, message: ToolMessage, diff: dict[str, Any] | None = None, terminal: str = ""
-) -> dict[str, Any]:
+def tool_result(shown: ShownCall, message: ToolMessage) -> dict[str, Any]:
     """Tell how a call ended; an edit that worked shows its diff, a terminal stays, all else shows what it gave."""
     status = "failed" if message.is_error else "completed"
-    if terminal:
-        content: list[dict[str, Any]] = [{"type": "terminal", "terminalId": terminal}]
-    elif diff is not None and not message.is_error:
-        content = [diff]
+    if shown.terminal:
+        content: list[dict[str, Any]] = [{"type": "terminal", "terminalId": shown.terminal}]
+    elif shown.diff is not None and not message.is_error:
+        content = [shown.diff]
     else:
         content = [{"type": "content", "content": block} for block in content_blocks(message.content)]
-        return tool_update(id, status=status, content=content)
-    return tool_update(id, status=status, content=content, rawOutput={"text": message.text})
+        return tool_update(shown.id, status=status, content=content)
+    return tool_update(shown.id, status=status, content=content, rawOutput={"text": message.text})
 
 
-def old_text(call: ToolCall, cwd: str) -> str | None:
-    """Read the file that a call is about to change; None where there is none, or one too large to show."""
-    path = _arguments(call).get("path")
-    if _KINDS.get(call.name) != "edit" or not isinstance(path, str):
-        return None
+def touched_path(root: str, path: str) -> str:
+    """Give the file that a path below a root leads to: folders that are links are followed, the last name is not."""
+    folder, name = os.path.split(os.path.normpath(os.path.join(root, path)))
+    below = os.path.relpath(os.path.realpath(folder), os.path.realpath(root))
+    return os.path.normpath(os.path.join(root, below, name))  # the root as the editor knows it
+
+
+def edited_path(shown: ShownCall) -> str:
+    """Give the file that a call is to change, below its root; empty where it changes none, or nobody knows its root."""
+    path = _arguments(shown.call).get("path")
+    return path if shown.root and _KINDS.get(shown.call.name) == "edit" and isinstance(path, str) else ""
+
+
+def disk_text(root: str, path: str) -> str | None:
+    """Read a file below a root; None where there is none, or one too large to show."""
     from glue.tools.fs import safe_open
 
     try:
-        with safe_open(cwd, path) as file:
+        with safe_open(root, path) as file:
             data = file.read(MAX_DIFF + 1)
     except (OSError, ValueError, GlueError):
         return None
     return None if len(data) > MAX_DIFF else data.decode("utf-8", "replace")
 
 
-def diff_of(call: ToolCall, cwd: str, before: str | None = None) -> dict[str, Any] | None:
-    """Show what a call that edits would change."""
-    arguments = _arguments(call)
-    path, old, new = arguments.get("path"), arguments.get("old"), arguments.get("new")
-    if not isinstance(path, str) or not path:
+def diff_of(shown: ShownCall, before: str | None) -> dict[str, Any] | None:
+    """Show the whole file before and after a call; where that cannot be told, the pieces that are quoted."""
+    call, path = shown.call, edited_path(shown)
+    if not path:
         return None
-    diff = {"type": "diff", "path": _absolute(cwd, path)}
-    if call.name == "edit_file" and isinstance(old, str) and isinstance(new, str):
-        return {**diff, "oldText": old, "newText": new}
+    arguments = _arguments(call)
+    diff = {"type": "diff", "path": touched_path(shown.root, path)}
     if call.name == "write_file" and isinstance(arguments.get("content"), str):
         return {**diff, **({} if before is None else {"oldText": before}), "newText": arguments["content"]}
+    old, new = arguments.get("old"), arguments.get("new")
+    if call.name == "edit_file" and before is not None and (after := _edited(before, arguments)) is not None:
+        return {**diff, "oldText": before, "newText": after}
+    if call.name == "edit_file" and isinstance(old, str) and isinstance(new, str) and old:
+        return {**diff, "oldText": old, "newText": new}
     return None
+
+
+def _edited(before: str, arguments: dict[str, Any]) -> str | None:
+    try:
+        return edited_text(before, arguments)
+    except (ToolError, KeyError, TypeError, ValueError, AttributeError):
+        return None  # the tool will say what is wrong with it
+
+
+def edited_text(before: str, arguments: dict[str, Any]) -> str:
+    """Give the text after an edit, as the tool itself would make it; raises ToolError."""
+    from glue.tools.fs.edit import Replacement, edit_all
+
+    several = [Replacement(old=each["old"], new=each["new"]) for each in arguments.get("edits") or ()]
+    if arguments.get("old") or not several:
+        old, new = arguments.get("old", ""), arguments.get("new", "")
+        several.insert(0, Replacement(old=old, new=new, replace_all=bool(arguments.get("replace_all"))))
+    return edit_all(before.encode(), several).content.decode()
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:
@@ -219,26 +300,26 @@ def _title(name: str, arguments: dict[str, Any]) -> str:
         value = arguments.get(key)
         if value:
             shown = value if isinstance(value, str) else " ".join(map(str, value)) if isinstance(value, list) else ""
-            return f"{name} {shown}".strip()[:200]
+            return one_line(f"{name} {shown}", 200)
     return name
 
 
-def _place(name: str, arguments: dict[str, Any], cwd: str, before: str | None) -> dict[str, Any] | None:
+def _place(name: str, arguments: dict[str, Any], root: str, diff: dict[str, Any] | None) -> dict[str, Any] | None:
     path = arguments.get("path")
-    if name not in _KINDS or not isinstance(path, str) or not path:
+    if name not in _KINDS or not root or not isinstance(path, str) or not path:
         return None
-    place: dict[str, Any] = {"path": _absolute(cwd, path)}
+    place: dict[str, Any] = {"path": touched_path(root, path)}
     line = arguments.get(_LINES.get(name, ""))
-    old = arguments.get("old")
-    if before is not None and isinstance(old, str) and old and (at := before.find(old)) >= 0:
-        line = before.count("\n", 0, at) + 1
+    if diff is not None and name == "edit_file" and diff["oldText"] != arguments.get("old"):
+        line = _first_change(diff["oldText"], diff["newText"])
     if isinstance(line, int) and not isinstance(line, bool) and line >= 1:
         place["line"] = line
     return place
 
 
-def _absolute(cwd: str, path: str) -> str:
-    return os.path.normpath(os.path.join(cwd, path))
+def _first_change(old: str, new: str) -> int:
+    pairs = zip(old.splitlines(), new.splitlines(), strict=False)
+    return 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 class Reporter:
@@ -249,20 +330,21 @@ class Reporter:
         send: Callable[[dict[str, Any]], None],
         drain: Callable[[], Awaitable[None]],
         *,
-        cwd: str,
         ids: CallIds,
-        gated: Collection[str] = (),
-        window: int = 0,
+        tools: Iterable[AnyTool] = (),
+        through_editor: bool = False,
+        compaction: bool = False,
+        window: int | None = None,
         cost: float = 0.0,
     ) -> None:
-        self._send, self.drain = send, drain
-        self._cwd, self._ids, self._gated = cwd, ids, gated
-        self._window, self.cost = window, cost
+        self._send, self.drain, self._ids = send, drain, ids
+        self._tools = tuple(tools)
+        self._through_editor = through_editor  # files are read from the editor, which takes a while
+        self._compaction, self._window, self.cost = compaction, window, cost
         self._message = ""  # the id of the chain that is being told
         self._in_chain = False
         self._request: Sequence[Message] = ()
-        self._open: dict[str, dict[str, Any] | None] = {}  # the calls under way, with their diffs
-        self._terminals: dict[str, str] = {}
+        self._open: dict[tuple[str, ...], ShownCall] = {}  # by the ids of the calls around it, and its own
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TextDelta):
@@ -277,50 +359,65 @@ class Reporter:
             self._in_chain = True
         elif isinstance(event, RequestStart):
             self._request = event.request.messages
-        elif isinstance(event, ToolStart):
-            self._started(event)
-        elif isinstance(event, ToolUpdate):
-            self._updated(event)
-        elif isinstance(event, ToolEnd):
-            self._ended(event.message)
+        elif isinstance(event, (ToolStart, ToolUpdate, ToolEnd)):
+            self._tool(event, ())
+        elif isinstance(event, Compacted) and self._compaction:
+            self._send({"sessionUpdate": "compaction_update", "compactionId": new_id(), "status": "completed"})
         elif isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage):
             self._in_chain = self._in_chain or event.message.stop_reason is StopReason.PAUSE_TURN
             self._used(event.message)
 
-    def _started(self, event: ToolStart) -> None:
-        call = event.call
-        before = old_text(call, self._cwd)
-        self._open[call.id] = diff_of(call, self._cwd, before)
-        status = "pending" if call.name in self._gated else "in_progress"
-        self._send(tool_call(call, self._ids.begin(call.id), self._cwd, status, before))
+    def _tool(self, event: ToolStart | ToolUpdate | ToolEnd, above: tuple[str, ...]) -> None:
+        """Tell of a call, of this run or of a sub-agent's: what its tools do is shown like any other."""
+        if isinstance(event, ToolStart):
+            self._started(event.call, (*above, event.call.id))
+        elif isinstance(event, ToolEnd):
+            if (shown := self._open.pop((*above, event.call.id), None)) is not None:
+                self._ids.end(shown)
+                self._send(tool_result(shown, event.message))
+        elif isinstance(event.event, (ToolStart, ToolUpdate, ToolEnd)):
+            self._tool(event.event, (*above, event.call_id))
+        elif event.event is None:
+            self._updated(event, (*above, event.call_id))
 
-    def _updated(self, event: ToolUpdate) -> None:
+    def _started(self, call: ToolCall, key: tuple[str, ...]) -> None:
+        above = self._open.get(key[:-1])
+        agent = getattr(above.tool, "agent", None) if above is not None else None
+        tools = self._tools if above is None else agent.settings.tools if agent is not None else ()
+        tool = next((tool for tool in tools or () if tool.spec.name == call.name), None)
+        shown = self._open[key] = self._ids.begin(call, tool)
+        if not self._through_editor and (path := edited_path(shown)):
+            shown.diff = diff_of(shown, disk_text(shown.root, path))
+        status = "pending" if getattr(tool, "needs_permission", False) else "in_progress"
+        self._send({"sessionUpdate": "tool_call", **tool_call(shown, status)})
+
+    def _updated(self, event: ToolUpdate, key: tuple[str, ...]) -> None:
         data = event.data if isinstance(event.data, dict) else {}
-        shown: dict[str, Any] | None = None
+        shown = self._open.get(key)
+        content: dict[str, Any] | None = None
         if isinstance(data.get("plan"), list):
             self._send(plan_update(data["plan"]))
-        elif isinstance(data.get("terminal_id"), str):
-            self._terminals[event.call_id] = data["terminal_id"]
-            shown = {"type": "terminal", "terminalId": data["terminal_id"]}
+        elif shown is not None and isinstance(data.get("terminal_id"), str):
+            shown.terminal = data["terminal_id"]
+            content = {"type": "terminal", "terminalId": shown.terminal}
+        elif shown is not None and isinstance(data.get("diff"), dict):
+            content = shown.diff = data["diff"]
         elif event.text:
-            shown = {"type": "content", "content": text_block(event.text)}
-        if shown is not None:
-            self._send(tool_update(self._ids.current(event.call_id), status="in_progress", content=[shown]))
-
-    def _ended(self, message: ToolMessage) -> None:
-        diff = self._open.pop(message.call_id, None)
-        terminal = self._terminals.pop(message.call_id, "")
-        self._send(tool_result(self._ids.current(message.call_id), message, diff, terminal))
+            content = {"type": "content", "content": text_block(event.text)}
+        if shown is not None and content is not None:
+            self._send(tool_update(shown.id, status="in_progress", content=[content]))
 
     def _used(self, message: AssistantMessage) -> None:
-        """Tell how full the context is; where the provider does not say, by estimate. A size of 0 is not known."""
+        """Tell how full the context is, where the window is known; where the provider does not say, by estimate."""
         usage = message.usage
+        if usage is not None and usage.cost is not None:
+            self.cost += usage.cost
+        if self._window is None:
+            return
         used = usage.total if usage is not None else estimate((*self._request, message), estimate_tokens)
         update: dict[str, Any] = {"sessionUpdate": "usage_update", "used": used, "size": self._window}
         if usage is None:
             update["_meta"] = {"estimated": True}
-        elif usage.cost is not None:
-            self.cost += usage.cost
         if self.cost:
             update["cost"] = {"amount": self.cost, "currency": "USD"}
         self._send(update)
@@ -358,6 +455,22 @@ def answer(result: RunResult[Any]) -> dict[str, Any]:
     return {"stopReason": STOP_REASONS[result.outcome], "_meta": meta}
 
 
+_WORDS = {
+    Outcome.MAX_TURNS: "Stopped at the limit of turns or requests",
+    Outcome.BUDGET: "Stopped: the budget of this prompt is spent",
+    Outcome.HALTED: "Stopped: the model went round in circles",
+    Outcome.STALLED: "Stopped: the model got no further",
+    Outcome.CONTEXT_WINDOW: "Stopped: the conversation no longer fits the model",
+    Outcome.TRUNCATED: "The answer was cut off",
+    Outcome.REFUSED: "The model refused; this prompt has left the conversation",
+}
+
+
+def outcome_notice(result: RunResult[Any]) -> tuple[str, str]:
+    """Say in words why a turn stopped where it did not simply end: a title, and what more is known."""
+    return _WORDS.get(result.outcome, ""), result.notice or str(result.error or "")
+
+
 def plain(outcome: Outcome) -> dict[str, Any]:
     """Answer a prompt that no model was asked about."""
     return {"stopReason": STOP_REASONS[outcome], "_meta": {"outcome": str(outcome)}}
@@ -380,9 +493,10 @@ def failure(error: BaseException | None, result: RunResult[Any] | None = None) -
 _HUMAN_ORIGINS = ("user", "steering", "follow_up")  # what people said, and not the loop
 
 
-def replay(messages: Sequence[Message], cwd: str, ids: CallIds) -> Iterator[dict[str, Any]]:
+def replay(messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] = ()) -> Iterator[dict[str, Any]]:
     """Tell everything again, but for refused prompts: those have left the context."""
-    calls: dict[str, ToolCall] = {}
+    calls: dict[str, ShownCall] = {}
+    known = {tool.spec.name: tool for tool in tools}
     chain = ""  # the id that a continuation goes on with
     for message in _without_refused(messages):
         if isinstance(message, UserMessage):
@@ -395,15 +509,18 @@ def replay(messages: Sequence[Message], cwd: str, ids: CallIds) -> Iterator[dict
             chain = chain or message.id
             yield from _message_chunks(message, chain)
             for call in message.calls:
-                calls[call.id] = call
-                yield tool_call(call, ids.begin(call.id), cwd, "in_progress")
+                shown = calls[call.id] = ids.begin(call, known.get(call.name))
+                shown.diff = diff_of(shown, None)  # of what was quoted: the file has moved on
+                yield {"sessionUpdate": "tool_call", **tool_call(shown, "in_progress")}
             if message.stop_reason not in (StopReason.PAUSE_TURN, StopReason.MAX_TOKENS):
                 chain = ""
-        elif (call_made := calls.pop(message.call_id, None)) is not None:
-            yield tool_result(ids.current(message.call_id), message, diff_of(call_made, cwd))
-    for left in calls:  # the process was killed before it had their results
+        elif (ended := calls.pop(message.call_id, None)) is not None:
+            ids.end(ended)
+            yield tool_result(ended, message)
+    for left in calls.values():  # the process was killed before it had their results
+        ids.end(left)
         content = [{"type": "content", "content": text_block("interrupted")}]
-        yield tool_update(ids.current(left), status="failed", content=content)
+        yield tool_update(left.id, status="failed", content=content)
 
 
 def _message_chunks(message: AssistantMessage, id: str) -> Iterator[dict[str, Any]]:

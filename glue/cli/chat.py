@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import queue
+import re
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -20,17 +22,19 @@ from glue.cli.app import end_process, live_threads
 from glue.cli.options import Sources, chat_options
 from glue.cli.output import Printer, Screen, usage_line, usage_text
 from glue.cli.permission import answer_of, keys, question
+from glue.cli.prompt import read_part
 from glue.cli.run import ONE_SESSION, Run, describe, exit_code, open_session, screens
 from glue.cli.sessions import last_session, open_store
+from glue.compaction import INTRODUCTION, PROMPT, render
 from glue.errors import ConfigError, GlueError
 from glue.limits import Outcome
-from glue.messages import Usage, UserMessage
-from glue.paths import state_dir
+from glue.messages import AssistantMessage, Usage, UserMessage, new_id, user
 from glue.permission import Decision, PermissionRequest
+from glue.provider import capabilities
 from glue.result import RunResult
 from glue.stores.memory import MemoryStore
-from glue.stores.store import copy
-from glue.text import one_line
+from glue.stores.store import copy, lineage
+from glue.text import clean_text, cut, one_line
 
 if TYPE_CHECKING:
     from glue.session import Session
@@ -43,8 +47,8 @@ if TYPE_CHECKING:
 def chat(file: str | None, **given: Any) -> None:
     """Talk to the agent of FILE.py, or to a model.
 
-    Ctrl-C cancels the answer, a second one leaves. A line that ends in \\ goes on in the next; three quotes (\"\"\")
-    begin and end a longer text. /help lists what else can be typed.
+    Ctrl-C cancels the answer, a second one leaves. /help lists what can be typed. With the extra [chat] there are
+    editing, history, completion, Markdown and a status line; without it, plain lines.
     """
 
     agent = None
@@ -68,9 +72,9 @@ def command(chat: Chat, name: str, argument: str) -> None:
 
 def _help(chat: Chat, argument: str) -> None:
     for each in slash.COMMANDS:
-        chat.note(f"{f'/{each.name} {each.argument}'.rstrip():<22} {each.help}")
-    chat.note(r'A line that ends in \ goes on in the next; """ begins and ends a longer text.')
-    chat.note("Ctrl-C cancels an answer; a second one leaves.")
+        chat.note(f"{f'/{each.name} {each.argument}'.rstrip():<14}  {each.help}")
+    chat.note(chat.reader.help)
+    chat.note("@FILE sends a file along. Ctrl-C cancels an answer; a second one leaves.")
 
 
 def _usage(chat: Chat, rest: str) -> None:
@@ -126,29 +130,93 @@ def _save(chat: Chat, name: str) -> None:
     chat.note(f"kept as {one_line(named)}; `glue chat -s {one_line(named)}` goes on with it")
 
 
-_ACTIONS = {"usage": _usage, "fork": _fork, "save": _save, "help": _help}
+def _new(chat: Chat, name: str) -> None:
+    before = chat.session
+    kept = bool(chat.kept)
+    chat.session = before.reopen(name or new_id(), chat.store if kept or name else MemoryStore())
+    chat.kept = chat.session.id if kept or name else ""
+    chat.total = Usage(cost=0.0)
+    chat.note(f"a new conversation{f', kept as {one_line(chat.kept)}' if chat.kept else ''}; {chat.left(before)}")
 
 
-MOST = 1000  # lines of history
+def _resume(chat: Chat, name: str) -> None:
+    if not name:
+        _tree(chat, "")
+        chat.note("/resume NAME goes on with one of them")
+        return
+    if name not in {info.id for info in chat.portal.call(chat.store.list)}:
+        raise ConfigError(f"there is no conversation {name!r}; /tree lists them")
+    chat.session = chat.session.reopen(name, chat.store)
+    chat.kept = name
+    chat.total = Usage(cost=0.0)
+    chat.recap()
+
+
+def _tree(chat: Chat, argument: str) -> None:
+    """List the stored conversations, forks below their parents."""
+    found = chat.portal.call(chat.store.list)
+    for depth, info in lineage(found[:50]):
+        mark = "*" if info.id == chat.kept else " "
+        line = f"{mark} {'  ' * depth}{one_line(info.id)}  {one_line(info.title)}"
+        chat.printer.note(cut(line, chat.printer.err.width - 1), "cyan")
+    if not found:
+        chat.note("no conversations are kept; /save keeps this one")
+
+
+def _compact(chat: Chat, argument: str) -> None:
+    """Put a summary in the place of the conversation so far; the messages stay in the transcript, excluded."""
+    session = chat.session
+
+    async def compact() -> str:
+        live = [message for message in await session.load() if not message.excluded]
+        if len(live) < 2:
+            return ""
+        helper: Agent[Any, Any] = Agent(session.settings.model, instructions=PROMPT, max_tokens=2_000)  # type: ignore[arg-type]
+        result = await helper.run(render(live), unwrap=False)
+        chat.total += result.usage
+        if result.error is not None or not result.text.strip():
+            raise result.error or ConfigError("the model gave no summary; nothing has changed")
+        async with session.store.log(session.id) as log:
+            await log.exclude([message.id for message in live])
+            await log.append(user(INTRODUCTION + result.text, origin="summary"))
+        return f"{len(live)} messages are now one summary of {len(result.text):,} characters"
+
+    chat.note(chat.portal.call(compact) or "there is nothing to compact yet")
+    chat.session = session.reopen(session.id, session.store)
+
+
+_ACTIONS = {
+    "usage": _usage,
+    "fork": _fork,
+    "save": _save,
+    "new": _new,
+    "resume": _resume,
+    "tree": _tree,
+    "compact": _compact,
+    "help": _help,
+}
 QUOTES = '"""'
 
 
 class LineReader:
-    """Reads what a user types. On a terminal with readline: editing and history; elsewhere plain lines."""
+    """Reads plain lines: without the extra [chat], on a dumb terminal, and from a pipe."""
+
+    help = f"A line that ends in \\ goes on in the next; {QUOTES} begins and ends a longer text."
 
     def __init__(self, out: Screen) -> None:
         self.out = out
         self.is_terminal = sys.stdin.isatty() and out.is_terminal
         self._interrupted = False
-        self._history: Path | None = None
-        if self.is_terminal:
-            self._start()
+        if self.is_terminal and not out.is_dumb:
+            with suppress(ImportError):  # it edits the line, and takes a paste of many lines as one
+                import readline
+
+                readline.parse_and_bind("set enable-bracketed-paste on")
 
     def read(self) -> str:
         """Read one entry; it may span lines. EOFError at the end."""
         line = self.ask("> ")
         self._interrupted = False
-        self._remember(line)
         if line.strip().startswith(QUOTES):
             return self._block(line.strip()[len(QUOTES) :])
         while line.endswith("\\"):
@@ -162,7 +230,8 @@ class LineReader:
             if not line:
                 raise EOFError
             return line.rstrip("\r\n")
-        return input(self._painted(prompt))
+        # The marks tell readline what takes no room.
+        return input(f"\x01\x1b[36m\x02{prompt}\x01\x1b[0m\x02" if self.out.has_colour else prompt)
 
     def interrupted(self) -> bool:
         """Note a Ctrl-C at the prompt; say whether it is the second in a row."""
@@ -186,41 +255,6 @@ class LineReader:
                 return "\n".join((*lines, rest) if rest else lines)
             lines.append(line)
 
-    def _painted(self, prompt: str) -> str:
-        if not self.out.has_colour:
-            return prompt
-        # The marks tell readline what takes no room.
-        return f"\x01\x1b[36m\x02{prompt}\x01\x1b[0m\x02"
-
-    def _start(self) -> None:
-        try:
-            import readline
-        except ImportError:  # a Python without it: plain lines
-            return
-        path = state_dir() / "chat_history"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists():
-                readline.read_history_file(path)
-            readline.set_history_length(MOST)
-            readline.set_auto_history(False)  # an answer to a question is none
-        except OSError:
-            return  # a history is a comfort; a chat works without
-        self._history = path
-
-    def _remember(self, line: str) -> None:
-        if self._history is None or not line.strip():
-            return
-        import readline
-
-        readline.add_history(line)
-        try:
-            if not self._history.exists():
-                os.close(os.open(self._history, os.O_CREAT | os.O_WRONLY, 0o600))
-            readline.append_history_file(1, self._history)
-        except OSError:
-            self._history = None
-
 
 def start(agent: Agent[Any, Any] | None, given: Mapping[str, Any], *, path: str | None = None) -> int:
     """Talk until the user leaves; give the exit code."""
@@ -243,15 +277,65 @@ def start(agent: Agent[Any, Any] | None, given: Mapping[str, Any], *, path: str 
 class Chat:
     def __init__(self, agent: Agent[Any, Any] | None, sources: Sources, portal: BlockingPortal) -> None:
         out, err = screens()
+        self.hint = ""
         self.sources, self.portal = sources, portal
-        self.printer = Printer(out, err, verbose=sources.given["verbose"])
-        self.reader = LineReader(out)
+        self.reader, self.printer = self._terminal(out, err, sources.given["verbose"])
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()  # questions, and results
         self.run = Run(agent, sources, self.printer, ask=self._ask if self.reader.is_terminal else None)
         self.agent = self.run.agent
         self.total = Usage(cost=0.0)
+        self.context = 0  # tokens of the last request and its answer
         self.session: Session[Any, Any]
         self.kept = ""  # where the conversation is kept, or nowhere
+
+    def _terminal(self, out: Screen, err: Screen, verbose: int) -> tuple[Any, Printer]:
+        """Give what reads and what writes: the editor of the extra [chat], or plain lines."""
+        plain = LineReader(out)
+        if plain.is_terminal and not out.is_dumb:
+            try:
+                from glue.cli.console import Editor, MarkdownPrinter
+            except ImportError:
+                self.hint = "; pip install 'glue-agents[chat]' for history, completion and Markdown"
+            else:
+                printer = MarkdownPrinter(out, err, verbose=verbose, results=True)
+                return Editor(out, self.status, self._session_names), printer
+        return plain, Printer(out, err, verbose=verbose, results=plain.is_terminal)
+
+    def _session_names(self) -> list[str]:
+        return [info.id for info in self.portal.call(self.store.list)]
+
+    def status(self) -> str:
+        """Say in one line: model, context used, tokens, cost."""
+        if not hasattr(self, "session"):
+            return ""
+        words = [self.model]
+        window = capabilities(self.agent.open(self.session.settings.model or "")).window
+        if self.context and window:
+            words.append(f"context {100 * self.context / window:.0f} % of {window:,}")
+        total = self.total
+        if total.total:
+            words.append(f"{total.input:,} in, {total.output:,} out")
+            words += [f"${total.cost:.4f}"] if total.cost is not None else []
+        words += [f"kept as {self.kept}"] if self.kept else []
+        return cut(one_line("  ·  ".join(words)), self.printer.out.width - 1)
+
+    def left(self, session: Session[Any, Any]) -> str:
+        return f"/resume {one_line(session.id)} goes back" if session.store is self.store else "the last one is gone"
+
+    def recap(self) -> None:
+        """Show the last exchange of a conversation that goes on."""
+        messages = [message for message in self.portal.call(self.session.load) if not message.excluded]
+        asked = next((m for m in reversed(messages) if isinstance(m, UserMessage) and m.origin == "user"), None)
+        said = next((m for m in reversed(messages) if isinstance(m, AssistantMessage) and m.text.strip()), None)
+        self.note(f"{one_line(self.session.id)}: {len(messages)} messages")
+        if asked is not None:
+            self.printer.note("> " + one_line(asked.text, self.printer.err.width - 3))
+        if said is not None:
+            lines = clean_text(said.text).strip().splitlines()
+            for line in lines[:8]:
+                self.printer.note(cut(line, self.printer.err.width - 1))
+            if len(lines) > 8:
+                self.printer.note(f"… {len(lines) - 8} more lines; `glue sessions show {one_line(self.session.id)}`")
 
     async def begin(self) -> None:
         """Open the conversation: a named one from the store, else one in memory."""
@@ -269,8 +353,10 @@ class Chat:
             self.session = self.agent.session(store=MemoryStore(), **self.run.overrides())
 
     def note(self, text: str) -> None:
+        """Write lines of our own, wrapped at words."""
         for line in text.splitlines():
-            self.printer.note(line, "cyan")
+            for piece in wrap(line, max(self.printer.err.width - 1, 20), subsequent_indent="    ") or [""]:
+                self.printer.note(piece, "cyan")
 
     @property
     def model(self) -> str:
@@ -282,7 +368,9 @@ class Chat:
 
         if self.reader.is_terminal:
             kept = f", kept as {self.kept}" if self.kept else ""
-            self.printer.note(f"{one_line(self.model)}{kept}; /help for help, Ctrl-D to leave")
+            self.printer.note(f"{one_line(self.model)}{kept}; /help for help, Ctrl-D to leave{self.hint}")
+            if self.kept and self.portal.call(self.session.load):
+                self.recap()
         code = 0
         while True:
             try:
@@ -310,7 +398,16 @@ class Chat:
 
     def turn(self, text: str) -> int | None:
         """Say something and show the answer; None where the user interrupted twice."""
-        self.portal.start_task_soon(self._prompt, text)
+        try:
+            parts = [read_part(str(path)) for path in mentioned_files(text)]
+        except ConfigError as error:
+            self.printer.note(f"glue: {one_line(str(error))}", "red")
+            return 2
+        with silent_keys() if self.reader.is_terminal else nullcontext():
+            return self._attend([text, *parts])
+
+    def _attend(self, prompt: list[Any]) -> int | None:
+        self.portal.start_task_soon(self._prompt, prompt)
         interrupts = 0
         while True:
             try:
@@ -330,6 +427,9 @@ class Chat:
 
     def _ended(self, result: RunResult[Any]) -> int:
         self.total += result.usage
+        last = next((m for m in reversed(result.messages) if isinstance(m, AssistantMessage) and m.usage), None)
+        if last is not None and last.usage is not None:
+            self.context = last.usage.input + (last.usage.cache_read or 0) + last.usage.output
         if result.output is not None:
             from glue.cli.run import write_answer
 
@@ -354,13 +454,13 @@ class Chat:
 
     # In the event loop ----------------------------------------------------------------------------
 
-    async def _prompt(self, text: str) -> None:
+    async def _prompt(self, prompt: list[Any]) -> None:
         ended: RunResult[Any] | BaseException
         async with anyio.create_task_group() as group:
             if self.printer.spinner.is_on:
                 group.start_soon(self.run.spin)
             try:
-                ended = await self.session.prompt(text, on_event=self.printer, unwrap=False)
+                ended = await self.session.prompt(prompt, on_event=self.printer, unwrap=False)
             except BaseException as error:  # the main thread waits for an end, whichever it is
                 ended = error
                 if not isinstance(error, Exception):
@@ -386,6 +486,10 @@ class Chat:
         return asked.decision
 
     def _answer(self, request: PermissionRequest) -> Decision:
+        with silent_keys(echo=True):
+            return self._decision(request)
+
+    def _decision(self, request: PermissionRequest) -> Decision:
         err = self.printer.err
         self.printer.settle()
         err.write(question(request, err) + "\n")
@@ -405,3 +509,28 @@ class _Question:
     def answer(self, decision: Decision) -> None:
         self.decision = decision
         self.portal.call(self.event.set)
+
+
+@contextmanager
+def silent_keys(*, echo: bool = False) -> Iterator[None]:
+    """Let the terminal show nothing of what is typed ahead: it would stand in the middle of the answer."""
+    import termios
+
+    fd = sys.stdin.fileno()
+    try:
+        before = termios.tcgetattr(fd)
+    except termios.error:
+        yield
+        return
+    changed = [*before]
+    changed[3] = (changed[3] | termios.ECHO) if echo else (changed[3] & ~termios.ECHO)
+    termios.tcsetattr(fd, termios.TCSANOW, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, before)
+
+
+def mentioned_files(text: str) -> list[Path]:
+    """Give the files that a prompt names as @FILE."""
+    return [path for name in re.findall(r"(?<!\S)@(\S+)", text) if (path := Path(name).expanduser()).is_file()]

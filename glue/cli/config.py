@@ -108,6 +108,10 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
         raise ConfigError(f"{path} is no valid TOML: {error}") from None
     tool = data.get("tool", {})
     table = (tool.get("glue", {}) if isinstance(tool, dict) else {}) if "tool" in data or not trusted else data
+    if isinstance(table, dict) and "providers" in table:
+        if not trusted:
+            raise ConfigError(f"{path}: 'providers' is not taken from a project; set it in {user_file()}")
+        table = {name: value for name, value in table.items() if name != "providers"}  # glue.providers reads them
     values = checked(table, str(path))
     if not trusted:
         _check_untrusted(values, path)

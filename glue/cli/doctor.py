@@ -55,6 +55,7 @@ def checks(reach: bool, names: tuple[str, ...]) -> Iterator[Check]:
     yield from _package()
     yield _settings()
     yield from _keys()
+    yield _models()
     yield _git()
     yield _store()
     yield from _network()
@@ -144,6 +145,17 @@ def _keys() -> Iterator[Check]:
         yield Check("model", f"{default()} unless named otherwise")
     except ConfigError:
         yield Check("model", "no default", "set GLUE_MODEL or a key; -m names one for a run", False)
+
+
+def _models() -> Check:
+    from datetime import UTC, datetime
+
+    from glue.providers.models import date
+
+    days = (datetime.now(UTC) - datetime.fromisoformat(date()).replace(tzinfo=UTC)).days
+    return Check(
+        "prices", f"of {date()}, {days} days old", "a newer glue-agents has newer ones" if days > 120 else "", False
+    )
 
 
 def _git() -> Check:

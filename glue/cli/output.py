@@ -144,9 +144,19 @@ def is_interactive() -> bool:
 class Printer:
     """A listener that prints a run for people."""
 
-    def __init__(self, out: Screen, err: Screen, *, quiet: bool = False, verbose: int = 0, stream: bool = True) -> None:
+    def __init__(
+        self,
+        out: Screen,
+        err: Screen,
+        *,
+        quiet: bool = False,
+        verbose: int = 0,
+        stream: bool = True,
+        results: bool = False,
+    ) -> None:
         self.out, self.err = out, err
         self.quiet, self.verbose = quiet, verbose
+        self.results = results  # whether a call's line is followed by the first of its result
         self.stream = stream  # False: the answer is printed whole, at the end
         self.spinner = Spinner(err, wanted=not quiet)
         self.open = ""  # which output stands in the middle of a line: out, err or neither
@@ -253,8 +263,11 @@ class Printer:
         if self.quiet:
             return
         self.note(tool_line(event, self.err.width - 2), "red" if event.message.is_error else "dim")
+        lines = clean_text(event.message.text).strip().splitlines()
+        if self.results and not self.verbose and lines and not event.message.is_error:
+            more = f"  (+{len(lines) - 1} lines)" if len(lines) > 1 else ""
+            self.err.line(f"    {cut(lines[0], self.err.width - 6 - len(more))}{more}", "dim")
         if self.verbose:
-            lines = clean_text(event.message.text).splitlines()
             for line in lines[:20]:
                 self.err.line(f"    {line[: self.err.width - 5]}", "dim")
             if len(lines) > 20:

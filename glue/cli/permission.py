@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from glue.cli.output import Screen
@@ -11,6 +11,9 @@ from glue.permission import AllowAll, Ask, Decision, Permission, PermissionReque
 from glue.text import clean_text, one_line
 
 KEYS = "[y]es, [n]o, [a]lways this, [s]ession: all of {action}"
+
+_LARGEST = 1024 * 1024  # bytes of a file that are read for a diff
+_MOST = 60  # lines of a diff that are shown
 
 
 class Unattended:
@@ -46,7 +49,12 @@ def question(request: PermissionRequest, screen: Screen) -> str:
     target = clean_text(request.target).replace("\n", "␊").replace("\t", "␉")
     what = f"{one_line(request.action)} {target}".strip()
     lines = [screen.paint(f"? {what}", "yellow")]
+    change = _change(request.arguments)
+    if change is not None:
+        lines += _coloured(change, screen)
     for name, value in request.arguments.items():
+        if change is not None and name in ("old", "new", "content"):
+            continue
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         if text == request.target:
             continue
@@ -54,6 +62,32 @@ def question(request: PermissionRequest, screen: Screen) -> str:
         more = [f"    … {len(shown) - 12} more lines"] if len(shown) > 12 else []
         lines += [f"  {one_line(name)}:", *(f"    {_cut(line)}" for line in shown[:12]), *more]
     return "\n".join(lines)
+
+
+def _change(arguments: Mapping[str, Any]) -> list[str] | None:
+    """Give what a call changes in a file as a diff: of a piece that is replaced, or of the whole file."""
+    old, new, content, path = (arguments.get(name) for name in ("old", "new", "content", "path"))
+    if isinstance(content, str) and isinstance(path, str):
+        try:
+            with open(path, "rb") as file:
+                old, new = file.read(_LARGEST).decode("utf-8", "replace"), content
+        except OSError:
+            return None  # a new file: its text is shown as it is
+    if not isinstance(old, str) or not isinstance(new, str):
+        return None
+    from difflib import unified_diff
+
+    return list(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2))[2:]
+
+
+def _coloured(change: list[str], screen: Screen) -> list[str]:
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    lines = []
+    for line in change[:_MOST]:
+        text = f"    {_cut(clean_text(line))}"
+        lines.append(screen.paint(text, colours[line[0]]) if line[:1] in colours else text)
+    more = [f"    … {len(change) - _MOST} more lines of the change"] if len(change) > _MOST else []
+    return [*(lines or ["    (nothing changes)"]), *more]
 
 
 def _cut(line: str) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Awaitable, Callable
-from typing import BinaryIO
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, BinaryIO
 
 import click
+
+from glue.errors import ConfigError, MissingKey
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,15 +40,48 @@ def acp(file: str | None, model: str, tools: str, store: str | None) -> None:
         from glue.cli.agentfile import open_agent
 
         agent = open_agent(file)
-        run(serve, lambda cwd, server: agent, *streams, store)
-    else:
-        from glue.acp.editor import ready_agent
-        from glue.providers import default, lookup
+        run(serve, lambda cwd, server, more: agent, *streams, store, _keys(agent.settings.model))
+        return
+    from glue.acp.editor import ready_agent
+    from glue.providers import default, lookup
 
-        model = model or default()
-        for each in model.split(","):
+    chosen: Any = model
+    try:
+        chosen = chosen or default()
+    except ConfigError as error:
+        chosen = _NoModel(error)  # the editor is told what to set, and not only its log
+    else:
+        for each in chosen.split(","):
             lookup(each.strip())  # a wrong name is said now, and not in the middle of the first prompt
-        run(serve, ready_agent(model, tools), *streams, store)
+    run(serve, ready_agent(chosen, tools), *streams, store, _keys(chosen))
+
+
+class _NoModel:
+    """Stands for a model where no key is set: each prompt says what to set."""
+
+    name = "no model"
+
+    def __init__(self, error: ConfigError) -> None:
+        self.error = error
+
+    async def stream(self, request: Any) -> AsyncIterator[Any]:
+        raise MissingKey("glue", _keys(self)) from self.error
+        yield
+
+
+def _keys(model: Any) -> list[str]:
+    """Name the variables that could hold the keys of a model, where none of them does."""
+    from glue.providers import key_available, known, lookup
+
+    if isinstance(model, _NoModel):
+        rows = [lookup(name) for name in known()]
+        return ["GLUE_MODEL", *(row.key[0] for row in rows if row.key and not row.quirks.local)]
+    found: list[str] = []
+    for each in model.split(",") if isinstance(model, str) else ():
+        with contextlib.suppress(ConfigError):
+            if not key_available(each.strip()):
+                found += lookup(each.strip()).key
+    return found
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -55,7 +93,8 @@ def acp(file: str | None, model: str, tools: str, store: str | None) -> None:
     help="Allow a tool that needs permission; NAME or NAME:PATTERN, as often as needed.",
 )
 @click.option("--only-tools", is_flag=True, help="Offer the tools, and not the agent itself.")
-def mcp(file: str, allow: tuple[str, ...], only_tools: bool) -> None:
+@click.option("--http", metavar="[HOST:]PORT", help="Serve over HTTP at /mcp; the token is that of GLUE_MCP_TOKEN.")
+def mcp(file: str, allow: tuple[str, ...], only_tools: bool, http: str | None) -> None:
     """Offer the tools of the agent of FILE, and the agent itself as one tool, as an MCP server.
 
     It speaks on standard input and output; programs that use MCP servers start this command themselves.
@@ -67,23 +106,48 @@ def mcp(file: str, allow: tuple[str, ...], only_tools: bool) -> None:
     streams = take_stdout()  # before any code of the user's runs: it may print
     agent = open_agent(file)
 
-    from glue.tools.mcp.server import make_server, offered, policy, serve
+    from glue.tools.mcp.server import make_server, offered, policy, serve, serve_http
 
     tools = offered(agent, Path(file).stem)
     if only_tools:
         tools.popitem()
     server = make_server(agent, tools, policy(agent, allow))
-    run(serve, server, *streams)
+    if http is None:
+        run(serve, server, *streams)
+        return
+    host, _, port = http.rpartition(":")
+    if not port.isdigit():
+        raise click.UsageError(f"--http takes a port, or host:port, not {http!r}")
+    token = os.environ.get("GLUE_MCP_TOKEN", "")
+    if len(token) < 16:
+        raise click.UsageError(
+            "--http needs a token of at least 16 characters in GLUE_MCP_TOKEN: `openssl rand -hex 24`"
+        )
+    run(serve_http, server, host or "127.0.0.1", int(port), token)
 
 
 def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
-    """Run a server until the other end hangs up, or until Ctrl-C."""
+    """Run a server until the other end hangs up, or a signal ends it and the commands that it runs."""
     import anyio
 
-    try:
-        anyio.run(function, *args)
-    except KeyboardInterrupt:
-        os._exit(130)  # a thread still waits for a line, and nothing but the other end can wake it
+    caught: list[int] = []
+
+    async def main() -> None:
+        async def listen() -> None:
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+                async for number in signals:
+                    caught.append(number)
+                    tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen)
+            await function(*args)
+            tasks.cancel_scope.cancel()
+
+    anyio.run(main)
+    if caught:
+        atexit._run_exitfuncs()
+        os._exit(128 + caught[0])  # a thread still waits for a line, and nothing but the other end can wake it
 
 
 def take_stdout() -> tuple[BinaryIO, BinaryIO]:

@@ -102,9 +102,9 @@ def _bundle(name: str, root: str) -> list[Any]:
         except ValueError as error:
             raise ConfigError(f"the tools of git: {error}") from None
     if name == "shell":
-        from glue.tools.shell import tool
+        from glue.tools.shell import tools
 
-        return [tool(root)]
+        return tools(root)
     from glue.tools import coding
 
     return coding.tools(root)

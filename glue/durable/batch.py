@@ -43,6 +43,7 @@ log = logging.getLogger("glue.map")
 
 Put: TypeAlias = "Callable[[Line, MapRow], Awaitable[None]]"
 _END: Any = object()
+_CHECKPOINT = 500  # rows between two waits for the disk
 _KEPT = 1000  # results in memory while an earlier row is awaited; the others are read again from the state
 # Failures that the next row would meet too, and that a second try does not mend.
 FATAL = frozenset(("auth", "quota", "not_found"))
@@ -285,6 +286,7 @@ class Map:
         out: MemoryObjectSendStream[MapRow],
     ) -> None:
         """Keep results before anybody sees them, as many with one commit as there are."""
+        kept = 0
         with receive:
             async for first in receive:
                 batch = [first]
@@ -292,7 +294,11 @@ class Map:
                     while len(batch) < 256:
                         batch.append(receive.receive_nowait())
                 if new := [(line, row) for line, row, is_new in batch if is_new]:
-                    await anyio.to_thread.run_sync(self.state.put, new)
+                    self.state.put(new)
+                    kept += len(new)
+                if kept >= _CHECKPOINT:
+                    kept = 0
+                    await anyio.to_thread.run_sync(self.state.checkpoint)
                 for _, row, _ in batch:
                     await self._give(row, out)
 
@@ -305,7 +311,7 @@ class Map:
             number = self._given.popleft()
             ready = self._ready.pop(number)
             if ready is None:
-                found = await anyio.to_thread.run_sync(self.state.get, number)
+                found = self.state.get(number)
                 ready = found[2] if found is not None else row
             await out.send(ready)
         return None

@@ -36,7 +36,7 @@ log = logging.getLogger("glue.durable")
 
 SCHEMA = 1
 WORKFLOW = "glue.run"
-VERSION = "glue-1"  # DBOS hands a run only to code of the same version: the form of our steps
+_LEVEL = "INFO" if os.environ.get("GLUE_DEBUG") else "CRITICAL"  # of DBOS's own log, which goes to stderr
 LOSSES = 5  # machines that a run may lose before it is given up
 LEASE = 10.0  # seconds after which a process that says nothing counts as dead
 
@@ -60,6 +60,11 @@ def application(queue: str) -> str:
     if not re.fullmatch(r"[a-z0-9_-]{1,200}", queue):
         raise ConfigError(f"a queue's name is of a-z, 0-9, - and _, not {queue!r}")
     return f"glue-{queue}"
+
+
+def version(queue: str) -> str:
+    """Name the form of our steps: DBOS hands a run only to code of the same version."""
+    return f"{application(queue)}-steps-1"
 
 
 def need_dbos() -> Any:
@@ -102,7 +107,7 @@ class Database:
                 self._create_database()
             with self._engine.connect():
                 pass
-            logging.getLogger("dbos").setLevel(logging.ERROR)
+            logging.getLogger("dbos").setLevel(_LEVEL)
             dbos.DBOS.migrate(self.url)
             with self._engine.begin() as connection:
                 if not self.sqlite:
@@ -265,8 +270,10 @@ class Worker:
         try:
             self._launch(dbos)
             self.database.beat(self)
-        except BaseException:
+        except BaseException as error:
             self.stop()
+            if isinstance(error, dbos.error.DBOSException):
+                raise StoreError(f"{self.database.shown}: {' '.join(str(error).split())}") from error
             raise
         self._heart = threading.Thread(target=self._beat, name="glue-heartbeat", daemon=True)
         self._heart.start()
@@ -276,10 +283,10 @@ class Worker:
         config = {
             "name": self.application,
             "system_database_url": self.database.url,
-            "application_version": VERSION,
+            "application_version": version(self.name),
             "executor_id": self.id,
             "serializer": dbos.DBOSPortableJSONSerializer(),
-            "log_level": "ERROR",
+            "log_level": _LEVEL,
             "enable_otlp": False,
         }
         DBOS(config=config)

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from glue.codec import from_json
 from glue.durable.batch import Map, Put
-from glue.durable.engine import VERSION, WORKFLOW, Database, application, need_dbos
+from glue.durable.engine import WORKFLOW, Database, application, need_dbos, version
 from glue.durable.rows import INVALID, Line, MapRow
 from glue.errors import StoreError
 from glue.limits import Outcome
@@ -124,7 +124,7 @@ class QueueEngine:
                     "workflow_name": WORKFLOW,
                     "queue_name": self.queue,
                     "workflow_id": name,
-                    "app_version": VERSION,
+                    "app_version": version(self.queue),
                 }
                 payload = {"prompt": messages_to_json(prompt), "retries": self.retries}
                 self._client.enqueue_in_transaction(connection, options, payload)

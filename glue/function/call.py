@@ -18,7 +18,7 @@ from glue.context import Context, ToolResult, error_result, text_result
 from glue.errors import ToolError
 from glue.function.validation import ValidationError
 from glue.messages import File, Image, Opaque, Part, Text, ToolCall
-from glue.permission import PermissionRequest, as_decision
+from glue.permission import PermissionRequest, PermissionTarget, as_decision
 from glue.tasks import caller, in_thread
 
 if TYPE_CHECKING:
@@ -303,19 +303,21 @@ async def _ask(tool: Tool[..., Any], step: Step) -> ToolResult | None:
 
 
 def _request(tool: Tool[..., Any], step: Step) -> PermissionRequest:
-    target = tool.target
+    target: Any = tool.target
     if callable(target):
         target = target(step.arguments)
     elif target:
         default = tool.spec.parameters["properties"][target].get("default", "")
         target = step.arguments.get(target, default)
+    touched = target if isinstance(target, PermissionTarget) else None
     return PermissionRequest(
         tool=step.call.name,
         action=tool.action,
-        target=str(target),
+        target=touched.text if touched is not None else str(target),
         arguments=step.arguments,
         call_id=step.call.id,
         session_id=step.context.scope,
+        touched=touched,
     )
 
 

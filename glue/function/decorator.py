@@ -252,7 +252,7 @@ T = TypeVar("T")
 
 MAX_OUTPUT = 50_000  # characters
 
-Target: TypeAlias = str | Callable[[Mapping[str, Any]], str]
+Target: TypeAlias = str | Callable[[Mapping[str, Any]], Any]  # a text, or a glue.PermissionTarget
 
 
 class Tool(Generic[P, R]):
@@ -300,6 +300,7 @@ class Tool(Generic[P, R]):
         self.advisory = advisory
         self.idempotent = idempotent  # may be run again where a durable run lost its machine in the middle
         self.max_output = max_output
+        self.root = ""  # the folder that its paths are below, for whoever shows them; set by tools over a folder
         self._check()
         functools.update_wrapper(self, function, updated=())
 

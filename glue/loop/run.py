@@ -47,9 +47,9 @@ from glue.loop.turn import Reply, cut_short, exhausted, run_batch, send
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
 from glue.options import LoopOptions, Options
 from glue.policies import start_policies
-from glue.policies.budgets import unpriced
+from glue.policies.budgets import Prices, known_prices, price_of, priced, unpriced
 from glue.policies.policy import Answer, Change, Deliver, Policy, Rewrite, Say, Stop
-from glue.provider import Provider, asked, capabilities
+from glue.provider import Provider, capabilities
 from glue.result import RunResult
 from glue.tasks import complete
 
@@ -163,7 +163,8 @@ def _start(
     limits, source = _limits(options.limits, tools)
     host = options.host or Host()
     above = host.parent
-    _check_price(provider, limits)
+    prices = known_prices(options.prices)
+    _check_price(provider, limits, prices)
     state = State(
         provider=provider,
         messages=list(history),
@@ -180,18 +181,18 @@ def _start(
         on_event=options.on_event,
         drain=getattr(options.on_event, "drain", None),
         journal=options.journal,
+        prices=prices,
     )
     return state, said
 
 
-def _check_price(provider: Provider, limits: Limits) -> None:
-    """Refuse a budget in dollars where the provider says what it is, and no price is known for that."""
-    if limits.usd_budget is None:
-        return
-    for each in asked(provider):
-        able = capabilities(each)
-        if able.model and able.input_price is None:
-            raise unpriced(f"{able.provider}:{able.model}")
+def _check_price(provider: Provider, limits: Limits, prices: Prices) -> None:
+    """Refuse a budget in dollars where the provider says what it asks, and no price is known for that."""
+    able = capabilities(provider)
+    if limits.usd_budget is not None and able.model and able.input_price is None:
+        names = list(zip(able.provider.split(","), able.model.split(","), strict=False))
+        if not all(price_of(prices, *name) for name in names):
+            raise unpriced(", ".join(f"{provider}:{model}" for provider, model in names))
 
 
 async def _begin(state: State, prompt: Sequence[Message] | None, said: Sequence[Message], keep: bool) -> None:
@@ -366,6 +367,7 @@ async def _judge(state: State, reply: Reply) -> Verdict:
     """Decide what becomes of a reply; the first rule that matches wins."""
     message = reply.message
     if message is not None:
+        message = priced(message, state.prices)
         state.charge_reply(message.usage, lambda: message_chars(message))
         state.emit(
             StopReasonObserved(

@@ -15,7 +15,7 @@ from glue.events import Event, Listener, MessageEnd, MessageStart, log_event, lo
 from glue.limits import Limits, StopReason
 from glue.loop.transcript import History, merge, message_chars
 from glue.messages import AssistantMessage, Json, Message, Request, Text, ToolMessage, ToolSpec, Usage, UserMessage
-from glue.policies.budgets import overspent
+from glue.policies.budgets import Prices, overspent
 from glue.policies.policy import Policy
 from glue.provider import Attempt, Provider
 from glue.result import RunResult
@@ -61,6 +61,7 @@ class State:
     on_event: Listener | None = None
     drain: Callable[[], Awaitable[None]] | None = None
     journal: Journal | None = None
+    prices: Prices = field(default_factory=dict)
 
     history: History = field(default_factory=History)
     turns: int = 0

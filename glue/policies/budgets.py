@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from glue.context import Purse
 from glue.errors import BudgetExceeded, ConfigError
@@ -34,6 +37,37 @@ class Budgets(Policy):
             if purse.usd > most:  # its calls do not run
                 return _stop(state, purse, "usd", purse.usd, most)
         return None
+
+
+Prices: TypeAlias = Mapping[str, tuple[float, float]]  # USD per million tokens, in and out, by model
+
+
+def known_prices(given: Prices | None) -> Prices:
+    """Join the prices of GLUE_PRICES, such as `my-model=0.1/0.4,acme:other=1/2`, with those a run was given."""
+    found: dict[str, tuple[float, float]] = {}
+    for item in filter(None, os.environ.get("GLUE_PRICES", "").split(",")):
+        name, _, pair = item.rpartition("=")
+        try:
+            read, written = (float(price) for price in pair.split("/"))
+        except ValueError:
+            raise ConfigError(
+                f"GLUE_PRICES must be like my-model=0.1/0.4 (USD per million tokens), not {item!r}"
+            ) from None
+        found[name.strip()] = read, written
+    return {**found, **(given or {})}
+
+
+def price_of(prices: Prices, provider: str, model: str) -> tuple[float, float] | None:
+    return prices.get(f"{provider}:{model}") or prices.get(model)
+
+
+def priced(message: AssistantMessage, prices: Prices) -> AssistantMessage:
+    """Put the cost on a reply that came without, where its price was given."""
+    usage, price = message.usage, price_of(prices, message.provider, message.model)
+    if usage is None or usage.cost is not None or price is None:
+        return message
+    cost = (usage.input * price[0] + usage.output * price[1]) / 1_000_000
+    return replace(message, usage=replace(usage, cost=cost))
 
 
 def unpriced(model: str) -> ConfigError:

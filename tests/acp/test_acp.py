@@ -16,33 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-schema = pytest.importorskip("acp.schema", reason="agent-client-protocol is not installed")
+from fakes.acp_schema import check, definition
 
 GLUE = [sys.executable, "-c", "from glue.cli.app import main; main()"]
-RESULTS = {
-    "initialize": "InitializeResponse",
-    "authenticate": "AuthenticateResponse",
-    "session/new": "NewSessionResponse",
-    "session/load": "LoadSessionResponse",
-    "session/resume": "ResumeSessionResponse",
-    "session/list": "ListSessionsResponse",
-    "session/close": "CloseSessionResponse",
-    "session/prompt": "PromptResponse",
-    "session/set_mode": "SetSessionModeResponse",
-    "session/set_config_option": "SetSessionConfigOptionResponse",
-}
-ASKED = {
-    "session/update": "SessionNotification",
-    "session/request_permission": "RequestPermissionRequest",
-    "fs/read_text_file": "ReadTextFileRequest",
-    "fs/write_text_file": "WriteTextFileRequest",
-    "terminal/create": "CreateTerminalRequest",
-    "terminal/output": "TerminalOutputRequest",
-    "terminal/wait_for_exit": "WaitForTerminalExitRequest",
-    "terminal/kill": "KillTerminalRequest",
-    "terminal/release": "ReleaseTerminalRequest",
-}
 PREAMBLE = """
 import anyio
 import glue
@@ -82,6 +58,12 @@ def made(model, **options):
     return glue.Agent(model, tools=[noop, echo, danger, forever], **options)
 """
 
+KNOWN = """
+from glue.provider import Capabilities
+
+class Known(Script):
+    capabilities = Capabilities(window=128_000)
+"""
 READY = """
 from glue.acp.editor import ready_agent
 from glue.acp.server import serve
@@ -92,12 +74,6 @@ from glue.testing import Script, call, calls
 register("scripted", lambda model, **options: Script({steps}))
 run(serve, ready_agent("scripted", "coding"), *streams, "store")
 """
-
-
-def strict(model: str, data: Any) -> None:
-    """Fail unless the published model holds the data whole: what it does not know, or mends, is missing after."""
-    kept = getattr(schema, model).model_validate(data).model_dump(mode="json", by_alias=True, exclude_unset=True)
-    assert kept == data, f"{model} does not hold {data!r}"
 
 
 class Editor:
@@ -173,13 +149,13 @@ class Editor:
         assert frame["jsonrpc"] == "2.0"
         if "method" in frame:
             assert set(frame) <= {"jsonrpc", "id", "method", "params"}
-            strict(ASKED[frame["method"]], frame["params"])
+            check(definition(frame["method"], "Request" if "id" in frame else "Notification"), frame["params"])
         elif "error" in frame:
             assert set(frame) == {"jsonrpc", "id", "error"}
-            strict("Error", frame["error"])
+            check("Error", frame["error"])
         else:
             assert set(frame) == {"jsonrpc", "id", "result"}
-            strict(RESULTS[self.methods[frame["id"]]], frame["result"])
+            check(definition(self.methods[frame["id"]], "Response"), frame["result"])
 
     def answer(self, number: int | None) -> dict[str, Any]:
         """Read until a request is answered."""
@@ -275,7 +251,9 @@ def test_initialize_says_what_is_there_and_nothing_else_is_on_stdout(editor: Ope
     capabilities = result["agentCapabilities"]
     assert capabilities["loadSession"] is True
     assert capabilities["promptCapabilities"] == {"image": True, "audio": False, "embeddedContext": True}
-    assert set(capabilities["sessionCapabilities"]) == {"list", "resume", "close"}
+    assert set(capabilities["sessionCapabilities"]) == {"list", "resume", "close", "delete", "additionalDirectories"}
+    assert capabilities["mcpCapabilities"] == {"http": True, "sse": True}
+    assert capabilities["auth"] == {"logout": {}}
     assert client.close() == 0
     assert "noise on standard output" in client.stderr
     assert "noise of a child" in client.stderr
@@ -284,7 +262,8 @@ def test_initialize_says_what_is_there_and_nothing_else_is_on_stdout(editor: Ope
 def test_another_version_is_answered_with_ours_and_no_version_with_an_error(editor: Open) -> None:
     client = editor("agent = made(Script('hello'))")
 
-    assert client.ask("initialize", {"protocolVersion": 7})["protocolVersion"] == 1
+    for newer in (2, 7):
+        assert client.ask("initialize", {"protocolVersion": newer})["protocolVersion"] == 1
     for wrong in ({}, {"protocolVersion": "1"}, {"protocolVersion": True}, {"protocolVersion": None}):
         assert client.answer(client.send("initialize", wrong))["error"]["code"] == -32602
 
@@ -631,8 +610,8 @@ def test_one_message_id_per_chain(editor: Open, tmp_path: Path) -> None:
 
 def test_usage_after_each_request_with_the_cost_of_the_whole_session(editor: Open, tmp_path: Path) -> None:
     client = editor(
-        "u = Usage(input=100, output=10, cost=0.5)\n"
-        "agent = made(Script(calls('noop', usage=u), say('a', usage=u), say('b', usage=u), 'no usage'))"
+        KNOWN + "u = Usage(input=100, output=10, cost=0.5)\n"
+        "agent = made(Known(calls('noop', usage=u), say('a', usage=u), say('b', usage=u), 'no usage'))"
     )
     session = client.start(tmp_path)
 
@@ -646,18 +625,22 @@ def test_usage_after_each_request_with_the_cost_of_the_whole_session(editor: Ope
 
 
 def test_usage_has_the_window_of_the_model(editor: Open, tmp_path: Path) -> None:
-    client = editor(
-        "class Known(Script):\n"
-        "    from glue.providers import capabilities as of\n"
-        "    capabilities = of('anthropic')\n"
-        "agent = made(Known('hi'))"
-    )
+    client = editor(KNOWN + "agent = made(Known('hi'))")
 
     client.prompt(client.start(tmp_path))
 
-    from glue.providers import lookup
+    assert client.updates("usage_update")[0]["size"] == 128_000
 
-    assert client.updates("usage_update")[0]["size"] == lookup("anthropic").window
+
+def test_usage_is_left_out_where_the_window_is_not_known(editor: Open, tmp_path: Path) -> None:
+    client = editor("agent = made(Script(say('hi', usage=Usage(input=3, output=1))))")
+    session = client.start(tmp_path)
+
+    client.prompt(session)
+    client.prompt(session, "/usage")
+
+    assert client.updates("usage_update") == []
+    assert "1 requests, 3 tokens in, 1 out" in client.text()
 
 
 def test_edits_are_diffs_with_places_and_survive_a_load(editor: Open, tmp_path: Path) -> None:
@@ -687,7 +670,9 @@ agent = glue.Agent(Script(
     path = str(work / "a.txt")
     assert (read["kind"], read["locations"]) == ("read", [{"path": path, "line": 2}])
     assert (edit["kind"], edit["locations"]) == ("edit", [{"path": path, "line": 3}])
-    assert edit["content"] == [{"type": "diff", "path": path, "oldText": "three", "newText": "3"}]
+    whole = {"type": "diff", "path": path, "oldText": "one\ntwo\nthree\n", "newText": "one\ntwo\n3\n"}
+    assert edit["content"] == [whole]
+    assert (edit["name"], edit["title"]) == ("edit_file", "edit_file a.txt")
     assert write["content"] == [{"type": "diff", "path": path, "oldText": "one\ntwo\n3\n", "newText": "all new"}]
     assert new["content"] == [{"type": "diff", "path": str(work / "b.txt"), "newText": "b"}]
     ends = {each["toolCallId"]: each for each in client.updates("tool_call_update") if "content" in each}
@@ -698,7 +683,7 @@ agent = glue.Agent(Script(
     again = editor()
     again.ask("session/load", {"sessionId": session, "cwd": str(work), "mcpServers": []})
     told = [each for each in again.updates("tool_call_update") if each["status"] == "completed"]
-    assert told[1]["content"] == edit["content"]
+    assert told[1]["content"] == [{"type": "diff", "path": path, "oldText": "three", "newText": "3"}]
 
 
 def test_a_plan_and_ids_that_come_twice(editor: Open, tmp_path: Path) -> None:
@@ -744,7 +729,9 @@ WRONG: list[Any] = [
     [{"type": "text", "text": "\ud800"}],
     [{"type": "image", "mimeType": "image/png", "data": "no base64!"}],
     [{"type": "audio", "mimeType": "audio/wav", "data": ""}],
-    [{"type": "resource", "resource": {"uri": "x", "blob": ""}}],
+    [{"type": "resource", "resource": {"uri": "x", "blob": "AAAA"}}],
+    [{"type": "resource", "resource": {"uri": "x", "blob": "/w==", "mimeType": "application/zip"}}],
+    [{"type": "resource", "resource": {"uri": "x", "blob": "no base64!"}}],
     [{"type": "resource", "resource": 7}],
 ]
 
@@ -771,7 +758,9 @@ def test_limits_are_per_session_and_change_while_it_lives(editor: Open, tmp_path
     def options(shown: Any) -> dict[str, str]:
         return {each["id"]: each["currentValue"] for each in shown["configOptions"]}
 
-    assert options(other) == {"mode": "ask", "max_turns": "32", "max_requests": "50", "token_budget": "100000"}
+    shown = options(other)
+    assert (shown.pop("model"), shown.pop("effort")) == ("script", "default")
+    assert shown == {"mode": "ask", "max_turns": "32", "max_requests": "50", "token_budget": "100000"}
     assert client.prompt(session)["_meta"]["turns"] == 1
     set_two = {"sessionId": session, "configId": "max_turns", "value": "2"}
     assert options(client.ask("session/set_config_option", set_two))["max_turns"] == "2"
@@ -821,10 +810,9 @@ def test_slash_commands_are_answered_without_the_model(editor: Open, tmp_path: P
         "max_turns=32",
     ):
         assert wanted in client.text()
-    error = client.answer(client.send("session/prompt", words(session, "/model nobody:x")))["error"]
-    assert "unknown provider" in error["message"]
-    error = client.answer(client.send("session/prompt", words(session, "/limits depth=3")))["error"]
-    assert "there are: max_turns" in error["message"]
+    for wrong, said in (("/model nobody:x", "unknown provider"), ("/limits depth=3", "there are: max_turns")):
+        assert client.prompt(session, wrong)["stopReason"] == "end_turn"  # a mistake is a message, not an error
+        assert said in client.text()
 
 
 def test_an_unknown_slash_command_goes_to_the_model(editor: Open, tmp_path: Path) -> None:
@@ -974,22 +962,71 @@ def test_mcp_servers_of_the_editor_are_tools_of_the_session(editor: Open, tmp_pa
     assert client.close() == 0
 
 
-def test_an_mcp_server_that_cannot_be_started_fails_the_session_alone(editor: Open, tmp_path: Path) -> None:
+BAD_SERVERS: list[Any] = [
+    {"name": "x", "command": "/no/such/program", "args": [], "env": []},
+    {"type": "http", "name": "y", "url": "http://127.0.0.1:9/mcp", "headers": []},
+    {"name": "z", "command": "x", "env": [7]},
+    7,
+]
+
+
+@pytest.mark.parametrize("notices", [True, False])
+def test_mcp_servers_that_fail_cost_a_message_and_not_the_session(editor: Open, tmp_path: Path, notices: bool) -> None:
     pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
+    (tmp_path / "server.py").write_text(MCP)
+    good = {
+        "name": "demo",
+        "command": sys.executable,
+        "args": [str(tmp_path / "server.py")],
+        "env": [{"name": "COLOUR", "value": "red"}],
+    }
     client = editor("agent = made(Script('fine'))")
+    capabilities: dict[str, Any] = {"session": {"notices": {}}} if notices else {}
 
-    for server, said in [
-        ({"name": "x", "command": "/no/such/program", "args": [], "env": []}, "there is no command"),
-        ({"type": "http", "name": "x", "url": "http://127.0.0.1:9", "headers": []}, "only MCP servers over stdio"),
-        ({"name": "x", "command": "x", "env": [7]}, "only MCP servers over stdio"),
-        (7, "only MCP servers over stdio"),
-    ]:
-        params = {"cwd": str(tmp_path), "mcpServers": [server]}
-        error = client.answer(client.send("session/new", params))["error"]
-        assert (error["code"], said in error["message"]) == (-32602, True), error
+    session = client.start(tmp_path, client=capabilities, mcpServers=[*BAD_SERVERS, good, good])
+    client.prompt(session, "/tools")
 
-    assert client.prompt(client.start(tmp_path))["stopReason"] == "end_turn"
-    assert client.ask("session/list", {})["sessions"][0]["title"] == "go"
+    said = [each["title"] for each in client.updates("notice")] if notices else [client.text()]
+    for wanted in ("there is no command '/no/such/program'", "'y' (http://127.0.0.1:9/mcp)", "'demo' is there twice"):
+        assert any(wanted in each for each in said), (wanted, said)
+    assert "demo__where" in client.text()
+    assert client.close() == 0
+
+
+HANG = "import sys\nfor line in sys.stdin: pass\n"
+
+
+def test_an_mcp_server_that_hangs_holds_up_nothing(editor: Open, tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
+    (tmp_path / "hang.py").write_text("import glue.acp.server\nglue.acp.server.CONNECT_SECONDS = 0.5\n")
+    client = editor("import hang\nagent = made(Script('fine'))")
+    hanging = {"name": "h", "command": sys.executable, "args": ["-c", HANG], "env": []}
+
+    session = client.start(tmp_path, mcpServers=[hanging])
+
+    assert client.prompt(session)["stopReason"] == "end_turn"
+    assert "still starting" in client.text()
+    assert client.close() == 0
+
+
+def test_two_loads_side_by_side_leave_one_process(editor: Open, tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
+    (tmp_path / "server.py").write_text("import os\nopen(f'pid-{os.getpid()}', 'w').close()\n" + MCP)
+    work = tmp_path / "work"
+    work.mkdir()
+    given = {"name": "demo", "command": sys.executable, "args": [str(tmp_path / "server.py")], "env": []}
+    client = editor("agent = made(Script('fine'))")
+    session = client.start(work)
+    params = {"sessionId": session, "cwd": str(work), "mcpServers": [given]}
+
+    lines = [client.line("session/load", params) for _ in range(3)]
+    client.write(b"".join(line for _, line in lines))
+    answers = [client.until(lambda frame: "method" not in frame) for _ in lines]
+    running = [path for path in work.glob("pid-*") if Path(f"/proc/{path.name[4:]}").exists()]
+
+    assert all("result" in answer for answer in answers)
+    assert len(running) == 1
+    assert client.close() == 0
 
 
 # Bad clients --------------------------------------------------------------------------------------
@@ -1076,7 +1113,7 @@ def test_files_and_terminals_go_through_an_editor_that_has_them(editor: Open, tm
     client = editor(ready=steps)
     client.answers = {
         "session/request_permission": choose("allow_once"),
-        "fs/read_text_file": lambda params: {"content": f"unsaved {params['line']} {params['limit']} {params['path']}"},
+        "fs/read_text_file": lambda params: {"content": f"unsaved {params.get('line')} {params['path']}"},
         "fs/write_text_file": lambda params: {},
         "terminal/create": lambda params: {"terminalId": "t1"},
         "terminal/wait_for_exit": lambda params: {"exitCode": 3},
@@ -1088,7 +1125,7 @@ def test_files_and_terminals_go_through_an_editor_that_has_them(editor: Open, tm
     client.prompt(session)
 
     told = json.dumps(client.updates("tool_call_update"))
-    assert f"unsaved 2 3 {tmp_path}/a.txt" in told
+    assert f"unsaved 2 {tmp_path}/a.txt" in told
     assert not (tmp_path / "b.txt").exists()
     written = [frame["params"] for frame in client.frames if frame.get("method") == "fs/write_text_file"]
     assert (written[0]["path"], written[0]["content"]) == (str(tmp_path / "b.txt"), "new")

@@ -17,14 +17,25 @@ import pytest
 from glue.acp.rpc import MAX_BACKLOG, Peer, RpcError, Work
 from glue.acp.server import Server
 from glue.acp.session import PAGE, list_page
-from glue.acp.updates import STOP_REASONS, CallIds, describe, diff_of, failure, plan_update, replay
+from glue.acp.updates import STOP_REASONS, CallIds, ShownCall, diff_of, failure, plan_update, replay, tool_call
 from glue.agent import Agent
 from glue.errors import ConfigError, MissingKey
 from glue.limits import Outcome, StopReason
-from glue.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolMessage, UserMessage, user
+from glue.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolMessage, ToolSpec, UserMessage, user
 from glue.stores.memory import MemoryStore
 from glue.stores.store import SessionInfo
 from glue.testing import Script, call
+
+
+class Rooted:
+    """As much of a tool as is needed to say where its files are."""
+
+    root = "/a"
+    spec = ToolSpec(name="any")
+    alone = advisory = False
+
+    async def invoke(self, call: ToolCall, context: Any) -> Any:
+        raise AssertionError
 
 
 def info(number: int, cwd: str = "/a", title: str = "x", updated: float | None = None) -> SessionInfo:
@@ -72,7 +83,7 @@ def assistant(*content: Any, stop: StopReason = StopReason.END_TURN, excluded: b
 
 
 def kinds(messages: list[Message]) -> list[str]:
-    return [update["sessionUpdate"] for update in replay(messages, "/a", CallIds())]
+    return [update["sessionUpdate"] for update in replay(messages, CallIds())]
 
 
 def test_a_replay_tells_what_a_compaction_took_out_and_not_what_was_refused() -> None:
@@ -84,7 +95,7 @@ def test_a_replay_tells_what_a_compaction_took_out_and_not_what_was_refused() ->
     ]
     filtered = [replace(user("worse"), excluded=True)]
 
-    updates = list(replay([*old, summary, *refused, *filtered, user("new"), assistant("fine")], "/a", CallIds()))
+    updates = list(replay([*old, summary, *refused, *filtered, user("new"), assistant("fine")], CallIds()))
 
     assert [update["content"]["text"] for update in updates] == ["old", "answer", "new", "fine"]
 
@@ -94,7 +105,7 @@ def test_a_replay_shows_images_and_names_calls_anew() -> None:
     result = ToolMessage(call_id="1", name="noop", content=(Text(text="ok"), Image(data=b"x")))
     turn: list[Message] = [assistant(asked, stop=StopReason.TOOL_USE), result]
 
-    updates = list(replay([user("go", Image(data=b"x")), *turn, *turn], "/a", CallIds()))
+    updates = list(replay([user("go", Image(data=b"x")), *turn, *turn], CallIds()))
 
     assert [update["content"]["type"] for update in updates[:2]] == ["text", "image"]
     assert [update["toolCallId"] for update in updates[2:]] == ["1", "1", "1#2", "1#2"]
@@ -123,7 +134,7 @@ def test_a_missing_key_asks_for_authentication_and_a_wrong_name_does_not() -> No
 def test_arguments_of_any_kind_can_be_shown(arguments: str) -> None:
     asked = ToolCall(id="1", name="read_file", arguments=arguments)
 
-    shown = describe(asked, "1", "/a", "pending")
+    shown = tool_call(ShownCall("1", asked, Rooted()), "pending")
 
     assert isinstance(shown["rawInput"], dict)
     json.dumps(shown, allow_nan=False)
@@ -131,8 +142,9 @@ def test_arguments_of_any_kind_can_be_shown(arguments: str) -> None:
 
 def test_lines_count_from_1_and_only_where_they_are_known() -> None:
     def line(name: str, before: str | None = None, **arguments: Any) -> Any:
-        asked = call(name, {"path": "x.py", **arguments})
-        return describe(asked, "1", "/a", "pending", before)["locations"][0].get("line")
+        shown = ShownCall("1", call(name, {"path": "x.py", **arguments}), Rooted())
+        shown.diff = diff_of(shown, before)
+        return tool_call(shown, "pending")["locations"][0].get("line")
 
     assert line("read_file", offset=7) == 7
     assert line("read_file", offset=0) is None
@@ -140,13 +152,17 @@ def test_lines_count_from_1_and_only_where_they_are_known() -> None:
     assert line("list_dir", offset=3) is None
     assert line("edit_file", "a\nb\nc", old="c", new="d") == 3
     assert line("edit_file", "a", old="c", new="d") is None
-    assert describe(call("mine", {"path": "x"}), "1", "/a", "pending").get("locations") is None
+    assert "locations" not in tool_call(ShownCall("1", call("mine", {"path": "x"}), Rooted()), "pending")
+    assert "locations" not in tool_call(ShownCall("1", call("read_file", {"path": "x"})), "pending")  # below what?
 
 
 def test_a_diff_needs_texts() -> None:
-    assert diff_of(call("edit_file", {"path": "x", "old": 1, "new": "b"}), "/a") is None
-    assert diff_of(call("edit_file", {"path": "", "old": "a", "new": "b"}), "/a") is None
-    assert diff_of(call("grep", {"path": "x", "old": "a", "new": "b"}), "/a") is None
+    def diff(name: str, **arguments: Any) -> Any:
+        return diff_of(ShownCall("1", call(name, arguments), Rooted()), None)
+
+    assert diff("edit_file", path="x", old=1, new="b") is None
+    assert diff("edit_file", path="", old="a", new="b") is None
+    assert diff("grep", path="x", old="a", new="b") is None
 
 
 def test_a_plan_leaves_out_what_is_no_entry() -> None:
@@ -231,7 +247,7 @@ async def test_a_bug_is_answered_and_the_connection_lives(caplog: pytest.LogCapt
 
 
 async def test_a_cancel_counts_also_where_no_model_is_asked(tmp_path: Path) -> None:
-    server = Server(lambda cwd, server: Agent(Script()), MemoryStore(), io.BytesIO(), io.BytesIO())
+    server = Server(lambda cwd, server, more: Agent(Script()), MemoryStore(), io.BytesIO(), io.BytesIO())
     made = await server._new({"cwd": str(tmp_path), "mcpServers": []})
     session = made.result["sessionId"]
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 GLUE = str(Path(sys.executable).parent / "glue")
-SECONDS = 30.0
+SECONDS = 15.0
 
 AGENT = '''\
 import anyio
@@ -35,6 +35,12 @@ def save(name: str) -> str:
     return f"saved {name}"
 
 
+@tool(needs_permission=True, target="path")
+def write_file(path: str, content: str) -> str:
+    """Write a file."""
+    return "wrote it\\nwhole"
+
+
 class Model(Script):
     async def stream(self, request):
         if "endless" in request.messages[-1].text:
@@ -49,22 +55,24 @@ def answer(request):
     last = request.messages[-1]
     if last.text.startswith("save") and type(last).__name__ == "UserMessage":
         return calls(call("save", {"name": last.text.split()[1]}))
+    if last.text.startswith("write") and type(last).__name__ == "UserMessage":
+        return calls(call("write_file", {"path": "a.txt", "content": "one\\nthree\\n"}))
     asked = sum(type(message).__name__ == "UserMessage" for message in request.messages)
     return say(f"answer {asked} to <{last.text}>", chunk=3)
 
 
-agent = Agent(Model(repeat(answer)), tools=[save])
+agent = Agent(Model(repeat(answer)), tools=[save, write_file])
 '''
 
 
 class Tmux:
     """A terminal in a tmux server of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, columns: int = 100) -> None:
         self.folder = folder
         self.socket = str(folder / "tmux")
         env = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", "PS1": "$ "}
-        size = ("-x", "100", "-y", "50")
+        size = ("-x", str(columns), "-y", "50")
         self._run("-f", os.devnull, "new-session", "-d", *size, "-c", str(folder), "sh", env=env)
 
     def _run(self, *args: str, env: dict[str, str] | None = None) -> str:
@@ -75,8 +83,14 @@ class Tmux:
     def type(self, *keys: str) -> None:
         """Press keys: words are typed as they are, names such as Enter and C-c are keys."""
         for key in keys:
-            special = key in ("Enter", "Up", "BSpace") or (key.startswith("C-") and len(key) == 3)
+            special = key in ("Enter", "Up", "BSpace", "Tab") or (key[:2] in ("C-", "M-") and len(key) in (3, 7))
             self._run("send-keys", *(() if special else ("-l", "--")), key)
+
+    def paste(self, text: str) -> None:
+        """Paste a text as a terminal does, in brackets."""
+        (self.folder / "paste").write_text(text)
+        self._run("load-buffer", str(self.folder / "paste"))
+        self._run("paste-buffer", "-p")
 
     def screen(self) -> str:
         return self._run("capture-pane", "-p", "-S", "-200")
@@ -89,6 +103,11 @@ class Tmux:
             if all(text in screen for text in texts):
                 return screen
             assert time.monotonic() < end, f"never showed {texts!r}:\n{screen}"
+
+    def leave(self) -> None:
+        """Leave the chat; what is typed before the shell is back would be lost."""
+        self.type("/quit", "Enter")
+        self.wait("> /quit\n#")
 
     def close(self) -> None:
         subprocess.run(["tmux", "-S", self.socket, "kill-server"], capture_output=True, check=False, timeout=SECONDS)
@@ -133,9 +152,10 @@ def test_an_interrupt_cancels_the_turn_and_the_conversation_goes_on(chat: Tmux) 
 
 def test_a_second_interrupt_leaves(chat: Tmux) -> None:
     chat.type("C-c")
-    chat.wait("(Ctrl-C again leaves)")
+    chat.wait("(Ctrl-C again leaves)\n>")
 
     chat.type("C-c")
+    chat.wait("\n#")
     chat.type("echo left with $?", "Enter")
 
     chat.wait("left with 0")
@@ -197,7 +217,7 @@ def test_a_saved_chat_can_be_continued(chat: Tmux) -> None:
     chat.wait("kept as notes")
     chat.type("two", "Enter")
     chat.wait("answer 2 to <two>")
-    chat.type("/quit", "Enter")
+    chat.leave()
 
     chat.type(f"{GLUE} chat agent.py -c", "Enter")
     chat.wait("kept as notes; /help for help")
@@ -206,17 +226,135 @@ def test_a_saved_chat_can_be_continued(chat: Tmux) -> None:
     chat.wait("answer 3 to <three>")
 
 
-def test_lines_are_edited_remembered_and_joined(chat: Tmux) -> None:
+@pytest.fixture
+def plain(terminal: Tmux) -> Tmux:
+    """A chat where the extra is not installed."""
+    for name in ("prompt_toolkit", "rich"):
+        (terminal.folder / "lib").mkdir(exist_ok=True)
+        (terminal.folder / "lib" / f"{name}.py").write_text("raise ImportError(__name__)\n")
+    terminal.type(f"PYTHONPATH=lib {GLUE} chat agent.py", "Enter")
+    terminal.wait("pip install 'glue-agents[chat]'", "\n>")
+    return terminal
+
+
+def test_without_the_extra_lines_are_edited_and_joined(plain: Tmux) -> None:
+    plain.type("helloo", "BSpace", "Enter")
+    plain.wait("answer 1 to <hello>")
+    plain.type("Up", "Enter")
+    plain.wait("answer 2 to <hello>")
+
+    plain.type("first\\", "Enter", "second", "Enter")
+    plain.wait("answer 3 to <first\nsecond>")
+    plain.type('"""', "Enter", "a", "Enter", 'b"""', "Enter")
+    plain.wait("answer 4 to <a\nb>\n>")
+    plain.paste("one\ntwo\nthree")
+    plain.type("Enter")
+
+    plain.wait("answer 5 to <one\ntwo\nthree>")
+
+
+def test_prompts_of_many_lines_are_one_and_are_remembered(chat: Tmux) -> None:
     chat.type("helloo", "BSpace", "Enter")
-    chat.wait("answer 1 to <hello>")
-    chat.type("Up", "Enter")
-    chat.wait("answer 2 to <hello>")
+    chat.wait("answer 1 to <hello>\n>")
+    chat.paste("one\ntwo\nthree")
+    chat.type("Enter")
+    chat.wait("answer 2 to <one two three>\n>")
+    chat.type("a", "M-Enter", "b", "Enter")
+    chat.wait("> a\n. b", "answer 3 to <a b>")
 
-    chat.type("first\\", "Enter", "second", "Enter")
-    chat.wait("answer 3 to <first\nsecond>")
-    chat.type('"""', "Enter", "a", "Enter", 'b"""', "Enter")
+    chat.leave()
+    chat.type("clear", "Enter", f"{GLUE} chat agent.py", "Enter")
+    chat.wait("script; /help for help", "\n>")
+    chat.type("Up", "Up", "Up", "Up", "Up", "Enter")
 
-    chat.wait("answer 4 to <a\nb>")
+    chat.wait("answer 1 to <one two three>")
+
+
+def test_commands_and_files_are_completed_and_sent(chat: Tmux) -> None:
+    (chat.folder / "a note.txt").write_text("skipped")
+    (chat.folder / "notes.txt").write_text("what it holds")
+
+    chat.type("/us", "Tab")
+    chat.wait("> /usage")
+    chat.type("Enter")
+    chat.wait("0 messages\n>")
+    chat.type("read @no", "Tab")
+    chat.wait("> read @notes.txt")
+    chat.type("Enter")
+
+    chat.wait("what it holds")
+
+
+def test_markdown_is_rendered_and_nothing_in_it_is_lost(chat: Tmux) -> None:
+    chat.type("**bold** `code` <b>tag</b> [text](https://evil.example)", "Enter")
+
+    screen = chat.wait("answer 1 to <bold code <b>tag</b> text")
+    assert "**" not in screen.partition("answer 1")[2]
+
+
+def test_a_call_is_one_line_with_its_result_and_a_change_is_a_diff(chat: Tmux) -> None:
+    (chat.folder / "a.txt").write_text("one\ntwo\n")
+
+    chat.type("write a.txt", "Enter")
+    chat.wait("? write_file a.txt", " one\n    -two\n    +three", "[y]es")
+    chat.type("y", "Enter")
+
+    chat.wait("· write_file(path=a.txt", "wrote it  (+1 lines)")
+
+
+def test_conversations_are_begun_listed_resumed_and_compacted(chat: Tmux) -> None:
+    chat.type("one", "Enter")
+    chat.wait("answer 1 to <one>")
+    chat.type("/save first", "Enter", "/new second", "Enter", "two", "Enter")
+    chat.wait("kept as first", "a new conversation, kept as second", "answer 1 to <two>")
+    chat.type("/tree", "Enter")
+    chat.wait("* second", "  first")
+    chat.type("/resume first", "Enter")
+    chat.wait("first: 2 messages\n> one\nanswer 1 to <one>")
+    chat.type("/compact", "Enter")
+    chat.wait("2 messages are now one summary")
+    chat.type("three", "Enter")
+
+    chat.wait("answer 2 to <three>")
+
+
+def test_a_resumed_chat_begins_with_a_recap(chat: Tmux) -> None:
+    chat.type("one", "Enter")
+    chat.wait("answer 1 to <one>")
+    chat.type("/save first", "Enter")
+    chat.wait("kept as first")
+    chat.leave()
+    chat.type("clear", "Enter", f"{GLUE} chat agent.py -s first", "Enter")
+
+    chat.wait("first: 2 messages\n> one\nanswer 1 to <one>", "kept as first")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_a_chat_at_every_width(tmp_path: Path, columns: int) -> None:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    (tmp_path / "agent.py").write_text(AGENT)
+    tmux = Tmux(tmp_path, columns)
+    try:
+        tmux.type(f"{GLUE} chat agent.py -s wide", "Enter")
+        tmux.wait("/help for help", "\n>")
+        tmux.type("/help", "Enter", "/tools", "Enter")
+        tmux.wait("/compact", "save (asks)")
+        tmux.type("日本語のテキスト " * 12, "Enter")
+        tmux.wait("answer 1 to", "kept as wide")
+        tmux.type("save one.txt", "Enter")
+        tmux.wait("? save one.txt", "[y]es")
+        tmux.type("y", "Enter")
+        tmux.wait("answer 2 to <saved one.txt>")
+        tmux.type("endless", "Enter")
+        tmux.wait("It begins")
+        tmux.type("C-c")
+        screen = tmux.wait("(cancelled; the conversation goes on from here)")
+    finally:
+        tmux.close()
+    assert "Traceback" not in screen
+    assert "\ufffd" not in screen
 
 
 def test_the_commands_of_a_chat(chat: Tmux) -> None:

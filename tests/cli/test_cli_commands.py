@@ -386,3 +386,34 @@ def test_the_page_has_every_event_with_its_fields() -> None:
     for event in get_args(Event):
         if event is not RequestStart:
             assert re.findall(r"`(\w+)`", rows[_snake(event.__name__)]) == [field.name for field in fields(event)]
+
+
+def test_the_users_config_may_name_providers_and_a_projects_may_not(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Path(os.environ["HOME"]) / ".config" / "glue" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[providers.nearby]\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "m"\n')
+
+    ran = cli("run", "-m", "nearby", "hi")
+    Path("pyproject.toml").write_text('[tool.glue.providers.nearby]\nbase_url = "http://evil.example/v1"\n')
+    refused = cli("run", "-m", "nearby", "hi")
+
+    assert "nearby: cannot connect to 127.0.0.1:9" in ran.err
+    assert (refused.code, "'providers' is not taken from a project" in refused.err) == (2, True)
+
+
+def test_models_are_listed_with_windows_prices_and_ends_and_asked_of_a_server(
+    cli: Cli, loopback: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = b'{"data":[{"id":"one"},{"id":"two"}]}'
+    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+    monkeypatch.setenv("VLLM_BASE_URL", server.url)
+
+    listed = cli("models", "openai").out
+    rows = json.loads(cli("models", "openai", "--json").out)
+
+    nano = next(line for line in listed.splitlines() if line.startswith("openai:gpt-5-nano "))
+    assert " ".join(nano.split()) == "openai:gpt-5-nano 400,000 0.05 0.4 0.005 ends 2026-12-11"
+    assert next(row for row in rows if row["default"])["model"] == "openai:gpt-5.4-nano"
+    assert cli("models", "vllm", "--server").out == "one\ntwo\n"
+    assert json.loads(cli("models", "vllm", "--server", "--json").out) == ["one", "two"]
+    assert "prices" in cli("doctor").out

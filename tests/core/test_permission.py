@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -10,7 +11,8 @@ import pytest
 
 import glue
 from glue.context import Purse
-from glue.testing import call
+from glue.testing import Script, call
+from glue.tools import fs, shell
 
 
 def request(action: str = "write", target: str = "a", session: str = "s") -> glue.PermissionRequest:
@@ -295,3 +297,238 @@ def test_one_policy_may_serve_several_event_loops() -> None:
 
     assert anyio.run(policy.decide, request(), backend="asyncio").allowed
     assert anyio.run(policy.decide, request(), backend="trio").allowed
+
+
+# What is really touched --------------------------------------------------------------------------
+
+
+def writer(root: Path) -> dict[str, glue.Tool[..., Any]]:
+    return {tool.name: tool for tool in fs.tools(root, write=True)}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for folder in ("docs", "src", ".github"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "src/main.py").write_text("x = 1\n")
+    (tmp_path / "docs/link.md").symlink_to("../src/main.py")
+    (tmp_path / "docs/inner").symlink_to("../src")
+    return tmp_path
+
+
+DOCS = glue.Rules(allow=["write_file:docs/*", "edit_file:docs/*"])
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("docs/a.md", True),
+        ("./docs//a.md", True),
+        ("docs/new/folder/a.md", True),
+        ("{root}/docs/a.md", True),
+        ("src/../docs/a.md", True),
+        ("docs/../src/evil.py", False),
+        ("docs/inner/evil.py", False),
+        ("docs/link.md", False),
+        ("docs/../../outside", False),
+        ("docs", False),
+        ("src/main.py", False),
+    ],
+)
+async def test_rules_judge_the_file_that_is_touched(project: Path, path: str, allowed: bool) -> None:
+    before = (project / "src/main.py").read_text()
+
+    given = {"path": path.replace("{root}", str(project)), "content": "new\n"}
+    result = await invoke(writer(project)["write_file"], given, DOCS)
+
+    assert result.is_error is not allowed
+    assert (project / "src/main.py").read_text() == before
+    assert not (project / "src/evil.py").exists()
+
+
+@pytest.mark.parametrize(
+    "path", [".github/x", "./.github/x", "docs/../.github/x", ".github//x", ".github/./x", "{root}/.github/x"]
+)
+async def test_a_deny_is_not_passed_by_another_spelling(project: Path, path: str) -> None:
+    policy = glue.Rules(deny=["write_file:.github/*"], otherwise=glue.AllowAll())
+
+    given = {"path": path.replace("{root}", str(project)), "content": ""}
+    result = await invoke(writer(project)["write_file"], given, policy)
+
+    assert "forbids it" in result.text
+    assert not (project / ".github/x").exists()
+
+
+async def test_a_link_is_judged_by_both_of_its_names(project: Path) -> None:
+    edit = writer(project)["edit_file"]
+    given = {"path": "docs/link.md", "old": "x = 1", "new": "x = 2"}
+    for rule in ("edit_file:docs/*", "edit_file:src/*"):
+        assert (await invoke(edit, given, glue.Rules(allow=[rule]))).is_error
+        result = await invoke(edit, given, glue.Rules(deny=[rule], otherwise=glue.AllowAll()))
+        assert "forbids it" in result.text
+
+
+async def test_a_folder_that_becomes_a_link_after_the_question_is_not_written_through(project: Path) -> None:
+    class Swap:
+        def decide(self, request: glue.PermissionRequest) -> glue.Decision:
+            assert request.target == "docs/new.py"
+            (project / "docs/link.md").unlink()
+            (project / "docs/inner").unlink()
+            (project / "docs").rmdir()
+            (project / "docs").symlink_to("src")
+            return glue.allow()
+
+    result = await invoke(writer(project)["write_file"], {"path": "docs/new.py", "content": "x"}, Swap())
+
+    assert "led elsewhere when permission was given" in result.text
+    assert not (project / "src/new.py").exists()
+
+
+GIT = glue.Rules(allow=["shell:git *"])
+
+
+@pytest.mark.parametrize(
+    ("command", "allowed"),
+    [
+        ("git log", True),
+        ("  git\tlog --oneline", True),
+        ("git log 'a; b'", True),
+        ("'git' log", True),
+        (["git", "log"], True),
+        ("git diff src/*.py", True),
+        ("git log; rm -rf .", False),
+        ("git log && rm x", False),
+        ("git log | sh", False),
+        ("git log &", False),
+        ("git log\nrm x", False),
+        ("git log $(rm x)", False),
+        ("git log `rm x`", False),
+        ("git log $HOME", False),
+        ("git log > x", False),
+        ("git log < x", False),
+        ("PAGER=evil git log", False),
+        ("git *", False),
+        ("gitx log", False),
+        ("'git log' x", False),
+        ("git log 'open", False),
+        (["sh", "-c", "git log"], False),
+    ],
+)
+async def test_a_shell_rule_allows_one_simple_command(tmp_path: Path, command: Any, allowed: bool) -> None:
+    asked = shell.tool(tmp_path).target({"command": command})  # type: ignore[operator]
+    made = glue.PermissionRequest(tool="shell", action="shell", target=asked.text, arguments={}, touched=asked)
+
+    assert GIT.decide(made).allowed is allowed  # type: ignore[union-attr]
+
+
+NO_RM = glue.Rules(deny=["shell:rm *"], otherwise=glue.AllowAll())
+
+
+@pytest.mark.parametrize(
+    ("command", "allowed"),
+    [
+        ("ls -l", True),
+        ("ls *.py", True),
+        ("echo rm x", True),
+        ("git log; ls", True),
+        ("make > log 2>&1", True),
+        ("rm x", False),
+        ("\trm x", False),
+        (" rm\tx", False),
+        ("r''m x", False),
+        ("r\\m x", False),
+        ("$'\\x72m' x", False),
+        ("/bin/rm x", False),
+        ("A=1 rm x", False),
+        ("ls; rm x", False),
+        ("ls && (rm x)", False),
+        ("if ls; then rm x; fi", False),
+        ("env rm x", False),
+        ("xargs rm x", False),
+        ("sh -c 'rm x'", False),
+        ("rm $HOME", False),
+        ("$RM x", False),
+        ("x=rm; $x y", False),
+        ("echo $(rm x)", False),
+        ("eval 'rm x'", False),
+        ("/bin/r? x", False),
+        ("{rm,x}", False),
+        (["rm", "x"], False),
+    ],
+)
+async def test_a_shell_deny_is_matched_against_every_command(tmp_path: Path, command: Any, allowed: bool) -> None:
+    asked = shell.tool(tmp_path).target({"command": command})  # type: ignore[operator]
+    made = glue.PermissionRequest(tool="shell", action="shell", target=asked.text, arguments={}, touched=asked)
+
+    assert NO_RM.decide(made).allowed is allowed  # type: ignore[union-attr]
+
+
+async def test_a_line_that_cannot_be_told_apart_is_asked_about(tmp_path: Path) -> None:
+    tool = shell.tool(tmp_path)
+    asked, ask = asker(True)
+
+    result = await invoke(tool, {"command": "echo $(echo a)"}, glue.Rules(deny=["shell:rm *"], otherwise=glue.Ask(ask)))
+
+    assert result.text == "a\n[exit code 0]"
+    assert asked[0].target == "echo $(echo a)"
+    assert (await invoke(tool, {"command": "echo $(echo a)"}, glue.Rules(deny=["shell:rm *"]))).is_error
+
+
+@pytest.mark.parametrize("rules", [{"allow": ["wirte_file"]}, {"deny": ["shel:rm *"]}, {"deny": ["read_file"]}])
+async def test_a_rule_that_names_no_tool_is_an_error(tmp_path: Path, rules: dict[str, Any]) -> None:
+    agent = glue.Agent(Script("done"), tools=fs.tools(tmp_path, write=True), permission=glue.Rules(**rules))
+
+    with pytest.raises(glue.errors.ConfigError, match=r"the rule '.*' (names no known tool|would do nothing)"):
+        await agent.run("x")
+
+
+async def test_rules_about_tools_of_a_sub_agent_and_ready_made_ones_are_known(tmp_path: Path) -> None:
+    inner = glue.Agent(Script("done"), tools=[save], name="inner")
+    rules = glue.Rules(allow=["write", "shell:ls", "edit_*"])
+    agent = glue.Agent(Script("done"), tools=[inner.as_tool()], permission=rules)
+
+    assert (await agent.run("x")).text == "done"
+
+
+async def test_a_remembered_yes_covers_exactly_what_was_asked(tmp_path: Path) -> None:
+    asked, ask = asker(*[glue.allow("target")] * 9)
+    policy = glue.Ask(ask)
+    run = shell.tool(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a").write_text("")
+
+    for given in ({"command": "true"}, {"command": "true", "timeout": 9}, {"command": "true", "cwd": "sub"}):
+        await invoke(run, given, policy)
+    assert len(asked) == 2  # the folder counts, the timeout does not
+    for path in ("a", "./a", "sub/../a", "b"):
+        await invoke(writer(tmp_path)["write_file"], {"path": path, "content": path}, policy)
+    assert len(asked) == 4
+
+
+async def test_long_arguments_are_remembered_whole() -> None:
+    asked, ask = asker(glue.allow("target"), glue.deny())
+    policy = glue.Ask(ask)
+
+    def made(text: str) -> glue.PermissionRequest:
+        return glue.PermissionRequest(tool="m", action="m", target=text[:500], arguments={"text": text})
+
+    assert (await policy.decide(made("x" * 600 + "safe"))).allowed
+    assert not (await policy.decide(made("x" * 600 + "evil"))).allowed
+    assert len(asked) == 2
+
+
+async def test_for_this_session_holds_for_its_sub_agents_and_nobody_else() -> None:
+    def run(id: str, session: str, parent: Any = None) -> glue.Context[Any]:
+        host = glue.Host(run_id=id, session_id=session, parent=parent, permission=policy)
+        asked = call("save", {"path": "a"}, id="c")
+        return glue.Context(call=asked, host=host, cancel=glue.Cancel(), purse=Purse(), report=lambda *said: None)
+
+    asked, ask = asker(*[glue.allow("session")] * 9)
+    policy = glue.Ask(ask)
+    mine = run("r1", "mine")
+    for context in (mine, run("r2", "", parent=mine), run("r3", "mine")):
+        assert not (await save.invoke(context.call, context)).is_error
+    assert len(asked) == 1
+    for context in (run("r4", "yours"), run("r5", "", parent=run("r6", "yours")), run("r7", ""), run("r8", "")):
+        await save.invoke(context.call, context)
+    assert len(asked) == 4

@@ -221,11 +221,7 @@ async def test_s118_a_full_disk_says_so_and_the_store_is_a_valid_prefix(tmp_path
     whole = Failing(tmp_path / "whole", -1, number)
     limits = Limits(max_requests=2)
     done = (
-        await Agent(Script(*SCRIPT), tools=[noop], limits=limits)
-        .session("s", store=whole)
-        .prompt(  # type: ignore[arg-type]
-            "go", unwrap=False
-        )
+        await Agent(Script(*SCRIPT), tools=[noop], limits=limits).session("s", store=whole).prompt("go", unwrap=False)
     )
 
     for failing in range(1, whole.writes):

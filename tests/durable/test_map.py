@@ -285,7 +285,7 @@ async def test_each_provider_of_a_chain_is_held_to_its_own_rate() -> None:
     async def sleep(seconds: float) -> None:
         waited.append(round(seconds, 3))
 
-    busy, other = Script(Repeat(fail("overloaded"))), Script(Repeat(echo))
+    busy, other = Script(Repeat(fail("empty"))), Script(Repeat(echo))
     busy.name, other.name = "busy", "other"
     chain = glue.with_failover(busy, other)
     held = limited(chain, {"busy": Rate(requests=60), "other": Rate(requests=6)}, LocalMeter(lambda: 0.0), sleep)

@@ -17,7 +17,7 @@ from glue.messages import Request, ToolSpec, user
 from glue.provider import Done, Provider, ProviderEvent, TextDelta
 
 SECRET = "sk-" + "not" + "-a-real-one-0123456789"
-NAMES = [name for name in providers.known() if providers.lookup(name).wire]
+NAMES = [name for name in providers.known() if providers.lookup(name).wire not in ("", "local")]
 ASK = Request(messages=(user("hello"),), max_tokens=100, tools=(ToolSpec(name="noop"),))
 
 

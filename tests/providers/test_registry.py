@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from glue import providers
-from glue.errors import ConfigError, MissingKey, UnknownProvider
+from glue.errors import ConfigError, MissingKey, ProviderError, UnknownProvider
 from glue.messages import Usage
 from glue.provider import capabilities
 from glue.providers import catalog, find_base_url, models
@@ -374,3 +375,226 @@ async def test_a_check_of_what_is_not_there(monkeypatch: pytest.MonkeyPatch, spe
     found, text = await models.check(spec)
 
     assert (found, "\n" in text) == (code, False)
+
+
+# Models as data -------------------------------------------------------------------------------------
+
+
+def test_the_data_holds_current_models_with_windows_prices_tiers_and_ends() -> None:
+    haiku, nano, mini = (
+        models.find(*name)
+        for name in (("anthropic", "claude-haiku-5-5"), ("openai", "gpt-5-nano"), ("openai", "gpt-5.4-mini"))
+    )
+
+    assert haiku is not None
+    assert haiku.window == 1_000_000
+    assert haiku.tiers
+    assert nano is not None
+    assert nano.ends == "2026-12-11"
+    assert mini is not None
+    assert 300 < len(models.model_rows()) < 1000
+
+
+def test_the_default_models_are_known_current_and_priced() -> None:
+    for name in (
+        "anthropic",
+        "openai",
+        "gemini",
+        "vertex",
+        "mistral",
+        "deepseek",
+        "xai",
+        "groq",
+        "cerebras",
+        "bedrock",
+    ):
+        found = models.find(name, providers.lookup(name).model)
+        assert found is not None, name
+        assert (found.deprecated, found.ends) == (False, ""), name
+        assert found.price[0], name
+
+
+def test_a_longer_prompt_costs_what_its_tier_says() -> None:
+    short, long = (models.cost("openai", "gpt-5.4", Usage(input=size, output=1_000_000)) for size in (272_000, 272_001))
+
+    assert short == pytest.approx(2.5 * 0.272 + 15)
+    assert long == pytest.approx(5 * 0.272001 + 22.5)
+
+
+def test_a_region_of_bedrock_and_another_house_have_their_own_prices() -> None:
+    usage = Usage(input=1_000_000)
+
+    assert models.cost("bedrock", "eu.anthropic.claude-haiku-4-5-20251001-v1:0", usage) == pytest.approx(1.1)
+    assert models.cost("bedrock", "global.anthropic.claude-haiku-4-5-20251001-v1:0", usage) == pytest.approx(1.0)
+    assert models.cost("vertex", "gemini-2.5-flash", usage) == models.cost("gemini", "gemini-2.5-flash", usage)
+    assert models.cost("ollama", "anything", usage) == 0.0
+
+
+def test_the_data_is_read_only_when_asked_for() -> None:
+    program = (
+        "from glue import providers; providers.new('ollama'); providers.lookup('openai'); providers.known();"
+        "import sys; print([name for name in sys.modules if name == 'glue.providers.models'])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout == "[]\n"
+
+
+# Names ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        ("gpt-4o", ("openai", "gpt-4o")),
+        ("claude-haiku-5-5", ("anthropic", "claude-haiku-5-5")),
+        ("claude-haiku-4-5-20251001", ("anthropic", "claude-haiku-4-5-20251001")),
+        ("gemini-2.5-flash", ("gemini", "gemini-2.5-flash")),
+        ("grok-4.5", ("xai", "grok-4.5")),
+        ("deepseek", ("deepseek", "")),
+        ("openai:gpt-4o", ("openai", "gpt-4o")),
+    ],
+)
+def test_a_bare_model_name_means_the_vendor_that_has_it(spec: str, found: tuple[str, str]) -> None:
+    assert providers.resolve(spec) == found
+    assert providers.lookup(spec).name == found[0]
+    assert providers.new(spec, key=SECRET).model == (found[1] or "deepseek-v4-flash")  # type: ignore[attr-defined]
+
+
+def test_a_near_miss_of_a_model_suggests_whole_names() -> None:
+    with pytest.raises(UnknownProvider, match=r"did you mean openai:gpt-4o"):
+        providers.new("gpt-4o-")
+    with pytest.raises(UnknownProvider, match=r"did you mean anthropic:claude-haiku-5-5"):
+        providers.new("claude-haiku-5.5x")
+
+
+def test_a_plugin_that_fails_is_one_line_and_is_listed_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "broken_glue.py").write_text("import nothing_of_this_name\n")
+    info = tmp_path / "broken_glue-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-glue\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[glue.providers]\nbroken = broken_glue\n")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)}
+    glue = [str(Path(sys.executable).with_name("glue"))]
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*glue, *words], env=environ, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+
+    failed, near, listed = run("run", "-m", "broken", "hi"), run("run", "-m", "brokn", "hi"), run("providers")
+
+    assert failed.returncode == 2
+    assert failed.stderr.count("\n") == 1
+    assert "broken: the package broken-glue cannot be loaded: ModuleNotFoundError" in failed.stderr
+    assert "did you mean broken" in near.stderr
+    assert "\nbroken " in listed.stdout
+
+
+def test_the_users_own_providers_are_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(providers, "_registry", {})
+    file = tmp_path / "glue" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(
+        '[providers.acme]\nwire = "anthropic"\nbase_url = "https://acme.example/v1"\nkey = "ACME_KEY"\nmodel = "a-1"\n'
+        '[providers.acme.quirks]\nimages = []\n[providers.here]\nbase_url = "http://localhost:1/v1"\n'
+    )
+
+    row = providers.lookup("acme")
+
+    assert (row.wire, row.key, row.model, row.quirks.images) == ("anthropic", ("ACME_KEY",), "a-1", ())
+    assert {"acme", "here"} < set(providers.known())
+    with pytest.raises(MissingKey, match="set ACME_KEY"):
+        providers.new("acme")
+    assert providers.new("here:m").model == "m"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('wire = "anthropic"', "base_url is missing"),
+        ('base_url = "https://a"\nurl = "x"', "'url' is unknown; there are: wire, base_url"),
+        ('base_url = "https://a"\nwire = "morse"', "there is no wire 'morse'"),
+        ('base_url = "https://a"\nwindow = "big"', "window is of the wrong kind"),
+        ('base_url = "https://a"\nquirks = {speed = 1}', "quirks: .*speed"),
+    ],
+)
+def test_a_mistake_in_the_users_own_providers_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, what: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(providers, "_registry", {})
+    (tmp_path / "glue").mkdir()
+    (tmp_path / "glue" / "config.toml").write_text(f"[providers.acme]\n{text}\n")
+
+    with pytest.raises(ConfigError, match=what):
+        providers.new("acme")
+
+
+def test_a_checkout_defines_no_providers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("config.toml", "glue.toml", ".glue.toml"):
+        (tmp_path / name).write_text('[providers.acme]\nbase_url = "https://evil.example"\n')
+
+    with pytest.raises(UnknownProvider):
+        providers.new("acme")
+
+
+# Clouds -------------------------------------------------------------------------------------------------
+
+
+def test_keys_and_region_of_the_aws_files_count_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert not providers.key_available("bedrock")
+
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "config").write_text(
+        "[default]\nregion = eu-west-3\naws_access_key_id = AK\naws_secret_access_key = SK\n"
+    )
+
+    assert providers.key_available("bedrock")
+    assert {row["name"]: row["key_set"] for row in models.provider_rows()}["bedrock"]
+    assert providers.new("bedrock").provider.http.base_url == "https://bedrock-runtime.eu-west-3.amazonaws.com"  # type: ignore[attr-defined]
+    chain = providers.new("bedrock,offline")
+    assert chain.skipped == ()  # type: ignore[attr-defined]
+
+
+# What a server has ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "body", "found", "line"),
+    [
+        ("groq", {"data": [{"id": "b"}, {"id": "a"}]}, ["a", "b"], "GET /models HTTP/1.1"),
+        ("anthropic", {"data": [{"id": "c"}]}, ["c"], "GET /models?limit=1000 HTTP/1.1"),
+        ("gemini", {"models": [{"name": "models/g"}]}, ["g"], "GET /models?pageSize=1000 HTTP/1.1"),
+        ("vllm", {"data": []}, [], "GET /models HTTP/1.1"),
+    ],
+)
+async def test_a_server_is_asked_which_models_it_has(
+    loopback: Any, spec: str, body: Any, found: Any, line: str
+) -> None:
+    answer = json.dumps(body).encode()
+    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(answer), answer))
+
+    assert await models.server_models(spec, base_url=server.url, key=SECRET) == found
+    assert server.seen[0].line == line
+    assert SECRET in str(server.seen[0].headers)
+
+
+async def test_a_server_that_lists_nothing_says_why(loopback: Any) -> None:
+    body = b'{"error":{"message":"bad key ' + SECRET.encode() + b'"}}'
+    refused = b"HTTP/1.1 401 No\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    server = loopback(refused, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]")
+
+    with pytest.raises(ProviderError, match=r"groq: HTTP 401: bad key \*\*\*") as caught:
+        await models.server_models("groq", base_url=server.url, key=SECRET)
+    assert caught.value.kind == "auth"
+    with pytest.raises(ProviderError, match="cannot be read"):
+        await models.server_models("groq", base_url=server.url, key=SECRET)
+    with pytest.raises(ConfigError, match="cannot list"):
+        await models.server_models("offline")

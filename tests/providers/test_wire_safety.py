@@ -205,10 +205,10 @@ def test_no_server_gets_a_level_that_it_does_not_know(name: str, effort: Any) ->
     known = providers.lookup(name)
     if not known.wire:
         return
-    module = importlib.import_module(f"glue.providers.{known.wire}")
+    wire = providers.wire_class(known.wire)
     model = known.model or "some-model"
 
-    body = json.loads(module.encode(Request(messages=(user("hi"),), reasoning=effort, max_tokens=9000), known, model))
+    body = json.loads(wire.encode(Request(messages=(user("hi"),), reasoning=effort, max_tokens=9000), known, model))
 
     levels = capabilities_of(known, model).efforts
     sent = strings(body, "reasoning_effort") + strings(body, "effort") + strings(body, "thinkingLevel")

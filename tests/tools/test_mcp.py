@@ -7,9 +7,11 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -164,18 +166,165 @@ async def test_a_tool_of_a_server_is_asked_for_like_any_other(server: Callable[.
     assert 'permission denied: demo__echo {"x": "y"}' in result.messages[2].text
 
 
-async def test_a_crash_is_an_error_result_and_the_server_is_restarted_once(server: Callable[..., Any]) -> None:
-    async with server(OLD) as connection:
+async def test_a_crash_is_an_error_result_and_restarts_back_off(
+    server: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with server(OLD, backoff=(0.0, 0.01)) as connection:
         crashed = await use(connection, "die")
         again = await use(connection, "echo")
+        await use(connection, "die")
         last = await use(connection, "die")
         gone = await use(connection, "echo")
 
     assert crashed.is_error
     assert "started again" in crashed.text
     assert again.text == "fine"
-    assert "restarted once before" in last.text
-    assert gone.text == "the MCP server demo has ended, and was restarted once before"
+    assert "restarted 2 times before" in last.text
+    assert gone.text == "the MCP server demo has ended, and was restarted 2 times before"
+    assert "started again in 0.01 seconds (2)" in caplog.text
+    assert "given up" in caplog.text
+
+
+@pytest.mark.parametrize("code", [-32000, -32001])
+async def test_an_error_answer_is_no_lost_connection_whatever_its_code(server: Callable[..., Any], code: int) -> None:
+    source = OLD.replace(
+        'result={"content": [{"type": "text", "text": "fine"}]}', f'error={{"code": {code}, "message": "busy"}}'
+    )
+    async with server(source) as connection:
+        before = connection._client
+        said = await use(connection, "echo")
+        same = connection._client is before
+
+    assert said.text == "demo said: busy"
+    assert same
+
+
+async def test_a_list_that_fails_later_leaves_the_tools(server: Callable[..., Any]) -> None:
+    source = OLD.replace(
+        'elif method == "tools/list":',
+        'elif method == "tools/list" and len(names) == 4 or method == "tools/list" and 0:',
+    )
+    async with server(source) as connection:
+        await use(connection, "first", x="hello")  # says that the list has changed, and then cannot list
+        still = await use(connection, "echo")
+        names = len(connection.tools)
+
+    assert (still.text, names) == ("fine", 4)
+
+
+async def test_a_tool_with_a_broken_schema_is_left_out_and_long_descriptions_are_cut(
+    server: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    source = OLD.replace(
+        "for name in shown]",
+        'for name in shown] + [{"name": "bad", "inputSchema": {"type": "object", "properties": {"x": {"type": 7}}}},'
+        ' {"name": "long", "description": "y" * 9000, "inputSchema": {"type": "object"}}]',
+    )
+    async with server(source) as connection:
+        tools = {tool.name: tool for tool in connection.tools}
+
+    assert "demo__bad" not in tools
+    assert len(tools["demo__long"].spec.description) == 2_000
+    assert "the tool bad of MCP server demo is left out" in caplog.text
+
+
+async def test_noise_on_a_servers_stdout_is_one_debug_line(
+    server: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "glue.mcp")
+    async with server("print('starting up ...', flush=True)\n" + OLD) as connection:
+        said = await use(connection, "echo")
+
+    assert said.text == "fine"
+    noise = [record for record in caplog.records if "no message" in record.message]
+    assert [record.levelname for record in noise] == ["DEBUG"]
+    assert "Traceback" not in caplog.text
+
+
+RICH = """
+import json, sys
+def send(**frame):
+    print(json.dumps({"jsonrpc": "2.0", **frame}), flush=True)
+waiting = None
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, number, params = asked.get("method"), asked.get("id"), asked.get("params", {})
+    if method == "initialize":
+        send(id=number, result={"protocolVersion": "2025-06-18", "serverInfo": {"name": "rich", "version": "1"},
+                                "capabilities": {"tools": {}, "resources": {}, "prompts": {}}})
+    elif method == "tools/list":
+        send(id=number, result={"tools": [{"name": "ask", "inputSchema": {"type": "object"}},
+                                          {"name": "roots", "inputSchema": {"type": "object"}}]})
+    elif method == "resources/list":
+        send(id=number, result={"resources": [{"uri": "note://1", "name": "one"}]})
+    elif method == "resources/read":
+        send(id=number, result={"contents": [{"uri": params["uri"], "text": "the note"}]})
+    elif method == "prompts/list":
+        send(id=number, result={"prompts": [{"name": "greet", "description": "Greet someone.",
+                                             "arguments": [{"name": "who"}, {"name": "how"}]}]})
+    elif method == "prompts/get":
+        text = "Greet " + json.dumps(params["arguments"])
+        send(id=number, result={"messages": [{"role": "user", "content": {"type": "text", "text": text}}]})
+    elif method == "tools/call":
+        waiting = number
+        schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
+        if params["name"] == "ask":
+            send(id="q", method="elicitation/create", params={"message": "Really?", "requestedSchema": schema})
+        else:
+            send(id="q", method="roots/list")
+    elif number == "q":
+        send(id=waiting, result={"content": [{"type": "text", "text": json.dumps(asked["result"])}]})
+    elif number is not None:
+        send(id=number, error={"code": -32601, "message": f"no {method} here"})
+"""
+
+
+async def test_resources_are_tools_and_prompts_are_commands(server: Callable[..., Any]) -> None:
+    async with server(RICH) as connection:
+        names = [tool.name for tool in connection.tools]
+        listed = await use(connection, "list_resources")
+        read = await use(connection, "read_resource", uri="note://1")
+        prompts = mcp.Servers([connection]).prompts
+        said = await prompts["demo:greet"].get("Ada very warmly")
+
+    assert names == ["demo__ask", "demo__roots", "demo__list_resources", "demo__read_resource"]
+    assert listed.text == "note://1  one"
+    assert "the note" in read.text
+    assert prompts["demo:greet"].hint == "<who> <how>"
+    assert said[0].text == 'Greet {"who": "Ada", "how": "very warmly"}'
+
+
+async def test_a_question_of_a_server_is_one_of_permission(server: Callable[..., Any]) -> None:
+    asked: list[tuple[str, str]] = []
+
+    class Policy:
+        def decide(self, request: glue.PermissionRequest) -> glue.Decision:
+            asked.append((request.action, request.target))
+            return glue.allow() if len(asked) < 3 else glue.deny("no")
+
+    async with server(RICH) as connection:
+        tool = connection.tools[0]
+        script = Script(calls(call("demo__ask")), calls(call("demo__ask")), lambda request: request.messages[-1].text)
+        result = await glue.Agent(script, tools=[tool], permission=Policy()).run("go")
+
+    assert asked[1] == ("demo__elicitation", "Really?")
+    assert '"accept"' in result.messages[2].text
+    assert '"sure": true' in result.messages[2].text
+    assert "permission denied" in result.messages[4].text
+
+
+async def test_a_question_of_a_server_is_put_to_a_person_and_roots_are_told(
+    server: Callable[..., Any], tmp_path: Path
+) -> None:
+    async def elicit(name: str, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
+        return {"sure": False} if name == "demo" else None
+
+    async with server(RICH, elicit=elicit, roots=[tmp_path]) as connection:
+        answered = await use(connection, "ask")
+        roots = await use(connection, "roots")
+
+    assert json.loads(answered.text) == {"action": "accept", "content": {"sure": False}}
+    assert json.loads(roots.text)["roots"][0]["uri"] == tmp_path.resolve().as_uri()
 
 
 async def test_a_call_that_hangs_times_out_and_the_server_stays(server: Callable[..., Any]) -> None:
@@ -301,6 +450,106 @@ async def test_a_server_over_http(tmp_path: Path) -> None:
     assert result.text == "3"
 
 
+class HttpServer(BaseHTTPRequestHandler):
+    """A streamable HTTP server of the older protocol, whose sessions can be forgotten."""
+
+    sessions: ClassVar[set[str]] = set()
+    made: ClassVar[list[str]] = []
+    status: ClassVar[int] = 0
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        session = self.headers.get("mcp-session-id", "")
+        method, headers = asked.get("method"), {}
+        result: dict[str, Any] = {"content": [{"type": "text", "text": f"in {session}"}]}
+        if self.status:
+            return self.answer(self.status, b"", {})
+        if method == "initialize":
+            self.made.append(f"s{len(self.made)}")
+            self.sessions.add(self.made[-1])
+            headers = {"mcp-session-id": self.made[-1]}
+            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
+            result["serverInfo"] = {"name": "web", "version": "1"}
+        elif method not in ("tools/list", "tools/call", "notifications/initialized"):
+            return self.answer(400, b"", {})
+        elif session not in self.sessions:
+            return self.answer(404, b"", {})
+        elif method == "tools/list":
+            result = {"tools": [{"name": "where", "inputSchema": {"type": "object"}}]}
+        if "id" not in asked:
+            return self.answer(202, b"", {})
+        body = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}).encode()
+        return self.answer(200, body, headers)
+
+    def do_GET(self) -> None:
+        self.answer(405, b"", {})
+
+    do_DELETE = do_GET
+
+    def answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {"content-type": "application/json", "content-length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def web() -> Iterator[str]:
+    HttpServer.sessions, HttpServer.made, HttpServer.status = set(), [], 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), HttpServer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/mcp"
+        server.shutdown()
+
+
+async def test_a_session_that_the_server_forgot_is_made_anew_and_the_call_done(web: str) -> None:
+    async with mcp.connect_http("demo", web, backoff=(0.0,)) as connection:
+        first = await use(connection, "where")
+        HttpServer.sessions.clear()
+        second = await use(connection, "where")
+
+    assert (first.text, second.text) == (f"in {HttpServer.made[-2]}", f"in {HttpServer.made[-1]}")
+
+
+async def test_a_401_says_so_and_what_to_set(web: str) -> None:
+    HttpServer.status = 401
+
+    with pytest.raises(ConfigError, match=r"HTTP 401, .*Authorization.*oauth"):
+        async with mcp.connect_http("demo", web):
+            pass
+
+
+def test_an_older_sdk_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import types
+
+    from glue.tools.mcp.connection import load_sdk
+
+    monkeypatch.setitem(sys.modules, "mcp", types.ModuleType("mcp"))
+
+    with pytest.raises(ConfigError, match="need mcp>=2"):
+        load_sdk()
+
+
+async def test_tokens_are_kept_for_the_user_alone(tmp_path: Path) -> None:
+    from mcp.shared.auth import OAuthToken
+
+    from glue.tools.mcp.oauth import TokenFile
+
+    path = tmp_path / "state" / "tokens.json"
+    await TokenFile(path).set_tokens(OAuthToken(access_token="secret"))
+
+    again = await TokenFile(path).get_tokens()
+    assert again is not None
+    assert again.access_token == "secret"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert await TokenFile(path).get_client_info() is None
+
+
 # Pure parts ---------------------------------------------------------------------------------------
 
 
@@ -360,7 +609,6 @@ def test_names_suit_every_provider() -> None:
         ({"mcpServers": {"a": {"command": "x", "url": "y"}}}, "needs either a command or a url"),
         ({"mcpServers": {"a": {"command": "x", "args": "-v"}}}, "args must be a list"),
         ({"mcpServers": {"a": {"command": 7}}}, "a text was expected"),
-        ({"mcpServers": {"a": {"type": "sse", "url": "x"}}}, "streamable HTTP"),
         ({"mcpServers": {"a": {"url": "x", "headers": {"k": "${NO_SUCH}"}}}}, "needs the variable NO_SUCH"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -45,14 +46,16 @@ async def test_environment_is_an_allow_list(tmp_path: Path, monkeypatch: pytest.
 async def test_deadline_keeps_what_was_printed_and_kills_the_group(tmp_path: Path) -> None:
     said = await shell.tool(tmp_path, timeout=0.5)("echo begun; sleep 60 & echo $! > pid; wait")
 
-    assert said == "begun\n[stopped after 0.5 s; what it printed until then is above]"
+    assert said == (
+        "begun\n[stopped after 0.5 s; what it printed until then is above; ended what it left running: sleep 60]"
+    )
     assert not alive(tmp_path)
 
 
 async def test_background_processes_end_with_the_command(tmp_path: Path) -> None:
     said = await shell.tool(tmp_path)("sleep 60 & echo $! > pid; echo done")
 
-    assert said == "done\n[exit code 0]"
+    assert said == "done\n[exit code 0; ended what it left running: sleep 60]"
     assert not alive(tmp_path)
 
 
@@ -112,7 +115,7 @@ def test_permission_is_needed(tmp_path: Path) -> None:
     assert tool.needs_permission
     assert tool.alone
     assert callable(tool.target)
-    assert tool.target({"command": "ls"}) == "ls"
+    assert tool.target({"command": "ls"}).text == "ls"
 
 
 def test_bubblewrap_confines_or_says_that_it_cannot(tmp_path: Path) -> None:
@@ -126,6 +129,152 @@ def test_bubblewrap_confines_or_says_that_it_cannot(tmp_path: Path) -> None:
 
     assert argv[-2:] == ["--", "ls"]
     assert ["--ro-bind", str(tmp_path / ".git"), str(tmp_path / ".git")] == argv[argv.index("--chdir") - 3 :][:3]
+
+
+BWRAP = shutil.which("bwrap", path=shell.PROGRAMS)
+PYTHON = shutil.which("python3", path="/usr/bin:/bin")
+needs_sandbox = pytest.mark.skipif(BWRAP is None or PYTHON is None, reason="needs bubblewrap and a system Python")
+CONNECT = """
+import socket, sys
+for name in sys.argv[1:]:
+    try:
+        socket.socket(socket.AF_UNIX).connect(name.replace("@", chr(0)))
+        print("reached", name)
+    except OSError:
+        pass
+"""
+
+
+@needs_sandbox
+async def test_sandbox_reaches_no_socket_of_the_host(tmp_path: Path) -> None:
+    abstract = f"@glue-{os.urandom(6).hex()}"
+    inside = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as two:
+        for each, name in ((one, abstract), (two, inside)):
+            each.bind(name.replace("@", "\0"))
+            each.listen()
+        argv = [str(PYTHON), "-c", CONNECT, abstract, inside]
+
+        bare = await shell.tool(tmp_path)(argv)
+        confined = await shell.tool(tmp_path, runner=shell.bubblewrap)(argv)
+
+    assert bare.count("reached") == 2
+    assert confined == "[exit code 0]"
+    assert await shell.tool(tmp_path, runner=shell.bubblewrap)("ls -A /run /var | grep -v :") == "\n[exit code 0]"
+
+
+@needs_sandbox
+async def test_sandbox_sees_no_environment_of_other_processes(tmp_path: Path) -> None:
+    secret = f"SECRET-{os.urandom(6).hex()}"
+    with subprocess.Popen(["sleep", "60"], env={"KEY": secret}) as other:
+        try:
+            bare = await shell.tool(tmp_path)(f"cat /proc/{other.pid}/environ")
+            confined = await shell.tool(tmp_path, runner=shell.bubblewrap)("cat /proc/[0-9]*/environ")
+        finally:
+            other.kill()
+
+    assert secret in bare
+    assert secret not in confined
+    assert "HOME=" in confined
+
+
+@needs_sandbox
+async def test_sandbox_writes_to_the_project_alone(tmp_path: Path) -> None:
+    said = await shell.tool(tmp_path, runner=shell.bubblewrap)("touch here; touch /usr/there; echo $?")
+
+    assert (tmp_path / "here").exists()
+    assert "Read-only" in said
+
+
+FAKE_DOCKER = """#!/bin/sh
+echo "$@" >> "$HOME/calls"
+[ "$1" = run ] || exit 0
+while [ "$1" != image:1 ]; do shift; done
+shift
+exec "$@"
+"""
+
+
+async def test_container_runner_stands_on_the_same_seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs, root = tmp_path / "bin", tmp_path / "root"
+    programs.mkdir()
+    (root / ".git").mkdir(parents=True)
+    (programs / "docker").write_text(FAKE_DOCKER)
+    (programs / "docker").chmod(0o755)
+    monkeypatch.setattr(shell, "PROGRAMS", str(programs))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tool = shell.tool(root, runner=shell.docker("image:1", options=["--memory", "1g"]), timeout=0.5)
+
+    assert await tool(["echo", "a b"]) == "a b\n[exit code 0]"
+    await tool("sleep 60")
+
+    ran, _, killed = (tmp_path / "calls").read_text().splitlines()
+    assert "--network none" in ran
+    assert f"source={root},target={root} " in ran
+    assert f"source={root}/.git,target={root}/.git,readonly" in ran
+    assert "--memory 1g image:1 echo a b" in ran
+    assert killed.startswith("kill glue-")
+    with pytest.raises(ConfigError, match="podman is not installed"):
+        shell.docker("image:1", program="podman")
+
+
+async def test_model_may_set_timeout_and_folder(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    tool = shell.tool(tmp_path)
+
+    assert await tool("pwd", cwd="sub") == f"{os.path.realpath(tmp_path)}/sub\n[exit code 0]"
+    assert await tool(["pwd"], cwd="./sub/..") == f"{os.path.realpath(tmp_path)}\n[exit code 0]"
+    assert "stopped after 0.2 s" in await tool("sleep 60", timeout=0.2)
+    for folder in ("..", "/etc", "missing", "sub/../.."):
+        with pytest.raises(ToolError, match="cwd"):
+            await tool("pwd", cwd=folder)
+
+
+async def test_background_command_is_read_later_and_ended(tmp_path: Path) -> None:
+    start, job = shell.tools(tmp_path)
+
+    assert "job 1" in await start("echo one; read x < gate; echo two; exec sleep 60", background=True)
+    os.mkfifo(tmp_path / "gate")
+    first = await job(1, wait=5)
+    while "one" not in first:
+        first += await job(1)
+    assert "running" in first
+    (tmp_path / "gate").write_text("go\n")
+    second = ""
+    while "two" not in second:
+        second += await job(1)
+    assert "one" not in second
+    assert "[stopped" in await job(1, stop=True)
+    with pytest.raises(ToolError, match="no job 7; there are: 1"):
+        await job(7)
+
+
+async def test_background_command_says_how_it_ended(tmp_path: Path) -> None:
+    start, job = shell.tools(tmp_path)
+
+    await start("echo out; exit 3", background=True)
+
+    assert await job(1, wait=30) == "out\n[exit code 3]"
+    assert not job.needs_permission
+
+
+async def test_children_that_left_the_group_are_ended_and_named(tmp_path: Path) -> None:
+    said = await shell.tool(tmp_path)("setsid sleep 61 & sleep 0.2; echo done")
+
+    assert said == "done\n[exit code 0; ended what it left running: sleep 61]"
+
+
+def test_background_commands_end_with_the_program(tmp_path: Path) -> None:
+    code = (
+        "import anyio\nfrom glue.tools import shell\n"
+        "start, job = shell.tools('.')\n"
+        "anyio.run(lambda: start('echo $$ > pid; exec sleep 60', background=True))\n"
+        "while not __import__('os').path.exists('pid') or not open('pid').read(): pass\n"
+    )
+
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=30)
+
+    assert not alive(tmp_path)
 
 
 # The runner --------------------------------------------------------------------------------------
@@ -204,7 +353,7 @@ def test_bundle_without_a_repository_has_no_git_tools(tmp_path: Path) -> None:
     names = [tool.name for tool in coding.tools(tmp_path)]
 
     assert names == ["read_file", "list_dir", "find_files", "grep", "write_file", "edit_file"]
-    assert "edit_file: Quote the old text" in coding.prompt(coding.tools(tmp_path))
+    assert "edit_file: Replace text in a file, exactly what is quoted" in coding.prompt(coding.tools(tmp_path))
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])

@@ -11,6 +11,7 @@ from glue.tools.fs.root import Root as Root
 from glue.tools.fs.root import truncate as truncate
 
 if TYPE_CHECKING:
+    from glue import PermissionTarget
     from glue.function.decorator import Tool
 
 
@@ -46,4 +47,17 @@ def safe_join(root: Root | str | os.PathLike[str], path: str) -> str:
         return place.path
 
 
-__all__ = ["Blocklist", "Root", "safe_join", "safe_open", "tools", "truncate"]
+def path_target(root: Root | str | os.PathLike[str], path: str) -> PermissionTarget:
+    """Resolve a path for a permission policy: the name of a link, and that of the file behind it."""
+    from glue import PermissionTarget
+
+    if not isinstance(root, Root):
+        with Root(root) as opened:
+            return path_target(opened, path)
+    with root.place(path, final=False) as place:
+        own = place.path
+    with root.place(path) as place:
+        return PermissionTarget(text=own, paths=tuple(dict.fromkeys((own, place.path))))
+
+
+__all__ = ["Blocklist", "Root", "path_target", "safe_join", "safe_open", "tools", "truncate"]

@@ -1,45 +1,62 @@
-"""Replace a piece of text that a model quoted more or less exactly.
+"""Replace text that a model quoted, where the quote stands in the file in one place, and refuse everything else.
 
-The rungs of the ladder are tried in order; the first one with a match decides. Text is edited in place:
-what lies outside the match keeps its bytes, line ends included.
+A quote may differ from the file in trailing blanks, indentation, line ends and look-alike punctuation, and in nothing
+else. What lies outside of it keeps its bytes.
 """
 
 from __future__ import annotations
 
-import codecs
-import difflib
 import re
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import accumulate, islice
+from difflib import SequenceMatcher
+from functools import cached_property
+from itertools import accumulate, pairwise
+from math import gcd
 
 from glue.errors import ToolError
+from glue.tools.fs.read import decode
 
-SHOWN = 40  # lines of an echo
-SIMILAR = 0.6  # how much of the middle must agree where only the anchors fit
-QUOTES = str.maketrans("“”„‟«»‘’‚‛′″–—‒―−‐‑\u00a0\u2009\u202f", '""""""\'\'\'\'\'"-------   ')
-ESCAPES = {"n": "\n", "t": "\t", "r": "", '"': '"', "'": "'", "\\": "\\", "`": "`", "$": "$", "/": "/"}
-
-MAX_PAIRS = 500  # of anchors that are looked at
+SHOWN = 60  # lines of a diff, or of the text that is nearest to a quote
+WIDTH = 300  # characters of a line that are shown
+LOOKALIKES = str.maketrans("“”„‟«»‘’‚‛′″–—‒―−‐‑\u00a0\u2009\u202f", '""""""\'\'\'\'\'"-------   ')
+# A line that stands for text which the model did not want to write out.
+PLACEHOLDER = re.compile(
+    r"\W*(?:\.\.\.|…)\W*(?:\b(?:the|all|your|other)\W+)?"
+    r"(?:rest|remain\w*|existing|unchanged|same|other|previous|omitted|keep|as before|code|more)\b.{0,60}"
+    r"|\W*(?:rest of|remainder of|remaining|existing)\s.{0,40}"
+    r"(?:unchanged|stays?|the same|as before|omitted|goes? here|here)\b.{0,20}"
+    r"|\W*(?:unchanged|existing code|rest unchanged|code omitted)\W*(?:\.\.\.|…)\W*",
+    re.IGNORECASE,
+)
 MAX_LINES = 500_000  # of a file that is matched line by line
 MAX_PLACES = 10_000
+MAX_COMPARED = 250_000  # lines of a quote times lines of its replacement
 MAX_QUOTE = 1024 * 1024
 
 Span = tuple[int, int, str]  # from, to, and what goes there
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """One quote, and what goes in its place."""
+
+    old: str
+    new: str
+    replace_all: bool = False
+
+
 @dataclass(frozen=True, slots=True)
-class Edit:
+class Edited:
     """A text with its replacements made."""
 
     content: bytes
-    rung: str
+    rung: str  # how the quotes were found, the loosest of them
     count: int
-    echo: str
+    diff: str
 
 
 class _Text:
@@ -57,12 +74,12 @@ class _Text:
         """Where each line starts; packed, for a file may be all line ends."""
         return array("I", accumulate((len(line) + 1 for line in self.lines[:-1]), initial=0))
 
-    def may_hold(self, old: str) -> bool:
-        """Say at little cost whether lines of a quote can be there at all; and whether there are not too many."""
-        lines = {line.strip() for line in _lines(old)[:50]}
-        if not any(lines) or self.text.count("\n") > MAX_LINES:
-            return False
-        return all(line in self.text for line in lines)
+    @cached_property
+    def unit(self) -> int:
+        """By how many blanks a line is usually indented more than the one before; 0 where none is."""
+        depths = [len(_indent(line)) for line in self.lines if line.strip() and "\t" not in _indent(line)]
+        steps = Counter(below - above for above, below in pairwise(depths) if below > above)
+        return steps.most_common(1)[0][0] if steps else 0
 
     def span(self, first: int, last: int) -> tuple[int, int]:
         """From the start of one line to the end of another, its line end not included."""
@@ -72,104 +89,140 @@ class _Text:
         return bisect_left(self.starts, position + 1) - 1
 
 
-def edit(content: bytes, old: str, new: str, *, replace_all: bool = False) -> Edit:
-    """Replace `old` by `new`; an ambiguous match is an error that shows where the candidates are."""
-    if not old:
-        raise ToolError("old is empty; quote the text to be replaced, or use write_file")
-    if len(old) > MAX_QUOTE:
-        raise ToolError(f"old is {len(old)} characters long; quote at most {MAX_QUOTE}")
-    decoded, encode = _decode(content)
-    old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
-    if old == new:
-        raise ToolError("old and new are the same; nothing to do")
+def edit(content: bytes, old: str, new: str, *, replace_all: bool = False) -> Edited:
+    """Replace one quote; one that fits nowhere, or several places, is an error that shows what is there."""
+    return edit_all(content, [Replacement(old=old, new=new, replace_all=replace_all)])
+
+
+def edit_all(content: bytes, replacements: Sequence[Replacement]) -> Edited:
+    """Make several replacements, all or none; each quote is looked for in the file as it is now."""
+    decoded, encode = decode(content)
     # Matching goes by "\n"; positions are carried back to the text as it is.
     flat = _Text(decoded.replace("\r\n", "\n"))
-    for rung, match in LADDER:
-        spans = match(flat, old, new)
-        if not spans:
-            continue
-        spans = list(_apart(spans))
-        if len(spans) > 1 and not replace_all:
-            raise ToolError(_ambiguous(flat, spans, rung))
-        text, lines = _apply(decoded, flat, spans)
-        return Edit(encode(text), rung, len(spans), _echo(text, lines))
+    spans: list[Span] = []
+    rungs: list[int] = []
+    for number, each in enumerate(replacements, 1):
+        try:
+            rung, found = _locate(flat, each)
+        except ToolError as error:
+            raise (ToolError(f"edit {number}: {error}; no edit was made") if len(replacements) > 1 else error) from None
+        rungs.append(rung)
+        spans.extend(found)
+    spans.sort()
+    for one, other in pairwise(spans):
+        if other[0] < one[1] or other[:2] == one[:2]:
+            line = flat.line_at(other[0]) + 1
+            raise ToolError(f"two edits overlap in line {line}; make them one; no edit was made")
+    text, diff = _apply(decoded, flat, spans)
+    made = encode(text)
+    if made == content:
+        raise ToolError("old and new are the same here; nothing would change")
+    return Edited(made, LADDER[max(rungs)][0], len(spans), diff)
+
+
+def refuse_placeholder(new: str, known: str) -> None:
+    """Refuse a line such as "... rest unchanged" that the file does not hold: it would replace what it stands for."""
+    for line in new.split("\n"):
+        if len(line) < 200 and PLACEHOLDER.fullmatch(line.strip()) and line.strip() not in known:
+            raise ToolError(f"new holds a placeholder, {line.strip()[:80]!r}; write out the text that belongs there")
+
+
+def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
+    """Find where a quote stands, and say by which rung of the ladder."""
+    if not given.old:
+        raise ToolError("old is empty; quote the text to be replaced, or use write_file")
+    if len(given.old) > MAX_QUOTE:
+        raise ToolError(f"old is {len(given.old)} characters long; quote at most {MAX_QUOTE}")
+    old, new = given.old.replace("\r\n", "\n"), given.new.replace("\r\n", "\n")
+    if old == new:
+        raise ToolError("old and new are the same; nothing to do")
+    refuse_placeholder(new, flat.text)
+    if any("\ud800" <= char <= "\udfff" for char in new):
+        raise ToolError("new holds half a character, which no file can hold")
+    for rung, (name, match) in enumerate(LADDER):
+        spans = list(_apart(match(flat, old, new)))
+        if spans and match in (_indented, _typographic) and not given.replace_all:
+            # Neither is nearer to the quote than the other, so a place that is off in the other way counts too.
+            places = list(_apart([*spans, *_loose(flat, old, new)]))
+            spans = places if len(places) > len(spans) else spans
+        if len(spans) > 1 and not given.replace_all:
+            raise ToolError(_ambiguous(flat, spans, name))
+        if spans:
+            return rung, [_whole_lines_deleted(flat, span) for span in spans]
     raise ToolError(_nothing(flat, old))
+
+
+def _whole_lines_deleted(flat: _Text, span: Span) -> Span:
+    """Take the line end along where whole lines are deleted, so that no blank one is left."""
+    start, end, new = span
+    at_start = start == 0 or flat.text[start - 1] == "\n"
+    if new or not at_start or flat.text[end - 1 : end] == "\n":
+        return span
+    if flat.text[end : end + 1] == "\n":
+        return start, end + 1, new
+    return (start - 1, end, new) if end == len(flat.text) and start else span
 
 
 # The ladder ------------------------------------------------------------------------------------------
 
 
 def _exact(flat: _Text, old: str, new: str) -> list[Span]:
-    return [(at, at + len(old), new) for at in _finds(flat.text, old)]
+    places = _finds(flat.text, old)
+    if "\n" in new.rstrip("\n") and "\n" not in old.rstrip("\n") and any(_cuts_indent(flat, at) for at in places):
+        raise ToolError(
+            "old leaves out indentation of its line, so that it is not clear how the new lines are indented; "
+            "quote the whole line:\n" + _numbered(flat, [flat.line_at(at) for at in places[:5]])
+        )
+    return [(at, at + len(old), new) for at in places]
+
+
+def _cuts_indent(flat: _Text, at: int) -> bool:
+    """Say whether a place begins after some or all of the blanks that indent its line."""
+    before = flat.text[flat.text.rfind("\n", 0, at) + 1 : at]
+    return bool(before) and not before.strip(" \t")
 
 
 def _trailing(flat: _Text, old: str, new: str) -> list[Span]:
-    """Whole lines that agree but for white space at their ends."""
-    if not flat.may_hold(old):
-        return []
-    return [(*span, _cut(new, old)) for span in _whole_lines(flat, old, str.rstrip)]
+    """Whole lines that agree but for blanks at their ends."""
+    return _by_lines(flat, old, new, str.rstrip)
 
 
 def _indented(flat: _Text, old: str, new: str) -> list[Span]:
     """Whole lines that agree but for their indentation; the replacement takes on the file's."""
-    if not flat.may_hold(old):
-        return []
-    spans = []
-    for start, end in _whole_lines(flat, old, str.strip):
-        first, last = flat.line_at(start), flat.line_at(end)
-        spans.append((start, end, _reindent(_cut(new, old), _lines(old), flat.lines[first : last + 1])))
-    return spans
+    return _by_lines(flat, old, new, str.strip)
 
 
 def _typographic(flat: _Text, old: str, new: str) -> list[Span]:
     """Quotes, dashes and spaces that a printer would tell apart; what did not change keeps its own."""
-    plain_old, plain_new = old.translate(QUOTES), new.translate(QUOTES)
-    head = _common(plain_old, plain_new)
-    tail = _common(plain_old[head:][::-1], plain_new[head:][::-1])
-    spans = []
-    for at in _finds(flat.text.translate(QUOTES), plain_old):
-        end = at + len(old)
-        middle = new[head : len(new) - tail]
-        spans.append((at, end, flat.text[at : at + head] + middle + flat.text[end - tail : end]))
-    return spans
-
-
-def _anchored(flat: _Text, old: str, new: str) -> list[Span]:
-    """A block whose first and last lines agree, and its middle more or less."""
-    wanted = _lines(old)
-    if len(wanted) < 3 or not wanted[0].strip() or not wanted[-1].strip():
-        return []
-    if not flat.may_hold(f"{wanted[0]}\n{wanted[-1]}"):
-        return []
-    slack = max(2, len(wanted) // 4)
-    words = Counter(_words(wanted[1:-1]))
-    head, tail = wanted[0].strip(), wanted[-1].strip()
-    starts = [at for at, line in enumerate(flat.lines) if line.strip() == head]
-    ends = [at for at, line in enumerate(flat.lines) if line.strip() == tail]
     spans: list[Span] = []
-    for first, last in islice(_pairs(starts, ends, len(wanted) - 1 - slack, len(wanted) - 1 + slack), MAX_PAIRS):
-        block = flat.lines[first : last + 1]
-        if _alike(Counter(_words(block[1:-1])), words):
-            start, end = flat.span(first, last)
-            spans.append((start, end, _reindent(_cut(new, old), wanted, block)))
+    for at in _finds(flat.text.translate(LOOKALIKES), old.translate(LOOKALIKES)):
+        there = flat.text[at : at + len(old)]
+        spans.append((at, at + len(old), _kept(there.split("\n"), old.split("\n"), new.split("\n"))))
     return spans
 
 
-def _pairs(starts: list[int], ends: list[int], least: int, most: int) -> Iterator[tuple[int, int]]:
-    for first in starts:
-        spot = bisect_left(ends, first + max(least, 2))
-        while spot < len(ends) and ends[spot] <= first + most:
-            yield first, ends[spot]
-            spot += 1
+def _kept(block: list[str], wanted: list[str], lines: list[str]) -> str:
+    """Write the new lines, with the file's own characters in all that agrees with the quote."""
+    made: list[str] = []
+    old, new = ([line.translate(LOOKALIKES) for line in each] for each in (wanted, lines))
+    if len(old) * len(new) > MAX_COMPARED:
+        return "\n".join(lines)
+    for kind, first, last, start, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        for at in range(start, end):
+            mine = first + at - start
+            if kind == "insert" or mine >= last:
+                made.append(lines[at])
+                continue
+            head = _common(old[mine], new[at])
+            tail = _common(old[mine][head:][::-1], new[at][head:][::-1])
+            middle = lines[at][head : len(lines[at]) - tail]
+            made.append(block[mine][:head] + middle + block[mine][len(block[mine]) - tail :])
+    return "\n".join(made)
 
 
-def _unescaped(flat: _Text, old: str, new: str) -> list[Span]:
-    """Text that was escaped once too often: a backslash and an n where a line ends."""
-    plain = _unescape(old)
-    if plain == old or not plain:
-        return []
-    fresh = _unescape(new)
-    return _exact(flat, plain, fresh) or _trailing(flat, plain, fresh) or _indented(flat, plain, fresh)
+def _loose(flat: _Text, old: str, new: str) -> list[Span]:
+    """Whole lines that agree but for indentation, blanks at their ends and look-alike characters."""
+    return _by_lines(flat, old, new, lambda line: line.translate(LOOKALIKES).strip())
 
 
 LADDER: tuple[tuple[str, Callable[[_Text, str, str], list[Span]]], ...] = (
@@ -177,9 +230,145 @@ LADDER: tuple[tuple[str, Callable[[_Text, str, str], list[Span]]], ...] = (
     ("trailing whitespace", _trailing),
     ("indentation", _indented),
     ("typographic quotes and dashes", _typographic),
-    ("block anchors", _anchored),
-    ("over-escaped text", _unescaped),
+    ("indentation and typographic quotes and dashes", _loose),
 )
+
+
+def _by_lines(flat: _Text, old: str, new: str, key: Callable[[str], str]) -> list[Span]:
+    """Find runs of lines that agree under `key`, and write the replacement as the file would have it.
+
+    Each line becomes one character, so that the search is str.find, which is linear: a hostile file
+    of repeated lines costs no more than another.
+    """
+    wanted = _lines(old)
+    keys = [key(line) for line in wanted]
+    if not any(keys) or flat.text.count("\n") > MAX_LINES:
+        return []
+    letters: dict[str, str] = {}
+    for line in keys:
+        letters.setdefault(line, chr(len(letters) + 1))
+    haystack = "".join([letters.get(key(line), "\0") for line in flat.lines])
+    needle = "".join([letters[line] for line in keys])
+    spans: list[Span] = []
+    for at in _finds(haystack, needle):
+        block = flat.lines[at : at + len(wanted)]
+        made = _rewrite(flat, wanted, block, new, old, key)
+        if made is not None:
+            spans.append((*flat.span(at, at + len(wanted) - 1), made))
+    return spans
+
+
+def _rewrite(
+    flat: _Text, wanted: list[str], block: list[str], new: str, old: str, key: Callable[[str], str]
+) -> str | None:
+    """Write the new lines for a place; those that were quoted and stay are kept as the file has them."""
+    if not new:
+        return ""
+    lines = (new[:-1] if old.endswith("\n") and len(old) > 1 and new.endswith("\n") else new).split("\n")
+    shifted = _reindent(flat, lines, wanted, block)
+    if shifted is None:
+        return None
+    if len(wanted) * len(lines) > MAX_COMPARED:
+        return "\n".join(shifted)
+    made: list[str] = []
+    matcher = SequenceMatcher(None, [key(line) for line in wanted], [key(line) for line in lines], autojunk=False)
+    for kind, first, _, start, end in matcher.get_opcodes():
+        # A line that is quoted and comes back with the same indentation stays; one that moved is written anew.
+        for at in range(start, end):
+            same = kind == "equal" and _indent(lines[at]) == _indent(wanted[first + at - start])
+            made.append(block[first + at - start] if same else shifted[at])
+    return "\n".join(made)
+
+
+# Indentation -----------------------------------------------------------------------------------------
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _reindent(flat: _Text, lines: list[str], wanted: list[str], block: list[str]) -> list[str] | None:
+    """Carry the indentation of the quote over to the file's; None where the two do not correspond."""
+    pairs = [(_indent(mine), _indent(theirs)) for mine, theirs in zip(wanted, block, strict=True) if mine.strip()]
+    if all(mine == theirs for mine, theirs in pairs):
+        return lines
+    carry = _carrier(flat, pairs, lines)
+    if carry is not None and (made := _carried(lines, carry)) is not None:
+        return made
+    if pairs[0][0] or len(pairs) < 2 or _indent(lines[0]):
+        return None
+    # Often only the first line was quoted without its indentation.
+    rest = (
+        _carrier(flat, pairs[1:], lines[1:]) if any(mine != theirs for mine, theirs in pairs[1:]) else lambda own: own
+    )
+    made = _carried(lines[1:], rest) if rest is not None else None
+    return None if made is None else [pairs[0][1] + lines[0], *made]
+
+
+def _carried(lines: list[str], carry: Callable[[str], str | None]) -> list[str] | None:
+    made: list[str] = []
+    for line in lines:
+        own = _indent(line)
+        indent = carry(own) if line.strip() else own
+        if indent is None:
+            return None
+        made.append(indent + line[len(own) :])
+    return made
+
+
+def _carrier(flat: _Text, pairs: list[tuple[str, str]], lines: list[str]) -> Callable[[str], str | None] | None:
+    """Find the rule by which the quote's indentation becomes the file's."""
+    mine, theirs = pairs[0]
+    others = [_indent(line) for line in lines if line.strip() and _indent(line) != mine]
+    one_depth = len(set(pairs)) == 1 and others and "\t" not in "".join([*others, mine, theirs])
+    # One depth says how far the quote was moved, not how wide its steps are: those must be the file's own.
+    if one_depth and gcd(*(len(other) - len(mine) for other in others)) != flat.unit:
+        return None
+    if all(other == theirs.removesuffix(mine) + one for one, other in pairs) and theirs.endswith(mine):
+        more = theirs.removesuffix(mine)
+        return lambda own: more + own
+    less = mine.removesuffix(theirs)
+    if mine.endswith(theirs) and all(one == less + other for one, other in pairs):
+        return lambda own: own.removeprefix(less) if own.startswith(less) else None
+    known = dict(pairs)
+    if any(known[one] != other for one, other in pairs):
+        return None
+    chars = {char for _, other in pairs for char in other}, {char for one in known for char in one}
+    if len(chars[0]) > 1 or len(chars[1]) > 1:
+        return known.get
+    char = next(iter(chars[0]), " ")
+    scale = _scale(pairs, lines, char)
+    if scale is None:
+        return None
+    up, down, shift = scale
+
+    def carry(own: str) -> str | None:
+        if own in known:
+            return known[own]
+        if len(set(own)) > 1 or (chars[1] and set(own) - chars[1]) or (up == down and set(own) - {char}):
+            return None
+        width, left = divmod(len(own) * up, down)
+        return char * (width + shift) if not left and width + shift >= 0 else None
+
+    return carry
+
+
+def _scale(pairs: list[tuple[str, str]], lines: list[str], char: str) -> tuple[int, int, int] | None:
+    """Give `up`, `down` and `shift`, so that file = quote * up / down + shift in columns holds for every pair."""
+    points = sorted({(len(one), len(other)) for one, other in pairs})
+    (first, above), (last, below) = points[0], points[-1]
+    if first != last:
+        up, down = below - above, last - first
+    elif first and above:
+        up, down = (1, 1) if {*"".join(one for one, _ in pairs)} == {char} else (above, first)
+    else:  # one depth only, at the margin of one of them: a level of the new text is a level of the file's
+        depths = [len(_indent(line)) for line in lines if line.strip() and _indent(line)]
+        unit = gcd(*[depth - first for depth in depths]) if depths else 1
+        up, down = (1, unit or 1) if char == "\t" and all("\t" not in _indent(line) for line in lines) else (1, 1)
+    if up <= 0 or (above * down - first * up) % down:
+        return None
+    shift = (above * down - first * up) // down
+    return (up, down, shift) if all(y * down == x * up + shift * down for x, y in points) else None
 
 
 # Finding ---------------------------------------------------------------------------------------------
@@ -201,26 +390,6 @@ def _lines(text: str) -> list[str]:
     return lines[:-1] if len(lines) > 1 and lines[-1] == "" else lines
 
 
-def _cut(new: str, old: str) -> str:
-    """Leave out the last line end of the replacement where that of the quote is left out too."""
-    return new[:-1] if old.endswith("\n") and len(old) > 1 and new.endswith("\n") else new
-
-
-def _whole_lines(flat: _Text, old: str, key: Callable[[str], str]) -> list[tuple[int, int]]:
-    """Find runs of lines that agree under `key`.
-
-    Each line becomes one character, so that the search is str.find, which is linear: a hostile file
-    of repeated lines costs no more than another.
-    """
-    wanted = [key(line) for line in _lines(old)]
-    letters: dict[str, str] = {}
-    for line in wanted:
-        letters.setdefault(line, chr(len(letters) + 1))
-    haystack = "".join([letters.get(key(line), "\0") for line in flat.lines])
-    needle = "".join([letters[line] for line in wanted])
-    return [flat.span(at, at + len(wanted) - 1) for at in _finds(haystack, needle)]
-
-
 def _apart(spans: list[Span]) -> Iterator[Span]:
     """Drop spans that overlap an earlier one."""
     end = -1
@@ -239,102 +408,59 @@ def _common(one: str, other: str) -> int:
     return count
 
 
-def _words(lines: list[str]) -> list[str]:
-    return re.findall(r"\w+|[^\w\s]", "\n".join(lines))
-
-
-def _alike(mine: Counter[str], theirs: Counter[str]) -> bool:
-    both = sum((mine & theirs).values())
-    return 2 * both >= SIMILAR * (sum(mine.values()) + sum(theirs.values())) and both > 0
-
-
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip(" \t"))]
-
-
-def _reindent(new: str, wanted: list[str], block: list[str]) -> str:
-    """Carry each indentation of the quote over to the one the file has in its place."""
-    known: dict[str, str] = {}
-    for mine, theirs in zip(wanted, block, strict=False):
-        if mine.strip() and theirs.strip():
-            known.setdefault(_indent(mine), _indent(theirs))
-    if not known:
-        return new
-    lines = []
-    for line in new.split("\n"):
-        own = _indent(line)
-        if not line.strip():
-            lines.append(line)
-        elif own in known:
-            lines.append(known[own] + line[len(own) :])
-        else:
-            base = max((each for each in known if own.startswith(each)), key=len, default=None)
-            if base is None:  # further left than anything quoted
-                base = min(known, key=len)
-                lines.append(known[base][: max(len(known[base]) - len(base) + len(own), 0)] + line[len(own) :])
-            else:
-                lines.append(known[base] + line[len(base) :])
-    return "\n".join(lines)
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\([ntr\"'\\`$/])", lambda found: ESCAPES[found[1]], text)
-
-
 # Putting together ------------------------------------------------------------------------------------
 
 
-def _decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:
-    """Decode so that encoding again gives the same bytes, a byte-order mark and broken characters included."""
-    for mark, name in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
-        if content.startswith(mark) and not content.startswith(codecs.BOM_UTF32_LE):
-            try:
-                return content[2:].decode(name), partial(_encode, mark, name)
-            except UnicodeDecodeError:
-                break
-    if b"\0" in content[:8192]:
-        raise ToolError("the file is binary; only text can be edited")
-    mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
-    text = content[len(mark) :].decode("utf-8", "surrogateescape")
-    return text, partial(_encode, mark, "utf-8")
-
-
-def _encode(mark: bytes, name: str, text: str) -> bytes:
-    return mark + text.encode(name, "surrogateescape" if name == "utf-8" else "strict")
-
-
-def _apply(text: str, flat: _Text, spans: list[Span]) -> tuple[str, list[tuple[int, int]]]:
-    """Replace the spans; give the text, and the lines that changed, counted from 0."""
+def _apply(text: str, flat: _Text, spans: list[Span]) -> tuple[str, str]:
+    """Replace the spans; give the text, and the lines that went and came."""
     # Where the line ends of two characters are, counted in the flat text.
     ends = array("I", (found.start() - at for at, found in enumerate(re.finditer("\r\n", text))))
     windows = 2 * len(ends) > flat.text.count("\n")
-    pieces, changed = [], []
-    done, line = 0, 0
+    pieces: list[str] = []
+    done = 0
     for start, end, new in spans:
         first, last = bisect_left(ends, start), bisect_left(ends, end)
         # The line ends of the place itself are followed, and those of most of the file elsewhere.
         inside = flat.text.count("\n", start, end)
         crlf = windows if not inside else 2 * (last - first) > inside
-        pieces.append(text[done : start + first])
-        line += pieces[-1].count("\n")
-        pieces.append(new.replace("\n", "\r\n") if crlf else new)
-        changed.append((line, line + new.count("\n")))
-        line += new.count("\n")
+        pieces += [text[done : start + first], new.replace("\n", "\r\n") if crlf else new]
         done = end + last
     pieces.append(text[done:])
-    return _final(text, "".join(pieces), windows), changed
-
-
-def _final(before: str, after: str, windows: bool) -> str:
-    """Keep the last line as it was: ended, or not."""
-    if before.endswith("\n") and after and not after.endswith("\n"):
-        return after + ("\r\n" if windows else "\n")
-    if before and not before.endswith("\n") and after.endswith("\n"):
-        return after[: -2 if after.endswith("\r\n") else -1]
-    return after
+    made = "".join(pieces)
+    if spans[-1][1] == len(flat.text) and made:  # the last line stays as it was: ended, or not
+        new = spans[-1][2]
+        if text.endswith("\n") and not made.endswith("\n"):
+            made += "\r\n" if windows else "\n"
+        elif not text.endswith("\n") and new.endswith("\n"):
+            made = made[: -2 if made.endswith("\r\n") else -1]
+    return made, _diff(flat, spans)
 
 
 # Saying ----------------------------------------------------------------------------------------------
+
+
+def _diff(flat: _Text, spans: list[Span]) -> str:
+    """Write the lines that went and those that came, with their numbers in the new file, and two around them."""
+    shown: list[str] = []
+    moved, last = 0, 0  # how far numbers have shifted; lines that were shown
+    for start, end, new in spans:
+        first, final = flat.line_at(start), flat.line_at(max(end - 1, start))
+        gone = flat.lines[first : final + 1]
+        left, right = flat.text[flat.starts[first] : start], flat.text[end : flat.span(final, final)[1]]
+        came = (left + new + right).split("\n") if left or new or right else []
+        if came and came[-1] == "" and flat.text[end - 1 : end] == "\n":
+            came.pop()
+        if shown and first - 2 > last:
+            shown.append("   ...")
+        shown += [f"{at + 1 + moved:6}  {flat.lines[at][:WIDTH]}" for at in range(max(first - 2, last), first)]
+        shown += [f"{'':6} -{line[:WIDTH]}" for line in gone]
+        shown += [f"{first + 1 + moved + at:6} +{line[:WIDTH]}" for at, line in enumerate(came)]
+        moved += len(came) - len(gone)
+        last = final + 1
+        if len(shown) > SHOWN:
+            return "\n".join([*shown[:SHOWN], "   ..."])
+    after = min(last + 2, len(flat.lines) - (flat.lines[-1] == ""))
+    return "\n".join(shown + [f"{at + 1 + moved:6}  {flat.lines[at][:WIDTH]}" for at in range(last, after)])
 
 
 def _ambiguous(flat: _Text, spans: list[Span], rung: str) -> str:
@@ -349,28 +475,41 @@ def _ambiguous(flat: _Text, spans: list[Span], rung: str) -> str:
     )
 
 
+def _numbered(flat: _Text, numbers: Iterable[int]) -> str:
+    return "\n".join(f"{at + 1:6}  {flat.lines[at][:WIDTH]}" for at in numbers)
+
+
 def _nothing(flat: _Text, old: str) -> str:
-    wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")[:100]
-    lines = [line.strip()[:100] for line in flat.text[:200_000].split("\n")[:1000]]
-    close = difflib.get_close_matches(wanted, [line for line in lines if line], n=1, cutoff=0.6) if wanted else []
-    if not close:
+    wanted = [line.strip() for line in _lines(old)]
+    first = _nearest(flat.lines, wanted)
+    if first is None:
         return "old was not found, not even roughly; read the file again and quote it exactly"
-    at = lines.index(close[0])
-    return f"old was not found; the closest to its first line is line {at + 1}: {close[0]}"
+    lines = _numbered(flat, range(first, min(first + min(len(wanted), SHOWN), len(flat.lines))))
+    escaped = " (it holds \\n as two characters: send real line ends)" if "\\n" in old and "\n" not in old else ""
+    return f"old was not found{escaped}; quote what stands there. The nearest text:\n{lines}"
 
 
-def _echo(text: str, changed: list[tuple[int, int]]) -> str:
-    lines = text.split("\n")
-    if lines and lines[-1] == "":
-        lines.pop()
-    shown: list[str] = []
-    last = -1
-    for first, end in changed:
-        start, stop = max(first - 2, last + 1), min(end + 3, len(lines))
-        if shown and start > last + 1:
-            shown.append("   ...")
-        shown.extend(f"{at + 1:6}| {lines[at].rstrip(chr(13))[:300]}" for at in range(start, stop))
-        last = max(last, stop - 1)
-        if len(shown) > SHOWN:
-            return "\n".join([*shown[:SHOWN], "   ..."])
-    return "\n".join(shown)
+def _nearest(lines: list[str], wanted: list[str]) -> int | None:
+    """Find where most lines of a quote stand, or else the line that has most words in common with one of them."""
+    votes: Counter[int] = Counter()
+    places: dict[str, list[int]] = {line: [] for line in wanted if line}
+    for at, line in enumerate(lines):
+        if (found := places.get(line.strip())) is not None and len(found) < 100:
+            found.append(at)
+    for number, line in enumerate(wanted):
+        for at in places.get(line, ()):
+            # A line that stands everywhere says little about where the quote belongs.
+            votes[max(at - number, 0)] += max(12 // len(places[line]), 1) * (1 + len(line) // 8)
+    if votes:
+        return max(votes, key=lambda start: (votes[start], -start))
+    number = max(range(len(wanted)), key=lambda at: len(wanted[at]), default=0)
+    words = set(re.findall(r"\w+", wanted[number])) if wanted else set()
+    long = sorted(words, key=len)[-4:]
+    best, score = None, 0.34
+    for at, line in enumerate(lines):
+        if any(word in line for word in long):
+            theirs = set(re.findall(r"\w+", line[:1000]))
+            alike = len(words & theirs) / len(words | theirs)
+            if alike > score:
+                best, score = max(at - number, 0), alike
+    return best

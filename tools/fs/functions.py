@@ -2,37 +2,84 @@
 
 from __future__ import annotations
 
+import difflib
+import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
-from typing import Any, cast
+from posixpath import normpath
+from typing import Any, TypedDict, cast
 
-from glue.errors import ToolError
+from glue import PermissionTarget
+from glue.errors import GlueError, ToolError, UnsafePath
 from glue.function import spool
 from glue.function.decorator import Tool, tool
-from glue.tools.fs import walk
+from glue.tools.fs import path_target, walk
 from glue.tools.fs.blocklist import Blocklist
 from glue.tools.fs.glob import Glob, alternatives
-from glue.tools.fs.read import LINES, page, show
-from glue.tools.fs.root import Root, kind, open_entry, shorten
+from glue.tools.fs.read import LINES, SNIFF, decode, page, show
+from glue.tools.fs.root import Guard, Root, kind, open_entry, shorten
 from glue.tools.fs.write import MAX_WRITE, Mark
 from glue.tools.fs.write import write as put
 
 LISTED = 1000
 RESULT = 200 * 1024
 SECONDS = 3.0  # for a walk
+REMEMBERED = 1000  # files, as they were when they were read
 SECONDS_TOLD = 10.0  # when the model is told that a tool timed out; each ends by itself long before
 
 Function = Callable[..., Any]
 
 
-def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Function]:
+class QuotedEdit(TypedDict):
+    """One replacement of several."""
+
+    old: str
+    new: str
+
+
+class _Permit:
+    """Binds a write to the place for which permission was given."""
+
+    def __init__(self, root: Root) -> None:
+        self.root = root
+        self.judged: dict[str, str] = {}
+
+    def target(self, given: Mapping[str, Any]) -> PermissionTarget:
+        found = path_target(self.root, given["path"])
+        self.judged[given["path"]] = found.paths[0]
+        return found
+
+    def guard(self, path: str, watch: Guard | None) -> Guard:
+        """Refuse to write where the path led elsewhere when permission was given: a folder may have become a link."""
+        own = self.judged.pop(path, None)
+
+        def guard(names: tuple[str, ...]) -> None:
+            if watch is not None:
+                watch(names)
+            if own is not None and "/".join(names) != own:
+                raise UnsafePath(f"{shorten(path)} led elsewhere when permission was given; nothing was written")
+
+        return guard
+
+
+def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | None = None) -> dict[str, Function]:
     """Make the functions behind the tools, by name."""
 
     watch = None if blocklist is None else blocklist.guard
+    permit = permit or _Permit(root)
+    seen: dict[str, Mark] = {}  # what files were when they were last read or written here
+
+    def note(path: str, mark: Mark | None = None) -> None:
+        if len(seen) > REMEMBERED:
+            seen.clear()
+        if mark is None:
+            with root.open(path) as file:
+                mark = Mark.of(os.fstat(file.fileno()))
+        seen[normpath(path)] = mark
 
     def read_file(path: str, offset: int = 1, limit: int = LINES, start: int = 0, numbers: bool = False) -> str:
         """Read lines of a text file; says how to continue where a page does not hold all of it.
@@ -46,7 +93,8 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
             start: bytes of the first line to leave out; only for a line longer than a page
             numbers: put the number before each line
         """
-        with _told(path), _spooled(path) or root.open(path, guard=watch) as file:
+        with _told(path, root), _spooled(path) or root.open(path, guard=watch) as file:
+            note(path, Mark.of(os.fstat(file.fileno())))
             return page(file, offset, limit, start, numbers)
 
     def list_dir(path: str = ".", offset: int = 1) -> str:
@@ -57,7 +105,7 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
             offset: first entry, counted from 1
         """
         offset = max(offset, 1)
-        with _told(path), root.directory(path, guard=watch) as place:
+        with _told(path, root), root.directory(path, guard=watch) as place:
             entries, more = _entries(place.fd)
             last = min(offset - 1 + LISTED, len(entries))
             text = _bounded([_described(place.fd, *entry) for entry in entries[offset - 1 : last]])
@@ -82,7 +130,7 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
         globs = [_glob(each) for each in alternatives(pattern)]
         found: list[str] = []
         limit = max(1, min(limit, 1000))
-        with _told(path), root.directory(path, guard=watch) as place:
+        with _told(path, root), root.directory(path, guard=watch) as place:
             above = len(place.names)
             above_rules = () if ignored else walk.rules_above(root, place.names)
             for entry in walk.walk(place, budget, everything=ignored, rules=above_rules):
@@ -139,44 +187,60 @@ def functions(root: Root, blocklist: Blocklist | None = None) -> dict[str, Funct
         from glue.tools.fs.grep import grep as search
         from glue.tools.process import in_thread
 
-        with _told(path):
+        with _told(path, root):
             return await in_thread(lambda stop: search(root, query, stop))
 
     def write_file(path: str, content: str) -> str:
-        """Write a whole file, and make the folders it needs; what was there is replaced.
-
-        For new files; to change part of a file use edit_file.
+        """Write a whole file, and make the folders it needs; what was there is replaced. To change a part: edit_file.
 
         Args:
             path: relative to the root
-            content: the new text, written as it is
+            content: the whole new text
         """
+        from glue.tools.fs.edit import refuse_placeholder
+
         with _told(path):
-            data = content.encode("utf-8")
-            new = put(root, path, data, guard=watch)
+            content.encode("utf-8")  # half a character is refused, whatever the file's encoding makes of it
+            old, mark = _present(root, path, watch)
+            if mark is not None and seen.get(normpath(path), mark) != mark:
+                raise ToolError(f"{show(path)} changed since it was read; read it again, then write")
+            text, encode = decode(old) if b"\0" not in old[:SNIFF] else ("", str.encode)
+            refuse_placeholder(content, text)
+            data = encode(content)
+            new = put(root, path, data, guard=permit.guard(path, watch), mark=mark)
+            note(path)
         return f"{'created' if new else 'replaced'} {show(path)}: {len(data)} bytes, {_count(data)} lines"
 
-    def edit_file(path: str, old: str, new: str, replace_all: bool = False) -> str:
-        """Replace one piece of text in a file, and show the lines that changed.
-
-        Quote the old text as it stands in the file, and look at the lines that come back.
+    def edit_file(
+        path: str, old: str = "", new: str = "", replace_all: bool = False, edits: Sequence[QuotedEdit] = ()
+    ) -> str:
+        """Replace text in a file, exactly what is quoted and nothing else; shows the lines removed and added.
 
         Args:
             path: relative to the root
-            old: the text to replace, quoted from the file with enough lines around it to be the only one
-            new: what goes in its place
-            replace_all: replace every place that fits instead of refusing when there are several
+            old: the text to replace, quoted from the file, with enough lines around it to fit one place only
+            new: what goes in its place, written out in full
+            replace_all: replace every place that fits
+            edits: several replacements at once instead of old and new; all are made, or none
         """
-        from glue.tools.fs.edit import edit
+        from glue.tools.fs.edit import Replacement, edit_all
 
-        with _told(path):
+        several = [Replacement(old=each["old"], new=each["new"]) for each in edits]
+        if old or not several:
+            several.insert(0, Replacement(old=old, new=new, replace_all=replace_all))
+        with _told(path, root):
             with root.place(path, guard=watch) as place, open_entry(place, path) as file:
                 mark = Mark.of(os.fstat(file.fileno()))
                 content = _whole(file, mark.size, path)
-            done = edit(content, old, new, replace_all=replace_all)
-            put(root, path, done.content, guard=watch, mark=mark)
+            stale = seen.get(normpath(path), mark) != mark
+            done = edit_all(content, several)
+            put(root, path, done.content, guard=permit.guard(path, watch), mark=mark)
+            note(path)
         times = "1 replacement" if done.count == 1 else f"{done.count} replacements"
-        return f"edited {show(path)}: {times}, matched by {done.rung}\n{done.echo}".encode("utf-8", "replace").decode()
+        loose = "" if done.rung == "exact" else f", found but for {done.rung}"
+        changed = "; it had changed since it was read" if stale else ""
+        text = f"edited {show(path)}: {times}{loose}{changed}\n{done.diff}"
+        return text.encode("utf-8", "replace").decode()
 
     made: tuple[Function, ...] = (read_file, list_dir, find_files, grep, write_file, edit_file)
     return {function.__name__: function for function in made}
@@ -187,19 +251,20 @@ def tools(
 ) -> list[Tool[..., Any]]:
     """Make the tools of glue.tools.fs."""
     opened = root if isinstance(root, Root) else Root(root)
-    made = functions(opened, blocklist)
+    permit = _Permit(opened)
+    made = functions(opened, blocklist, permit)
     reading = [_tool(made[name], SECONDS_TOLD) for name in ("read_file", "list_dir", "find_files", "grep")]
-    if not write:
-        return reading
-    writing = [_tool(made[name], None, alone=True) for name in ("write_file", "edit_file")]
+    writing = [_tool(made[name], None, permit) for name in ("write_file", "edit_file")] if write else []
+    for each in (*reading, *writing):
+        each.root = opened.spellings[-1] if opened.spellings else ""
     return [*reading, *writing]
 
 
-def _tool(function: Function, timeout: float | None, alone: bool = False) -> Tool[..., Any]:
+def _tool(function: Function, timeout: float | None, permit: _Permit | None = None) -> Tool[..., Any]:
+    asks = permit is not None
+    target = permit.target if permit is not None else ""
     # The functions bound what they say by themselves, and say how to go on.
-    return tool(timeout=timeout, alone=alone, needs_permission=alone, target="path" if alone else "", max_output=None)(
-        function
-    )
+    return tool(timeout=timeout, alone=asks, needs_permission=asks, target=target, max_output=None)(function)
 
 
 def _spooled(path: str) -> BufferedReader | None:
@@ -214,14 +279,40 @@ def _spooled(path: str) -> BufferedReader | None:
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Say what went wrong in one line that names the path as it was given, and nothing else."""
+def _told(path: str, root: Root | None = None) -> Iterator[None]:
+    """Say what went wrong in one line that names the path as it was given; for a missing file also what is near it."""
     try:
         yield
     except OSError as error:
-        raise ToolError(f"{shorten(path)}: {(error.strerror or 'cannot be used').lower()}") from None
+        near = _near(root, path) if root is not None and error.errno == errno.ENOENT else []
+        more = f"; did you mean {' or '.join(map(show, near))}?" if near else ""
+        raise ToolError(f"{shorten(path)}: {(error.strerror or 'cannot be used').lower()}{more}") from None
     except UnicodeEncodeError:
         raise ToolError("the text holds half a character, which no file can hold") from None
+
+
+def _near(root: Root, path: str) -> list[str]:
+    """Find files that may have been meant: of the same name elsewhere, or of nearly the same."""
+    wanted = path.rstrip("/").rpartition("/")[2]
+    budget = walk.Budget(entries=20_000, deadline=time.monotonic() + 0.5)
+    found: dict[str, list[str]] = {}
+    with root.directory(".") as place:
+        for entry in walk.walk(place, budget):
+            found.setdefault(entry.names[-1], []).append(entry.path)
+    names = [name for name in found if name.casefold() == wanted.casefold()]
+    names = names or difflib.get_close_matches(wanted, found, n=3, cutoff=0.75)
+    paths = [each for name in names for each in found[name] if each != path]
+    return sorted(paths, key=lambda each: -difflib.SequenceMatcher(None, each, path).quick_ratio())[:3]
+
+
+def _present(root: Root, path: str, watch: Guard | None) -> tuple[bytes, Mark | None]:
+    """Read the file that is about to be replaced, for its encoding; nothing where it cannot be read."""
+    try:
+        with root.open(path, guard=watch) as file:
+            mark = Mark.of(os.fstat(file.fileno()))
+            return (file.read(MAX_WRITE) if mark.size <= MAX_WRITE else b""), mark
+    except (OSError, GlueError):
+        return b"", None
 
 
 def _entries(fd: int) -> tuple[list[tuple[str, str]], bool]:

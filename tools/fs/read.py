@@ -1,11 +1,14 @@
-"""Read a page of a file of any size without ever holding the file."""
+"""Read a page of a file of any size without ever holding the file, and decode text in the encoding that it has."""
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import re
 import time
+from collections.abc import Callable
+from functools import partial
 
 from glue.errors import ToolError
 
@@ -14,6 +17,8 @@ BYTES = 80 * 1024
 BLOCK = 1024 * 1024
 SECONDS = 4.0
 SNIFF = 8192
+MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+CONTROLS = re.compile(rb"[\x80-\x9f]")
 
 
 def page(file: io.BufferedReader, offset: int = 1, limit: int = LINES, start: int = 0, numbers: bool = False) -> str:
@@ -29,7 +34,8 @@ def page(file: io.BufferedReader, offset: int = 1, limit: int = LINES, start: in
     taken, number, hint = _take(file, offset, min(limit, LINES), start)
     if not taken:
         return "[the file is empty]" if offset == 1 and start == 0 else f"[no more text: line {offset} ends here]"
-    text = b"".join(taken).decode("utf-8", "replace")
+    content = b"".join(taken)
+    text = content.decode("latin-1" if _encoding(content) == "latin-1" else "utf-8", "replace")
     if numbers:
         lines = re.findall(r"[^\n]*\n|[^\n]+$", text)  # not splitlines: it ends lines where no one else does
         text = "".join(f"{at:6}| {line}" for at, line in enumerate(lines, offset))
@@ -43,6 +49,40 @@ def show(name: str) -> str:
     """Write a file name on one line; odd ones as JSON text, which may be sent back as it stands."""
     plain = name.isprintable() and name == name.strip() and not name.startswith(('"', "["))
     return name if plain else json.dumps(name)
+
+
+def decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:
+    """Decode a file; the function that comes along encodes a text as the file was, or refuses what does not fit it."""
+    for mark, name in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
+        if content.startswith(mark) and not content.startswith(codecs.BOM_UTF32_LE):
+            try:
+                return content[2:].decode(name), partial(_encode, mark, name, "strict")
+            except UnicodeDecodeError:
+                break
+    if b"\0" in content[:SNIFF]:
+        raise ToolError("the file is binary; only text can be edited")
+    mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
+    name = "utf-8" if mark else _encoding(content)
+    return content[len(mark) :].decode(name, "surrogateescape"), partial(_encode, mark, name, "surrogateescape")
+
+
+def _encode(mark: bytes, name: str, errors: str, text: str) -> bytes:
+    try:
+        return mark + text.encode(name, errors)
+    except UnicodeEncodeError as error:
+        odd = text[error.start]
+        raise ToolError(f"the file is not in UTF-8 but in {name} or a kin of it, which has no {odd!a}") from None
+
+
+def _encoding(content: bytes) -> str:
+    """Tell UTF-8, also with broken characters in it, from Latin-1, and from what is only known to extend ASCII."""
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        if MULTIBYTE.search(content):
+            return "utf-8"
+        return "ascii" if CONTROLS.search(content) else "latin-1"
+    return "utf-8"
 
 
 def _binary(file: io.BufferedReader) -> str | None:

@@ -84,9 +84,18 @@ class Root:
     def __del__(self) -> None:
         self.close()
 
+    def relative(self, path: str) -> str:
+        """Take an absolute path below the root for the relative one; refuse what is no path here at all."""
+        check(path)
+        if not path.startswith("/"):
+            return path
+        if (below := _below(path, self.spellings)) is None:
+            raise UnsafePath(f"{shorten(path)} is absolute and not below the root; give a path relative to the root")
+        return below
+
     def open(self, path: str, *, guard: Guard | None = None) -> io.BufferedReader:
         """Open a regular file for reading; refuse whatever leads outside or is anything else."""
-        check(path)
+        path = self.relative(path)
         if self.fast and guard is None:
             fd = beneath(self.fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
             if fd is not None:  # whatever it refuses is judged, and worded, by the walk
@@ -111,7 +120,7 @@ class Root:
 
         Without `links` no link is followed; without `final` a link at the very end is not.
         """
-        check(path)
+        path = self.relative(path)
         walk = _Walk(self.fd, self.spellings, path, links, final)
         try:
             place = walk.run()
@@ -123,13 +132,11 @@ class Root:
 
 
 def check(path: str) -> None:
-    """Refuse what is no relative path at all; nothing is stripped, unquoted, expanded or normalised."""
+    """Refuse what is no path at all; nothing is stripped, unquoted, expanded or normalised."""
     if not isinstance(path, str) or not path:
         raise UnsafePath("the path is empty; give one relative to the root, such as 'src/main.py', or '.'")
     if "\0" in path:
         raise UnsafePath("the path holds a NUL character")
-    if path.startswith("/"):
-        raise UnsafePath(f"{shorten(path)} is absolute; give a path relative to the root")
     try:
         size = len(os.fsencode(path))
     except UnicodeEncodeError:
@@ -230,6 +237,14 @@ def _spellings(given: str, fd: int) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _below(path: str, spellings: tuple[str, ...]) -> str | None:
+    for spelling in spellings:
+        base = spelling.rstrip("/") + "/"
+        if path == spelling or path.startswith(base):
+            return path[len(base) :] or "."
+    return None
+
+
 def _open_directory(name: str, parent: int) -> int:
     try:
         return os.open(name, DIRECTORY, dir_fd=parent)
@@ -308,17 +323,13 @@ class _Walk:
             raise UnsafePath(f"{shorten(self.path)} goes through a link, or through too many")
         self.links_left -= 1
         if target.startswith("/"):
-            target = self.inside(target)
+            below = _below(target, self.spellings)
+            if below is None:
+                raise UnsafePath(f"{shorten(self.path)} is a link that leads outside the root")
+            target = below
             self.close()
             self.names.clear()
         self.todo.extend(target.split("/")[::-1])
-
-    def inside(self, target: str) -> str:
-        for spelling in self.spellings:
-            base = spelling.rstrip("/") + "/"
-            if target == spelling or target.startswith(base):
-                return target[len(base) :] or "."
-        raise UnsafePath(f"{shorten(self.path)} is a link that leads outside the root")
 
     def absent(self, part: str) -> Place:
         """Say what is missing, name by name; nothing can be a link any more from here on."""

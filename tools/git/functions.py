@@ -118,6 +118,8 @@ def tools(
     made: list[Tool[..., Any]] = [git_diff_branch, git_log_branch, git_show, git_blame]
     if trust:
         made.extend(worktree_tools(where, blocklist))
+    for each in made:
+        each.root = os.path.abspath(where)
     return made
 
 

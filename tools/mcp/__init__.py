@@ -11,9 +11,19 @@ from __future__ import annotations
 from glue.tools.mcp.config import ServerConfig as ServerConfig
 from glue.tools.mcp.config import read_config as read_config
 from glue.tools.mcp.connection import Connection as Connection
+from glue.tools.mcp.connection import ServerPrompt as ServerPrompt
 from glue.tools.mcp.connection import Servers as Servers
 from glue.tools.mcp.connection import connect as connect
 from glue.tools.mcp.connection import connect_http as connect_http
 from glue.tools.mcp.connection import connect_stdio as connect_stdio
 
-__all__ = ["Connection", "ServerConfig", "Servers", "connect", "connect_http", "connect_stdio", "read_config"]
+__all__ = [
+    "Connection",
+    "ServerConfig",
+    "ServerPrompt",
+    "Servers",
+    "connect",
+    "connect_http",
+    "connect_stdio",
+    "read_config",
+]

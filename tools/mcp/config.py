@@ -24,6 +24,8 @@ class ServerConfig:
     cwd: str | None = None
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold a token
+    sse: bool = False  # the older transport over HTTP
+    oauth: bool = False  # sign in through the browser
 
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
@@ -58,8 +60,6 @@ def _load(path: str) -> Any:
 def _server(where: str, name: str, given: Any, environ: Mapping[str, str]) -> ServerConfig:
     if not isinstance(given, Mapping):
         raise ConfigError(f"{where}: server {name!r} must be an object, not {given!r}")
-    if given.get("type") == "sse":
-        raise ConfigError(f"{where}: server {name!r} speaks SSE, which MCP has given up; give its streamable HTTP url")
     put = _Variables(where, name, environ)
     try:
         return ServerConfig(
@@ -70,6 +70,8 @@ def _server(where: str, name: str, given: Any, environ: Mapping[str, str]) -> Se
             cwd=put.text(given["cwd"]) if given.get("cwd") else None,
             url=put.text(given.get("url", "")),
             headers={str(key): put.text(value) for key, value in dict(given.get("headers") or {}).items()},
+            sse=given.get("type") == "sse",
+            oauth=given.get("oauth") is True,
         )
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{where}: server {name!r}: {error}") from error

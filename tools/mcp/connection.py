@@ -1,4 +1,4 @@
-"""Connections to MCP servers: their tools, kept up to date, and their processes, restarted once when they die."""
+"""Connections to MCP servers: their tools, resources and prompts, kept up to date, and restarts that back off."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -17,34 +19,69 @@ from anyio.abc import TaskGroup, TaskStatus
 from glue.context import Context, ToolResult
 from glue.errors import ConfigError, ToolError
 from glue.function.decorator import Tool
+from glue.permission import PermissionRequest, as_decision
 from glue.tools.mcp.config import ServerConfig, read_config
-from glue.tools.mcp.results import prefixed, tool_result
+from glue.tools.mcp.results import content_part, prefixed, tool_result
 
 if TYPE_CHECKING:
     from mcp import Client
-
 
 logger = logging.getLogger("glue.mcp")
 
 CALL_SECONDS = 60.0
 START_SECONDS = 60.0  # some servers are fetched first
-MAX_PAGES = 100  # of a list of tools; a server that never ends one must not hang us
+MAX_PAGES = 100  # of a list; a server that never ends one must not hang us
+MAX_DESCRIPTION = 2_000  # characters of what a server says of a tool: it is sent with every request
+BACKOFF = (0.0, 1.0, 4.0, 15.0, 60.0)  # seconds before each restart; then it is given up
+
+# Puts a server's question to a person: its name, the message, the schema of the answer. None is no.
+Elicit: TypeAlias = Callable[[str, str, dict[str, Any]], Awaitable[dict[str, Any] | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectOptions:
+    """What holds for every server of a block."""
+
+    timeout: float = CALL_SECONDS
+    on_change: Callable[[Connection], object] | None = None
+    on_error: Callable[[ServerConfig, ConfigError], object] | None = None
+    roots: Sequence[str | os.PathLike[str]] = ()
+    elicit: Elicit | None = None
+    backoff: Sequence[float] = BACKOFF
+
+
+class ServerPrompt:
+    """A prompt that a server offers, as `/server:prompt`."""
+
+    def __init__(self, connection: Connection, given: Mapping[str, Any]) -> None:
+        self.connection, self.name = connection, str(given["name"])
+        self.arguments = [str(each["name"]) for each in given.get("arguments") or ()]
+        self.description = _capped(given.get("description") or given.get("title") or f"A prompt of {connection.name}.")
+        self.hint = " ".join(f"<{name}>" for name in self.arguments)
+
+    async def get(self, rest: str = "") -> list[Any]:
+        """Give what the prompt says; words after it are its arguments in order, the last takes what is left."""
+        words = rest.split(None, max(len(self.arguments) - 1, 0)) if self.arguments else []
+        given = dict(zip(self.arguments, words, strict=False))
+        result = await self.connection.request(lambda client: client.get_prompt(self.name, given), self.name)
+        dumped = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return [content_part(message["content"]) for message in dumped["messages"]]
 
 
 class Connection:
     """A server that is connected. `tools` changes when the server says so; read it anew for each run."""
 
-    def __init__(
-        self, config: ServerConfig, *, timeout: float, on_change: Callable[[Connection], object] | None = None
-    ) -> None:
-        self.config, self.timeout = config, timeout
+    def __init__(self, config: ServerConfig, options: ConnectOptions) -> None:
+        self.config, self.options, self.timeout = config, options, options.timeout
         self.tools: tuple[Tool[..., Any], ...] = ()
-        self._on_change = on_change
+        self.prompts: tuple[ServerPrompt, ...] = ()
         self._client: Client | None = None
+        self._transport = _Transport(config)
         self._ready = anyio.Event()  # set while there is a client, or none any more
         self._wake = anyio.Event()
         self._changed = False
-        self._restarts = 1
+        self._restarts = 0
+        self._contexts: list[Context[Any]] = []  # of the calls under way
 
     @property
     def name(self) -> str:
@@ -54,9 +91,10 @@ class Connection:
         """Hold the connection, in one task from its beginning to its end: the SDK's scopes ask for that."""
         started = False
         while True:
+            began = anyio.current_time()
             try:
                 async with AsyncExitStack() as stack:
-                    client = await stack.enter_async_context(_client(self.config, self.timeout, self._on_message))
+                    client = await stack.enter_async_context(self._open())
                     await self._list(client)
                     self._client = client
                     self._ready.set()
@@ -69,13 +107,37 @@ class Connection:
                     raise
                 logger.warning("MCP server %s: %s", self.name, reason(error))
             self._client = None
-            if not self._restarts:
+            if anyio.current_time() - began > 60:
+                self._restarts = 0  # it had worked for a while
+            if self._restarts >= len(self.options.backoff):
+                logger.warning("MCP server %s has ended %d times and is given up", self.name, self._restarts + 1)
                 self._ready.set()
                 return
-            self._restarts -= 1
+            delay = self.options.backoff[self._restarts]
+            self._restarts += 1
+            logger.warning("MCP server %s is started again in %g seconds (%d)", self.name, delay, self._restarts)
+            await anyio.sleep(delay)
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[Client]:
+        from mcp import Client
+        from mcp_types import Implementation
+
+        from glue import __version__
+
+        self._transport = _Transport(self.config)
+        options: dict[str, Any] = {
+            "message_handler": self._on_message,
+            "client_info": Implementation(name="glue", version=__version__),
+            "elicitation_callback": self._elicit,
+        }
+        if self.options.roots:
+            options["list_roots_callback"] = self._list_roots
+        async with Client(self._transport.open(self._lost), **options) as client:
+            yield client
 
     async def _watch(self, client: Client) -> None:
-        """Follow changes of the list until the connection is lost."""
+        """Follow changes of the lists until the connection is lost."""
         async with anyio.create_task_group() as tasks:
             if _is_modern(client):
                 tasks.start_soon(self._subscribe, client)
@@ -84,11 +146,19 @@ class Connection:
                 self._wake = anyio.Event()
                 if self._changed:
                     self._changed = False
-                    before = [tool.spec for tool in self.tools]
-                    await self._list(client)
-                    if self._on_change is not None and before != [tool.spec for tool in self.tools]:
-                        self._on_change(self)
+                    await self._follow(client)
             tasks.cancel_scope.cancel()
+
+    async def _follow(self, client: Client) -> None:
+        from mcp import MCPError
+
+        before = [tool.spec for tool in self.tools]
+        try:
+            await self._list(client)
+        except MCPError as error:  # what it offered before is still the best that is known
+            logger.warning("MCP server %s did not list its tools again: %s", self.name, error.message)
+        if self.options.on_change is not None and before != [tool.spec for tool in self.tools]:
+            self.options.on_change(self)
 
     async def _subscribe(self, client: Client) -> None:
         """Ask a server of the newer protocol for changes, which it sends only when asked."""
@@ -104,98 +174,293 @@ class Connection:
             logger.debug("MCP server %s tells of no changes: %s", self.name, error)
 
     async def _on_message(self, message: Any) -> None:
-        if getattr(message, "method", "") == "notifications/tools/list_changed":
+        if str(getattr(message, "method", "")).endswith("/list_changed"):
             self._mark_changed()
 
     def _mark_changed(self) -> None:
         self._changed = True
         self._wake.set()
 
+    # What it offers -------------------------------------------------------------------------------
+
     async def _list(self, client: Client) -> None:
+        offered = client.server_capabilities
+        tools = await self._pages(client.list_tools, "tools")
+        known = {tool["name"]: tool for tool in tools}
+        names = prefixed(self.name, known)
+        made = [self._tool(full, known[name]) for full, name in names.items()]
+        taken = {tool.name for tool in made if tool is not None}
+        if offered and offered.resources is not None and await self._pages(client.list_resources, "resources"):
+            made += [tool for tool in self._resource_tools() if tool.name not in taken]
+        prompts = await self._pages(client.list_prompts, "prompts") if offered and offered.prompts is not None else []
+        self.tools = tuple(tool for tool in made if tool is not None)
+        self.prompts = tuple(ServerPrompt(self, given) for given in prompts)
+
+    async def _pages(self, list_page: Callable[..., Awaitable[Any]], what: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
-            page = await client.list_tools(cursor=cursor, cache_mode="bypass")
-            found += [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools]
+            page = await list_page(cursor=cursor, cache_mode="bypass")
+            found += [each.model_dump(by_alias=True, mode="json", exclude_none=True) for each in getattr(page, what)]
             cursor = page.next_cursor
             if not cursor:
                 break
-        known = {tool["name"]: tool for tool in found}
-        names = prefixed(self.name, known)
-        self.tools = tuple(self._tool(prefixed_name, known[name]) for prefixed_name, name in names.items())
+        return found
 
-    def _tool(self, prefixed_name: str, given: Mapping[str, Any]) -> Tool[..., Any]:
+    def _tool(self, full: str, given: Mapping[str, Any]) -> Tool[..., Any] | None:
         name = given["name"]
 
         async def call(context: Context[Any], arguments: dict[str, Any]) -> ToolResult:
             return await self._call(name, arguments, context)
 
+        try:
+            return self._make(
+                full,
+                str(given.get("description") or given.get("title") or f"The tool {name} of {self.name}."),
+                given.get("inputSchema") or {"type": "object", "properties": {}},
+                call,
+            )
+        except Exception as error:  # whatever a schema may do to a validator
+            logger.warning("the tool %s of MCP server %s is left out: %s", name, self.name, reason(error))
+            return None
+
+    def _make(self, name: str, description: str, schema: Mapping[str, Any], function: Any) -> Tool[..., Any]:
+        import jsonschema
+
+        jsonschema.validators.validator_for(schema).check_schema(dict(schema))
         return Tool.from_schema(
-            prefixed_name,
-            str(given.get("description") or given.get("title") or f"The tool {name} of {self.name}."),
-            given.get("inputSchema") or {"type": "object", "properties": {}},
-            call,
+            name,
+            _capped(description),
+            schema,
+            function,
             needs_permission=True,  # whatever the server says of itself
-            target=lambda arguments: json.dumps(arguments, default=str, ensure_ascii=False)[:500],
+            target=lambda arguments: json.dumps(arguments, default=str, ensure_ascii=False),
         )
 
-    async def _call(self, name: str, arguments: dict[str, Any], context: Context[Any]) -> ToolResult:
-        from mcp import MCPError
-        from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+    def _resource_tools(self) -> list[Tool[..., Any]]:
+        async def list_resources(context: Context[Any], arguments: dict[str, Any]) -> str:
+            listed = await self.request(lambda client: self._pages(client.list_resources, "resources"), "resources")
+            lines = [f"{each['uri']}  {each.get('title') or each.get('name', '')}" for each in listed]
+            return "\n".join(lines) or "there are no resources"
 
+        async def read_resource(context: Context[Any], arguments: dict[str, Any]) -> ToolResult:
+            read = await self.request(lambda client: client.read_resource(arguments["uri"]), "the resource")
+            dumped = read.model_dump(by_alias=True, mode="json", exclude_none=True)
+            return tool_result({"content": [{"type": "resource", "resource": each} for each in dumped["contents"]]})
+
+        uri = {"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]}
+        nothing = {"type": "object", "properties": {}}
+        text = f"resources of the MCP server {self.name}"
+        names = list(prefixed(self.name, ("list_resources", "read_resource")))
+        return [
+            self._make(names[0], f"List the {text}: the address and name of each.", nothing, list_resources),
+            self._make(names[1], f"Read one of the {text}, by its address.", uri, read_resource),
+        ]
+
+    # Calls ----------------------------------------------------------------------------------------
+
+    async def _call(self, name: str, arguments: dict[str, Any], context: Context[Any]) -> ToolResult:
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             text = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
             context.progress(text, {"progress": progress, "total": total})
 
-        await self._ready.wait()  # a restart may be under way
-        client = self._client
-        if client is None:
-            raise ToolError(f"the MCP server {self.name} has ended, and was restarted once before")
+        self._contexts.append(context)
         try:
-            result = await client.call_tool(name, arguments, self.timeout, on_progress)
-        except MCPError as error:
-            if error.code == REQUEST_TIMEOUT:
-                raise ToolError(f"{name} of {self.name} did not answer within {self.timeout:g} seconds") from error
-            if error.code != CONNECTION_CLOSED:
-                raise ToolError(f"{self.name} said: {error.message}") from error
-            self._lost(client)
-            raise ToolError(self._lost_message()) from error
-        except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
-            self._lost(client)
-            raise ToolError(self._lost_message()) from error
+            result = await self.request(lambda client: client.call_tool(name, arguments, None, on_progress), name)
+        finally:
+            self._contexts.remove(context)
         return tool_result(result.model_dump(by_alias=True, mode="json", exclude_none=True))
 
-    def _lost(self, client: Client) -> None:
-        if self._client is client:  # the first to notice
+    async def request(self, send: Callable[[Client], Awaitable[Any]], what: str) -> Any:
+        """Ask the server; once more where its HTTP session had expired and was made anew."""
+        from mcp import MCPError
+
+        for last in (False, True):
+            client = await self._connected(what)
+            try:
+                with anyio.fail_after(self.timeout):
+                    return await send(client)
+            except TimeoutError as error:
+                raise ToolError(f"{what} of {self.name} did not answer within {self.timeout:g} seconds") from error
+            except (MCPError, OSError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+                if self._transport.expired and not last:
+                    self._lost()
+                    continue
+                # A server may answer with any code; whether the connection is lost its transport knows.
+                if isinstance(error, MCPError) and not self._transport.ended:
+                    raise ToolError(f"{self.name} said: {self._transport.hint or error.message}") from error
+                self._lost()
+                raise ToolError(self._lost_message()) from error
+        raise AssertionError("unreachable")
+
+    async def _connected(self, what: str) -> Client:
+        with anyio.move_on_after(self.timeout):
+            await self._ready.wait()  # a restart may be under way
+        if self._client is None:
+            if self._ready.is_set():
+                raise ToolError(
+                    f"the MCP server {self.name} has ended, and was restarted {self._restarts} times before"
+                )
+            raise ToolError(f"{what}: the MCP server {self.name} is being started again; try later")
+        return self._client
+
+    def _lost(self) -> None:
+        if self._client is not None:  # the first to notice
             self._client = None
             self._ready = anyio.Event()
             self._wake.set()
 
     def _lost_message(self) -> str:
-        what = "it is started again, so try once more" if self._restarts else "it was restarted once before"
+        left = len(self.options.backoff) - self._restarts
+        what = (
+            "it is started again, so try once more" if left > 0 else f"it was restarted {self._restarts} times before"
+        )
         return f"the MCP server {self.name} ended during the call; {what}"
 
+    # What it asks ---------------------------------------------------------------------------------
 
-def _client(
-    config: ServerConfig, timeout: float, on_message: Callable[[Any], Any]
-) -> AbstractAsyncContextManager[Client]:
-    from mcp import Client
-    from mcp.client.stdio import StdioServerParameters, stdio_client
-    from mcp_types import Implementation
+    async def _list_roots(self, context: Any) -> Any:
+        from mcp_types import ListRootsResult, Root
 
-    from glue import __version__
+        paths = [Path(root).resolve() for root in self.options.roots]
+        return ListRootsResult(roots=[Root(uri=path.as_uri(), name=path.name) for path in paths])  # type: ignore[arg-type]
 
-    options: dict[str, Any] = {
-        "read_timeout_seconds": timeout,
-        "message_handler": on_message,
-        "client_info": Implementation(name="glue", version=__version__),
-    }
-    if config.url:
-        return _over_http(config, options)
-    parameters = StdioServerParameters(
-        command=config.command, args=list(config.args), env=dict(config.env), cwd=config.cwd
-    )
-    return Client(stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr), **options)
+    async def _elicit(self, context: Any, params: Any) -> Any:
+        """Answer a server's question: by a person's form, else as a question of permission."""
+        from mcp_types import ElicitResult
+
+        schema = dict(getattr(params, "requested_schema", None) or {})
+        try:
+            if self.options.elicit is not None:
+                content = await self.options.elicit(self.name, params.message, schema)
+            else:
+                content = await self._permitted(params.message, schema)
+        except Exception:
+            logger.debug("the question of MCP server %s could not be put", self.name, exc_info=True)
+            content = None
+        return ElicitResult(action="decline" if content is None else "accept", content=content)
+
+    async def _permitted(self, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
+        """Ask the policy of the call under way; a yes can fill in yes, and nothing else."""
+        wanted = {name: (schema.get("properties") or {}).get(name, {}) for name in schema.get("required") or ()}
+        permission = self._contexts[-1].host.permission if self._contexts else None
+        if permission is None or any(each.get("type") != "boolean" for each in wanted.values()):
+            return None
+        asking = self._contexts[-1]
+        request = PermissionRequest(
+            tool=asking.call.name,
+            action=f"{self.name}__elicitation",
+            target=message,
+            arguments={"message": message, "schema": schema},
+            call_id=asking.call.id,
+            session_id=asking.session_id,
+        )
+        answer = permission.decide(request)
+        decision = as_decision(await answer if isinstance(answer, Awaitable) else answer)
+        return dict.fromkeys(wanted, True) if decision.allowed else None
+
+
+class _Transport:
+    """How a server is reached, and what became of that."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        self.ended = False  # nothing more can be read
+        self.expired = False  # the server no longer knows the HTTP session
+        self.hint = ""  # what an HTTP status means
+
+    @asynccontextmanager
+    async def open(self, on_end: Callable[[], None]) -> AsyncIterator[Any]:
+        """Open the streams; `on_end` is called when the server has hung up."""
+        async with self._streams() as (read, write):
+            yield _Watched(read, self, on_end), write
+
+    @asynccontextmanager
+    async def _streams(self) -> AsyncIterator[Any]:
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+
+        config = self.config
+        if not config.url:
+            parameters = StdioServerParameters(
+                command=config.command, args=list(config.args), env=dict(config.env), cwd=config.cwd
+            )
+            async with stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr) as (read, write):
+                yield read, write
+            return
+        import httpx2  # the SDK's own HTTP library, which takes headers from whoever makes the client
+        from mcp.client.sse import sse_client
+        from mcp.client.streamable_http import streamable_http_client
+
+        auth = None
+        if config.oauth:
+            from glue.tools.mcp.oauth import provider
+
+            auth = provider(config)
+        hooks: Any = {"response": [self._seen]}
+        timeout = httpx2.Timeout(30.0, read=300.0)  # a stream may be silent for long
+        if config.sse:
+
+            def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> Any:
+                return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks)
+
+            made = sse_client(config.url, dict(config.headers), httpx_client_factory=client, auth=auth)
+            async with made as (read, write):
+                yield read, write
+            return
+        async with (
+            httpx2.AsyncClient(headers=dict(config.headers), timeout=timeout, auth=auth, event_hooks=hooks) as http,
+            streamable_http_client(config.url, http_client=http) as (read, write, *_),
+        ):
+            yield read, write
+
+    async def _seen(self, response: Any) -> None:
+        status = response.status_code
+        if status == 404 and "mcp-session-id" in response.request.headers:
+            self.expired = True
+        if status in (401, 403):
+            way = (
+                "the token of its oauth file"
+                if self.config.oauth
+                else 'headers: {"Authorization": "Bearer ..."} or "oauth": true'
+            )
+            self.hint = f"HTTP {status}, it wants other credentials; set {way}"
+
+
+class _Watched:
+    """A stream that says when it has ended: the SDK reports that with a code that a server may send, too."""
+
+    def __init__(self, stream: Any, transport: _Transport, on_end: Callable[[], None]) -> None:
+        self._stream, self._transport, self._on_end = stream, transport, on_end
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> _Watched:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def receive(self) -> Any:
+        try:
+            return await self._stream.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._transport.ended = True
+            self._on_end()
+            raise
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> _Watched:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._stream.__aexit__(*error)
 
 
 def load_sdk() -> None:
@@ -204,21 +469,19 @@ def load_sdk() -> None:
         import mcp
     except ImportError as error:
         raise ConfigError("MCP servers need the extra: pip install 'glue-agents[mcp]'") from error
-    del mcp
+    if not hasattr(mcp, "Client"):
+        raise ConfigError("MCP servers need mcp>=2, an older one is installed: pip install 'glue-agents[mcp]'")
+    quiet = logging.getLogger("mcp.client.stdio")
+    if _noise not in quiet.filters:
+        quiet.addFilter(_noise)
 
 
-@asynccontextmanager
-async def _over_http(config: ServerConfig, options: dict[str, Any]) -> AsyncIterator[Client]:
-    import httpx2  # the SDK's own HTTP library, which takes headers from whoever makes the client
-    from mcp import Client
-    from mcp.client.streamable_http import streamable_http_client
-
-    timeout = httpx2.Timeout(30.0, read=300.0)  # a stream may be silent for long
-    async with (
-        httpx2.AsyncClient(headers=dict(config.headers), timeout=timeout) as http,
-        Client(streamable_http_client(config.url, http_client=http), **options) as client,
-    ):
-        yield client
+def _noise(record: logging.LogRecord) -> bool:
+    """Make one debug line of what a server prints between its messages."""
+    if "parse" not in str(record.msg):
+        return True
+    logger.debug("an MCP server wrote a line that is no message")
+    return False
 
 
 def _is_modern(client: Client) -> bool:
@@ -227,11 +490,17 @@ def _is_modern(client: Client) -> bool:
     return client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
+def _capped(given: Any) -> str:
+    text = str(given)
+    return text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 1] + "…"
+
+
 def reason(error: BaseException) -> str:
     """Say what went wrong in one line, out of whatever groups it comes in."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return str(error) or type(error).__name__
+    text: str = " ".join(str(error).split())
+    return text[:500] or type(error).__name__
 
 
 class Servers:
@@ -244,6 +513,11 @@ class Servers:
     def tools(self) -> tuple[Tool[..., Any], ...]:
         return tuple(tool for connection in self.connections for tool in connection.tools)
 
+    @property
+    def prompts(self) -> dict[str, ServerPrompt]:
+        """The prompts of every server, as `server:prompt`."""
+        return {f"{each.name}:{prompt.name}": prompt for each in self.connections for prompt in each.prompts}
+
 
 @asynccontextmanager
 async def connect(
@@ -251,10 +525,16 @@ async def connect(
     *,
     timeout: float = CALL_SECONDS,
     on_change: Callable[[Connection], object] | None = None,
+    on_error: Callable[[ServerConfig, ConfigError], object] | None = None,
+    roots: Sequence[str | os.PathLike[str]] = (),
+    elicit: Elicit | None = None,
+    backoff: Sequence[float] = BACKOFF,
 ) -> AsyncIterator[Servers]:
     """Connect servers from a list, or from the usual JSON file (or what it would hold), until the block ends.
 
-    `timeout` is for each call. `on_change` is told when a server has changed its list of tools.
+    `timeout` is for each call. `on_change` is told when a server has changed its list of tools, `on_error` of a server
+    that cannot be started, which is an error without it. `roots` are folders that servers may ask for, `elicit` puts
+    their questions to a person, `backoff` are the seconds before each restart.
     """
     given: Any = servers
     configs = read_config(given) if isinstance(given, (str, os.PathLike, Mapping)) else tuple(given)
@@ -262,12 +542,14 @@ async def connect(
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"MCP servers must have different names; {name!r} is there twice")
-    connections = [Connection(config, timeout=timeout, on_change=on_change) for config in configs]
+    options = ConnectOptions(
+        timeout=timeout, on_change=on_change, on_error=on_error, roots=roots, elicit=elicit, backoff=backoff
+    )
+    connections = [Connection(config, options) for config in configs]
     raised: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
-            await _start(tasks, connections)
-            yield Servers(connections)
+            yield Servers(await _start(tasks, connections, on_error))
         except Exception as error:
             raised = error  # raised again outside, so that no group is wrapped around it
         finally:
@@ -284,51 +566,52 @@ async def connect_stdio(
     env: Mapping[str, str] | None = None,
     *,
     cwd: str | os.PathLike[str] | None = None,
-    timeout: float = CALL_SECONDS,
-    on_change: Callable[[Connection], object] | None = None,
+    **options: Any,
 ) -> AsyncIterator[Connection]:
-    """Start one server as a process and connect to it; it ends with the block."""
+    """Start one server as a process and connect to it; it ends with the block. Options as for `connect`."""
     where = None if cwd is None else os.fspath(cwd)
     config = ServerConfig(name=name, command=command, args=tuple(args), env=dict(env or {}), cwd=where)
-    async with connect([config], timeout=timeout, on_change=on_change) as servers:
+    async with connect([config], **options) as servers:
         yield servers.connections[0]
 
 
 @asynccontextmanager
 async def connect_http(
-    name: str,
-    url: str,
-    headers: Mapping[str, str] | None = None,
-    *,
-    timeout: float = CALL_SECONDS,
-    on_change: Callable[[Connection], object] | None = None,
+    name: str, url: str, headers: Mapping[str, str] | None = None, *, oauth: bool = False, **options: Any
 ) -> AsyncIterator[Connection]:
-    """Connect to one server over streamable HTTP."""
-    config = ServerConfig(name=name, url=url, headers=dict(headers or {}))
-    async with connect([config], timeout=timeout, on_change=on_change) as servers:
+    """Connect to one server over streamable HTTP. Options as for `connect`."""
+    config = ServerConfig(name=name, url=url, headers=dict(headers or {}), oauth=oauth)
+    async with connect([config], **options) as servers:
         yield servers.connections[0]
 
 
-async def _start(tasks: TaskGroup, connections: Sequence[Connection]) -> None:
-    """Start all at once; the first that cannot be started is the error."""
+async def _start(
+    tasks: TaskGroup,
+    connections: Sequence[Connection],
+    on_error: Callable[[ServerConfig, ConfigError], object] | None,
+) -> list[Connection]:
+    """Start all at once, and give those that run; the first that does not is the error, or each is told."""
     await anyio.to_thread.run_sync(load_sdk)
-    failed: list[ConfigError] = []
+    failed: dict[str, ConfigError] = {}
 
     async def one(connection: Connection, group: TaskGroup) -> None:
         try:
             with anyio.fail_after(START_SECONDS):
                 await tasks.start(connection.run)
         except Exception as error:
-            if not failed:
-                failed.append(_start_error(connection, error))
-                failed[0].__cause__ = error
-            group.cancel_scope.cancel()
+            failed[connection.name] = said = _start_error(connection, error)
+            said.__cause__ = error
+            if on_error is None:
+                group.cancel_scope.cancel()
+            else:
+                on_error(connection.config, said)
 
     async with anyio.create_task_group() as group:
         for connection in connections:
             group.start_soon(one, connection, group)
-    if failed:
-        raise failed[0]
+    if failed and on_error is None:
+        raise next(iter(failed.values()))
+    return [connection for connection in connections if connection.name not in failed]
 
 
 def _start_error(connection: Connection, error: Exception) -> ConfigError:
@@ -340,4 +623,5 @@ def _start_error(connection: Connection, error: Exception) -> ConfigError:
     what = config.url or " ".join((config.command, *config.args))
     if isinstance(error, FileNotFoundError):
         return ConfigError(f"MCP server {config.name!r}: there is no command {config.command!r}")
-    return ConfigError(f"MCP server {config.name!r} ({what}) could not be connected: {reason(error)}")
+    why = connection._transport.hint or reason(error)
+    return ConfigError(f"MCP server {config.name!r} ({what}) could not be connected: {why}")

@@ -31,8 +31,9 @@ def prefixed(server: str, tools: Iterable[str]) -> dict[str, str]:
 
 def tool_result(result: Mapping[str, Any]) -> ToolResult:
     """Map text, images, embedded files and structured content; what no model reads is named in a line."""
-    parts = [_part(block) for block in result.get("content") or () if isinstance(block, Mapping)]
-    structured = result.get("structuredContent")
+    parts = [content_part(block) for block in result.get("content") or () if isinstance(block, Mapping)]
+    binary = {str(block.get("data")) for block in result.get("content") or () if isinstance(block, Mapping)}
+    structured = _without(result.get("structuredContent"), binary)
     meta = None
     if structured is not None:
         meta = {"structured": structured}
@@ -43,7 +44,8 @@ def tool_result(result: Mapping[str, Any]) -> ToolResult:
     return ToolResult(content=tuple(parts), is_error=bool(result.get("isError")), meta=meta)
 
 
-def _part(block: Mapping[str, Any]) -> Part:
+def content_part(block: Mapping[str, Any]) -> Part:
+    """Map one content block."""
     kind = block.get("type")
     if kind == "text":
         return Text(text=str(block.get("text", "")))
@@ -71,6 +73,15 @@ def _binary(media_type: str, data: str, name: str) -> Part:
     if media_type == "application/pdf":
         return File(media_type=media_type, data=content, name=name)
     return Text(text=f"[{name}: {len(content)} bytes of {media_type or 'an unknown type'}]")
+
+
+def _without(value: Any, binary: set[str]) -> Any:
+    """Leave out of structured content what stands beside it as an image."""
+    if isinstance(value, str):
+        return "[shown beside this]" if len(value) > 40 and value in binary else value
+    if isinstance(value, dict):
+        return {key: _without(item, binary) for key, item in value.items()}
+    return [_without(item, binary) for item in value] if isinstance(value, list) else value
 
 
 def _same(text: str, structured: Any) -> bool:

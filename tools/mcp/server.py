@@ -6,15 +6,18 @@ import base64
 import io
 import json
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, BinaryIO, is_typeddict
 
 import anyio
 
 from glue.context import AnyTool, Cancel, Context, Host, Purse, ToolResult, error_result
 from glue.errors import ConfigError, ToolError
 from glue.limits import Limits
-from glue.messages import Image, Text, ToolCall, new_id
+from glue.messages import File, Image, Text, ToolCall, new_id
+from glue.options import instructions_text
 from glue.permission import DenyAll, Permission, Rules
 
 if TYPE_CHECKING:
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from mcp.server import Server, ServerRequestContext
 
     from glue.agent import Agent
+
+
+INSTRUCTIONS = "glue://agent/instructions"
 
 
 def offered(agent: Agent[Any, Any], name: str) -> dict[str, AnyTool]:
@@ -43,29 +49,118 @@ def make_server(agent: Agent[Any, Any], tools: dict[str, AnyTool], permission: P
     """Make the SDK's server, which a transport then runs."""
     try:
         import mcp_types as types
+        from mcp import MCPError
         from mcp.server import Server
     except ImportError as error:
-        raise ConfigError("serving MCP needs the extra: pip install 'glue-agents[mcp]'") from error
+        old = " (an older mcp is installed, it needs mcp>=2)" if find_spec("mcp") is not None else ""
+        raise ConfigError(f"serving MCP needs the extra{old}: pip install 'glue-agents[mcp]'") from error
     from glue import __version__
 
     async def list_tools(
         context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        specs = [tool.spec for tool in tools.values()]
-        return types.ListToolsResult(
-            tools=[
-                types.Tool(name=spec.name, description=spec.description, input_schema=dict(spec.parameters))
-                for spec in specs
-            ]
-        )
+        return types.ListToolsResult(tools=[_described(tool) for tool in tools.values()])
 
     async def call_tool(
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         result = await _run(tools, permission, context, params.name, params.arguments or {})
-        return types.CallToolResult(content=_content(result), is_error=result.is_error)
+        structured = None if result.is_error or params.name not in schemas else _structured(result)
+        return types.CallToolResult(content=_content(result), is_error=result.is_error, structured_content=structured)
 
-    return Server(agent.name or "glue", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+    schemas = {name for name, tool in tools.items() if output_schema(tool) is not None}
+    text, _ = instructions_text(agent.settings.instructions)
+    handlers: dict[str, Any] = {"on_list_tools": list_tools, "on_call_tool": call_tool}
+    if text:
+        resource = types.Resource(
+            uri=INSTRUCTIONS, name="instructions", description="What the agent is told to do.", mime_type="text/plain"
+        )
+
+        async def list_resources(context: ServerRequestContext[Any], params: Any) -> types.ListResourcesResult:
+            return types.ListResourcesResult(resources=[resource])
+
+        async def read_resource(
+            context: ServerRequestContext[Any], params: types.ReadResourceRequestParams
+        ) -> types.ReadResourceResult:
+            if str(params.uri) != INSTRUCTIONS:
+                raise MCPError(types.INVALID_PARAMS, f"there is no resource {params.uri}; there is: {INSTRUCTIONS}")
+            found = types.TextResourceContents(uri=INSTRUCTIONS, text=text, mime_type="text/plain")
+            return types.ReadResourceResult(contents=[found])
+
+        handlers |= {"on_list_resources": list_resources, "on_read_resource": read_resource}
+    return Server(agent.name or "glue", version=__version__, **handlers)
+
+
+def _described(tool: AnyTool) -> types.Tool:
+    import mcp_types as types
+
+    asks = bool(getattr(tool, "needs_permission", True))
+    return types.Tool(
+        name=tool.spec.name,
+        description=tool.spec.description,
+        input_schema=dict(tool.spec.parameters),
+        output_schema=output_schema(tool),
+        annotations=types.ToolAnnotations(read_only_hint=not asks, destructive_hint=asks),
+    )
+
+
+def output_schema(tool: AnyTool) -> dict[str, Any] | None:
+    """Give the schema of what a tool returns, where its function or its agent says that it is an object."""
+    from glue.function.schema import shape_of
+
+    agent = getattr(tool, "agent", None)
+    if agent is not None:
+        hint: Any = agent.settings.output
+    else:
+        function = getattr(tool, "function", None)
+        hint = _return_hint(function) if function is not None else None
+    described = is_dataclass(hint) or is_typeddict(hint) or hasattr(hint, "model_fields") or isinstance(hint, Mapping)
+    if not described or hint in (ToolResult, Text, Image, File):
+        return None
+    try:
+        schema = dict(hint) if isinstance(hint, Mapping) else dict(shape_of(hint).schema)
+    except Exception:  # what cannot be described is given as text alone
+        return None
+    return schema if schema.get("type") == "object" else None
+
+
+def _return_hint(function: Any) -> Any:
+    import typing
+
+    try:
+        return typing.get_type_hints(function).get("return")
+    except Exception:
+        return None
+
+
+def _structured(result: ToolResult) -> dict[str, Any] | None:
+    try:
+        found = json.loads(result.text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+async def serve_http(server: Server[Any], host: str, port: int, token: str) -> None:
+    """Serve over streamable HTTP at /mcp; every request must carry the token."""
+    import secrets
+
+    import uvicorn
+
+    app = server.streamable_http_app(host=host)
+    wanted = f"Bearer {token}".encode()
+
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
+        if scope["type"] == "http" and not secrets.compare_digest(given, wanted):
+            headers = [(b"content-type", b"text/plain"), (b"www-authenticate", b"Bearer")]
+            await send({"type": "http.response.start", "status": 401, "headers": headers})
+            await send({"type": "http.response.body", "body": b"send the header Authorization: Bearer TOKEN\n"})
+            return
+        await app(scope, receive, send)
+
+    config = uvicorn.Config(guarded, host=host, port=port, log_level="warning", lifespan="on")
+    await uvicorn.Server(config).serve()
 
 
 async def serve(server: Server[Any], source: BinaryIO, sink: BinaryIO) -> None:

@@ -1,0 +1,335 @@
+"""Split a shell command line into its simple commands, word by word as sh and bash read them.
+
+What cannot be known without running it (a variable, a substitution, a glob at the start of a word) makes a word
+`opaque`; what is more than a list of simple commands (a function, a `case`, an open quote) is not told apart at all.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+MAX_NESTED = 8  # of `sh -c` within `sh -c`
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^]]*\])?\+?=")
+_BEFORE_COMMAND = frozenset("if then else elif do while until ! {".split())
+_AFTER_COMMAND = frozenset("fi done }".split())
+_COMPOUND = frozenset("for case select function coproc [[ esac in".split())
+_SHELLS = frozenset("sh bash dash ash zsh ksh mksh yash fish".split())
+# Programs that run the words after them. Any later word may be where the inner command begins.
+_WRAPPERS = frozenset(
+    "env command builtin exec nohup nice ionice time timeout sudo doas su xargs busybox toybox setsid stdbuf chroot"
+    " unshare nsenter flock watch strace ltrace parallel find fd script caffeinate systemd-run runuser".split()
+)
+_READS_CODE = frozenset("eval source . trap alias".split())
+SUBSTITUTION = "a substitution runs another command"
+_SPELT = re.compile(r"x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c?.", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\033", "f": "\f", "v": "\v"}
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word after quotes were taken off; `opaque` where the shell would put something else in its place."""
+
+    text: str
+    opaque: bool = False
+    glob: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleCommand:
+    """A program and its arguments, with the assignments before them."""
+
+    words: tuple[Word, ...]
+
+    @property
+    def text(self) -> str:
+        """The command as one would type it, quoted where a word would otherwise be read as several."""
+        return join(self.words)
+
+    @property
+    def opaque(self) -> bool:
+        """Whether some word, or the program, is known to the shell alone."""
+        return any(word.opaque for word in self.words) or any(word.glob for word in program(self.words)[:1])
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """What a line runs. `plain` says that it is one simple command and nothing else."""
+
+    commands: tuple[SimpleCommand, ...]
+    plain: bool
+    unclear: str = ""  # why there may be commands that are not listed
+
+
+def join(words: Sequence[Word]) -> str:
+    """Write words on a line, in which a blank outside of quotes always parts two of them."""
+    plain = re.compile(r"[^\s'\"\\]+")
+    return " ".join(word.text if plain.fullmatch(word.text) else shlex.quote(word.text) for word in words)
+
+
+class _Unclear(Exception):
+    """The line is more than can be told apart."""
+
+
+def parse(command: str | Sequence[str], depth: int = 0) -> CommandLine:
+    """Tell the commands of a line apart; a list is one command as it stands."""
+    if not isinstance(command, str):
+        made = SimpleCommand(tuple(Word(part) for part in command))
+        return _with_nested([made], True, "", depth)
+    lexer = _Lexer(command)
+    unclear = ""
+    try:
+        lexer.run()
+    except _Unclear as error:
+        unclear = str(error)
+        lexer.end_command()
+    return _with_nested(lexer.commands, lexer.plain and not unclear, unclear, depth)
+
+
+def _with_nested(found: list[SimpleCommand], plain: bool, unclear: str, depth: int) -> CommandLine:
+    """Add the commands that these commands run."""
+    commands: list[SimpleCommand] = []
+    for command in found:
+        words, compound = _strip(command.words)
+        plain = plain and len(words) == len(command.words)
+        if compound:
+            unclear, plain = unclear or f"{compound!r} is not told apart", False
+        if not words:
+            continue
+        commands.append(SimpleCommand(words))
+        for inner in _inner(words, depth):
+            commands.extend(inner.commands)
+            unclear = unclear or inner.unclear
+    return CommandLine(tuple(commands), plain and len(found) == 1, unclear)
+
+
+def _strip(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], str]:
+    """Take off the shell's own words; name one that begins what is no simple command."""
+    while words and words[0].text in _BEFORE_COMMAND and not words[0].opaque:
+        words = words[1:]
+    if words and words[0].text in _AFTER_COMMAND:
+        words = words[1:]
+    compound = words[0].text if words and words[0].text in _COMPOUND else ""
+    return words, compound
+
+
+def program(words: Sequence[Word]) -> tuple[Word, ...]:
+    """Leave out the assignments before a program."""
+    at = 0
+    while at < len(words) and _ASSIGNMENT.match(words[at].text):
+        at += 1
+    return tuple(words[at:])
+
+
+def _inner(words: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
+    rest = program(words)
+    if not rest:
+        return
+    name = rest[0].text.rpartition("/")[2]
+    if rest[0].opaque or rest[0].glob:
+        yield CommandLine((), False, "which program runs is known to the shell alone")
+    elif depth >= MAX_NESTED:
+        yield CommandLine((), False, "commands are nested too deep")
+    elif name in _READS_CODE:
+        yield CommandLine((), False, f"{name!r} runs what is not seen here")
+    elif name in _SHELLS:
+        yield from _shell(rest, depth)
+    elif name in _WRAPPERS:
+        for at in range(1, len(rest)):
+            if re.search(r"\s", rest[at].text):  # env -S, su -c and others take a whole line
+                yield parse(re.sub(r"^(?:--[\w-]+=|-[A-Za-z])", "", rest[at].text), depth + 1)
+            elif not rest[at].text.startswith("-") and (rest[at].text != "." or name in ("command", "builtin")):
+                yield CommandLine((SimpleCommand(rest[at:]),), False)
+                yield from _inner(rest[at:], depth + 1)
+
+
+def _shell(rest: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
+    for at, word in enumerate(rest[1:], 1):
+        if re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word.text) and at + 1 < len(rest):
+            script = rest[at + 1]
+            if script.opaque:
+                break
+            yield parse(script.text, depth + 1)
+            return
+    yield CommandLine((), False, "a shell runs what is not seen here")
+
+
+class _Lexer:
+    """One pass over a line."""
+
+    def __init__(self, line: str) -> None:
+        self.line, self.at = line, 0
+        self.commands: list[SimpleCommand] = []
+        self.plain = True
+        self.words: list[Word] = []
+        self.text: list[str] | None = None  # the word that is being read
+        self.opaque = self.glob = self.quoted = False
+
+    def run(self) -> None:
+        while self.at < len(self.line):
+            char = self.line[self.at]
+            self.at += 1
+            if char in " \t":
+                self.end_word()
+            elif char == "#" and self.text is None:
+                end = self.line.find("\n", self.at)
+                self.at = len(self.line) if end < 0 else end
+            elif char in "\n;&|":
+                self.separator(char)
+            elif char in "<>":
+                self.redirection(char)
+            elif char in "()":
+                self.parenthesis(char)
+            else:
+                self.character(char)
+        self.end_command()
+
+    def character(self, char: str) -> None:
+        first = self.text is None
+        text = self.text = [] if self.text is None else self.text
+        if char == "\\":
+            following = self.line[self.at : self.at + 1]
+            self.at += 1
+            if following == "\n":
+                self.text = None if first else text
+            else:
+                text.append(following or "\\")
+                self.quoted = True
+        elif char == "'":
+            text.append(self.until("'"))
+        elif char == '"':
+            self.double()
+        elif char == "`":
+            raise _Unclear(SUBSTITUTION)
+        elif char == "$":
+            self.dollar(inside=False)
+        else:
+            if char in "*?" or (char == "[" and self.line[self.at : self.at + 1].strip()):
+                self.glob = True
+                # One that stands first, or after a dash, may become an option; one further in cannot.
+                self.opaque |= not text or text[0][:1] in ("", "-")
+            elif char == "{" and re.match(r"\S*?(?:,|\.\.)", self.line[self.at :]):
+                self.opaque = True
+            elif char == "~" and first:
+                self.glob = True
+            elif not char.isprintable():
+                self.opaque = True
+            text.append(char)
+
+    def until(self, end: str) -> str:
+        stop = self.line.find(end, self.at)
+        if stop < 0:
+            raise _Unclear("a quote is not closed")
+        found, self.at, self.quoted = self.line[self.at : stop], stop + 1, True
+        return found
+
+    def double(self) -> None:
+        assert self.text is not None
+        self.quoted = True
+        while self.at < len(self.line):
+            char = self.line[self.at]
+            self.at += 1
+            if char == '"':
+                return
+            if char == "\\" and self.line[self.at : self.at + 1] in ('"', "\\", "$", "`", "\n"):
+                if self.line[self.at] != "\n":
+                    self.text.append(self.line[self.at])
+                self.at += 1
+            elif char == "`":
+                raise _Unclear(SUBSTITUTION)
+            elif char == "$":
+                self.dollar(inside=True)
+            else:
+                self.text.append(char)
+        raise _Unclear("a quote is not closed")
+
+    def dollar(self, *, inside: bool) -> None:
+        assert self.text is not None
+        after = self.line[self.at : self.at + 1]
+        if after == "'" and not inside:
+            self.at += 1
+            self.ansi()
+        elif after == '"' and not inside:
+            self.at += 1
+            self.double()
+        elif after in ("(", "[") or (after == "{" and re.match(r"\{[^}]*[`$]", self.line[self.at :])):
+            raise _Unclear(SUBSTITUTION)
+        else:
+            self.opaque |= bool(re.match(r"[{\w@*#?$!-]", after))
+            self.text.append("$")
+
+    def ansi(self) -> None:
+        """Read $'...', in which a backslash may spell any character."""
+        assert self.text is not None
+        self.quoted = True
+        while self.at < len(self.line):
+            char = self.line[self.at]
+            self.at += 1
+            if char == "'":
+                return
+            if char != "\\":
+                self.text.append(char)
+                continue
+            found = _SPELT.match(self.line, self.at)
+            if found is None:
+                break
+            self.at = found.end()
+            spelt = found[0]
+            if spelt[0] in "xuU" and len(spelt) > 1:
+                code = int(spelt[1:], 16)
+            elif spelt[0] in "01234567":
+                code = int(spelt, 8) & 0xFF
+            elif spelt[0] == "c" and len(spelt) > 1:
+                code = ord(spelt[1]) & 0x1F
+            else:
+                self.text.append(_ESCAPES.get(spelt, spelt if spelt in "\\'\"?" else "\\" + spelt))
+                continue
+            if not 0 < code < 0x110000:
+                raise _Unclear("a quoted character cannot be read")
+            self.text.append(chr(code))
+        else:
+            raise _Unclear("a quote is not closed")
+
+    def end_word(self) -> None:
+        if self.text is not None:
+            self.words.append(Word("".join(self.text), self.opaque, self.glob))
+        self.text, self.opaque, self.glob, self.quoted = None, False, False, False
+
+    def end_command(self) -> None:
+        self.end_word()
+        if self.words:
+            self.commands.append(SimpleCommand(tuple(self.words)))
+        self.words = []
+
+    def separator(self, char: str) -> None:
+        self.end_command()
+        if char != "\n" or self.line[self.at :].strip():
+            self.plain = False
+
+    def redirection(self, char: str) -> None:
+        """Leave out where output goes to; the commands of the line stay known, unless text follows as input."""
+        self.plain = False
+        if self.text is not None and "".join(self.text).isdigit() and not self.quoted:
+            self.text = None
+        self.end_word()
+        if self.line[self.at : self.at + 1] == "(" or (char == "<" and self.line[self.at : self.at + 1] == "<"):
+            raise _Unclear("a substitution or a here-document may run another command")
+        while self.at < len(self.line) and self.line[self.at] in "<>&|":
+            self.at += 1
+        while self.at < len(self.line) and self.line[self.at] in " \t":
+            self.at += 1
+        before = len(self.words)
+        while self.at < len(self.line) and self.line[self.at] not in " \t\n;&|<>()":
+            self.at += 1
+            self.character(self.line[self.at - 1])
+        self.end_word()
+        del self.words[before:]
+
+    def parenthesis(self, char: str) -> None:
+        """A subshell holds commands like any other; after a word it makes a function."""
+        self.plain = False
+        if char == "(" and (self.text is not None or self.words):
+            raise _Unclear("a function or an arithmetic expression is not told apart")
+        self.end_command()

@@ -1,0 +1,79 @@
+"""A GGUF model served in this process by llama.cpp (the extra `[local]`): `local:/path/model.gguf`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import anyio
+
+from glue.errors import ConfigError
+from glue.messages import Request
+from glue.provider import ProviderEvent
+from glue.providers.http import HTTP
+from glue.providers.openai_chat import OpenAIChat
+
+
+class _Served(NamedTuple):
+    server: Any  # it ends with the last reference, so with the process
+    address: str
+    key: str
+
+
+_servers: dict[str, _Served] = {}
+_lock = threading.Lock()
+
+
+class Local(OpenAIChat):
+    """Chat completions of a server that is started at first use, on the loopback and with a key of its own."""
+
+    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        served = await anyio.to_thread.run_sync(serve, self.model, self.row.window)
+        if self.http.base_url != f"{served.address}/v1":
+            headers = {"authorization": f"Bearer {served.key}"}
+            self.http = HTTP(f"{served.address}/v1", provider=self.name, headers=headers, secrets=[served.key])
+        async with aclosing(super().stream(request)) as events:  # type: ignore[type-var]
+            async for event in events:
+                yield event
+
+
+def serve(path: str, window: int) -> _Served:
+    """Load a model file and serve it, once in a process."""
+    path = os.path.abspath(os.path.expanduser(path))
+    with _lock:
+        if path not in _servers:
+            _servers[path] = _start(path, window)
+        return _servers[path]
+
+
+def _start(path: str, window: int) -> _Served:
+    if not os.path.isfile(path):
+        raise ConfigError(f"local: there is no file {path!r}; name a model as local:/path/model.gguf")
+    with open(path, "rb") as file:
+        if file.read(4) != b"GGUF":  # what is none ends the process inside llama.cpp
+            raise ConfigError(f"local: {path!r} is no GGUF file")
+    try:
+        engine = import_module("xllamacpp")
+    except ImportError:
+        raise ConfigError("local: llama.cpp is missing; install it: pip install 'glue-agents[local]'") from None
+    key = secrets.token_urlsafe(24)
+    params = engine.CommonParams()
+    params.model.path = path
+    params.n_ctx = window
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.api_keys = [key]
+    params.use_jinja = True
+    params.verbosity = -1
+    # One core is left to the rest: its threads spin, and with none to spare they slow each other down a hundredfold.
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 2) - 1)
+    try:
+        server = engine.Server(params)
+    except Exception as error:
+        raise ConfigError(f"local: {path!r} cannot be loaded: {error}") from error
+    return _Served(server, server.listening_address, key)

@@ -1,0 +1,64 @@
+"""The published schema of the Agent Client Protocol, version 1 (schema.json of its SDK 2.4.0, without its prose)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+SCHEMA: dict[str, Any] = json.loads((Path(__file__).parents[1] / "acp" / "schema.json").read_text())
+DEFS: dict[str, Any] = SCHEMA["$defs"]
+
+
+def check(name: str, data: Any) -> None:
+    """Fail unless the data fits a definition of the schema, and holds no key that the schema does not know."""
+    jsonschema.Draft202012Validator({"$ref": f"#/$defs/{name}", **SCHEMA}).validate(data)
+    _check_keys([DEFS[name]], data, name)
+
+
+def methods() -> dict[str, set[str]]:
+    """Give every method of the protocol, by the side that answers it."""
+    found: dict[str, set[str]] = {}
+    for definition in DEFS.values():
+        if "x-method" in definition:
+            found.setdefault(definition["x-side"], set()).add(definition["x-method"])
+    return found
+
+
+def updates() -> set[str]:
+    """Give every kind of session update."""
+    return {each["properties"]["sessionUpdate"]["const"] for each in DEFS["SessionUpdate"]["oneOf"]}
+
+
+def definition(method: str, ending: str) -> str:
+    """Find the name of a method's request, response or notification."""
+    return next(name for name, each in DEFS.items() if each.get("x-method") == method and name.endswith(ending))
+
+
+def _check_keys(schemas: list[Any], data: Any, where: str) -> None:
+    parts = [part for schema in schemas for part in _flat(schema)]
+    if isinstance(data, list):
+        for item in data:
+            _check_keys([part["items"] for part in parts if "items" in part], item, f"{where}[]")
+    if not isinstance(data, dict) or not any("properties" in part for part in parts):
+        return
+    for key, value in data.items():
+        known = [part["properties"][key] for part in parts if key in part.get("properties", {})]
+        assert known, f"{where} has no {key!r}"
+        if key not in ("_meta", "rawInput", "rawOutput"):
+            _check_keys(known, value, f"{where}.{key}")
+
+
+def _flat(schema: Any) -> list[Any]:
+    """Give a schema with all that it refers to, whichever of its alternatives applies."""
+    if not isinstance(schema, dict):
+        return []
+    found = [schema]
+    if "$ref" in schema:
+        found += _flat(DEFS[schema["$ref"].rpartition("/")[2]])
+    for word in ("allOf", "anyOf", "oneOf"):
+        for part in schema.get(word, ()):
+            found += _flat(part)
+    return found

@@ -1,0 +1,79 @@
+"""A model file served in this process: when the server starts, how it is asked, and what is said where it cannot."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from glue import Agent, providers
+from glue.errors import ConfigError
+from glue.providers import local
+
+CHUNK = {
+    "choices": [{"index": 0, "delta": {"content": "hello"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 1},
+}
+BODY = f"data: {json.dumps(CHUNK)}\n\ndata: [DONE]\n\n".encode()
+
+
+@pytest.fixture
+def engine(loopback: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put a fake in the place of xllamacpp: its server is a loopback one."""
+    started: list[Any] = []
+    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(BODY), BODY))
+
+    def params() -> Any:
+        return SimpleNamespace(model=SimpleNamespace(), cpuparams=SimpleNamespace(), cpuparams_batch=SimpleNamespace())
+
+    def start(given: Any) -> Any:
+        started.append(given)
+        return SimpleNamespace(listening_address=server.url)
+
+    monkeypatch.setitem(sys.modules, "xllamacpp", SimpleNamespace(CommonParams=params, Server=start))
+    monkeypatch.setattr(local, "_servers", {})
+    return SimpleNamespace(started=started, seen=server.seen)
+
+
+async def test_the_server_starts_at_first_use_and_once(engine: Any, tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF....")
+    agent = Agent(f"local:{tmp_path}/m.gguf")
+    other = providers.new(f"local:{tmp_path}/m.gguf")
+    assert engine.started == []
+
+    first, second = await agent.run("hi"), await Agent(other).run("hi")
+
+    assert (first.text, second.text, first.cost) == ("hello", "hello", 0.0)
+    (params,) = engine.started
+    assert (params.model.path, params.n_ctx, params.hostnames) == (f"{tmp_path}/m.gguf", 8192, ["127.0.0.1"])
+    assert params.verbosity < 0
+    assert engine.seen[0].headers["authorization"] == f"Bearer {params.api_keys[0]}"
+    assert engine.seen[0].line.startswith("POST /v1/chat/completions")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("none.gguf", None, "there is no file"),
+        ("x.txt", b"hello", "is no GGUF file"),
+        ("m.gguf", b"GGUF", r"\[local\]"),
+    ],
+)
+async def test_what_cannot_be_served_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: Any, what: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(ConfigError, match=what):
+        await Agent(f"local:{tmp_path}/{name}").run("hi")
+
+
+def test_without_a_file_it_says_how_to_name_one() -> None:
+    with pytest.raises(ConfigError, match="local: which model"):
+        providers.new("local")
