@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import anyio
@@ -104,13 +106,45 @@ async def _call_in_thread(function: Callable[..., T], args: tuple[Any, ...]) -> 
             values.append(context.run(function, *args))
         except BaseException as error:
             errors.append(error)
-        soon(ended.set)
 
-    threading.Thread(target=work, name="glue tool", daemon=True).start()
+    try:
+        worker = _idle.pop()
+    except IndexError:
+        worker = _Worker()
+    worker.inbox.put((work, lambda: soon(ended.set)))
     await ended.wait()
     if errors:
         raise errors[0]
     return values[0]
+
+
+class _Worker(threading.Thread):
+    """A thread that calls one function after the other, and ends when nobody needs it for a while."""
+
+    def __init__(self) -> None:
+        super().__init__(name="glue tool", daemon=True)
+        self.inbox: SimpleQueue[tuple[Callable[[], None], Callable[[], None]]] = SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                work, told = self.inbox.get(timeout=_IDLE_SECONDS)
+            except Empty:
+                try:
+                    _idle.remove(self)
+                    return
+                except ValueError:  # taken just now
+                    continue
+            work()
+            del work
+            _idle.append(self)
+            told()
+            del told
+
+
+_idle: deque[_Worker] = deque()
+_IDLE_SECONDS = 10.0
 
 
 def run_blocking(function: Callable[[], Awaitable[T]]) -> T:

@@ -114,17 +114,21 @@ async def drive(
         cancelled = isinstance(error, (anyio.get_cancelled_exc_class(), KeyboardInterrupt))
         mine = Cancelled() if cancelled else error if isinstance(error, GlueError) else None
         with contextlib.suppress(anyio.get_cancelled_exc_class()):  # the first error wins
-            await complete(end(state, Stop(Outcome.CANCELLED if cancelled else Outcome.FAILED, mine)))
+            await _end(state, Stop(Outcome.CANCELLED if cancelled else Outcome.FAILED, mine))
         attach_result(error, state.result)
         raise
     try:
-        result = await complete(end(state, stop))
+        result = await _end(state, stop)
         if state.store_error is not None:
             raise state.store_error
     except BaseException as error:
         attach_result(error, state.result)
         raise
     return result
+
+
+async def _end(state: State, stop: Stop) -> RunResult[None]:
+    return await (complete(end(state, stop)) if state.waits else end(state, stop))
 
 
 async def _turns(state: State) -> Stop:

@@ -183,6 +183,11 @@ class State:
         self.partial.clear()
         self.emit(MessageEnd(message=message))
 
+    @property
+    def waits(self) -> bool:
+        """Whether writing to the journal takes time, in which something may be cancelled."""
+        return self.journal is not None and bool(getattr(self.journal, "blocks", True))
+
     async def record(self, write: Callable[[Journal], Awaitable[None]]) -> None:
         """Write to the journal, whole or not at all; one that has failed is left as it is, so that no gap is made."""
         journal = self.journal
@@ -197,7 +202,7 @@ class State:
                 if not self.ending:  # the end goes on without it, and says so when it is through
                     raise
 
-        await complete(work())
+        await (complete(work()) if self.waits else work())
 
     def charge_reply(self, usage: Usage | None, text: Callable[[], str]) -> int:
         """Count what a reply cost; without usage its text is estimated. Returns its output tokens."""

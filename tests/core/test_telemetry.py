@@ -18,7 +18,7 @@ import anyio
 import pytest
 
 import glue
-from glue import Agent, Outcome, run, telemetry
+from glue import Agent, Limits, Outcome, run, telemetry
 from glue.errors import ConfigError
 from glue.providers import with_failover
 from glue.providers.retry import with_escalation, with_retries
@@ -47,6 +47,15 @@ async def test_continuations_and_their_ends_are_counted() -> None:
 
     assert metrics.continuations == {("script", "script-1"): 4}
     assert metrics.truncation_exits == {"retry_limit": 1}
+
+
+async def test_a_truncation_without_a_chain_is_counted() -> None:
+    metrics = Metrics()
+
+    for script in (Script(say("", stop="max_tokens")), Script(calls(partial("x"), stop="max_tokens"))):
+        await run(script, "go", on_event=metrics, limits=Limits(continuation_tool_repair_attempts=0))
+
+    assert metrics.truncation_exits == {"not_continued": 2}
     assert metrics.outcomes == {"done": 2, "truncated": 1}
     assert metrics.attempts_per_run.counts == [1, 1, 0, 1, 0, 0, 0]
     assert (metrics.attempts_per_run.count, metrics.attempts_per_run.total) == (3, 4)
