@@ -154,21 +154,30 @@ def test_s116_a_timeout_is_a_timeout(tmp_path: Path) -> None:
 
 
 def test_a_second_cancel_does_not_stop_the_ending() -> None:
+    seen: list[str] = []
+
+    async def until(what: str) -> None:
+        while what not in seen:
+            await asyncio.sleep(0)
+
     class Slow(MemoryStore):
         def log(self, id: str, **more: Any) -> Log:
             log = super().log(id, **more)
             amend = log.amend
 
             async def slow(*args: Any) -> None:
-                await asyncio.sleep(0.02)
+                seen.append("amend")
+                await until("cancelled twice")
                 await amend(*args)
 
             log.amend = slow  # type: ignore[method-assign, assignment]
+            log._writer.blocks = True  # type: ignore[misc]
             return log
 
     @tool
     async def hang() -> str:
         """Hang."""
+        seen.append("hang")
         await anyio.sleep_forever()
         return ""
 
@@ -176,10 +185,12 @@ def test_a_second_cancel_does_not_stop_the_ending() -> None:
 
     async def main() -> Any:
         task = asyncio.ensure_future(session.prompt("go"))
-        await asyncio.sleep(0.05)
+        await until("hang")
         task.cancel()
-        await asyncio.sleep(0.005)
+        await until("amend")
         task.cancel()
+        await asyncio.sleep(0)
+        seen.append("cancelled twice")
         return await task
 
     with pytest.raises(asyncio.CancelledError) as caught:
