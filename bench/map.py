@@ -1,7 +1,8 @@
 """What a map costs beyond its runs: rows a second and CPU a row, in one process and on DBOS with 1 to 4 workers.
 
     python bench/map.py [rows]                     the embedded engine
-    python bench/map.py [rows] --engine dbos+...   and workers on DBOS
+    python bench/map.py [rows] --postgres          and workers on DBOS, with the Postgres of `make scale`
+    python bench/map.py [rows] --engine dbos+...   and workers on DBOS, with a database of yours
 
 The model is scripted and answers at once, so that all that is measured is ours. A ratio compares with the bare loop
 in the same process and minute; the milliseconds are of this machine, whatever else it does.
@@ -10,9 +11,11 @@ in the same process and minute; the milliseconds are of this machine, whatever e
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -63,7 +66,19 @@ async def mapped(agent: Any, count: int) -> None:
     done = 0
     async for _ in glue.map(agent, (f"row {number}" for number in range(count))):
         done += 1
+        if done % 200 == 0:
+            marks.append(cpu())
     assert done == count
+
+
+marks: list[float] = []  # CPU at every 200 rows of a map
+
+
+def tenths(count: int) -> tuple[float, float]:
+    """Give the CPU milliseconds of a row in the first and in the last tenth of a map; the median of 200 rows each."""
+    costs = [(after - before) / 200 * 1e3 for before, after in itertools.pairwise(marks)]
+    few = max(len(costs) // 10, 1)
+    return statistics.median(costs[:few]), statistics.median(costs[-few:])
 
 
 def measure(work: Callable[..., Any], count: int) -> tuple[float, float]:
@@ -76,16 +91,17 @@ def measure(work: Callable[..., Any], count: int) -> tuple[float, float]:
 
 def local(most: int) -> None:
     print("embedded: one process, 8 rows at once, state in SQLite")
-    print(f"{'rows':>9} {'bare ms':>8} {'map ms':>8} {'beyond':>8} {'ratio':>6} {'rows/s':>8} {'peak MB':>8}")
+    names = ("bare ms", "map ms", "beyond", "ratio", "first", "last", "rows/s", "peak MB")
+    print(f"{'rows':>9}" + "".join(f"{name:>9}" for name in names))
     measure(mapped, 50)  # loads what is loaded at first use
     count = min(most, 1_000)
     while True:
         alone, _ = measure(bare, min(count, 5_000))
+        marks.clear()
         ours, speed = measure(mapped, count)
-        beyond, ratio = ours - alone, ours / alone
+        figures = (alone, ours, ours - alone, ours / alone, *tenths(count))
         print(
-            f"{count:>9,} {alone:>8.3f} {ours:>8.3f} {beyond:>8.3f} {ratio:>6.1f} {speed:>8.0f} {peak():>8.1f}",
-            flush=True,
+            f"{count:>9,}" + "".join(f"{each:>9.3f}" for each in figures) + f"{speed:>9.0f}{peak():>9.1f}", flush=True
         )
         if count >= most:
             return
@@ -141,8 +157,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="?", type=int, default=10_000)
     parser.add_argument("--engine", action="append", default=[])
+    parser.add_argument("--postgres", action="store_true")
     parser.add_argument("--queued", type=int, default=300, help="rows of each map on DBOS")
     given = parser.parse_args()
     local(given.rows)
     for each in given.engine:
         queued(each, given.queued)
+    if given.postgres:
+        sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+        from fakes.postgres import Postgres
+
+        with Postgres() as server:
+            queued(f"dbos+{server.url}", given.queued)

@@ -1,112 +1,166 @@
-"""What stores cost: search over many messages, and opening a long session to add one message.
+"""What stores cost: search, long sessions, excluding, forking, and many sessions at once.
 
-    python bench/stores.py [messages]
+    python bench/stores.py [messages] [sessions] [postgresql://...]
 
-Prints milliseconds and bytes. SQLite's own time for the same query is measured beside ours.
+Prints milliseconds and counts. Ratios between two lines of one run mean more than the figures themselves.
 """
 
 from __future__ import annotations
 
+import os
 import random
-import sqlite3
-import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
 
-from glue import FileStore, SQLiteStore, user
-from glue.stores import Store
+from glue import Agent, FileStore, MemoryStore, SQLiteStore, Store, user
+from glue.stores import copy
+from glue.testing import Script, repeat
 
 WORDS = [f"word{number}" for number in range(5_000)]
-QUERIES = ("word77", "word1 word2", '"word3 word4"', "word12*", "everywhere")
+QUERIES = ("word77", "word1 word2", '"word3 word4"', "word12*", "everywhere", "nowhere")
 
 
-async def main(count: int) -> None:
+async def main(count: int, sessions: int, url: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        await search(SQLiteStore(root / "sessions.db"), root / "sessions.db", count)
+        stores: dict[str, Callable[[str], Store]] = {
+            "FileStore": lambda name: FileStore(root / name),
+            "SQLiteStore": lambda name: SQLiteStore(root / f"{name}.db"),
+        }
+        if url:
+            from glue.stores import PostgresStore
+
+            stores["PostgresStore"] = lambda name: PostgresStore(url)
+        for name, make in stores.items():
+            print(name)
+            await search(make("search"), count)
+            await long(make("long"), count)
+            await exclude(make("exclude"), 2_000)
+            await exclude(make("exclude"), 8_000)
         print()
-        await append("FileStore", FileStore(root / "files"), 10_000)
-        await append("SQLiteStore", SQLiteStore(root / "long.db"), 10_000)
+        for name, make in {"no store": lambda name: MemoryStore(), **stores}.items():
+            await many(name, make("many"), sessions)
+        for name, where in (("FileStore", "files"), ("SQLiteStore", "processes.db"), ("PostgresStore", url)):
+            if where:
+                processes(name, where if where == url else str(root / where), 20, 20)
 
 
-async def search(store: SQLiteStore, path: Path, count: int) -> None:
+async def search(store: Store, count: int) -> None:
     chance = random.Random(1)
     for number in range(0, count, 1_000):
         async with store.log(f"session-{number}") as log:
             await log.extend(user("everywhere " + " ".join(chance.choices(WORDS, k=60))) for _ in range(1_000))
-    print(f"search over {count:,} messages, {path.stat().st_size / 1e6:.0f} MB")
-    print(f"{'query':16} {'hits':>5} {'glue ms':>9} {'SQLite ms':>10}")
+    print(f"  search over {count:,} messages in {count // 1000} sessions")
     for query in QUERIES:
         hits = await store.search(query)
-        ours = await median(store, query)
-        theirs = statistics.median(bare(path, query) for _ in range(9))
-        print(f"{query:16} {len(hits):5} {ours:9.2f} {theirs:10.2f}")
+        took = min([await timed(lambda query=query: store.search(query)) for _ in range(3)])  # type: ignore[misc]
+        print(f"    {query:16} {len(hits):3} hits {took:9.1f} ms")
 
 
-def bare(path: Path, query: str) -> float:
-    """Time the same search without us, on an open connection."""
-    words = (f'"{word.rstrip("*")}"' + "*" * word.endswith("*") for word in query.split())
-    match = query if query.startswith('"') else " ".join(words)
-    sql = "SELECT snippet(words, 0, '[', ']', '…', 16) FROM words WHERE words MATCH ? ORDER BY rank LIMIT 20"
-    connection = sqlite3.connect(path)
-    try:
-        return timed(lambda: connection.execute(sql, (match,)).fetchall())
-    finally:
-        connection.close()
-
-
-async def append(name: str, store: Store, count: int) -> None:
+async def long(store: Store, count: int) -> None:
+    """A session of many messages: opened, prompted again and again, and forked."""
     async with store.log("long") as log:
-        await log.extend(user(f"message {number} " + "x" * 500) for number in range(count))
-    before, written = size(store), written_bytes()
-    started = time.perf_counter()
-    fresh = store.log("long")
-    async with fresh:
-        opened = time.perf_counter()
-        await fresh.append(user("one more"))
-    ended = time.perf_counter()
+        await log.extend(user(f"message {number} " + "x" * 100) for number in range(count))
+        await log.exclude([message.id for message in log.messages[: count - 20]])
+    session = Agent(Script(repeat("fine"))).session("long", store=store)
+    first = await timed(lambda: session.prompt("one"))
+    cpu = time.process_time()
+    took = min([await timed(lambda: session.prompt("again")) for _ in range(3)])
+    cpu = (time.process_time() - cpu) / 3 * 1e3
+    forked = await timed(lambda: copy(store, "long", store, f"fork-{time.time()}"))
     print(
-        f"{name}: open a session of {count:,} messages ({before / 1e6:.1f} MB) in {(opened - started) * 1e3:.0f} ms,"
-        f" append one in {(ended - opened) * 1e3:.1f} ms; it grew by {size(store) - before:,} bytes,"
-        f" {written_bytes() - written:,} bytes were written"
+        f"  a session of {count:,}: first prompt {first:.0f} ms, later ones {took:.1f} ms ({cpu:.1f} ms of CPU),",
+        end=" ",
+    )
+    print(f"fork {forked:.0f} ms")
+
+
+async def exclude(store: Store, count: int) -> None:
+    async with store.log(f"exclude-{count}") as log:
+        await log.extend(user(f"message {number} " + "x" * 100) for number in range(count))
+        ids = [message.id for message in log.messages]
+        print(f"  exclude {count:,}: {await timed(lambda: log.exclude(ids)):.0f} ms")
+
+
+async def many(name: str, store: Store, count: int) -> None:
+    """Prompt many sessions at once in one process; watch the descriptors and how late the event loop is."""
+    agent = Agent(Script(repeat("fine")))
+    failures: Counter[str] = Counter()
+    most = late = 0.0
+    done = anyio.Event()
+
+    async def prompt(number: int) -> None:
+        try:
+            await agent.session(f"many-{number}", store=store).prompt("hello")
+        except Exception as error:
+            failures[f"{type(error).__name__}: {error}"[:80]] += 1
+
+    async def watch() -> None:
+        nonlocal most, late
+        while not done.is_set():
+            before = time.perf_counter()
+            await anyio.sleep(0.005)
+            late = max(late, time.perf_counter() - before - 0.005)
+            most = max(most, len(os.listdir("/dev/fd")))
+
+    before = len(os.listdir("/dev/fd"))
+    started = time.perf_counter()
+    async with anyio.create_task_group() as watching:
+        watching.start_soon(watch)
+        async with anyio.create_task_group() as group:
+            for number in range(count):
+                group.start_soon(prompt, number)
+        took = time.perf_counter() - started
+        done.set()
+    print(
+        f"{name}: {count:,} sessions at once, {count / took:.0f} prompts/s, {sum(failures.values())} failures"
+        f" {dict(failures) or ''}, {most - before:.0f} descriptors, event loop at most {late * 1e3:.0f} ms late"
     )
 
 
-def size(store: Store) -> int:
-    if isinstance(store, FileStore):
-        return store.path("long").stat().st_size
-    assert isinstance(store, SQLiteStore)
-    return store.path.stat().st_size
-
-
-def written_bytes() -> int:
-    """Bytes this process has handed to write(2), by Linux's count."""
-    try:
-        lines = Path("/proc/self/io").read_text().splitlines()
-    except OSError:
-        return 0
-    return int(dict(line.split(": ") for line in lines)["wchar"])
-
-
-def timed(work: Callable[[], object]) -> float:
+def processes(name: str, where: str, workers: int, prompts: int) -> None:
+    """Let processes prompt on one store, each with sessions of its own."""
     started = time.perf_counter()
-    work()
+    running = [
+        subprocess.Popen([sys.executable, __file__, "--worker", name, where, str(number), str(prompts)])
+        for number in range(workers)
+    ]
+    failed = sum(process.wait() for process in running)
+    took = time.perf_counter() - started
+    print(f"{name}: {workers} processes, {workers * prompts / took:.0f} prompts/s, {failed} failures")
+
+
+async def worker(name: str, where: str, number: str, prompts: str) -> int:
+    import glue.stores
+
+    store: Store = getattr(glue.stores, name)(where)
+    agent = Agent(Script(repeat("fine")))
+    failed = 0
+    for turn in range(int(prompts)):
+        try:
+            await agent.session(f"process-{number}-{turn % 4}", store=store).prompt("hello")
+        except Exception as error:
+            print(f"  {type(error).__name__}: {error}"[:120], file=sys.stderr)
+            failed += 1
+    return failed
+
+
+async def timed(work: Callable[[], Awaitable[object]]) -> float:
+    started = time.perf_counter()
+    await work()
     return (time.perf_counter() - started) * 1e3
 
 
-async def median(store: Store, query: str) -> float:
-    times = []
-    for _ in range(9):
-        started = time.perf_counter()
-        await store.search(query)
-        times.append((time.perf_counter() - started) * 1e3)
-    return statistics.median(times)
-
-
 if __name__ == "__main__":
-    anyio.run(main, int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)
+    if sys.argv[1:2] == ["--worker"]:
+        sys.exit(anyio.run(worker, *sys.argv[2:]))
+    numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    named = next((word for word in sys.argv[1:] if word.startswith("postgres")), "")
+    anyio.run(main, *[*numbers, *(100_000, 2_000)[len(numbers) :]], named)

@@ -24,6 +24,7 @@ from glue.options import (
     Prompt,
     call_options,
     check_listener,
+    instructions_text,
     prompt_messages,
     session_options,
 )
@@ -61,13 +62,21 @@ class Session(Generic[DepsT, OutputT]):
         self.queue = queue
         self.last: RunResult[Any] | None = None
         self._own = session_options(overrides)
-        self._log: Log = store.log(self.id)
+        self._log: Log = store.log(self.id, meta=self._description())
         self._turns: deque[_Turn] = deque()  # of the prompts under way and waiting, in order, in any thread
         self._cancel: Cancel | None = None
         self._call_limits: Any = None
         self._subscribers: list[Listener] = []
         self._steering: deque[str | UserMessage] = deque()
         self._follow_ups: deque[str | UserMessage] = deque()
+
+    def _description(self) -> dict[str, Any] | None:
+        """Give what a reader of the transcript wants to know besides the messages: instructions and tools."""
+        settings = self.settings
+        said = instructions_text(settings.instructions)[0]
+        tools = [{"name": tool.spec.name, "description": tool.spec.description} for tool in settings.tools or ()]
+        found = {"instructions": said, "tools": tools}
+        return {name: value for name, value in found.items() if value} or None
 
     # Prompts --------------------------------------------------------------------------------------
 

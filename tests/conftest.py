@@ -6,6 +6,7 @@ import contextlib
 import signal
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -219,3 +220,49 @@ def cli(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         return Ran(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """Start a real Postgres; skips where `make scale` has installed none."""
+    from fakes.postgres import Postgres
+
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def engine(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[str]:
+    """Give the URL of an empty database for DBOS, of each kind that it knows."""
+    import gc
+    import os
+    import warnings
+
+    if request.param == "sqlite":
+        yield f"dbos+sqlite:///{tmp_path}/runs.db"
+    else:
+        yield f"dbos+{request.getfixturevalue('postgres').url.rsplit('/', 1)[0]}/test_{os.urandom(4).hex()}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # DBOS leaves its listener's connection to the collector
+        gc.collect()
+
+
+@pytest.fixture
+def editor(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Start `glue acp` on an agent given as source, or a model with ready-made tools on a script."""
+    from fakes.editor import GLUE, PREAMBLE, READY, Editor
+
+    opened: list[Editor] = []
+
+    def start(source: str = "", ready: str = "") -> Any:
+        command = [*GLUE, "acp", "agent.py", "--store", "store"]
+        if ready:
+            command = [sys.executable, "-c", READY.format(steps=ready)]
+        elif source:
+            (tmp_path / "agent.py").write_text(PREAMBLE + source)
+        opened.append(Editor(command, tmp_path))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.stop()

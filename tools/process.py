@@ -60,15 +60,17 @@ def run(
     memory: int = 0,
     polite: bool = False,
     mark: str = "",
+    rules: int = -1,
 ) -> Finished:
     """Run a program and gather what it says, until it ends, says too much or takes too long.
 
     `sink` is handed standard output block by block instead of it being kept, and says whether to go on; `both`
     likewise gets output and errors as they come. `polite` sends TERM before KILL. `deadline` is in seconds.
-    `mark` is an entry of `env` by which the child's own children are known, also those that left its group.
+    `mark` is an entry of `env` by which the child's own children are known, also those that left its group;
+    `rules` come from `glue.tools.landlock`.
     """
     began = time.monotonic()
-    child = start(argv, env=env, cwd=cwd, pass_fds=pass_fds, memory=memory, stdin=bool(feed))
+    child = start(argv, env=env, cwd=cwd, pass_fds=pass_fds, memory=memory, stdin=bool(feed), rules=rules)
     talk = _Talk(child, cap, sink, both)
     left: dict[int, str] = {}
     try:
@@ -92,18 +94,28 @@ def start(
     memory: int = 0,
     stdin: bool = False,
     stderr: bool = True,
+    rules: int = -1,
 ) -> subprocess.Popen[bytes]:
     """Start a program in a group of its own, with nothing of ours but what is given; end it with `end_group`."""
-    child = subprocess.Popen(
-        list(argv),
-        stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE if stderr else subprocess.DEVNULL,
-        env=dict(env),
-        cwd=cwd,
-        pass_fds=tuple(pass_fds),
-        start_new_session=True,
-    )
+
+    def popen() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            list(argv),
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if stderr else subprocess.DEVNULL,
+            env=dict(env),
+            cwd=cwd,
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+        )
+
+    if rules >= 0:
+        from glue.tools import landlock
+
+        child = landlock.popen(rules, popen)
+    else:
+        child = popen()
     _limit_memory(child.pid, memory)
     return child
 

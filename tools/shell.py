@@ -81,14 +81,12 @@ def tools(
         return Command(runner(argv, home) if runner is not None else argv, known, home, runner)
 
     async def shell(command: str | list[str], timeout: float = 0, cwd: str = ".", background: bool = False) -> str:
-        """Run a command in the project and give its exit code and what it printed. No terminal, no input.
-
-        Prefer the file tools for reading and searching.
+        """Run a command, without terminal or input; gives output and exit code. Prefer the file tools for files.
 
         Args:
-            command: a shell command line, or a list of a program and its arguments
-            timeout: seconds after which it is stopped, if not the usual
-            cwd: folder to run it in, relative to the root
+            command: a shell command line, or a program and its arguments
+            timeout: seconds until it is stopped, if not the usual
+            cwd: folder, relative to the root
             background: return at once; shell_job reads its output
         """
         made = start(command, _folder(home, cwd))
@@ -98,12 +96,12 @@ def tools(
         return await in_thread(lambda stop: made.run(seconds, stop))
 
     async def shell_job(job: int, stop: bool = False, wait: float = 0) -> str:
-        """Read what a background command printed since the last look, and how it stands.
+        """Read what a background command printed since the last look, and whether it runs.
 
         Args:
             job: its number
             stop: end it
-            wait: seconds to wait for its end, up to 60
+            wait: seconds to wait for its end, at most 60
         """
         return await in_thread(lambda flag: jobs.look(job, stop, min(max(wait, 0), 60), flag))
 

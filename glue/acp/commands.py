@@ -27,10 +27,10 @@ async def command(opened: OpenSession, parts: Sequence[str | Part]) -> str | Seq
     """Answer a slash command, its mistakes too; give what an MCP prompt says to the model; None where it is neither."""
     text = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else ""
     name, argument = parse(text)
-    prompt, _, rest = text.strip()[1:].partition(" ")
     try:
-        if text.startswith("/") and opened.servers is not None and prompt in opened.servers.prompts:
-            return await opened.servers.prompts[prompt].get(rest.strip())
+        said = await opened.servers.prompt(text) if opened.servers is not None and text.startswith("/") else text
+        if said is not text:
+            return list(said)
         return str(opened.usage) if name == "usage" else answer(opened.session, name, argument)
     except (GlueError, TypeError, ValueError) as error:
-        return f"/{name or prompt}: {error}"
+        return f"{text.split()[0]}: {error}"

@@ -460,7 +460,9 @@ class Chat:
             if self.printer.spinner.is_on:
                 group.start_soon(self.run.spin)
             try:
-                ended = await self.session.prompt(prompt, on_event=self.printer, unwrap=False)
+                first = prompt[0] if self.run.servers is None else await self.run.servers.prompt(prompt[0])
+                said = [first, *prompt[1:]] if isinstance(first, str) else first  # a server's prompt is messages
+                ended = await self.session.prompt(said, on_event=self.printer, unwrap=False)
             except BaseException as error:  # the main thread waits for an end, whichever it is
                 ended = error
                 if not isinstance(error, Exception):

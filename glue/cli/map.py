@@ -122,9 +122,9 @@ def run_map(file: str, inputs: str, given: Mapping[str, Any]) -> int:
 
 
 def _overrides(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what the command line says of every run; the budget is that of all together."""
-    each = {name: value for name, value in given.items() if name != "budget_usd"}
-    return Sources(each, path=path, agent=agent).options().given()
+    """Give what the command line says of every run."""
+    names = ("model", "max_turns", "timeout", "allow", "deny", "yes")
+    return Sources({name: given.get(name) for name in names}, path=path, agent=agent).options().given()
 
 
 async def _write(job: Map, output: Path, progress: Progress) -> None:

@@ -86,7 +86,7 @@ def runs(limit: int, as_json: bool) -> None:
 
     Runs are logged where `glue config set log true` or GLUE_LOG=1 says so.
     """
-    found = [_summary(path) for path in reversed(log_files()[-limit:])]
+    found = [summary(path) for path in reversed(log_files()[-limit:])]
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
@@ -113,7 +113,7 @@ def find_run(named: str) -> Path:
     return found[0]
 
 
-def _summary(path: Path) -> dict[str, Any]:
+def summary(path: Path) -> dict[str, Any]:
     from glue.text import one_line
 
     seen: dict[str, Any] = {}

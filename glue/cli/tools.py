@@ -22,15 +22,39 @@ def tools(ctx: click.Context) -> None:
 
 
 @tools.command(name="list")
-def list_() -> None:
+@click.option("--sizes", is_flag=True, help="Print how many tokens each tool's schema takes in every request.")
+def list_(sizes: bool) -> None:
     """List the ready-made tools that --tools takes."""
-    show_bundles()
+    if sizes:
+        show_sizes()
+    else:
+        show_bundles()
 
 
 def show_bundles() -> None:
-
     for name, text in BUNDLES.items():
         click.echo(f"{name:<10} {text}")
+
+
+def show_sizes() -> None:
+    """Print the estimated tokens of every ready-made tool's name, description and parameters."""
+    import tempfile
+
+    from glue.limits import estimate_tokens
+    from glue.tools import fs, git, shell
+
+    with tempfile.TemporaryDirectory() as root:
+        made = [*fs.tools(root, write=True), *git.tools(root, trust=True), *shell.tools(root)]
+    rows = {each.name: estimate_tokens(json.dumps(schema_of(each), ensure_ascii=False)) for each in made}
+    for name, size in rows.items():
+        click.echo(f"{name:<20}{size:>6}")
+    click.echo(f"{len(rows)} tools{'':<12}{sum(rows.values()):>6} tokens, about")
+
+
+def schema_of(tool: AnyTool) -> dict[str, Any]:
+    """Give what a provider is told of a tool."""
+    spec = tool.spec
+    return {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
 
 
 @tools.command()

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 import anyio
@@ -21,13 +22,14 @@ from glue.agent import Agent
 from glue.codec import from_json, to_json, to_plain
 from glue.durable.rates import Rate, limited
 from glue.durable.steps import Body, DurableProvider, DurableTool, error_from_json, error_to_json
-from glue.errors import ConfigError, ProviderError, StoreError
+from glue.errors import ConfigError, ProviderError, SessionBusy, StoreError
 from glue.events import Listener
 from glue.limits import Limits, Outcome, StopReason
 from glue.messages import Json, Usage, messages_from_json, messages_to_json, new_id
 from glue.options import Prompt, prompt_messages, session_options
 from glue.provider import Attempt
 from glue.result import RunResult
+from glue.stores.sqlite import hold
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -108,7 +110,8 @@ class Database:
             with self._engine.connect():
                 pass
             logging.getLogger("dbos").setLevel(_LEVEL)
-            dbos.DBOS.migrate(self.url)
+            with self._alone():
+                dbos.DBOS.migrate(self.url)
             with self._engine.begin() as connection:
                 if not self.sqlite:
                     self._execute(connection, "SELECT pg_advisory_xact_lock(7305)")  # two workers may start at once
@@ -142,6 +145,23 @@ class Database:
                         connection.execute(sqlalchemy.text(f'CREATE DATABASE "{url.database}"'))
         finally:
             server.dispose()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one process at a time make DBOS's tables; on Postgres DBOS sees to that itself."""
+        if not self.sqlite:
+            yield
+            return
+        path, lock = Path(str(self._engine.url.database)), None
+        while lock is None:
+            try:
+                lock = hold(path, "migrate")
+            except SessionBusy:
+                time.sleep(0.05)
+        try:
+            yield
+        finally:
+            lock.close()
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from glue.durable.rows import OPEN, Line, MapRow
 from glue.errors import ConfigError, NewerSchema, SessionBusy, StoreError
 from glue.messages import Json, new_id
-from glue.stores.sqlite import WRITES, SQLiteStore, _Writer, change, connect
-from glue.stores.store import Fold, Log, Record, check_id, header, hold, release
+from glue.stores.sqlite import _WRITES, Database, SessionLocks, SQLiteStore, _Writer, hold
+from glue.stores.store import Fold, Log, Record, check_id, header
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
+
+T = TypeVar("T")
 
 VERSION = 1
 _SCHEMA = """
@@ -31,22 +35,29 @@ CREATE TABLE IF NOT EXISTS map_rows (
 
 
 class SharedStore(SQLiteStore):
-    """Sessions of one process through one connection: the map holds the file, so no session needs a lock.
+    """Sessions of one process through one connection: the map holds the file, so no session needs a lock or a thread.
 
     A write is some 0.1 ms, without a wait for the disk: it survives kill -9; a power cut may cost the last rows.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, sync=False)
-        self.connection: sqlite3.Connection | None = None
+        self._database: Database | None = None
 
     def open(self) -> None:
-        self.connection = connect(self.path, sync=False)
+        self._database = Database(self.path, sync=False)
+        self._database.open()
 
     def close(self) -> None:
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    @property
+    def database(self) -> Database:
+        if self._database is None:
+            raise StoreError(f"{self.path} is closed")
+        return self._database
 
     def log(
         self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
@@ -57,7 +68,7 @@ class SharedStore(SQLiteStore):
 class _SharedLog(Log):
     async def __aenter__(self) -> Log:
         self._writer.open(self._fold)  # as quick as a thread would be to start
-        self._held = True
+        self._entered = True
         return self
 
 
@@ -68,36 +79,28 @@ class _SharedWriter(_Writer):
     store: SharedStore
 
     def open(self, fold: Fold) -> None:
-        self.connection = self.store.connection
-        if self.connection is None:
-            raise StoreError(f"{self.store.path} is closed")
-        try:
-            if self._is_there(self.connection):
-                self._catch_up(self.connection, fold)
-            else:
-                fold.clear()
-                fold.apply(self.first)
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.store.path}: {error}") from error
+        self.database = self.store.database
+        found = self.database.open().execute("SELECT 1 FROM sessions WHERE id = ?", (self.id,)).fetchone()
+        if found is not None:
+            return self.catch_up(self.database, fold)
+        fold.clear()
+        fold.apply(self.first)
+        return None
 
     def write(self, records: Sequence[Record]) -> None:
         if self.number:
             return super().write(records)
-        assert self.connection is not None
-        try:
-            with change(self.connection):
-                values = (self.id, json.dumps(self.first), time.time())
-                sql = "INSERT INTO sessions(id, header, updated, changes) VALUES (?, ?, ?, 1)"
-                number = self.connection.execute(sql, values).lastrowid or 0
-                for record in records:
-                    WRITES[record["type"]](self.connection, number, record)
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.store.path}: {error}") from error
-        self.number, self.head, self.changes = number, self.first, 1
-        return None
 
-    def _is_there(self, connection: sqlite3.Connection) -> bool:
-        return connection.execute("SELECT 1 FROM sessions WHERE id = ?", (self.id,)).fetchone() is not None
+        def begin(connection: Connection) -> int:
+            values = (self.id, json.dumps(self.first), time.time())
+            sql = "INSERT INTO sessions(id, header, updated, changes) VALUES (?, ?, ?, 1)"
+            number = connection.execute(sql, values).lastrowid or 0
+            for record in records:
+                _WRITES[record["type"]](connection, number, record)
+            return number
+
+        self.number, self.head, self.changes = self.store.database.run(begin), self.first, 1
+        return None
 
 
 class MapState:
@@ -109,7 +112,7 @@ class MapState:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.store = SharedStore(self.path)
-        self._lock: int | None = None
+        self._lock: SessionLocks | None = None
 
     def open(self, *, resume: bool) -> None:
         """Take the state for this process alone, new or as it was left."""
@@ -124,33 +127,29 @@ class MapState:
                 for suffix in ("", "-wal", "-shm"):
                     Path(f"{self.path}{suffix}").unlink(missing_ok=True)
             self.store.open()
-            self._db.executescript(_SCHEMA)
-            self._db.execute("PRAGMA wal_autocheckpoint = 0")
-            self._check_version()
-        except sqlite3.Error as error:
-            self.close()
-            raise StoreError(f"{self.path}: {error}") from error
+            self._run(self._begin)
+            self.store.database.open().execute("PRAGMA wal_autocheckpoint = 0")
         except BaseException:
             self.close()
             raise
 
-    def _check_version(self) -> None:
-        self._db.execute("INSERT OR IGNORE INTO map VALUES ('version', ?), ('id', ?)", (str(VERSION), new_id()))
-        version = int(self.value("version"))
+    def _begin(self, connection: Connection) -> None:
+        for statement in filter(str.strip, _SCHEMA.split(";")):
+            connection.execute(statement)
+        connection.execute("INSERT OR IGNORE INTO map VALUES ('version', ?), ('id', ?)", (str(VERSION), new_id()))
+        version = int(connection.execute("SELECT value FROM map WHERE name = 'version'").fetchone()[0])
         if version > VERSION:
             raise NewerSchema(
                 f"{self.path} was written with schema {version} of map, this version knows {VERSION}:"
                 " upgrade glue-agents to go on with it"
             )
 
-    @property
-    def _db(self) -> sqlite3.Connection:
-        if self.store.connection is None:
-            raise StoreError(f"{self.path} is closed")
-        return self.store.connection
+    def _run(self, work: Callable[[Connection], T]) -> T:
+        return self.store.database.run(work)
 
     def value(self, name: str) -> str:
-        row = self._db.execute("SELECT value FROM map WHERE name = ?", (name,)).fetchone()
+        sql = "SELECT value FROM map WHERE name = ?"
+        row = self.store.database.open().execute(sql, (name,)).fetchone()
         return row[0] if row is not None else ""
 
     def put(self, rows: Iterable[tuple[Line, MapRow]]) -> None:
@@ -159,17 +158,13 @@ class MapState:
             (line.number, line.digest, row.outcome, row.cost, row.usage.total, json.dumps(row.to_json()))
             for line, row in rows
         ]
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("INSERT OR REPLACE INTO map_rows VALUES (?, ?, ?, ?, ?, ?)", values)
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path}: {error}") from error
+        sql = "INSERT OR REPLACE INTO map_rows VALUES (?, ?, ?, ?, ?, ?)"
+        self._run(lambda connection: connection.executemany(sql, values))
 
     def get(self, number: int) -> tuple[str, str, MapRow] | None:
         """Give the digest, the outcome and the result of a row, or None where it has none."""
         sql = "SELECT digest, outcome, line FROM map_rows WHERE number = ?"
-        row = self._db.execute(sql, (number,)).fetchone()
+        row = self.store.database.open().execute(sql, (number,)).fetchone()
         return None if row is None else (row[0], row[1], MapRow.from_json(json.loads(row[2])))
 
     def finished(self, line: Line) -> MapRow | None:
@@ -187,7 +182,7 @@ class MapState:
         """Add up the dollars and tokens of the rows that stand; the others count when they are taken up."""
         marks = ", ".join("?" * len(OPEN))
         sql = f"SELECT total(cost), coalesce(sum(tokens), 0) FROM map_rows WHERE outcome NOT IN ({marks})"
-        row: tuple[Any, Any] = self._db.execute(sql, tuple(OPEN)).fetchone()
+        row: tuple[Any, Any] = self.store.database.open().execute(sql, tuple(OPEN)).fetchone()
         return float(row[0]), int(row[1])
 
     def checkpoint(self) -> None:
@@ -198,5 +193,5 @@ class MapState:
     def close(self) -> None:
         self.store.close()
         if self._lock is not None:
-            release(self.path, "map", self._lock)
+            self._lock.close()
             self._lock = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import re
@@ -14,7 +15,7 @@ from glue.context import Context, ToolResult
 from glue.function.arguments import decode
 from glue.function.objects import build_members, default_of, object_schema
 from glue.function.schema import Build, CannotDescribe, Describer, Shape
-from glue.function.validation import ValidationError
+from glue.function.validation import ValidationError, without_slow_patterns
 from glue.messages import Json, ToolCall, ToolSpec
 
 
@@ -315,11 +316,15 @@ class Tool(Generic[P, R]):
     ) -> Tool[..., T]:
         """Make a tool with a ready JSON schema; the function gets all arguments as one dict.
 
-        A first parameter annotated as a Context is handed one, as with `@tool`.
+        A first parameter annotated as a Context is handed one, as with `@tool`. The model is told of every pattern in
+        the schema; those that may take for ever are not checked.
         """
-        signature = Signature(Shape(parameters), takes_context=context_first(function, sys._getframe(1)))
+        shape = Shape(without_slow_patterns(parameters))
+        signature = Signature(shape, takes_context=context_first(function, sys._getframe(1)))
         signature.whole = True
-        return Tool(function, name=name, description=description, signature=signature, **options)
+        made = Tool(function, name=name, description=description, signature=signature, **options)
+        made.spec = dataclasses.replace(made.spec, parameters=parameters)
+        return made
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ loaded only for values or schemas that need it.
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -73,7 +74,73 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "array": (list,),
     "object": (dict,),
 }
+_DEPTH = 64  # of a schema from elsewhere
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def without_slow_patterns(schema: Any, depth: int = 0) -> Any:
+    """Leave out of a schema from elsewhere the patterns that may take for ever: they would hold the event loop."""
+    if depth > _DEPTH:
+        return True
+    if isinstance(schema, list):
+        return [without_slow_patterns(each, depth + 1) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    kept = {}
+    for word, value in schema.items():
+        if word in ("enum", "const", "default", "examples"):
+            kept[word] = value
+        elif word == "pattern" and isinstance(value, str):
+            if is_quick(value):
+                kept[word] = value
+        else:
+            kept[word] = without_slow_patterns(value, depth + 1)
+    named = kept.get("patternProperties")
+    if isinstance(named, Mapping) and not all(map(is_quick, named)):
+        for word in ("patternProperties", "additionalProperties", "unevaluatedProperties"):
+            kept.pop(word, None)
+    return kept
+
+
+def is_quick(pattern: str) -> bool:
+    """Say whether a pattern is sure to be searched for in time linear in the text; in doubt it is not."""
+    parser = importlib.import_module("re._parser")
+    try:
+        tokens = list(parser.parse(pattern)) if len(pattern) <= 1000 else None
+    except (re.error, RecursionError, OverflowError):
+        return False
+    if tokens is None:
+        return False
+    ways = [1, 0]  # of bounded choices, and how many repeats have no bound
+    if not _counted(tokens, False, ways):
+        return False
+    anchored = bool(tokens) and str(tokens[0][0]) == "AT" and str(tokens[0][1]).startswith("AT_BEGINNING")
+    return ways[0] <= 1000 and ways[1] <= (1 if anchored else 0)
+
+
+def _counted(tokens: Iterable[Any], repeated: bool, ways: list[int]) -> bool:
+    """Count the ways to match; False where something is repeated that can itself be matched in several ways."""
+    for word, value in tokens:
+        kind = str(word)
+        if kind in ("MAX_REPEAT", "MIN_REPEAT"):
+            low, high, inner = value
+            if repeated or not _counted(inner, high > 1, ways):
+                return False
+            ways[0] *= max(high - low, 1) if high <= 64 else 1
+            ways[1] += high > 64
+        elif kind == "SUBPATTERN":
+            if not _counted(value[-1], repeated, ways):
+                return False
+        elif kind == "BRANCH":
+            ways[0] *= len(value[1])
+            if repeated or not all(_counted(each, False, ways) for each in value[1]):
+                return False
+        elif kind in ("ASSERT", "ASSERT_NOT"):
+            if repeated or not _counted(value[1], False, ways):
+                return False
+        elif kind not in ("LITERAL", "NOT_LITERAL", "ANY", "IN", "AT", "CATEGORY"):
+            return False
+    return True
 
 
 class Validator:

@@ -1,8 +1,9 @@
-"""One append-only JSON-lines file a conversation. Acknowledged means on disk."""
+"""`FileStore`: one append-only JSON-lines file a conversation. Acknowledged means on disk."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -13,22 +14,22 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from glue.errors import ConfigError, SessionBusy, StoreError
+from glue.errors import ConfigError, StoreError
 from glue.messages import Json, Message
 from glue.stores.store import (
     Fold,
     Log,
+    Query,
     Record,
     SearchHit,
     SessionInfo,
+    busy,
     check_id,
     describe,
-    find,
     header,
     missing,
-    newer,
-    newest,
-    patterns,
+    read_message,
+    terms,
 )
 
 
@@ -40,14 +41,19 @@ def open_locked(path: Path, id: str, sync: bool) -> int:
             _make_folder(path.parent)
         try:
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except PermissionError:
+            raise
         except OSError as error:
+            if error.errno == errno.EROFS:
+                raise
             raise StoreError(f"session {id!r} cannot be opened: {error}") from error
         try:
             lock(fd, id)
             if new and sync:
                 sync_folder(path.parent)
-            if os.path.exists(path) and os.path.samestat(os.fstat(fd), os.stat(path)):
-                return fd
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), os.stat(path)):
+                    return fd
         except BaseException:
             os.close(fd)
             raise
@@ -60,7 +66,7 @@ def lock(fd: int, id: str) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise SessionBusy(f"session {id!r} is in use, here or by another process; one writer at a time") from error
+        raise busy(id) from error
 
 
 def sync_data(fd: int) -> None:
@@ -115,12 +121,10 @@ def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
         yield record, start
 
 
-def applied(fold: Fold, record: Record) -> bool:
-    try:
+def applied(fold: Fold, record: Record) -> None:
+    """Take in a whole record; one that this version cannot read is passed over and stays in the file."""
+    with contextlib.suppress(StoreError, KeyError, TypeError, ValueError):
         fold.apply(record)
-    except (StoreError, KeyError, TypeError, ValueError):
-        return bool(newer(fold.header))  # a newer version may know what this one cannot read
-    return True
 
 
 def check_first(data: bytes, path: Path) -> None:
@@ -140,9 +144,8 @@ def read(path: Path) -> tuple[Fold, dict[str, float]]:
     data = path.read_bytes()
     check_first(data, path)
     for record, _ in records_in(data):
-        if not applied(fold, record):
-            break
-        if record["type"] == "message":
+        applied(fold, record)
+        if record["type"] == "message" and isinstance(record.get("message"), dict):
             times[record["message"].get("id", "")] = record.get("at", 0.0)
     if not fold.header:
         raise StoreError(f"{path} has no session header")
@@ -156,11 +159,60 @@ def read_info(path: Path) -> SessionInfo:
         data = file.read(65_536)
     check_first(data, path)
     for record, _ in records_in(data):
-        if not applied(fold, record) or fold.messages:
+        applied(fold, record)
+        if fold.messages:
             break
     if not fold.header:
         raise StoreError(f"{path} has no session header")
     return describe(fold.header, fold.messages, path.stat().st_mtime)
+
+
+def scan(path: Path, query: Query) -> list[SearchHit]:
+    """Search one file from its end, decoding only lines that can hold a match; a file that is no session has none."""
+    data = path.read_bytes()
+    try:
+        check_first(data, path)
+        head = next(record for record, _ in records_in(data[: data.find(b"\n") + 1]))
+    except (StoreError, StopIteration):
+        return []
+    session = str(head["session"])
+    changes = [record for kind in (b"amend", b"drop") for record in _lines_with(data, data, [b'"type":"%b"' % kind])]
+    if any("content" in record.get("fields", ()) for record in changes if record["type"] == "amend"):
+        fold, times = read(path)
+        return query.find(session, ((one, times.get(one.id, 0.0)) for one in fold.messages))
+    dropped = {key for record in changes if record["type"] == "drop" for key in record.get("ids", ())}
+    needles = _needles(query.text)
+    if b"\\ud" in data:  # half a surrogate pair makes a line be written in escapes
+        needles = [needle for needle in needles if needle.isascii()]
+    lines = _lines_with(data, data.lower(), needles)
+    records = (record for record in lines if record["type"] == "message" and isinstance(record.get("message"), dict))
+    found = ((read_message(record["message"]), record.get("at", 0.0)) for record in records)
+    return query.find(session, ((one, at) for one, at in found if one and one.id not in dropped), most=query.limit)
+
+
+def _needles(query: str) -> list[bytes]:
+    """Give bytes that a line must hold, its ASCII in lower case, to match a query.
+
+    What JSON may write in another way, or what has two cases beyond ASCII, does not count.
+    """
+    pieces = [piece for term, _ in terms(query) for piece in _UNSURE.split(term.lower())]
+    return [piece.encode() for piece in pieces if piece and (piece.isascii() or piece.upper() == piece)]
+
+
+_UNSURE = re.compile(r'[\x00-\x1f"\\\ud800-\udfff\s]')
+
+
+def _lines_with(data: bytes, text: bytes, needles: Sequence[bytes]) -> Iterator[Record]:
+    """Give the records of lines that hold all needles, the last first; `text` is the data in the needles' case."""
+    rarest, *others = sorted(needles, key=text.count) or [b"\n"]
+    stop = len(text)
+    while (at := text.rfind(rarest, 0, stop)) >= 0:
+        left = text.rfind(b"\n", 0, at) + 1
+        right = text.find(b"\n", at)
+        stop = left
+        if right >= 0 and all(needle in text[left:right] for needle in others):  # else it is torn, or being written
+            for record, _ in records_in(data[left : right + 1]):
+                yield record
 
 
 _log = logging.getLogger("glue.stores")
@@ -200,6 +252,10 @@ class FileStore:
     async def load(self, id: str) -> tuple[Message, ...]:
         return await anyio.to_thread.run_sync(self._load, id)
 
+    async def times(self, id: str) -> Mapping[str, float]:
+        """Say when each message was stored."""
+        return await anyio.to_thread.run_sync(lambda: read(self._there(id))[1])
+
     async def search(
         self,
         query: str,
@@ -210,17 +266,13 @@ class FileStore:
         since: float | None = None,
         until: float | None = None,
     ) -> tuple[SearchHit, ...]:
-        wanted = patterns(query)
+        asked = Query(query, limit, session, role, since, until)
 
-        def scan() -> tuple[SearchHit, ...]:
-            hits: list[SearchHit] = []
-            for path in self._paths() if session is None else [self._there(session)]:
-                fold, times = read(path)
-                dated = [(message, times.get(message.id, 0.0)) for message in fold.messages]
-                hits += find(fold.header["session"], dated, wanted, role=role, since=since, until=until)
-            return newest(hits, limit)
+        def look() -> tuple[SearchHit, ...]:
+            paths = self._paths() if session is None else [self._there(session)]
+            return asked.newest(hit for path in paths for hit in scan(path, asked))
 
-        return await anyio.to_thread.run_sync(scan)
+        return await anyio.to_thread.run_sync(look)
 
     async def delete(self, id: str) -> None:
         await anyio.to_thread.run_sync(self._delete, id)
@@ -262,9 +314,15 @@ class _Writer:
         self.blocks = sync  # without a wait for the disk a write is quicker than a thread
         self.fd = -1
         self.end = 0  # where the last whole record ends
+        self.failed: StoreError | None = None
 
     def open(self, fold: Fold) -> None:
-        self.fd = open_locked(self.path, self.id, self.sync)
+        self.failed = None
+        try:
+            self.fd = open_locked(self.path, self.id, self.sync)
+        except OSError as error:
+            self._open_to_read(fold, error)
+            return
         size = os.fstat(self.fd).st_size
         if size < self.end or not self._same(fold):
             fold.clear()
@@ -274,8 +332,7 @@ class _Writer:
             check_first(tail, self.path)
         good = 0
         for record, stop in records_in(tail):
-            if not applied(fold, record):
-                break
+            applied(fold, record)
             good = stop
         self.end += good
         if fold.header and fold.header["session"] != self.id:
@@ -289,14 +346,22 @@ class _Writer:
             self.write((self.first,))
             fold.apply(self.first)
 
+    def _open_to_read(self, fold: Fold, error: OSError) -> None:
+        why = f"session {self.id!r} may be read, not changed: {error.strerror}: {self.path}"
+        if not self.path.exists():
+            raise StoreError(why) from error
+        found, _ = read(self.path)
+        fold.header, fold.messages, fold.read_only = found.header, found.messages, found.read_only or why
+        self.end = 0
+
     def _same(self, fold: Fold) -> bool:
         """Tell whether the fold was read from this file; one made anew may well have the old inode."""
         head = line(fold.header)
         return pread(self.fd, 0, len(head)) == head
 
     def write(self, records: Sequence[Record]) -> None:
-        if self.fd < 0:
-            raise StoreError(f"session {self.id!r}: an earlier write failed; open the session again")
+        if self.failed is not None:
+            raise StoreError(f"{self.failed}; an earlier write failed: open the session again") from self.failed
         block = b"".join(map(line, records))
         try:
             view = memoryview(block)
@@ -308,8 +373,8 @@ class _Writer:
             # Half a record must not stay where the next one would be joined to it.
             with contextlib.suppress(OSError):
                 os.ftruncate(self.fd, self.end)
-            self.close()
-            raise StoreError(f"session {self.id!r} could not be written to {self.path}: {error.strerror}") from error
+            self.failed = StoreError(f"session {self.id!r} could not be written to {self.path}: {error.strerror}")
+            raise self.failed from error
         self.end += len(block)
 
     def close(self) -> None:

@@ -1,24 +1,22 @@
-"""Conversations that end with the process."""
+"""`MemoryStore`: conversations that end with the process."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from glue.errors import SessionBusy
 from glue.messages import Json, Message
 from glue.stores.store import (
     Fold,
     Log,
+    Query,
     Record,
     SearchHit,
     SessionInfo,
+    busy,
     check_id,
     describe,
-    find,
     header,
     missing,
-    newest,
-    patterns,
 )
 
 
@@ -42,6 +40,11 @@ class MemoryStore:
     async def load(self, id: str) -> tuple[Message, ...]:
         return tuple(self._fold(id).messages)
 
+    async def times(self, id: str) -> Mapping[str, float]:
+        """Say when each message was stored."""
+        self._fold(id)
+        return dict(self._times[id])
+
     async def search(
         self,
         query: str,
@@ -52,18 +55,16 @@ class MemoryStore:
         since: float | None = None,
         until: float | None = None,
     ) -> tuple[SearchHit, ...]:
-        wanted = patterns(query)
-        found = (
-            find(key, self._dated(key), wanted, role=role, since=since, until=until)
-            for key in self._folds
-            if session in (None, key)
-        )
-        return newest((hit for hits in found for hit in hits), limit)
+        asked = Query(query, limit, session, role, since, until)
+        if session is not None:
+            self._fold(session)
+        found = (asked.find(key, self._dated(key)) for key in self._folds if session in (None, key))
+        return asked.newest(hit for hits in found for hit in hits)
 
     async def delete(self, id: str) -> None:
         self._fold(id)
         if id in self._holders:
-            raise SessionBusy(f"session {id!r} is in use")
+            raise busy(id)
         del self._folds[id], self._times[id]
 
     def _fold(self, id: str) -> Fold:
@@ -86,7 +87,7 @@ class _Writer:
 
     def open(self, fold: Fold) -> None:
         if self.store._holders.setdefault(self.id, self) is not self:
-            raise SessionBusy(f"session {self.id!r} is in use by another prompt")
+            raise busy(self.id)
         kept = self.store._folds.get(self.id)
         if kept is None:
             fold.clear()

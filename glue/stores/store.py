@@ -1,22 +1,19 @@
-"""What every store can do, and what can be done with any store."""
+"""The store protocol, the records that stores keep, and searching, copying and listing in any store."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
 import re
-import sys
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
 
-from glue.errors import ConfigError, NewerSchema, SessionBusy, StoreError
+from glue.errors import NewerSchema, SessionBusy, StoreError
 from glue.messages import (
     SCHEMA_VERSION,
     AssistantMessage,
@@ -43,16 +40,18 @@ class Fold:
         self.header, self.messages, self.read_only = {}, [], ""
 
     def apply(self, record: Record, message: Message | None = None) -> None:
-        """Take in one record; a kind that only a newer version knows is passed over."""
+        """Take in one record; what only a newer version knows is passed over."""
         kind = record["type"]
         if kind == "header":
             self.header = record
             self.read_only = newer(record)
         elif kind == "message":
-            self._insert(message or message_from_json(record["message"]), record.get("before"))
+            message = message or read_message(record["message"])
+            if message is not None:
+                self._insert(message, record.get("before"))
         elif kind == "amend":
             at = self.index(record["id"])
-            self.messages[at] = message_from_json({**message_to_json(self.messages[at]), **record["fields"]})
+            self.messages[at] = amended(self.messages[at], record["fields"])
         elif kind == "drop":
             gone = set(record["ids"])
             self.messages = [message for message in self.messages if message.id not in gone]
@@ -70,6 +69,20 @@ class Fold:
         self.messages.insert(len(self.messages) if before is None else self.index(before), message)
 
 
+def read_message(data: Json) -> Message | None:
+    """Decode a stored message; None for a role or a version that only a newer glue knows: it stays where it is."""
+    try:
+        if data.get("v", SCHEMA_VERSION) > SCHEMA_VERSION:
+            return None
+        return message_from_json(data)
+    except (StoreError, TypeError, AttributeError):
+        return None
+
+
+def amended(message: Message, fields: Mapping[str, Json]) -> Message:
+    return message_from_json({**message_to_json(message), **fields})
+
+
 def newer(header: Record) -> str:
     """Say why a header forbids changes; empty where it does not."""
     schema = header.get("schema", SCHEMA_VERSION)
@@ -82,7 +95,7 @@ def newer(header: Record) -> str:
 
 
 def header(id: str, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None) -> Record:
-    record: Record = {"type": "header", "schema": SCHEMA_VERSION, "session": id, "created": round(time.time(), 3)}
+    record: Record = {"type": "header", "schema": SCHEMA_VERSION, "session": id, "created": round(time.time(), 6)}
     if parent:
         record |= {"parent": parent, "forked_at": forked_at}
     return {**record, "meta": dict(meta)} if meta else record
@@ -98,7 +111,7 @@ class Writer(Protocol):
         """Take the session for this writer alone, and bring the fold up to date."""
 
     def write(self, records: Sequence[Record]) -> None:
-        """Return when the records are where they survive."""
+        """Return when the records are where they survive; on an error none of them is."""
 
     def close(self) -> None: ...
 
@@ -107,14 +120,15 @@ class Log:
     """A conversation in a store. Inside `async with log` it is ours alone and may be added to.
 
     It may be entered again and again; only what others wrote in between is read.
-    Each method returns when its record is stored, so that acknowledged means kept.
+    Each method returns when its record is stored, so that acknowledged means kept. One that is
+    cancelled has stored its record, in the store and in `messages`, or has not begun to.
     """
 
     def __init__(self, id: str, writer: Writer) -> None:
         self.id = id
         self._writer = writer
         self._fold = Fold()
-        self._held = False
+        self._entered = False
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -135,17 +149,29 @@ class Log:
         return str(self._fold.header.get("parent", ""))
 
     async def __aenter__(self) -> Log:
+        def enter() -> None:
+            try:
+                self._writer.open(self._fold)
+            except BaseException:
+                self._writer.close()
+                raise
+            self._entered = True
+
         try:
-            await anyio.to_thread.run_sync(self._writer.open, self._fold)
+            await finish(enter)
         except BaseException:
-            self._writer.close()
+            if self._entered:  # cancelled, and the session was taken nevertheless
+                await self.__aexit__()
             raise
-        self._held = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._held = False
-        self._writer.close()
+        self._entered = False
+        if not self._writer.blocks:
+            self._writer.close()
+            return
+        with anyio.CancelScope(shield=True):
+            await finish(self._writer.close, always=True)
 
     async def append(self, message: Message) -> None:
         await self.extend((message,))
@@ -153,7 +179,8 @@ class Log:
     async def extend(self, messages: Iterable[Message]) -> None:
         """Append many with one wait for the disk."""
         messages = tuple(messages)
-        await self._write([_message_record(message) for message in messages], messages)
+        if messages:
+            await self._write([_message_record(message) for message in messages], messages)
 
     async def insert(self, message: Message, before: str) -> None:
         self._fold.index(before)
@@ -173,20 +200,59 @@ class Log:
         await self._write([{"type": "exclude", "ids": list(ids)}])
 
     async def _write(self, records: Sequence[Record], messages: Sequence[Message | None] = (None,)) -> None:
-        if not self._held:
+        if not self._entered:
             raise StoreError(f"session {self.id!r} is not open for writing; use `async with log`")
         if self.read_only:
-            raise NewerSchema(self.read_only)
-        if self._writer.blocks:
-            await anyio.to_thread.run_sync(self._writer.write, records)
-        else:
+            raise (NewerSchema if newer(self._fold.header) else StoreError)(self.read_only)
+
+        def write() -> None:
             self._writer.write(records)
-        for record, message in zip(records, messages, strict=True):
-            self._fold.apply(record, message)
+            for record, message in zip(records, messages, strict=True):
+                self._fold.apply(record, message)
+
+        if self._writer.blocks:
+            await finish(write)
+        else:
+            write()
+
+
+async def finish(work: Callable[[], None], *, always: bool = False) -> None:
+    """Run blocking work in a thread, wholly or not at all: a cancellation is raised when the work is over.
+
+    anyio's own shield does not withstand `task.cancel()` of asyncio. `always` does the work also where
+    the cancellation came before it began.
+    """
+    guard = threading.Lock()
+    over = threading.Event()
+    state = ["waiting"]
+
+    def run() -> None:
+        with guard:
+            if state[0] != "waiting":
+                return
+            state[0] = "begun"
+        try:
+            work()
+        finally:
+            over.set()
+
+    try:
+        await anyio.to_thread.run_sync(run)
+    except anyio.get_cancelled_exc_class():
+        with guard:
+            begun = state[0] == "begun"
+            state[0] = state[0] if begun else "given up"
+        if not begun and always:
+            state[0] = "waiting"
+            threading.Thread(target=run, name="glue-store").start()
+        while (begun or always) and not over.is_set():
+            with anyio.CancelScope(shield=True), contextlib.suppress(anyio.get_cancelled_exc_class()):
+                await anyio.to_thread.run_sync(over.wait)
+        raise
 
 
 def _message_record(message: Message) -> Record:
-    return {"type": "message", "at": round(time.time(), 3), "message": message_to_json(message)}
+    return {"type": "message", "at": round(time.time(), 6), "message": message_to_json(message)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,20 +319,31 @@ async def copy(
     """Copy a session, within a store or to another; `at` takes only that many of its messages.
 
     `live` leaves out what compaction or a refusal has excluded. Give the id of the copy; under a new
-    id it names its parent.
+    id it names its parent. A store that can copy by itself has a method `fork`.
     """
     new_id = new_id or id
+    if source is target and new_id != id and (fork := getattr(source, "fork", None)) is not None:
+        await fork(id, new_id, at=at, live=live)
+        return new_id
     messages = await source.load(id)
-    if at is not None and not 0 <= at <= len(messages):
-        raise ValueError(f"session {id!r} has {len(messages)} messages; it cannot be forked at {at}")
+    check_fork(id, at, len(messages))
     taken = messages if at is None else messages[:at]
     parent = {"parent": id, "forked_at": len(taken)} if new_id != id else {}
     taken = tuple(message for message in taken if not (live and message.excluded))
     async with target.log(new_id, **parent) as log:  # type: ignore[arg-type]
         if log.messages:
-            raise StoreError(f"session {new_id!r} is there already, with {len(log.messages)} messages")
+            raise taken_already(new_id, len(log.messages))
         await log.extend(taken)
     return new_id
+
+
+def check_fork(id: str, at: int | None, count: int) -> None:
+    if at is not None and not 0 <= at <= count:
+        raise ValueError(f"session {id!r} has {count} messages; it cannot be forked at {at}")
+
+
+def taken_already(id: str, count: int) -> StoreError:
+    return StoreError(f"session {id!r} is there already, with {count} messages")
 
 
 def lineage(sessions: Sequence[SessionInfo]) -> tuple[tuple[int, SessionInfo], ...]:
@@ -305,6 +382,10 @@ def check_id(id: str) -> str:
     return id
 
 
+def busy(id: str) -> SessionBusy:
+    return SessionBusy(f"session {id!r} is in use, here or by another process; one writer at a time")
+
+
 def missing(id: str, there: Sequence[str]) -> StoreError:
     some = ", ".join(there[:8]) + (", ..." if len(there) > 8 else "")
     return StoreError(f"there is no session {id!r}; there are: {some or 'none'}")
@@ -314,13 +395,31 @@ Patterns: TypeAlias = tuple[re.Pattern[str], ...]
 
 _QUERY = re.compile(r'"([^"]*)"|(\S+)')
 _AROUND = 60  # characters on each side of the first match
+# Scripts that are written without spaces: each character is a word of its own, and a word is a phrase of these.
+_UNSPACED = re.compile(
+    "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+_GAP = "\u200b"  # a zero-width space
+
+
+def split_words(text: str) -> str:
+    """Put invisible gaps between characters of scripts that have no spaces, so that a search finds words in them."""
+    if text.isascii():
+        return text
+    return _UNSPACED.sub(rf"{_GAP}\g<0>{_GAP}", text).replace(_GAP * 2, _GAP)
+
+
+def join_words(text: str) -> str:
+    """Take out the gaps of `split_words`, and put a text on one line."""
+    return " ".join(text.replace(_GAP, "").split())
 
 
 def searchable(message: Message) -> str:
     """Give the text that a search looks through: what was said, and the calls with their arguments."""
-    if not isinstance(message, AssistantMessage) or not message.calls:
-        return message.text
-    return "\n".join(filter(None, [message.text, *(f"{call.name} {call.arguments}" for call in message.calls)]))
+    text = message.text
+    if isinstance(message, AssistantMessage) and message.calls:
+        text = "\n".join(filter(None, [text, *(f"{call.name} {call.arguments}" for call in message.calls)]))
+    return split_words(text.replace("\0", " "))
 
 
 def role_of(message: Message) -> str:
@@ -332,7 +431,7 @@ def role_of(message: Message) -> str:
 def terms(query: str) -> tuple[tuple[str, bool], ...]:
     """Split a query into words and quoted phrases; the flag says that the term is only a beginning."""
     out: list[tuple[str, bool]] = []
-    for phrase, word in _QUERY.findall(query):
+    for phrase, word in _QUERY.findall(query.replace("\0", " ")):
         term = phrase or word.rstrip("*").strip('"')
         if re.search(r"\w", term):
             out.append((term, word.endswith("*")))
@@ -341,36 +440,48 @@ def terms(query: str) -> tuple[tuple[str, bool], ...]:
     return tuple(out)
 
 
-def patterns(query: str) -> Patterns:
-    """Make one pattern for each term; a text fits when all of them are found."""
-    return tuple(
-        re.compile(rf"(?<!\w){re.escape(term)}" + ("" if prefix else r"(?!\w)"), re.IGNORECASE)
-        for term, prefix in terms(query)
-    )
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A search, checked: what every store is asked alike."""
 
+    text: str
+    limit: int = 20
+    session: str | None = None
+    role: str | None = None
+    since: float | None = None
+    until: float | None = None
 
-def find(
-    session: str,
-    messages: Iterable[tuple[Message, float]],
-    wanted: Patterns,
-    *,
-    role: str | None = None,
-    since: float | None = None,
-    until: float | None = None,
-) -> list[SearchHit]:
-    """Search messages, each with the time it was stored, one by one."""
-    hits = []
-    for message, at in messages:
-        if role not in (None, role_of(message)) or at < (since or 0) or (until is not None and at > until):
-            continue
-        found = _snippet(wanted, searchable(message))
-        if found is not None:
-            hits.append(SearchHit(session=session, message_id=message.id, role=role_of(message), snippet=found, at=at))
-    return hits
+    def __post_init__(self) -> None:
+        terms(self.text)
+        if type(self.limit) is not int or self.limit < 0:
+            raise ValueError(f"limit must be a number of hits, 0 or more, not {self.limit!r}")
 
+    def patterns(self) -> Patterns:
+        """Make one pattern for each term; a text fits when all of them are found."""
+        made = []
+        for term, prefix in terms(self.text):
+            words = split_words(term).strip(_GAP)
+            made.append(re.compile(rf"(?<!\w){re.escape(words)}" + ("" if prefix else r"(?!\w)"), re.IGNORECASE))
+        return tuple(made)
 
-def newest(hits: Iterable[SearchHit], limit: int) -> tuple[SearchHit, ...]:
-    return tuple(sorted(hits, key=lambda hit: hit.at, reverse=True)[:limit])
+    def wants(self, role: str, at: float) -> bool:
+        return self.role in (None, role) and at >= (self.since or 0) and (self.until is None or at <= self.until)
+
+    def find(self, session: str, messages: Iterable[tuple[Message, float]], most: int | None = None) -> list[SearchHit]:
+        """Search messages, each with the time it was stored, one by one, until there are as many hits as are wanted."""
+        wanted = self.patterns()
+        hits: list[SearchHit] = []
+        for message, at in messages:
+            if most is not None and len(hits) >= most:
+                break
+            role = role_of(message)
+            found = _snippet(wanted, searchable(message)) if self.wants(role, at) else None
+            if found is not None:
+                hits.append(SearchHit(session=session, message_id=message.id, role=role, snippet=found, at=at))
+        return hits
+
+    def newest(self, hits: Iterable[SearchHit]) -> tuple[SearchHit, ...]:
+        return tuple(sorted(hits, key=lambda hit: hit.at, reverse=True)[: self.limit])
 
 
 def _snippet(wanted: Patterns, text: str) -> str | None:
@@ -382,34 +493,4 @@ def _snippet(wanted: Patterns, text: str) -> str | None:
     piece = text[left:right]
     for each in wanted:
         piece = each.sub(lambda match: f"[{match.group()}]", piece)
-    return ("…" if left else "") + " ".join(piece.split()) + ("…" if right < len(text) else "")
-
-
-def _lock_path(path: Path, id: str) -> Path:
-    return path.with_name(f"{path.name}-{hashlib.sha256(id.encode(errors='replace')).hexdigest()[:16]}.lock")
-
-
-def hold(path: Path, id: str) -> int:
-    """Take the session for this writer; a killed process gives it up by itself."""
-    if sys.platform == "win32":
-        raise ConfigError("SQLiteStore needs POSIX file locks; use MemoryStore on Windows")
-    import fcntl
-
-    lock = _lock_path(path, id)
-    lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    while True:
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if lock.exists() and os.path.samestat(os.fstat(fd), os.stat(lock)):
-                return fd
-        except BlockingIOError as error:
-            os.close(fd)
-            raise SessionBusy(f"session {id!r} is in use, here or by another process; one writer at a time") from error
-        os.close(fd)  # its holder removed the file between the opening and the locking: once more
-
-
-def release(path: Path, id: str, fd: int) -> None:
-    with contextlib.suppress(OSError):
-        _lock_path(path, id).unlink()
-    os.close(fd)
+    return ("…" if left else "") + join_words(piece) + ("…" if right < len(text) else "")

@@ -1,15 +1,26 @@
-"""Text as HTML: escaped, nothing in it hidden or obeyed, long ones folded."""
+"""Text as HTML: Markdown rendered, everything else escaped, nothing hidden or obeyed, long texts folded."""
 
 from __future__ import annotations
 
 import html
 import re
+from itertools import groupby
 
 from glue.text import clean_text, one_line
 
 HEAD = 3_000  # characters and lines that are shown of a long text
 LINES = 40
 _FENCE = re.compile(r"^ {0,3}(```|~~~)[^\n]*\n?", re.MULTILINE)
+_SPAN = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
+_MARKS = (
+    (re.compile(r"\*\*(?=\S)(.+?)(?<=\S)\*\*"), r"<strong>\1</strong>"),
+    (re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]+?)(?<=[^\s*])\*(?![\w*])"), r"<em>\1</em>"),
+    (re.compile(r"(?<!\w)_(?=[^\s_])([^_]+?)(?<=[^\s_])_(?!\w)"), r"<em>\1</em>"),
+)
+_HEADING = re.compile(r" {0,3}(#{1,6})\s+(.+?)\s*#*\s*")
+_ITEM = re.compile(r"(\s*)(?:([-*+])|(\d{1,9})[.)])\s+(.*)")
+_ROW = re.compile(r"\s*\|.*\|\s*")
+_RULE = re.compile(r"\s*\|(\s*:?-+:?\s*\|)+\s*")
 
 
 def escape(text: object) -> str:
@@ -37,7 +48,7 @@ def split(text: str) -> tuple[str, str]:
 
 
 def prose(text: str) -> str:
-    """Show what was said: plain text, with fenced code set apart."""
+    """Show what was said as Markdown. Its tags are ours and bear nothing of the text: links and HTML stay text."""
     head, rest = split(text)
     fenced = len(_FENCE.findall(head)) % 2 == 1
     return _fenced(head, False) + _rest(len(text), _fenced(rest, fenced) if rest else "")
@@ -47,9 +58,72 @@ def _fenced(text: str, inside: bool) -> str:
     out = []
     for piece in _FENCE.split(text)[::2]:
         if piece.strip():
-            out.append(_pre(piece.strip("\n"), "code" if inside else "text"))
+            out.append(_pre(piece.strip("\n"), "code") if inside else _blocks(piece.strip("\n")))
         inside = not inside
     return "".join(out)
+
+
+def _blocks(text: str) -> str:
+    """Render headings, lists, quotes, tables and paragraphs; a paragraph keeps its lines as they are."""
+    out: list[str] = []
+    for kind, lines in groupby(text.split("\n"), _kind):
+        rows = list(lines)
+        if kind == "heading":
+            out += [f"<h5>{_inline(_HEADING.fullmatch(row)[2])}</h5>" for row in rows]  # type: ignore[index]
+        elif kind in ("ul", "ol"):
+            out.append(f"<{kind}>{''.join(map(_item, rows))}</{kind}>")
+        elif kind == "quote":
+            inner = "\n".join(row.lstrip()[1:].removeprefix(" ") for row in rows)
+            out.append(f"<blockquote><p>{_inline(inner)}</p></blockquote>")
+        elif kind == "table":
+            out.append(_table(rows))
+        elif kind == "text":
+            out.append(f'<p class="text">{_inline(chr(10).join(rows))}</p>')
+    return f'<div class="prose" dir="auto">{"".join(out)}</div>'
+
+
+def _kind(line: str) -> str:
+    if not line.strip():
+        return ""
+    if _HEADING.fullmatch(line):
+        return "heading"
+    if item := _ITEM.fullmatch(line):
+        return "ul" if item[2] else "ol"
+    if line.lstrip().startswith(">"):
+        return "quote"
+    return "table" if _ROW.fullmatch(line) else "text"
+
+
+def _item(row: str) -> str:
+    indent, _, number, text = _ITEM.fullmatch(row).groups()  # type: ignore[union-attr]
+    depth = min(len(indent.expandtabs(4)) // 2, 3)
+    place = f' value="{int(number)}"' if number else ""
+    return f'<li class="d{depth}"{place}>{_inline(text)}</li>'
+
+
+def _table(rows: list[str]) -> str:
+    if len(rows) < 2 or not _RULE.fullmatch(rows[1]):
+        return f'<p class="text">{_inline(chr(10).join(rows))}</p>'
+    cells = [[_inline(cell.strip()) for cell in row.strip().strip("|").split("|")] for row in rows]
+    head = "".join(f"<th>{cell}</th>" for cell in cells[0])
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells[2:])
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _inline(text: str) -> str:
+    """Escape a text, and set its code, bold and slanted pieces apart."""
+    out, at = [], 0
+    for span in _SPAN.finditer(text):
+        out += [_marked(text[at : span.start()]), f"<code>{escape(span[2])}</code>"]
+        at = span.end()
+    return "".join((*out, _marked(text[at:])))
+
+
+def _marked(text: str) -> str:
+    text = escape(text)
+    for pattern, tags in _MARKS:
+        text = pattern.sub(tags, text)
+    return text
 
 
 def literal(text: str) -> str:

@@ -31,6 +31,7 @@ from glue.view.html import brief, escape, fold, literal, prose
 from glue.view.transcript import (
     Block,
     Entry,
+    Listed,
     Note,
     Said,
     Transcript,
@@ -96,7 +97,7 @@ def call(asked: ToolCall, result: Entry | None) -> str:
         state, mark = "lost", "–"
     else:
         state, mark = ("bad", "✗") if message.is_error else ("good", "✓")
-    arguments, brief = _arguments(asked)
+    arguments, short = _arguments(asked)
     body = [f"<h4>arguments</h4>{arguments}"]
     figures = []
     if not asked.complete:
@@ -104,13 +105,33 @@ def call(asked: ToolCall, result: Entry | None) -> str:
     if message is None:
         figures.append("no result")
     else:
+        steps = result.steps if result is not None else ()
+        if steps:
+            blocks = arrange(steps)
+            figures.append(count(sum(isinstance(block, Turn) for block in blocks), "step"))
+            body.append(f'<h4>steps</h4><div class="steps">{"".join(map(_step, blocks))}</div>')
         body.append(f"<h4>{'error' if message.is_error else 'result'}</h4>{_content(message)}{extra(message.meta)}")
         figures += _parts_figures(message, result.seconds if result is not None else None)
     title = (
         f'<span class="mark">{mark}</span><code class="name">{escape(asked.name)}</code>'
-        f'<span class="brief">{brief}</span><span class="figures">{" · ".join(figures)}</span>'
+        f'<span class="brief">{short}</span><span class="figures">{" · ".join(figures)}</span>'
     )
+    if message is not None and message.is_error:
+        title += f'<span class="why" dir="auto">{brief(message.text, 200)}</span>'
     return fold(f"call {state}", title, "".join(body))
+
+
+def _step(block: Block) -> str:
+    """Show a step of a sub-agent inside the call that asked for it."""
+    if isinstance(block, Note):
+        return f'<p class="note {block.kind}"><span>{escape(block.text)}</span></p>'
+    if isinstance(block, Said):
+        return "".join(map(part, block.entry.message.content))
+    model = ":".join(filter(None, (block.message.provider, block.message.model))) or "assistant"
+    figures = f'<span class="figures">{_figures(block)}</span>'
+    head = f'<header><span class="who" dir="auto">{escape(model)}</span>{figures}</header>'
+    body = "".join(part(item) for item in block.message.content if not isinstance(item, ToolCall))
+    return f'<div class="step">{head}{body}{"".join(call(asked, found) for asked, found in block.calls)}</div>'
 
 
 def result(message: ToolMessage) -> str:
@@ -352,8 +373,30 @@ def page(transcript: Transcript) -> str:
     """Make one HTML page that loads nothing and runs no script but its own."""
     blocks = arrange(transcript.entries)
     turns = [block for block in blocks if isinstance(block, Turn)]
+    top = f"{strip(turns)}{_setting(transcript)}"
+    return _document(transcript.title, facts(transcript, blocks), top, _body(blocks, turns, _start(transcript)))
+
+
+def index(listed: Sequence[Listed]) -> str:
+    """Make the page that lists transcripts, each with a link to its own page beside this one."""
+    sums = [("transcripts", f"{len(listed):,}")]
+    return _document("transcripts", sums, "", [_listed(each) for each in listed])
+
+
+def _listed(each: Listed) -> str:
+    link = f'<a class="who" href="{escape(each.file)}" dir="auto">{brief(each.title, 120) or "untitled"}</a>'
+    figures = f'<span class="figures">{escape(each.figures)}</span>'
+    head = f'<header><b class="badge">{escape(each.kind)}</b>{link}{figures}</header>'
+    when = f'<time title="{moment(each.at)}">{moment(each.at)[:10]}</time>'
+    kind = "listed problem" if each.failed else "listed"
+    body = f'<p class="text" dir="auto">{brief(each.text, 300)}</p>' if each.text else ""
+    inner = f'<div class="rail">{when}</div><div class="card">{head}{body}</div>'
+    return f'<article class="{kind}">{inner}</article>\n'
+
+
+def _document(name: str, facts: Sequence[tuple[str, str]], top: str, body: Sequence[str]) -> str:
     style, script = _asset("page.css"), _asset("page.js")
-    title = escape(transcript.title)
+    title = escape(name)
     policy = (
         f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
         "base-uri 'none'; form-action 'none'"
@@ -367,9 +410,9 @@ def page(transcript: Transcript) -> str:
             f"<title>{title} · glue</title><style>{style}</style></head>\n<body>",
             _BAR,
             f'<header class="top"><h1 dir="auto">{title}</h1><dl class="facts">',
-            *(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts(transcript, blocks)),
-            f"</dl>{strip(turns)}{_setting(transcript)}</header>\n<main>\n",
-            *_body(blocks, turns, _start(transcript)),
+            *(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts),
+            f"</dl>{top}</header>\n<main>\n",
+            *body,
             '</main>\n<p class="none" id="nothing" hidden>nothing fits</p>',
             "<footer>made by glue view; everything is in this file, and it loads nothing</footer>",
             f"<script>{script}</script></body></html>\n",

@@ -35,23 +35,13 @@ WANTED = "a session file, a cassette, the events of --json, or a JSON list of me
 
 async def read_session(store: Store, id: str) -> Transcript:
     """Read a session with the times its store knows."""
-    from glue.stores.jsonl import FileStore
-    from glue.stores.sqlite import SQLiteStore
-
     messages = await store.load(id)
     info = next((info for info in await store.list() if info.id == id), None)
-    times: Mapping[str, float] = {}
-    if isinstance(store, FileStore):
-        from glue.stores.jsonl import read
-
-        times = read(store.path(id))[1]
-    elif isinstance(store, SQLiteStore):
-        sql = "SELECT messages.id, at FROM messages JOIN sessions ON sessions.number = session WHERE sessions.id = ?"
-        with store.connect() as connection:
-            times = dict(connection.execute(sql, (id,)).fetchall())
+    known = getattr(store, "times", None)
+    times: Mapping[str, float] = await known(id) if known is not None else {}
     head: Record = {"session": id}
     if info is not None:
-        head |= {"created": info.created, "parent": info.parent, "forked_at": info.forked_at}
+        head |= {"created": info.created, "parent": info.parent, "forked_at": info.forked_at, "meta": info.meta}
     return _session(head, messages, times)
 
 
@@ -99,6 +89,8 @@ def _session(head: Record, messages: Iterable[Message], times: Mapping[str, floa
         entries=entries,
         created=head.get("created"),
         parent=str(head.get("parent") or ""),
+        system=str((head.get("meta") or {}).get("instructions") or ""),
+        tools=_tools((head.get("meta") or {}).get("tools")),
     )
 
 
@@ -157,42 +149,54 @@ _ENDED = "The run ended: "
 
 def read_events(path: Path, text: str) -> Transcript:
     """Read events; a kind that only a newer version knows is passed over."""
+    events = list(_events(path, text))
+    if not any(event["type"] in ("run_start", "message_end", "run_end", "result") for event in events):
+        raise StoreError(f"{path} holds nothing that can be shown; wanted is {WANTED}")
+    asked: Mapping[str, Json] = next((event for event in events if event["type"] == "prompt"), {})
+    return Transcript(
+        title=path.name,
+        source="events of a run",
+        entries=tuple(_entries(events)),
+        system=str(asked.get("system") or ""),
+        tools=_tools(asked.get("tools")),
+    )
+
+
+def _entries(events: Iterable[Mapping[str, Json]]) -> list[Entry | Note]:
     entries: list[Entry | Note] = []
     attempts: list[Attempt] = []
-    known = 0
-    system, tools = "", ()  # type: str, tuple[ToolSpec, ...]
-    for event in _events(path, text):
+    children: dict[str, list[Mapping[str, Json]]] = {}  # events of sub-agents, by call
+    for event in events:
         kind = event["type"]
-        if kind == "prompt":
-            system, tools = str(event.get("system") or ""), _tools(event.get("tools"))
-            if isinstance(event.get("message"), Mapping):
-                entries.append(entry_of(message_from_json(event["message"])))
-        known += kind in ("run_start", "message_end", "run_end", "result")
-        if kind == "attempt":
+        if kind == "prompt" and isinstance(event.get("message"), Mapping):
+            entries.append(entry_of(message_from_json(event["message"])))
+        elif kind == "tool_update" and isinstance(event.get("event"), Mapping) and event["event"].get("type"):
+            children.setdefault(str(event.get("call_id")), []).append(event["event"])
+        elif kind == "attempt":
             attempts += attempts_of([event])
         elif kind == "message_end" and not (event["message"].get("meta") or {}).get("discarded"):
             entries.append(_with(entry_of(message_from_json(event["message"])), attempts))
         elif kind == "tool_end":
             said = event.get("seconds")
             took = float(said) if isinstance(said, (int, float)) else None
-            entries.append(entry_of(message_from_json(event["message"]), seconds=took))
+            message = message_from_json(event["message"])
+            steps = _entries(children.pop(str(getattr(message, "call_id", "")), ()))
+            entries.append(replace(entry_of(message, seconds=took), steps=tuple(steps)))
         elif kind in _TOLD:
             entries.append(Note(kind="event", text=_told(event)))
         elif kind == "result" or (kind == "run_end" and "outcome" in event):
             if entries and isinstance(last := entries[-1], Note) and last.text.startswith(_ENDED):
                 entries.pop()  # the result says the same and more
             entries.append(_end(event, attempts))
-    if not known:
-        raise StoreError(f"{path} holds nothing that can be shown; wanted is {WANTED}")
-    return Transcript(title=path.name, source="events of a run", entries=tuple(entries), system=system, tools=tools)
+    return entries
 
 
 def _tools(given: Json) -> tuple[ToolSpec, ...]:
     """Read the tools of a request; what is no tool is passed over."""
     return tuple(
-        ToolSpec(name=str(tool["name"]), description=str(tool["description"]), parameters=tool["parameters"])
+        ToolSpec(name=str(tool["name"]), description=str(tool["description"]), parameters=tool.get("parameters") or {})
         for tool in (given if isinstance(given, list) else ())
-        if isinstance(tool, Mapping) and {"name", "description", "parameters"} <= tool.keys()
+        if isinstance(tool, Mapping) and {"name", "description"} <= tool.keys()
     )
 
 

@@ -22,6 +22,7 @@ class Entry:
     at: float | None = None  # when it was stored, in seconds since 1970
     seconds: float | None = None  # how long it took, where that was measured
     attempts: tuple[Attempt, ...] = ()  # tries that failed before it
+    steps: tuple[Entry | Note, ...] = ()  # what a sub-agent did before this result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,19 @@ class Transcript:
     parent: str = ""
     system: str = ""
     tools: tuple[ToolSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A transcript in an index: what it is, and the file of its page."""
+
+    file: str
+    kind: Literal["session", "run"]
+    title: str
+    at: float
+    text: str = ""
+    figures: str = ""
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -199,9 +199,16 @@ def test_flags_allow(cli: Cli, agent: str, flags: tuple[str, ...]) -> None:
     assert cli("run", agent, "save it", *flags).out.startswith("3: saved a.txt")
 
 
-@pytest.mark.parametrize("flags", [("--allow", "save:*.md"), ("--allow", "other"), ("--yes", "--deny", "save")])
+@pytest.mark.parametrize("flags", [("--allow", "save:*.md"), ("--allow", "shell"), ("--yes", "--deny", "save")])
 def test_what_no_flag_covers_is_denied(cli: Cli, agent: str, flags: tuple[str, ...]) -> None:
     assert cli("run", agent, "save it", *flags).out.startswith("3: permission denied")
+
+
+def test_a_flag_that_names_no_tool_is_a_mistake(cli: Cli, agent: str) -> None:
+    ran = cli("run", agent, "save it", "--allow", "svae")
+
+    assert ran.code == 2
+    assert "the rule 'svae' names no known tool" in ran.err
 
 
 def test_the_header_of_a_file_allows_and_limits(cli: Cli, agent: str) -> None:

@@ -7,13 +7,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from fakes.postgres import Postgres
 
 import glue
 from glue import Agent, Limits, Usage
@@ -348,20 +347,6 @@ async def main():
 if __name__ == "__main__":
     anyio.run(main)
 """
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with Postgres() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"dbos+sqlite:///{tmp_path}/runs.db"
-    server: Postgres = request.getfixturevalue("postgres")
-    return f"dbos+{server.url.rsplit('/', 1)[0]}/test_{os.urandom(4).hex()}"
 
 
 @pytest.fixture

@@ -139,7 +139,7 @@ def test_a_spent_budget_has_its_exit_code_and_more_money_goes_on(work: Callable[
 
 
 def test_the_output_of_a_map_in_use_is_left_alone(work: Callable[..., Any]) -> None:
-    from glue.stores.store import hold, release
+    from glue.stores.sqlite import hold
 
     work('"a"\n')
     state = Path("out.jsonl.state.db")
@@ -147,7 +147,7 @@ def test_the_output_of_a_map_in_use_is_left_alone(work: Callable[..., Any]) -> N
     try:
         ran = work('"a"\n', "--overwrite")
     finally:
-        release(state, "map", lock)
+        lock.close()
 
     assert ran.code == 1
     assert ran.err.strip() == "glue: out.jsonl.state.db is in use by another map; one at a time writes an output"

@@ -62,20 +62,6 @@ agent = glue.Agent(Offline(rules), tools=[charge, mark])
 """
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with Postgres() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"dbos+sqlite:///{tmp_path}/queue.db"
-    server: Postgres = request.getfixturevalue("postgres")
-    return f"dbos+{server.url.rsplit('/', 1)[0]}/test_{os.urandom(4).hex()}"
-
-
 class Processes:
     """Programs that a test started, by their role; all are ended after it."""
 
@@ -202,3 +188,96 @@ def test_rows_survive_workers_database_and_map_being_killed(
 
 def counted_marks(folder: Path) -> Counter[str]:
     return counted(folder, "marks") if (folder / "marks").exists() else Counter()
+
+
+def test_the_same_command_on_another_engine(engine: str, processes: Processes, tmp_path: Path) -> None:
+    inputs(tmp_path, 30)
+    there = ("--queue", "rows", "--engine", engine)
+    processes.start("worker", "agent.py", *there, "--poll", "0.05")
+
+    assert processes.start("map", "agent.py", "in.jsonl", "-o", "out.jsonl", *there).wait(120) == 0, processes.log()
+
+    assert [row["text"] for row in output(tmp_path)] == [f"r{number}: charged and marked" for number in range(1, 31)]
+    assert sum(row["cost"] for row in output(tmp_path)) == pytest.approx(0.06)
+
+
+def test_rows_wait_on_a_queue_nobody_works_on_and_are_collected_later(
+    engine: str, processes: Processes, tmp_path: Path, cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    inputs(tmp_path, 5)
+    there = ("--queue", "rows", "--engine", engine)
+    client = processes.start("map", "agent.py", "in.jsonl", "-o", "out.jsonl", *there)
+    wait_for(lambda: "nobody works on the queue 'rows'; the rows wait" in processes.log(), processes)
+    client.kill()
+    client.wait(30)
+    ran = cli("queue", "rows", "--engine", engine)
+    assert "rows: 5 waiting, 0 running, 0 done, 0 failed; 0/min" in ran.out
+    assert "nobody works on it" in ran.out
+
+    worker = processes.start("worker", "agent.py", *there, "--poll", "0.05")
+    wait_for(lambda: "5 done" in cli("queue", "--engine", engine).out, processes)
+    held = json.loads(cli("queue", "--engine", engine, "--json").out)["rows"]["workers"]
+    assert [found["pid"] for found in held] == [worker.pid]
+    assert cli("map", "agent.py", "in.jsonl", "-o", "out.jsonl", *there, "--resume").code == 0
+
+    assert [row["outcome"] for row in output(tmp_path)] == ["done"] * 5
+    assert counted(tmp_path, "requests").total() == 10  # collected, not run again
+
+
+def test_a_bad_row_and_a_spent_budget_on_a_queue(
+    engine: str, processes: Processes, tmp_path: Path, cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.jsonl").write_text("oops\n" + "".join(json.dumps({"prompt": f"r{n}"}) + "\n" for n in range(2, 62)))
+    args = ("map", "agent.py", "in.jsonl", "-o", "out.jsonl", "--queue", "rows", "--engine", engine)
+    worker = processes.start("worker", "agent.py", "--queue", "rows", "--engine", engine, "--poll", "0.05", "-n", "2")
+
+    ran = cli(*args, "--budget-usd", "0.01")
+
+    assert ran.code == 3
+    assert "line 1: no JSON" in ran.err
+    outcomes = Counter(row["outcome"] for row in output(tmp_path))
+    assert outcomes["invalid"] == 1
+    assert outcomes["done"] >= 5
+    assert outcomes["budget"] > 0
+    ran = cli(*args, "--resume", "--budget-usd", "1")
+    assert ran.code == 1  # the bad row is still one
+    assert Counter(row["outcome"] for row in output(tmp_path)) == {"done": 60, "invalid": 1}
+    assert [row["cost"] for row in output(tmp_path)[1:]] == [pytest.approx(0.002)] * 60
+    worker.terminate()
+    assert worker.wait(60) == 0
+
+
+def test_a_worker_that_is_told_to_stop_ends_what_it_runs(engine: str, processes: Processes, tmp_path: Path) -> None:
+    inputs(tmp_path, 40)
+    there = ("--queue", "rows", "--engine", engine)
+    worker = processes.start("worker", "agent.py", *there, "--poll", "0.05", "-n", "4")
+    client = processes.start("map", "agent.py", "in.jsonl", "-o", "out.jsonl", *there)
+    wait_for(lambda: len(counted_marks(tmp_path)) >= 5, processes)
+
+    worker.terminate()
+    assert worker.wait(60) == 0
+    processes.start("worker", "agent.py", *there, "--poll", "0.05")
+
+    assert client.wait(120) == 0, processes.log()
+    assert max(counted(tmp_path, "charges").values()) == 1
+    assert all(row["text"].endswith("charged and marked") for row in output(tmp_path))
+
+
+def test_so_many_rows_run_at_once_over_all_workers(engine: str, processes: Processes, tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(
+        AGENT.replace("await anyio.sleep(0.03)", "note('levels', '+'); await anyio.sleep(0.05); note('levels', '-')")
+    )
+    inputs(tmp_path, 24)
+    there = ("--queue", "rows", "--engine", engine)
+    for _ in range(2):
+        processes.start("worker", "agent.py", *there, "--poll", "0.05", "-n", "3", "--global-concurrency", "3")
+
+    assert processes.start("map", "agent.py", "in.jsonl", "-o", "out.jsonl", *there).wait(180) == 0, processes.log()
+
+    level = most = 0
+    for sign in (tmp_path / "levels").read_text().split():
+        level += 1 if sign == "+" else -1
+        most = max(most, level)
+    assert 1 <= most <= 3

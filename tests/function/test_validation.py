@@ -12,6 +12,7 @@ import uuid
 from typing import Annotated, Any, Generic, Literal, NamedTuple, Optional, TypedDict, TypeVar
 
 import jsonschema
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ import glue
 from glue.function.arguments import coerce
 from glue.function.schema import Shape, shape_of
 from glue.function.validation import ValidationError, Validator
+from glue.testing import call
 
 
 class Color(enum.Enum):
@@ -253,3 +255,44 @@ def test_ready_schemas_are_judged_as_jsonschema_does(schema: dict[str, Any], val
     assert (validator.errors(value) is None) == judge.is_valid(value)
     if judge.is_valid(value):
         assert coerce(validator, value) == value
+
+
+SLOW = [
+    "(a+)+$",
+    "(a|a)*b",
+    "^(a?){30}a{30}$",
+    "(.*)*x",
+    "a+$",
+    "^(a|ab)+$",
+    "^.*.*.*=$",
+    r"^(\w+\s?)*$",
+    "(",
+    "(a)\\1+",
+]
+QUICK = ["^a+$", "^[a-z]{1,8}$", "^(ab)+c$", "abc", "^x?y", "^(red|green)$", r"^\d{3}-\d{4}$", "^-?[0-9]{1,64}$"]
+
+
+@pytest.mark.parametrize("pattern", SLOW)
+async def test_slow_patterns_from_elsewhere_do_not_hold_the_loop(pattern: str) -> None:
+    text = "a" * 5000 + "!"
+    schema = {
+        "type": "object",
+        "properties": {"x": {"type": "string", "pattern": pattern}},
+        "patternProperties": {pattern: {"type": "string"}},
+        "additionalProperties": False,
+    }
+    tool = glue.Tool.from_schema("one", "", schema, lambda arguments: "ran")
+
+    for arguments in ({"x": text}, {text[:200]: text}, {"x": 3}):
+        result = await tool.invoke(call("one", arguments), glue.Context(call=call("one", arguments)))
+        assert result.is_error is (arguments == {"x": 3})
+    assert tool.spec.parameters == schema  # the model is told all the same
+
+
+@pytest.mark.parametrize("pattern", QUICK)
+async def test_quick_patterns_from_elsewhere_are_checked(pattern: str) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string", "pattern": pattern}}}
+    tool = glue.Tool.from_schema("one", "", schema, lambda arguments: "ran")
+
+    arguments = {"x": "?" * 100_000}
+    assert (await tool.invoke(call("one", arguments), glue.Context(call=call("one", arguments)))).is_error

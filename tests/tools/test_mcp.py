@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -285,13 +287,15 @@ async def test_resources_are_tools_and_prompts_are_commands(server: Callable[...
         listed = await use(connection, "list_resources")
         read = await use(connection, "read_resource", uri="note://1")
         prompts = mcp.Servers([connection]).prompts
-        said = await prompts["demo:greet"].get("Ada very warmly")
+        said = await mcp.Servers([connection]).prompt("/demo:greet Ada very warmly")
+        same = await mcp.Servers([connection]).prompt("/demo:nothing at all")
 
     assert names == ["demo__ask", "demo__roots", "demo__list_resources", "demo__read_resource"]
     assert listed.text == "note://1  one"
     assert "the note" in read.text
     assert prompts["demo:greet"].hint == "<who> <how>"
     assert said[0].text == 'Greet {"who": "Ada", "how": "very warmly"}'
+    assert same == "/demo:nothing at all"
 
 
 async def test_a_question_of_a_server_is_one_of_permission(server: Callable[..., Any]) -> None:
@@ -737,6 +741,100 @@ async def test_our_own_client_on_our_own_server(tmp_path: Path) -> None:
 
     assert drawn.content == (Image(media_type="image/png", data=b"png"),)
     assert seen == [("drawing", {"progress": 1.0, "total": None})]
+
+
+SHAPED = """
+import glue
+from dataclasses import dataclass
+from glue.testing import Script
+
+@dataclass
+class Weather:
+    city: str
+    degrees: int
+
+@glue.tool
+def weather(city: str) -> Weather:
+    '''Say what the weather is.'''
+    return Weather(city, 21)
+
+@glue.tool(needs_permission=True)
+def danger() -> str:
+    '''Do something dangerous.'''
+    return "done"
+
+agent = glue.Agent(Script('{"city": "Oslo", "degrees": 3}'), tools=[weather, danger], output=Weather,
+                   instructions="Be brief.", name="forecast")
+"""
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # once is enough: it starts slowly
+async def test_served_tools_have_output_schemas_annotations_and_a_resource(tmp_path: Path) -> None:
+    from mcp import Client, MCPError
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    (tmp_path / "agent.py").write_text(SHAPED)
+    command = ["-c", "from glue.cli.app import main; main()", "mcp", str(tmp_path / "agent.py")]
+    async with Client(stdio_client(StdioServerParameters(command=sys.executable, args=command))) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        result = await client.call_tool("weather", {"city": "Oslo"})
+        (resource,) = (await client.list_resources()).resources
+        read = (await client.read_resource(resource.uri)).contents[0]
+        with pytest.raises(MCPError, match="there is no resource"):
+            await client.read_resource("glue://nothing")
+
+    assert tools["weather"].output_schema is not None
+    assert set(tools["weather"].output_schema["properties"]) == {"city", "degrees"}
+    assert result.structured_content == {"city": "Oslo", "degrees": 21}
+    assert tools["danger"].output_schema is None
+    hints = {name: tool.annotations for name, tool in tools.items()}
+    assert getattr(hints["weather"], "read_only_hint", None) is True
+    assert getattr(hints["danger"], "destructive_hint", None) is True
+    assert getattr(read, "text", None) == "Be brief."
+
+
+TOKEN = "a-token-of-some-length"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # once is enough: it starts slowly
+async def test_an_agent_is_served_over_http_to_who_has_the_token(tmp_path: Path) -> None:
+    (tmp_path / "adder.py").write_text(AGENT)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/mcp"
+    command = [sys.executable, "-c", "from glue.cli.app import main; main()", "mcp", "adder.py", "--http", str(port)]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.DEVNULL, env={**os.environ, "GLUE_MCP_TOKEN": TOKEN}
+    )
+    try:
+        with anyio.fail_after(60):
+            while True:
+                try:
+                    headers = {"Authorization": f"Bearer {TOKEN}"}
+                    async with mcp.connect_http("demo", url, headers) as connection:
+                        result = await use(connection, "add", a=1, b=2)
+                    break
+                except ConfigError:  # it does not listen yet
+                    await anyio.lowlevel.checkpoint()
+        with pytest.raises(ConfigError, match="HTTP 401"):
+            async with mcp.connect_http("demo", url, {"Authorization": "Bearer wrong"}):
+                pass
+    finally:
+        process.terminate()
+        code = process.wait(30)
+
+    assert result.text == "3"
+    assert code in (0, 143)
+
+
+def test_serving_over_http_without_a_token_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "adder.py").write_text(AGENT)
+    command = [sys.executable, "-c", "from glue.cli.app import main; main()", "mcp", "adder.py", "--http"]
+    environ = {name: value for name, value in os.environ.items() if name != "GLUE_MCP_TOKEN"}
+
+    for port, said in (("8000", "needs a token"), ("x", "takes a port")):
+        done = subprocess.run([*command, port], cwd=tmp_path, capture_output=True, text=True, env=environ, timeout=60)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
 
 # `glue run --mcp` ---------------------------------------------------------------------------------

@@ -712,3 +712,76 @@ def test_names_can_be_had_from_the_package() -> None:
         assert getattr(tools, name)
     callback: Callable[..., Any] = tools.safe_open
     assert callback is safe_open
+
+
+# Small mercies ---------------------------------------------------------------------------------------
+
+
+def test_absolute_paths_below_the_root_are_the_relative_ones(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/a.txt").write_text("hello\n")
+
+    assert tools["read_file"](f"{tmp_path}/sub/a.txt") == "hello\n"
+    assert tools["list_dir"](str(tmp_path)) == "sub/"
+    assert "replaced" in tools["write_file"](f"{tmp_path}/sub/a.txt", "new\n")
+    assert anyio.run(lambda: tools["grep"]("new", path=f"{tmp_path}/sub")) == "sub/a.txt:1: new"
+    for path in ("/etc/passwd", f"{tmp_path}x/a", f"{tmp_path}/../a", f"{tmp_path}/sub/../../a"):
+        with pytest.raises(GlueError):
+            tools["read_file"](path)
+
+
+def test_missing_file_gets_near_misses(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "src/deep").mkdir(parents=True)
+    (tmp_path / "src/deep/settings.py").touch()
+    (tmp_path / "src/README.md").touch()
+
+    with pytest.raises(ToolError, match=r"did you mean src/deep/settings.py\?$"):
+        tools["read_file"]("settings.py")
+    with pytest.raises(ToolError, match=r"did you mean src/deep/settings.py"):
+        tools["edit_file"]("src/deep/setings.py", "a", "b")
+    with pytest.raises(ToolError, match=r"did you mean src/README.md"):
+        tools["read_file"]("src/readme.md")
+    with pytest.raises(ToolError, match=r"no such file or directory$"):
+        tools["read_file"]("nothing-like-it.txt")
+
+
+def test_file_that_changed_since_it_was_read_is_said(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\ntwo\n")
+    tools["read_file"]("a")
+    (tmp_path / "a").write_text("one\ntwo\nthree, by another\n")
+
+    with pytest.raises(ToolError, match="changed since it was read"):
+        tools["write_file"]("a", "mine\n")
+    assert "it had changed since it was read" in tools["edit_file"]("a", "two", "2")
+    assert "changed" not in tools["edit_file"]("./a", "one", "1")
+    assert "replaced" in tools["write_file"]("a", "mine\n")
+
+
+def test_several_edits_in_one_call_are_made_together_or_not(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\ntwo\nthree\n")
+
+    said = tools["edit_file"]("a", edits=[{"old": "one", "new": "1"}, {"old": "three\n", "new": ""}])
+    assert (tmp_path / "a").read_text() == "1\ntwo\n"
+    assert [line[7:] for line in said.split("\n")[1:]] == ["-one", "+1", " two", "-three"]
+    with pytest.raises(ToolError, match="no edit was made"):
+        tools["edit_file"]("a", edits=[{"old": "two", "new": "2"}, {"old": "missing", "new": ""}])
+    assert (tmp_path / "a").read_text() == "1\ntwo\n"
+
+
+def test_written_file_keeps_its_encoding_or_is_refused(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes("café\n".encode("latin-1"))
+
+    assert tools["read_file"]("a") == "café\n"
+    tools["write_file"]("a", "thé\n")
+    assert (tmp_path / "a").read_bytes() == "thé\n".encode("latin-1")
+    with pytest.raises(ToolError, match="not in UTF-8"):
+        tools["write_file"]("a", "☕\n")
+    assert (tmp_path / "a").read_bytes() == "thé\n".encode("latin-1")
+
+
+def test_placeholder_in_a_whole_file_is_refused(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("one\ntwo\n")
+
+    with pytest.raises(ToolError, match="placeholder"):
+        tools["write_file"]("a.py", "one\n# ... rest of the code unchanged\n")
+    assert (tmp_path / "a.py").read_text() == "one\ntwo\n"

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from glue.errors import GitError, GlueError, ToolError
-from glue.tools import git
+from glue.tools import git, landlock
 from glue.tools.fs import Blocklist
 from glue.tools.git import Repo, build_pathspec, run_git
 
@@ -99,7 +99,8 @@ async def test_diff_of_one_path_keeps_its_rename(repo: Path) -> None:
     renamed = await tools["git_diff_branch"](path="new ñame.txt")
     assert "rename from old name.txt" in renamed
     assert "seven" not in renamed
-    assert await tools["git_diff_branch"](path="nothing") == "0 files changed, 0 lines added, 0 deleted\n"
+    nothing = await tools["git_diff_branch"](path="nothing")
+    assert nothing.endswith("]\n0 files changed, 0 lines added, 0 deleted\n")
 
 
 async def test_diff_pages_put_together_are_the_diff(repo: Path, run: Run) -> None:
@@ -110,7 +111,8 @@ async def test_diff_pages_put_together_are_the_diff(repo: Path, run: Run) -> Non
     whole, offset = "", 1
     while True:
         page = await tools["git_diff_branch"](path="big.txt", offset=offset)
-        assert len(page.encode()) <= 201 * 1024
+        assert len(page.encode()) <= 25 * 1024
+        assert page.startswith("[main ")
         body, mark, hint = page.rpartition("[continue with offset ")
         whole += body if mark else page
         if not mark:
@@ -233,7 +235,7 @@ async def test_shallow_clone(repo: Path, run: Run, tmp_path: Path) -> None:
 
     assert "shallow: older history is not here" in await tools["git_log_branch"]()
     assert "its parents are not here" in await tools["git_show"]("HEAD")
-    assert await tools["git_diff_branch"]() == "0 files changed, 0 lines added, 0 deleted\n"
+    assert (await tools["git_diff_branch"]()).endswith("]\n0 files changed, 0 lines added, 0 deleted\n")
 
 
 def test_remote_branch_stands_in_for_a_local_one(repo: Path, run: Run, tmp_path: Path) -> None:
@@ -421,6 +423,88 @@ def test_pathspec_means_what_it_says(
 
 def test_errors_are_of_one_family() -> None:
     assert issubclass(GitError, GlueError)
+
+
+async def test_every_page_of_a_diff_names_base_and_head(repo: Path, run: Run) -> None:
+    main, work = run("rev-parse", "main")[:12], run("rev-parse", "work")[:12]
+
+    for offset in (1, 3):
+        page = await tools_of(repo)["git_diff_branch"](offset=offset)
+        assert page.startswith(f"[main {main} .. work {work}]\n")
+
+
+async def test_blame_says_when_it_stops(repo: Path, run: Run) -> None:
+    (repo / "long.txt").write_text("".join(f"{n} {'x' * 40}\n" for n in range(1, 2001)))
+    run("add", "long.txt")
+    run("commit", "-qm", "long")
+    blame = tools_of(repo)["git_blame"]
+
+    seen, first = 0, 1
+    while first:
+        text = await blame("long.txt", first=first)
+        body, mark, hint = text.rpartition("\n[lines ")
+        seen += (body if mark else text).count(") ")
+        assert not mark or f"-{seen} of 2000; continue with first {seen + 1}]" in hint
+        first = int(hint.rpartition(" ")[2][:-1]) if mark else 0
+
+    assert seen == 2000
+    assert "[lines" not in await blame("long.txt", first=5, last=9)
+    with pytest.raises(ToolError, match="has 2000 lines"):
+        await blame("long.txt", first=2001)
+
+
+async def test_partial_clone_says_what_to_do(repo: Path, run: Run, tmp_path: Path) -> None:
+    run("config", "uploadpack.allowFilter", "true")
+    run("clone", "-q", "--filter=blob:none", "--no-checkout", f"file://{repo}", "partial", where=".")
+    tools = tools_of(tmp_path / "partial", base="origin/main")
+
+    assert "second" in await tools["git_log_branch"]()
+    with pytest.raises(GitError, match="the clone is partial"):
+        await tools["git_diff_branch"]()
+    with pytest.raises(GitError, match="the clone is partial"):
+        await tools["git_show"]("HEAD", "a.py")
+    run("diff", "origin/main...HEAD", where="partial")  # the advice that is given
+    assert "+seven" in await tools["git_diff_branch"]()
+
+
+async def test_submodule_checkout_is_read(repo: Path, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "outer").mkdir()
+    run("init", "-q", "-b", "main", where="outer")
+    run("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(repo), "sub", where="outer")
+
+    text = await tools_of(tmp_path / "outer/sub", base="origin/main")["git_diff_branch"]()
+
+    assert "+seven" in text
+    (tmp_path / "outer/other").mkdir()
+    (tmp_path / "outer/other/.git").write_text("gitdir: ../.git/modules/sub\n")  # not the one that it belongs to
+    with pytest.raises(GitError, match="does not point back"):
+        Repo(tmp_path / "outer/other")
+
+
+def test_objects_swapped_in_during_a_read_are_not_read(repo: Path, run: Run, tmp_path: Path) -> None:
+    if not landlock.available():
+        pytest.skip("needs Landlock")
+    (tmp_path / "victim").mkdir()
+    run("init", "-q", where="victim")
+    (tmp_path / "victim/secret").write_text("secret")
+    sha = run("hash-object", "-w", "secret", where="victim")
+    folder, theirs = repo / ".git/objects" / sha[:2], tmp_path / "victim/.git/objects" / sha[:2]
+    folder.rename(tmp_path / "away") if folder.exists() else None
+    leaked = blocked = 0
+    for swap in range(40):
+        with Repo(repo) as opened:
+            if swap % 2:
+                folder.symlink_to(theirs)
+            else:
+                (repo / ".git/objects/info/alternates").write_text(f"{theirs.parent}\n")
+            try:
+                leaked += opened.blob(sha) == b"secret"
+            except GitError:
+                blocked += 1
+            folder.unlink(missing_ok=True)
+            (repo / ".git/objects/info/alternates").unlink(missing_ok=True)
+
+    assert (leaked, blocked) == (0, 40)
 
 
 # How many processes ------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -13,8 +14,10 @@ from typing import Any
 import anyio
 import pytest
 
+import glue
+from glue.cli.tools import schema_of
 from glue.errors import ConfigError, ToolError
-from glue.tools import coding, fs, shell
+from glue.tools import coding, fs, git, shell
 from glue.tools.process import StopFlag, in_thread, run
 
 
@@ -347,6 +350,22 @@ def test_bundle_and_prompt_speak_of_the_same_tools(tmp_path: Path) -> None:
             assert f"- {tool.name}: {tool.spec.description}\n" in prompt
         for name in {"write_file", "shell", "git_status"} - {tool.name for tool in made}:
             assert f"- {name}:" not in prompt
+
+
+def test_schemas_are_small_and_say_what_helps(tmp_path: Path) -> None:
+    made = [*fs.tools(tmp_path, write=True), *git.tools(tmp_path, trust=True), *shell.tools(tmp_path)]
+    texts = {each.name: json.dumps(schema_of(each), ensure_ascii=False) for each in made}
+
+    assert len(made) == 14
+    assert sum(map(glue.estimate_tokens, texts.values())) < 2000
+    for name, words in {
+        "git_diff_branch": "Only commits count",
+        "git_diff_worktree": "not committed",
+        "edit_file": "exactly what is quoted",
+        "read_file": "Read before you change",
+        "shell": "Prefer the file tools",
+    }.items():
+        assert words in texts[name]
 
 
 def test_bundle_without_a_repository_has_no_git_tools(tmp_path: Path) -> None:

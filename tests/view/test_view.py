@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -38,7 +39,7 @@ from glue.messages import (
 )
 from glue.provider import Attempt
 from glue.testing import Recorder, Script, call, calls, fail, repeat, say
-from glue.view.html import escape, split
+from glue.view.html import escape, prose, split
 from glue.view.page import MARK, page
 from glue.view.sources import read_file, read_session
 from glue.view.transcript import Entry, Note, Transcript, Turn, arrange
@@ -267,7 +268,8 @@ def test_code_that_is_cut_by_the_fold_goes_on_as_code() -> None:
 
     parsed = parse(page(transcript(user(f"Look:\n```python\n{code}```\nSo."))))
 
-    assert [attrs["class"] for attrs in parsed.all("pre")] == ["text", "code", "code", "text"]
+    kinds = [attrs["class"] for tag, attrs in parsed.tags if tag == "pre" or attrs.get("class") == "text"]
+    assert kinds == ["text", "code", "code", "text"]
 
 
 @given(st.text(max_size=300).map(lambda text: text * 40) | st.text(alphabet="ab\n", max_size=9_000))
@@ -343,6 +345,9 @@ def everywhere(text: str) -> Transcript:
     )
 
 
+MARKDOWN = frozenset("blockquote code em h5 li ol strong table tbody td th thead tr ul".split())
+
+
 def shape(html: str) -> list[tuple[str, tuple[str, ...]]]:
     return [(tag, tuple(attrs)) for tag, attrs in parse(html).tags]
 
@@ -357,10 +362,14 @@ def test_hostile_text_changes_no_tag_of_the_page(text: str) -> None:
 @given(st.text(alphabet=st.sampled_from("<>&\"'`/=! \n\t-;#x3abscript\x00\u202e\ud800"), min_size=1, max_size=40))
 @settings(max_examples=150, deadline=None)
 def test_no_text_is_markup(text: str) -> None:
-    tags = {tag for tag, _ in parse(page(everywhere(text))).tags}
-
     html = page(everywhere(text))
-    assert tags <= {tag for tag, _ in parse(page(everywhere("a"))).tags} | {"pre"}
+    found = parse(html).tags
+
+    assert {tag for tag, _ in found} <= {tag for tag, _ in parse(page(everywhere("a"))).tags} | {"pre", *MARKDOWN}
+    for tag, attrs in found:
+        if tag in MARKDOWN:
+            assert set(attrs) <= {"class", "value"}
+            assert re.fullmatch(r"d\d|\d*|name", (attrs.get("class") or "") + (attrs.get("value") or ""))
     assert html.count("<script>") == html.count("<style>") == 1
     html.encode()
 
@@ -715,3 +724,123 @@ def test_the_assets_are_in_the_wheel() -> None:
     assert sorted(listed) == sorted(
         path.name for path in (root / "glue" / "view").iterdir() if path.suffix in (".css", ".js")
     )
+
+
+# Markdown, sub-agents, the index -------------------------------------------------------------------
+
+TOLD = """\
+# Title with `code`
+
+Some **bold** and *slanted* text, snake_case_name and 2 * 3 * 4,
+on two lines.
+
+- one
+  - inner
+3. three
+
+> quoted
+
+| a | b |
+| - | - |
+| `1` | <b> |
+
+[text](javascript:alert(1)) ![x](http://127.0.0.1:9/x) <script>
+"""
+
+
+def test_markdown_is_rendered_with_tags_of_our_own() -> None:
+    html = prose(TOLD)
+
+    for piece in (
+        "<h5>Title with <code>code</code></h5>",
+        "Some <strong>bold</strong> and <em>slanted</em> text, snake_case_name and 2 * 3 * 4,\non two lines.",
+        '<ul><li class="d0">one</li><li class="d1">inner</li></ul><ol><li class="d0" value="3">three</li></ol>',
+        "<blockquote><p>quoted</p></blockquote>",
+        "<th>a</th><th>b</th></tr></thead><tbody><tr><td><code>1</code></td><td>&lt;b&gt;</td>",
+        "[text](javascript:alert(1)) ![x](http://127.0.0.1:9/x) &lt;script&gt;",
+    ):
+        assert piece in html
+    assert "href" not in html
+    assert "src=" not in html
+
+
+@given(st.text(alphabet=st.sampled_from("*_`#>-|1. \n<&a~[]()!"), max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_any_markdown_keeps_every_letter_and_closes_every_tag(text: str) -> None:
+    parsed = parse(prose(text))
+
+    assert parsed.stack == []
+    assert sorted(char for char in "".join(parsed.text) if char == "a") == sorted(char for char in text if char == "a")
+    assert "".join(parsed.text).count("<") == text.count("<")
+
+
+async def test_steps_of_a_sub_agent_are_nested_in_its_call(tmp_path: Path) -> None:
+    from glue.cli.runs import JsonLines
+
+    @glue.tool
+    def look(city: str) -> str:
+        """Look at a city."""
+        raise glue.ToolError(f"{city} is in the fog")
+
+    child = glue.Agent(Script(calls(call("look", {"city": "Bergen"})), "It is foggy."), tools=[look])
+    parent = glue.Agent(
+        Script(calls(call("guide", {"prompt": "Bergen?"})), "Fog."),
+        tools=[child.as_tool("guide", "Knows cities.")],
+        instructions="Be brief.",
+    )
+    lines: list[str] = []
+    await parent.run("And Bergen?", on_event=JsonLines(lines.append))
+    (tmp_path / "events.jsonl").write_text("".join(lines))
+
+    transcript = read_file(tmp_path / "events.jsonl")
+    html = page(transcript)
+
+    assert transcript.system == "Be brief."
+    assert [tool.name for tool in transcript.tools] == ["guide"]
+    assert "And Bergen?" in html
+    steps = html.partition('<div class="steps">')[2]
+    assert "look" in steps
+    assert "It is foggy." in steps
+    assert '<span class="why" dir="auto">Bergen is in the fog</span>' in steps
+    assert "2 steps" in html
+
+
+async def test_a_session_knows_its_instructions_and_tools(tmp_path: Path) -> None:
+    @glue.tool
+    def look(city: str) -> str:
+        """Look at a city."""
+        return city
+
+    for store in (glue.FileStore(tmp_path / "files"), glue.SQLiteStore(tmp_path / "s.db")):
+        agent = glue.Agent(Script("hi"), tools=[look], instructions="Be brief.")
+        await agent.session("one", store=store).prompt("hello")
+
+        transcript = await read_session(store, "one")
+
+        assert transcript.system == "Be brief."
+        assert [(tool.name, tool.description) for tool in transcript.tools] == [("look", "Look at a city.")]
+
+
+def test_an_index_lists_sessions_and_runs(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GLUE_LOG", "1")
+    opened = tmp_path / "opened"
+    (tmp_path / "browser").write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    (tmp_path / "browser").chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{tmp_path / 'browser'} %s")
+    cli("run", "-m", "offline", "-s", "kept <b>", "the first")
+    cli("run", "-m", "nobody:x", "lost")
+
+    ran = cli("view", "--open")
+
+    path = Path(ran.out.strip())
+    parsed = parse(path.read_text())
+    links = [attrs["href"] or "" for tag, attrs in parsed.tags if tag == "a"]
+    assert len(links) == 2
+    assert all(re.fullmatch(r"(session|run)-[0-9a-f-]+\.html", link) for link in links)
+    assert all((path.parent / link).is_file() for link in links)
+    assert "kept <b>" in parsed.text
+    assert path.parent.stat().st_mode & 0o077 == 0
+    assert opened.read_text().strip() == path.as_uri()
+    assert cli("view").out == ran.out

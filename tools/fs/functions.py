@@ -82,16 +82,14 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
         seen[normpath(path)] = mark
 
     def read_file(path: str, offset: int = 1, limit: int = LINES, start: int = 0, numbers: bool = False) -> str:
-        """Read lines of a text file; says how to continue where a page does not hold all of it.
-
-        Read a file before you change it. Search first in large files, then read around the hit.
+        """Read lines of a text file; a page says how to go on. Read before you change; in large files grep first.
 
         Args:
             path: relative to the root
-            offset: first line, counted from 1
-            limit: lines to read, at most 2000
-            start: bytes of the first line to leave out; only for a line longer than a page
-            numbers: put the number before each line
+            offset: first line, from 1
+            limit: lines, at most 2000
+            start: bytes to skip in that line; only for a line longer than a page
+            numbers: number the lines
         """
         with _told(path, root), _spooled(path) or root.open(path, guard=watch) as file:
             note(path, Mark.of(os.fstat(file.fileno())))
@@ -102,7 +100,7 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
 
         Args:
             path: relative to the root
-            offset: first entry, counted from 1
+            offset: first entry, from 1
         """
         offset = max(offset, 1)
         with _told(path, root), root.directory(path, guard=watch) as place:
@@ -121,10 +119,10 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
         """Find files by a glob such as `*.py`, `src/**/*.ts` or `*.{yml,yaml}`; what .gitignore excludes is left out.
 
         Args:
-            pattern: matched against the name, or against the path below `path` if it has a `/`; `**` spans folders
+            pattern: for the name, or, if it has a `/`, for the path below `path`
             path: folder to look in, relative to the root
-            ignored: look at ignored files too
-            limit: most paths to give, up to 1000
+            ignored: also ignored files
+            limit: most paths, up to 1000
         """
         budget = walk.Budget(deadline=time.monotonic() + SECONDS)
         globs = [_glob(each) for each in alternatives(pattern)]
@@ -159,17 +157,15 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
     ) -> str:
         """Search files for a regular expression (Python syntax), line by line; gives `path:line: text`.
 
-        Narrow it by path or glob rather than reading whole files one after the other.
-
         Args:
             pattern: the expression
-            path: file or folder to search, relative to the root
-            glob: only files that match this, such as `*.py` or `src/**`
-            context: lines to show before and after each hit, at most 10
-            ignore_case: take upper and lower case for the same
-            fixed: take the pattern as plain text
-            ignored: search ignored files too
-            limit: most hits to give, up to 1000
+            path: file or folder, relative to the root
+            glob: only files that match, such as `*.py`
+            context: lines around each hit, at most 10
+            ignore_case: ignore upper and lower case
+            fixed: the pattern is plain text
+            ignored: also ignored files
+            limit: most hits, up to 1000
         """
         if not pattern:
             raise ToolError("the pattern is empty")
@@ -218,10 +214,10 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
 
         Args:
             path: relative to the root
-            old: the text to replace, quoted from the file, with enough lines around it to fit one place only
-            new: what goes in its place, written out in full
-            replace_all: replace every place that fits
-            edits: several replacements at once instead of old and new; all are made, or none
+            old: quoted from the file, with enough lines to fit one place only
+            new: what goes in its place, in full
+            replace_all: every place that fits
+            edits: several replacements instead of old and new; all are made, or none
         """
         from glue.tools.fs.edit import Replacement, edit_all
 

@@ -9,21 +9,39 @@ from itertools import pairwise
 
 MAX_PATTERN = 1024
 MAX_ALTERNATIVES = 64
+# As in the C locale, for classes such as [[:alpha:]].
+CLASSES = {
+    "alnum": "a-zA-Z0-9",
+    "alpha": "a-zA-Z",
+    "blank": " \\t",
+    "cntrl": "\\x00-\\x1f\\x7f",
+    "digit": "0-9",
+    "graph": "!-\\~",
+    "lower": "a-z",
+    "print": " -\\~",
+    "punct": "!-/:-@\\[-`{-\\~",
+    "space": " \\t\\n\\r\\f\\v",
+    "upper": "A-Z",
+    "xdigit": "0-9a-fA-F",
+}
 
 
 class Glob:
-    """A pattern split at `/`: `*`, `?` and `[...]` stay within a component, `**` spans any number."""
+    """A pattern split at `/`: `*`, `?` and `[...]` stay within a component, `**` spans any number.
+
+    What is malformed stands for itself, or, if `strict`, matches nothing, as in git.
+    """
 
     __slots__ = ("parts",)
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, *, strict: bool = False) -> None:
         self.parts: list[re.Pattern[str] | str | None] = []
         for part in pattern[:MAX_PATTERN].split("/"):
-            if part == "**":
+            if len(part) > 1 and not part.strip("*"):
                 if not self.parts or self.parts[-1] is not None:  # several in a row say no more than one
                     self.parts.append(None)
             else:
-                self.parts.append(_component(part))
+                self.parts.append(_component(part, strict))
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -57,7 +75,7 @@ def _fits(part: re.Pattern[str] | str | None, name: str) -> bool:
     return part is not None and part.match(name) is not None
 
 
-def _component(part: str) -> re.Pattern[str] | str:
+def _component(part: str, strict: bool) -> re.Pattern[str] | str:
     """Translate one component; plain ones stay strings."""
     pieces: list[str] = []
     literal = True
@@ -74,10 +92,12 @@ def _component(part: str) -> re.Pattern[str] | str:
         elif char == "?":
             literal = False
             pieces.append(".")
-        elif char == "[" and (end := _bracket_end(part, spot)) > 0:
+        elif char == "[" and (found := _bracket(part, spot)) is not None:
             literal = False
-            pieces.append(_bracket(part[spot:end]))
-            spot = end + 1
+            pieces.append(found[0])
+            spot = found[1]
+        elif strict and (char == "[" or (char == "\\" and spot == len(part))):
+            return re.compile("(?!)")
         else:
             if char == "\\" and spot < len(part):
                 char = part[spot]
@@ -99,29 +119,39 @@ def _join(pieces: list[str], stars: list[int]) -> str:
     return f"{text}.*{''.join(pieces[stars[-1] + 1 :])}\\Z"
 
 
-def _bracket_end(part: str, spot: int) -> int:
-    """Find the `]` that closes a class; 0 where there is none and `[` is only itself."""
-    first = spot + 1 if part[spot : spot + 1] in ("!", "^") else spot
-    return max(part.find("]", first + 1), 0)
-
-
-def _bracket(inner: str) -> str:
-    negated = inner[:1] in ("!", "^")
-    inner = inner[1:] if negated else inner
-    body = ""
-    spot = 0
-    while spot < len(inner):
-        low = inner[spot]
-        if inner[spot + 1 : spot + 2] == "-" and spot + 2 < len(inner):
-            high = inner[spot + 2]
-            body += f"{_quote(low)}-{_quote(high)}" if low <= high else ""
-            spot += 3
-        else:
-            body += _quote(low)
+def _bracket(part: str, spot: int) -> tuple[str, int] | None:
+    """Translate a class that begins at `spot`, and give where it ends; None where it does not, or is malformed."""
+    negated = part[spot : spot + 1] in ("!", "^")
+    spot += negated
+    body, first, low = "", True, ""
+    while spot < len(part):
+        char = part[spot]
+        if char == "]" and not first:
+            if not body:
+                return ("." if negated else "(?!)"), spot + 1
+            return f"[{'^' if negated else ''}{body}]", spot + 1
+        first = False
+        if char == "[" and part[spot + 1 : spot + 2] == ":":
+            end = part.find("]", spot + 2)
+            name = part[spot + 2 : end - 1] if end > spot + 2 and part[end - 1] == ":" else None
+            if end < 0 or (name is not None and name not in CLASSES):
+                return None
+            if name is not None:
+                body, spot, low = body + CLASSES[name], end + 1, ""
+                continue
+        if char == "-" and low and part[spot + 1 : spot + 2] not in ("", "]"):
             spot += 1
-    if not body:
-        return "." if negated else "(?!)"
-    return f"[{'^' if negated else ''}{body}]"
+            high, spot = _escaped(part, spot)
+            body += f"{_quote(low)}-{_quote(high)}" if low <= high else ""
+            low = ""
+            continue
+        char, spot = _escaped(part, spot)
+        body, low = body + _quote(char), char
+    return None
+
+
+def _escaped(part: str, spot: int) -> tuple[str, int]:
+    return (part[spot + 1], spot + 2) if part[spot] == "\\" and spot + 1 < len(part) else (part[spot], spot + 1)
 
 
 def _quote(char: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,39 +18,43 @@ MAX_RULES = 1000
 
 
 class Gitignore:
-    """The rules of one .gitignore, for paths relative to its directory; the last rule that fits decides."""
+    """The rules of one .gitignore, for paths relative to its directory; the last rule that fits decides.
+
+    As in git, characters are bytes: `?` fits half an umlaut. Names are held against rules as Latin-1, which keeps them.
+    """
 
     __slots__ = ("depth", "named", "others")
 
-    def __init__(self, text: str, depth: int) -> None:
+    def __init__(self, content: bytes, depth: int) -> None:
         self.depth = depth  # how many components lie above
         self.named: dict[str, list[tuple[int, bool, bool]]] = {}  # plain names: no need to try each rule
         self.others: list[tuple[int, bool, bool, bool, Glob]] = []
-        for number, line in enumerate(text.splitlines()[:MAX_RULES]):
+        lines = content.removeprefix(codecs.BOM_UTF8).decode("latin-1").split("\n")
+        for number, line in enumerate(lines[:MAX_RULES]):
             self._add(number, line)
 
     def _add(self, number: int, line: str) -> None:
-        line = line.rstrip("\r\n")
-        while line.endswith(" ") and not line.endswith("\\ "):
-            line = line[:-1]
-        if not line or line.startswith("#") or len(line) > MAX_PATTERN:
+        if line.startswith("#"):
             return
+        line = re.sub(r"((?:[^\\ ]|\\.| +(?=[^ ]))*) *", r"\1", line.removesuffix("\r"), count=1, flags=re.DOTALL)
         keep = line.startswith("!")
         line = line[1:] if keep else line
         folder = line.endswith("/")
-        line = line.rstrip("/") if folder else line
-        if not line:
+        line = line[:-1] if folder else line
+        if not line or len(line) > MAX_PATTERN:
             return
         if "/" in line:
-            self.others.append((number, keep, folder, True, Glob(line.removeprefix("/"))))
+            self.others.append((number, keep, folder, True, Glob(line.removeprefix("/"), strict=True)))
         elif any(char in "*?[\\" for char in line):
-            self.others.append((number, keep, folder, False, Glob(line)))
+            self.others.append((number, keep, folder, False, Glob(line, strict=True)))
         else:
             self.named.setdefault(line, []).append((number, keep, folder))
 
     def judge(self, names: Sequence[str], is_folder: bool) -> bool | None:
         """Say whether a path is ignored; None where no rule speaks of it."""
         best, verdict = -1, None
+        if not all(map(str.isascii, names)):
+            names = [os.fsencode(name).decode("latin-1") for name in names]
         last = names[-1]
         for number, keep, folder in self.named.get(last, ()):
             if number > best and (is_folder or not folder):
@@ -198,6 +204,6 @@ def rules_above(root: Root, names: tuple[str, ...]) -> tuple[Gitignore, ...]:
 def _rules(fd: int, depth: int) -> list[Gitignore]:
     try:
         with open_at(fd, ".gitignore", ".gitignore") as file:
-            return [Gitignore(file.read(MAX_FILE).decode("utf-8", "replace"), depth)]
+            return [Gitignore(file.read(MAX_FILE), depth)]
     except (OSError, GlueError):
         return []

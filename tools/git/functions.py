@@ -18,9 +18,10 @@ from glue.tools.git.output import Commit, FileChange, Pager, literal_pathspec
 from glue.tools.git.repo import EMPTY_TREE, SMALLER, Repo
 from glue.tools.process import StopFlag, in_thread
 
-PAGE = 200 * 1024
+PAGE = 24 * 1024  # bytes of a page: at most 8,000 tokens
 WHOLE = 16 * 1024 * 1024
 LARGE_PAGE = 80 * 1024
+BLAMED = 1000  # lines
 LISTED = 300  # files in the summary of a diff
 
 
@@ -43,28 +44,28 @@ def tools(
 
     @tool(max_output=None)
     async def git_diff_branch(path: str = "", offset: int = 1) -> str:
-        """Show what the current branch changed since it left its base branch: a summary by file, then the patch.
-
-        Only commits count; changes that are not committed are not shown.
+        """Show what the branch changed since it left its base: a summary, then the patch. Only commits count.
 
         Args:
-            path: only this file or folder, from the top of the repository; all if left out
-            offset: first line of the patch, counted from 1; a page says where to continue
+            path: only this file or folder, from the top
+            offset: first line of the patch; a page says how to go on
         """
 
         def job(repo: Repo) -> str:
-            head = repo.resolve("HEAD")
-            start = repo.merge_base(base or repo.base_branch(), head)
-            return diff(repo, start, head, path, offset, blocklist)
+            head, origin = repo.resolve("HEAD"), base or repo.base_branch()
+            start = repo.merge_base(origin, head)
+            branch = repo.refs.head_branch() or "HEAD"
+            names = f"{show(origin.removeprefix('refs/remotes/'))} {start[:12]} .. {show(branch)} {head[:12]}"
+            return f"[{names}]\n{diff(repo, start, head, path, offset, blocklist)}"
 
         return await within(job)
 
     @tool(max_output=None)
     async def git_log_branch(limit: int = 50) -> str:
-        """List the commits of the current branch that its base branch does not have, newest first.
+        """List the commits of the branch that its base does not have, newest first.
 
         Args:
-            limit: most commits to give, up to 500
+            limit: most commits, up to 500
         """
 
         def job(repo: Repo) -> str:
@@ -84,9 +85,9 @@ def tools(
         """Show a file as it was at a revision, or, without a path, a commit with its message and its changes.
 
         Args:
-            revision: a commit hash, branch, tag or HEAD, also with ~N or ^
-            path: a file, from the top of the repository; empty for the commit itself
-            offset: first line, counted from 1; a page says where to continue
+            revision: a commit, branch, tag or HEAD, also with ~N or ^
+            path: a file, from the top
+            offset: first line; a page says how to go on
         """
 
         def job(repo: Repo) -> str:
@@ -99,19 +100,18 @@ def tools(
 
     @tool(max_output=None)
     async def git_blame(path: str, first: int = 1, last: int = 0, revision: str = "HEAD") -> str:
-        """Show for each line of a file which commit wrote it, who and when.
+        """Show for each line of a file which commit wrote it, who and when; says where it stops.
 
         Args:
-            path: a file, from the top of the repository
-            first: first line, counted from 1
-            last: last line; at most 1000 lines are shown
-            revision: at which commit, HEAD if left out
+            path: a file, from the top
+            first: first line, from 1
+            last: last line
+            revision: at which commit
         """
 
         def job(repo: Repo) -> str:
             refuse(blocklist, path)
-            end = min(last if last >= first else first + 999, first + 999)
-            return bounded(repo.blame(revision, path, first, end)) or "no lines"
+            return blame_page(repo, revision, path, max(first, 1), last)
 
         return await within(job)
 
@@ -184,6 +184,29 @@ def file_page(repo: Repo, revision: str, path: str, offset: int) -> str:
         repo.git(["cat-file", "blob", entry.sha], sink=pager.feed)
         return pager.text()
     return page(io.BufferedReader(cast(io.RawIOBase, io.BytesIO(content))), offset)
+
+
+def blame_page(repo: Repo, revision: str, path: str, first: int, last: int) -> str:
+    """Write a page of who wrote each line, and where to go on."""
+    content = repo.cat_file(revision, path, cap=WHOLE, cut=True)
+    total = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
+    if first > total:
+        raise ToolError(f"line {first} is past the end: the file has {total} lines")
+    end = min(last if last >= first else total, total, first + BLAMED - 1)
+    lines = repo.blame(revision, path, first, end).split("\n")[: end - first + 1]
+    size, shown = 0, 0
+    for line in lines:
+        size += len(line.encode("utf-8", "replace")) + 1
+        if size > PAGE and shown:
+            break
+        shown += 1
+    done = first + shown - 1
+    text = bounded("\n".join(lines[:shown]))
+    return (
+        text
+        if done >= min(last if last >= first else total, total)
+        else (f"{text}\n[lines {first}-{done} of {total}; continue with first {done + 1}]")
+    )
 
 
 def describe(commit: Commit) -> str:
@@ -268,12 +291,12 @@ def worktree_tools(root: str, blocklist: Blocklist | None) -> list[Tool[..., Any
 
     @tool(max_output=None)
     async def git_diff_worktree(path: str = "", staged: bool = False, offset: int = 1) -> str:
-        """Show changes that are not committed yet, as a patch.
+        """Show changes that are not committed yet, as a patch; new files only once they are staged.
 
         Args:
-            path: only this file or folder, from the top of the repository
-            staged: what is staged, against the last commit; else everything that is not committed
-            offset: first line, counted from 1; a page says where to continue
+            path: only this file or folder, from the top
+            staged: only what is staged
+            offset: first line; a page says how to go on
         """
 
         def job(stop: StopFlag) -> str:

@@ -18,6 +18,7 @@ SHORT = re.compile(r"[0-9a-f]{7,64}")
 # What git itself allows in a ref name, and a little less.
 BAD = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)|^[-./]|[./]$|\.$")
 PLACES = ("refs/heads/", "refs/remotes/origin/", "refs/remotes/", "refs/tags/")
+WORKTREE = re.compile(rb"(?im)^\s*worktree\s*=\s*(\S.*)$")
 MAX_REF = 4096
 MAX_PACKED = 64 * 1024 * 1024
 MAX_JUMPS = 5
@@ -105,6 +106,9 @@ def _linked(root: Root, path: str, gitfile: os.stat_result) -> tuple[Root, Root]
     own = _outside(target)
     common: Root | None = None
     try:
+        if small(own, "commondir", 4096) is None:
+            _is_submodule(own, target, path)
+            return own, Root.adopt(os.dup(own.fd), ())
         back = os.path.join(target, os.fsdecode((small(own, "gitdir", 4096) or b"\0").rstrip(b"\r\n")))
         shared = os.path.join(target, os.fsdecode((small(own, "commondir", 4096) or b"\0").rstrip(b"\r\n")))
         if not _same(_look(back), gitfile):
@@ -120,6 +124,15 @@ def _linked(root: Root, path: str, gitfile: os.stat_result) -> tuple[Root, Root]
             common.close()
         raise
     return own, common
+
+
+def _is_submodule(own: Root, target: str, path: str) -> None:
+    """A submodule's git directory names its checkout in its configuration; any other may be anyone's."""
+    found = WORKTREE.search(small(own, "config", 1024 * 1024) or b"")
+    back = os.path.join(target, os.fsdecode(found[1].strip().strip(b'"'))) if found is not None else ""
+    if not back or not _same(_look(back), os.stat(path)):
+        text = ".git names a git directory that does not point back here; only linked worktrees and submodules are read"
+        raise GitError(text, kind="unsafe")
 
 
 def _outside(path: str) -> Root:

@@ -12,10 +12,12 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from glue.errors import GitError
+from glue.tools import landlock
 from glue.tools.fs.root import shorten
 from glue.tools.git import layout, output
 from glue.tools.git.command import CAP, DIFF, MEMORY, SECONDS, answer, environment, find_git
@@ -28,6 +30,8 @@ LARGE = 8 * 1024 * 1024  # bigFileThreshold below
 MAX_COMMIT = 1024 * 1024
 SMALLER = "512k"
 MAX_SHALLOW = 4 * 1024 * 1024
+SHA256 = re.compile(rb"(?im)^\s*objectformat\s*=\s*\"?sha256\"?\s*$")
+PARTIAL = re.compile(rb"(?im)^\s*(?:promisor\s*=\s*true|partialclone(?:filter)?\s*=)")
 EMPTY_TREE = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
@@ -82,6 +86,7 @@ class Repo:
         self.until: float | None = None  # of time.monotonic(): a deadline shared by all calls, where one is set
         self.threshold = ""  # a smaller size from which files count as binary, once memory did not suffice
         self.directory = ""
+        self.rules = -1
         self.resolved: dict[str, str] = {}
         self.objects = ObjectReader(self._start_reader, stop)
         self.program = find_git(self.root)
@@ -94,7 +99,10 @@ class Repo:
         try:
             self.refs = Refs(self.layout.own, self.layout.common)
             self.shallow = self._shallow()
+            self.partial = False
             self._make()
+            if not alternates:
+                self.rules = self._confine()
         except BaseException:
             self.close()
             raise
@@ -103,6 +111,9 @@ class Repo:
         """Remove the throw-away directory."""
         self.objects.close()
         self.layout.close()
+        if self.rules >= 0:
+            os.close(self.rules)
+            self.rules = -1
         if self.directory:
             shutil.rmtree(self.directory, ignore_errors=True)
             self.directory = ""
@@ -255,7 +266,8 @@ class Repo:
         if not HASH.fullmatch(sha):
             raise GitError(f"{shorten(sha)} is not a full hash", kind="usage")
         self._check_open()
-        found = self.objects.read(sha, until=self._until(), cap=cap, cut=cut)
+        with self._told_of_partial():
+            found = self.objects.read(sha, until=self._until(), cap=cap, cut=cut)
         if found.kind != "blob":
             raise GitError(f"{sha[:12]} is a {found.kind}, not a file", kind="missing")
         return found.content
@@ -320,13 +332,38 @@ class Repo:
             stop=self.stop,
             pass_fds=(self.layout.objects,),
             memory=MEMORY,
+            rules=self.rules,
         )
-        return answer(args[0], finished, cap=cap, cut=cut, codes=codes)
+        with self._told_of_partial():
+            return answer(args[0], finished, cap=cap, cut=cut, codes=codes)
+
+    @contextmanager
+    def _told_of_partial(self) -> Iterator[None]:
+        """Say what to do where an object is missing because the clone was made without it."""
+        try:
+            yield
+        except GitError as error:
+            if not self.partial or error.kind not in ("failed", "missing"):
+                raise
+            advice = "run the same diff with git once, which fetches them, or clone without --filter"
+            raise GitError(
+                f"{error}; the clone is partial and objects are not here: {advice}", kind="missing"
+            ) from None
 
     def _start_reader(self) -> subprocess.Popen[bytes]:
         argv, env = self._argv(["cat-file", "--batch"]), self._environment()
-        fds = (self.layout.objects,)
-        return start(argv, env=env, cwd=self.directory, pass_fds=fds, memory=MEMORY, stdin=True, stderr=False)
+        fds, rules = (self.layout.objects,), self.rules
+        return start(
+            argv, env=env, cwd=self.directory, pass_fds=fds, memory=MEMORY, stdin=True, stderr=False, rules=rules
+        )
+
+    def _confine(self) -> int:
+        """Let git read its own directory and these objects alone: nothing that is swapped in leads it elsewhere."""
+        own = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return landlock.ruleset(self.program, (own, self.layout.objects))
+        finally:
+            os.close(own)
 
     def _argv(self, args: Sequence[str]) -> list[str]:
         self._check_open()
@@ -371,7 +408,9 @@ class Repo:
         return tuple(lines)
 
     def _make(self) -> None:
-        wide = _is_sha256(layout.small(self.layout.common, "config", 1024 * 1024) or b"")
+        config = layout.small(self.layout.common, "config", 1024 * 1024) or b""
+        self.partial = PARTIAL.search(config) is not None
+        wide = SHA256.search(config) is not None
         directory = self.directory = tempfile.mkdtemp(prefix="glue-git-")  # noted at once: what fails below removes it
         extra = "[extensions]\n\tobjectFormat = sha256\n" if wide else ""
         for name in ("objects", "refs"):
@@ -385,10 +424,6 @@ class Repo:
 def _put(directory: str, name: str, text: str) -> None:
     with open(os.path.join(directory, name), "x", encoding="ascii") as file:
         file.write(text)
-
-
-def _is_sha256(config: bytes) -> bool:
-    return re.search(rb"(?im)^\s*objectformat\s*=\s*\"?sha256\"?\s*$", config) is not None
 
 
 def _path_of(fd: int, guess: str) -> str:

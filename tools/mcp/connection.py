@@ -518,6 +518,12 @@ class Servers:
         """The prompts of every server, as `server:prompt`."""
         return {f"{each.name}:{prompt.name}": prompt for each in self.connections for prompt in each.prompts}
 
+    async def prompt(self, text: str) -> Any:
+        """Give what `/server:prompt words` stands for, and any other text as it is."""
+        name, _, rest = text.strip()[1:].partition(" ")
+        found = self.prompts.get(name) if text.strip().startswith("/") else None
+        return text if found is None else await found.get(rest.strip())
+
 
 @asynccontextmanager
 async def connect(

@@ -1,0 +1,215 @@
+"""An editor that drives `glue acp` as a subprocess, line by line; every frame that it gets is checked strictly."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fakes.acp_schema import check, definition
+
+GLUE = [sys.executable, "-c", "from glue.cli.app import main; main()"]
+PREAMBLE = """
+import anyio
+import glue
+from glue.testing import Reply, Script, call, calls, fail, repeat, say
+from glue import Done, TextDelta, Usage
+
+print("noise on standard output")
+
+@glue.tool
+def noop() -> str:
+    '''Do nothing.'''
+    return "ok"
+
+@glue.tool
+def echo(n: int) -> int:
+    '''Say it again.'''
+    return n
+
+@glue.tool(needs_permission=True)
+def danger(what: str) -> str:
+    '''Do something dangerous.'''
+    return f"did {what}"
+
+@glue.tool
+async def forever(context: glue.Context) -> str:
+    '''Never end.'''
+    context.progress("at work")
+    await anyio.sleep_forever()
+
+class Stuck:
+    name = "stuck"
+    async def stream(self, request):
+        yield TextDelta(text="first ")
+        await anyio.sleep_forever()
+
+def made(model, **options):
+    return glue.Agent(model, tools=[noop, echo, danger, forever], **options)
+"""
+
+KNOWN = """
+from glue.provider import Capabilities
+
+class Known(Script):
+    capabilities = Capabilities(window=128_000)
+"""
+READY = """
+from glue.acp.editor import ready_agent
+from glue.acp.server import serve
+from glue.cli.servers import run, take_stdout
+streams = take_stdout()
+from glue.providers import register
+from glue.testing import Script, call, calls
+register("scripted", lambda model, **options: Script({steps}))
+run(serve, ready_agent("scripted", "coding"), *streams, "store")
+"""
+
+
+class Editor:
+    """The editor's side of one process."""
+
+    def __init__(self, command: list[str], cwd: Path) -> None:
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd
+        )
+        self.frames: list[dict[str, Any]] = []
+        self.methods: dict[Any, str] = {}
+        self.answers: dict[str, Callable[[dict[str, Any]], Any]] = {}
+        self._lines: queue.Queue[bytes] = queue.Queue()
+        self._errors: list[bytes] = []
+        self._last = 0
+        self._threads = [
+            threading.Thread(target=self._pump, daemon=True),
+            threading.Thread(target=self._listen, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _pump(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put(b"")
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        self._errors.extend(self.process.stderr)
+
+    @property
+    def stderr(self) -> str:
+        return b"".join(self._errors).decode()
+
+    def write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def line(self, method: str, params: Any, *, notice: bool = False) -> tuple[int, bytes]:
+        """Make a request, or a notification, without sending it."""
+        frame: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
+        if not notice:
+            self._last += 1
+            frame["id"] = self._last
+            self.methods[self._last] = method
+        return self._last, json.dumps(frame).encode() + b"\n"
+
+    def send(self, method: str, params: Any) -> int:
+        number, line = self.line(method, params)
+        self.write(line)
+        return number
+
+    def notify(self, method: str, params: Any) -> None:
+        self.write(self.line(method, params, notice=True)[1])
+
+    def next(self) -> dict[str, Any]:
+        """Read one frame, check it, and answer it where an answer is set."""
+        line = self._lines.get(timeout=60)
+        assert line.endswith(b"\n"), f"the server ended: {self.stderr}"
+        frame: dict[str, Any] = json.loads(line)
+        self.frames.append(frame)
+        self.check(frame)
+        method = frame.get("method", "")
+        if "id" in frame and method in self.answers:
+            result = self.answers[method](frame["params"])
+            self.write(json.dumps({"jsonrpc": "2.0", "id": frame["id"], "result": result}).encode() + b"\n")
+        return frame
+
+    def check(self, frame: dict[str, Any]) -> None:
+        assert frame["jsonrpc"] == "2.0"
+        if "method" in frame:
+            assert set(frame) <= {"jsonrpc", "id", "method", "params"}
+            check(definition(frame["method"], "Request" if "id" in frame else "Notification"), frame["params"])
+        elif "error" in frame:
+            assert set(frame) == {"jsonrpc", "id", "error"}
+            check("Error", frame["error"])
+        else:
+            assert set(frame) == {"jsonrpc", "id", "result"}
+            check(definition(self.methods[frame["id"]], "Response"), frame["result"])
+
+    def answer(self, number: int | None) -> dict[str, Any]:
+        """Read until a request is answered."""
+        while True:
+            frame = self.next()
+            if "method" not in frame and frame["id"] == number:
+                return frame
+
+    def until(self, wanted: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        while not wanted(frame := self.next()):
+            pass
+        return frame
+
+    def ask(self, method: str, params: Any) -> Any:
+        frame = self.answer(self.send(method, params))
+        assert "error" not in frame, frame
+        return frame["result"]
+
+    def start(self, cwd: Path, **more: Any) -> str:
+        self.ask("initialize", {"protocolVersion": 1, "clientCapabilities": more.pop("client", {})})
+        return str(self.ask("session/new", {"cwd": str(cwd), "mcpServers": [], **more})["sessionId"])
+
+    def prompt(self, session: str, text: str = "go") -> Any:
+        return self.ask("session/prompt", words(session, text))
+
+    def updates(self, kind: str = "") -> list[dict[str, Any]]:
+        found = [frame["params"]["update"] for frame in self.frames if frame.get("method") == "session/update"]
+        return [update for update in found if not kind or update["sessionUpdate"] == kind]
+
+    def text(self) -> str:
+        return "".join(update["content"]["text"] for update in self.updates("agent_message_chunk"))
+
+    def close(self) -> int:
+        """Hang up, and see that the process ends by itself."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        code = self.process.wait(timeout=30)
+        for thread in self._threads:
+            thread.join(10)
+        return code
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for thread in self._threads:
+            thread.join(10)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            with contextlib.suppress(BrokenPipeError):
+                assert stream is not None
+                stream.close()
+
+
+def words(session: str, text: str = "go") -> dict[str, Any]:
+    return {"sessionId": session, "prompt": [{"type": "text", "text": text}]}
+
+
+def choose(option: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda params: {"outcome": {"outcome": "selected", "optionId": option}}
+
+
+Open = Callable[..., Editor]
