@@ -50,6 +50,7 @@ async def send(state: State, request: Request) -> Reply:
     state.requests += 1
     state.purse.spend(requests=1)
     state.offered = frozenset(spec.name for spec in request.tools)
+    state.discard()  # a reply that held nothing to store
     state.partial = []
     if state.on_event is not None:
         state.emit(RequestStart(number=state.requests, request=request))

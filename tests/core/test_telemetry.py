@@ -47,6 +47,10 @@ async def test_continuations_and_their_ends_are_counted() -> None:
 
     assert metrics.continuations == {("script", "script-1"): 4}
     assert metrics.truncation_exits == {"retry_limit": 1}
+    assert metrics.outcomes == {"done": 2, "truncated": 1}
+    assert metrics.attempts_per_run.counts == [1, 1, 0, 1, 0, 0, 0]
+    assert (metrics.attempts_per_run.count, metrics.attempts_per_run.total) == (3, 4)
+    assert metrics.seconds_per_continued_run.count == 2
 
 
 async def test_a_truncation_without_a_chain_is_counted() -> None:
@@ -56,10 +60,6 @@ async def test_a_truncation_without_a_chain_is_counted() -> None:
         await run(script, "go", on_event=metrics, limits=Limits(continuation_tool_repair_attempts=0))
 
     assert metrics.truncation_exits == {"not_continued": 2}
-    assert metrics.outcomes == {"done": 2, "truncated": 1}
-    assert metrics.attempts_per_run.counts == [1, 1, 0, 1, 0, 0, 0]
-    assert (metrics.attempts_per_run.count, metrics.attempts_per_run.total) == (3, 4)
-    assert metrics.seconds_per_continued_run.count == 2
 
 
 def test_a_histogram_counts_at_or_below_a_bound() -> None:

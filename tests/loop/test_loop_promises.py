@@ -595,6 +595,7 @@ async def test_s126_a_reply_of_reasoning_alone_is_asked_for_again() -> None:
         [say("no", stop="refusal")],
         [calls("noop", text="one"), fail("transient")],
         [say("a", stop="max_tokens"), fail("transient")],
+        [say("", stop="pause_turn"), "x"],
     ],
 )
 async def test_every_message_that_starts_ends(script: list[Any]) -> None:
