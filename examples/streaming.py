@@ -4,6 +4,7 @@
 # ///
 """The answer as it comes, in two ways: `python streaming.py`."""
 
+import argparse
 import sys
 
 import anyio
@@ -11,6 +12,7 @@ import anyio
 from glue import Agent, tool
 from glue.events import ToolStart
 from glue.provider import TextDelta
+from glue.providers import default
 
 
 @tool
@@ -19,10 +21,9 @@ def population(city: str) -> int:
     return {"Oslo": 717_710, "Toronto": 2_794_356}.get(city, 0)
 
 
-agent = Agent("anthropic:claude-haiku-4-5", tools=[population])
+async def main(model: str) -> None:
+    agent = Agent(model, tools=[population])
 
-
-async def main() -> None:
     # The simple way: the text goes to one file, a line for each tool to another.
     await agent.run("How many people live in Oslo?", stream=sys.stdout, tool_log=sys.stderr)
     print()
@@ -39,4 +40,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-m", "--model", default=default(otherwise="offline"))
+    anyio.run(main, parser.parse_args().model)

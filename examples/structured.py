@@ -7,7 +7,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from glue import Agent
+from glue import Agent, tool
+from glue.providers import default
 
 
 @dataclass
@@ -22,10 +23,16 @@ Hi, since this morning the export button does nothing. I log in, open any report
 and the page just stays there. We need the numbers for the board at five!
 """
 
-agent = Agent("anthropic:claude-haiku-4-5", output=Ticket, instructions="Turn the mail into a ticket.")
+
+@tool
+def export_log(page: str = "report") -> str:
+    """Read what the log says of an export."""
+    return f"{page}: 3 exports failed since 08:12, the queue is full"
+
+
+agent = Agent(
+    default(otherwise="offline"), output=Ticket, tools=[export_log], instructions="Turn the mail into a ticket."
+)
 
 if __name__ == "__main__":
-    ticket = agent.run_sync(MAIL).output
-    print(f"[{ticket.severity}] {ticket.title}")
-    for number, step in enumerate(ticket.steps, 1):
-        print(f"  {number}. {step}")
+    agent.cli(MAIL)  # prints the object as JSON; in code: agent.run_sync(MAIL).output.title

@@ -5,6 +5,9 @@
 """Agents as tools of another: each call begins a fresh transcript, and all spend from one purse."""
 
 from glue import Agent, Limits, tool
+from glue.providers import default
+
+MODEL = default(otherwise="offline")
 
 NOTES = {"oslo": "Founded around 1040. Capital since 1814.", "bergen": "Founded in 1070. Rains 240 days a year."}
 
@@ -15,17 +18,13 @@ def read_notes(city: str) -> str:
     return NOTES.get(city.lower(), "no notes")
 
 
-researcher = Agent(
-    "anthropic:claude-haiku-4-5", name="researcher", tools=[read_notes], instructions="Report facts, nothing else."
-)
+researcher = Agent(MODEL, name="researcher", tools=[read_notes], instructions="Report facts, nothing else.")
 writer = Agent(
-    "anthropic:claude-haiku-4-5",
+    MODEL,
     tools=[researcher.as_tool(description="Looks up facts about one city.")],
     instructions="Ask the researcher about each city, then compare them in two sentences.",
     limits=Limits(max_requests=20, usd_budget=0.05),  # the researcher's requests count too
 )
 
 if __name__ == "__main__":
-    result = writer.run_sync("Compare Oslo and Bergen.")
-    print(result.text)
-    print(f"{result.usage.total} tokens, the researcher's included")
+    writer.cli("Compare Oslo and Bergen.")  # --usage counts the researcher's tokens too

@@ -9,6 +9,7 @@ python examples/swap.py anthropic:claude-haiku-4-5 gemini ollama:qwen3:0.6b
 import sys
 
 import glue
+from glue.providers import default
 
 
 @glue.tool
@@ -22,9 +23,9 @@ agent: glue.Agent[None, None] = glue.Agent("offline", tools=[weather], instructi
 
 def main(models: list[str]) -> int:
     failed = False
-    for model in models or ["offline"]:
+    for model in models or [default(otherwise="offline")]:
         try:
-            result = agent.run_sync("What is the weather in Toronto?", model=model)
+            result = agent.run_sync("What is the weather in Toronto?", model=model, tool_log=sys.stderr)
             print(f"{model}: {result.text}")
         except glue.GlueError as error:
             failed = True
@@ -33,4 +34,4 @@ def main(models: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main([name for name in sys.argv[1:] if name not in ("-m", "--model")]))

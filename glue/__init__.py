@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from glue.session import Session as Session
     from glue.stores.jsonl import FileStore as FileStore
     from glue.stores.memory import MemoryStore as MemoryStore
+    from glue.stores.postgres import PostgresStore as PostgresStore
     from glue.stores.sqlite import SQLiteStore as SQLiteStore
     from glue.stores.store import Store as Store
     from glue.text import clean_text as clean_text
@@ -125,6 +126,7 @@ _HOMES = {
     "session": "Session",
     "stores.jsonl": "FileStore",
     "stores.memory": "MemoryStore",
+    "stores.postgres": "PostgresStore",
     "stores.sqlite": "SQLiteStore",
     "stores.store": "Store",
     "text": "clean_text one_line",

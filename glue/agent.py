@@ -265,11 +265,11 @@ class Agent(Generic[DepsT, OutputT]):
             raise ValueError("an agent that serves as a tool needs a name")
         return AgentTool(self, name, description or f"Hand a task to the agent {name}.")
 
-    def cli(self) -> None:
-        """Run from the command line: the prompt from the arguments or from stdin."""
+    def cli(self, prompt: str = "") -> None:
+        """Run from the command line: the prompt from the arguments or from stdin, else the one given here."""
         from importlib import import_module
 
-        import_module("glue.cli.options").main(self)
+        import_module("glue.cli.options").main(self, prompt=prompt)
 
     # What it is made of ---------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ GlueError
 │   └── NewerSchema         written by a newer version: may be read, not changed
 ├── UnsafePath              a path that leads outside, or to what is no regular file
 ├── GitError                git refused, timed out or said too much; `kind` says which
-└── ReplayError             a program departed from its recording
+└── ReplayError             a program departed from its cassette
 """
 
 from __future__ import annotations
@@ -235,4 +235,4 @@ class GitError(GlueError):
 
 
 class ReplayError(GlueError):
-    """A program departed from its recording."""
+    """A program departed from its cassette."""

@@ -19,6 +19,8 @@ READY_MADE = frozenset(
     " git_blame git_status git_diff_worktree".split()
 )
 
+MAX_WORDS = 500  # of a command that are held against a pattern; what is longer is asked about
+
 Scope: TypeAlias = Literal["call", "target", "session", "always"]
 
 
@@ -30,6 +32,7 @@ class PermissionTarget:
     paths: tuple[str, ...] = ()  # of a file: each of its names below the root, links resolved
     command: str | tuple[str, ...] | None = None  # of a shell: the line, or a program and its arguments
     folder: str = ""  # where the command runs
+    preview: str = ""  # of a change: the lines that go and come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +125,12 @@ class Rules:
             inner(tools)
 
     def decide(self, request: PermissionRequest) -> Decision | Awaitable[Decision]:
-        judge = _judge(request)
-        unclear = ""
+        return self._decide(request, _judge(request), "")
+
+    def _decide(
+        self, request: PermissionRequest, judge: _Names | _Commands, unclear: str
+    ) -> Decision | Awaitable[Decision]:
+        """Refuse, allow or hand on; what may be forbidden is handed on until somebody can be asked."""
         for rule in self.denied:
             action, colon, pattern = rule.partition(":")
             if not fnmatchcase(request.action, action):
@@ -133,12 +140,14 @@ class Rules:
                 return deny(f"the rule {rule!r} forbids it")
             if verdict is None:
                 unclear = f"whether the rule {rule!r} forbids it cannot be told: {judge.unclear}"
-        if unclear:
-            return deny(unclear) if isinstance(self.otherwise, AllowAll) else self.otherwise.decide(request)
-        for rule in self.allowed:
+        for rule in self.allowed if not unclear else ():
             action, colon, pattern = rule.partition(":")
             if fnmatchcase(request.action, action) and (not colon or judge.allows(pattern)):
                 return allow()
+        if isinstance(self.otherwise, Rules):
+            return self.otherwise._decide(request, judge, unclear)
+        if unclear and isinstance(self.otherwise, AllowAll):
+            return deny(unclear)
         return self.otherwise.decide(request)
 
 
@@ -182,25 +191,29 @@ class _Commands:
 
         self.line = shellwords.parse(command)
         self.unclear = self.line.unclear or "a word of it is known to the shell alone"
-        self._program, self._join = shellwords.program, shellwords.join
+        self.spellings: list[tuple[str, str, bool, set[str]]] = []  # program, its name, is some of it hidden, texts
+        for found in self.line.commands:
+            words = (shellwords.program(found.words) or found.words)[:MAX_WORDS]
+            name = words[0].text.rpartition("/")[2]
+            rest = [word.text for word in words[1:]]
+            plain = " ".join([words[0].text, *rest]), " ".join([name, *rest])
+            hidden = len(found.words) > MAX_WORDS or any(word.opaque or word.glob for word in words)
+            texts = {shellwords.join(found.words[:MAX_WORDS]), shellwords.join(words), *plain}
+            self.spellings.append((words[0].text, name, hidden, texts))
 
     def allows(self, pattern: str) -> bool:
         commands = self.line.commands
-        return self.line.plain and not commands[0].opaque and fnmatchcase(commands[0].text, pattern)
+        plain = self.line.plain and not commands[0].opaque and len(commands[0].words) <= MAX_WORDS
+        return plain and fnmatchcase(commands[0].text, pattern)
 
     def forbids(self, pattern: str) -> bool | None:
         """True where some command fits, None where one may."""
         first, blank, _ = pattern.partition(" ")
         open_ = bool(self.line.unclear)
-        for command in self.line.commands:
-            words = self._program(command.words) or command.words
-            name = words[0].text.rpartition("/")[2]
-            short = " ".join([name, *(word.text for word in words[1:])])
-            texts = (command.text, self._join(words), " ".join(word.text for word in words), short)
+        for program, name, hidden, texts in self.spellings:
             if any(fnmatchcase(text, pattern) for text in texts) or (not blank and fnmatchcase(name, pattern)):
                 return True
-            hidden = any(word.opaque or word.glob for word in words)
-            open_ |= hidden and (fnmatchcase(name, first) or fnmatchcase(words[0].text, first))
+            open_ |= hidden and (fnmatchcase(name, first) or fnmatchcase(program, first))
         return None if open_ else False
 
 

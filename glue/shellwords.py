@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 MAX_NESTED = 8  # of `sh -c` within `sh -c`
+MAX_COMMANDS = 1000
+MAX_WRAPPED = 64  # words in which a command may stand that another one runs
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^]]*\])?\+?=")
 _BEFORE_COMMAND = frozenset("if then else elif do while until ! {".split())
 _AFTER_COMMAND = frozenset("fi done }".split())
@@ -24,6 +26,7 @@ _WRAPPERS = frozenset(
 )
 _READS_CODE = frozenset("eval source . trap alias".split())
 SUBSTITUTION = "a substitution runs another command"
+_PARAMETER = re.compile(r"\{[^}`$]{0,300}\}")
 _SPELT = re.compile(r"x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c?.", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\033", "f": "\f", "v": "\v"}
 
@@ -102,6 +105,8 @@ def _with_nested(found: list[SimpleCommand], plain: bool, unclear: str, depth: i
         for inner in _inner(words, depth):
             commands.extend(inner.commands)
             unclear = unclear or inner.unclear
+        if len(commands) > MAX_COMMANDS:
+            return CommandLine(tuple(commands), False, "there are too many commands to look at")
     return CommandLine(tuple(commands), plain and len(found) == 1, unclear)
 
 
@@ -124,9 +129,26 @@ def program(words: Sequence[Word]) -> tuple[Word, ...]:
 
 
 def _inner(words: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
+    """Find what a command runs in its turn."""
     rest = program(words)
     if not rest:
         return
+    yield from _code(rest, depth)
+    if rest[0].text.rpartition("/")[2] not in _WRAPPERS:
+        return
+    builtins = rest[0].text in ("command", "builtin")
+    for at in range(1, min(len(rest), MAX_WRAPPED)):
+        if re.search(r"\s", rest[at].text):  # env -S, su -c and others take a whole line
+            yield parse(re.sub(r"^(?:--[\w-]+=|-[A-Za-z])", "", rest[at].text), depth + 1)
+        elif not rest[at].text.startswith("-") and (rest[at].text != "." or builtins):
+            yield CommandLine((SimpleCommand(rest[at:]),), False)
+            yield from _code(rest[at:], depth)
+    if len(rest) > MAX_WRAPPED:
+        yield CommandLine((), False, f"{rest[0].text!r} has too many arguments to look through")
+
+
+def _code(rest: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
+    """Look into a command that runs a line of code, or into one that is not known."""
     name = rest[0].text.rpartition("/")[2]
     if rest[0].opaque or rest[0].glob:
         yield CommandLine((), False, "which program runs is known to the shell alone")
@@ -136,13 +158,6 @@ def _inner(words: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
         yield CommandLine((), False, f"{name!r} runs what is not seen here")
     elif name in _SHELLS:
         yield from _shell(rest, depth)
-    elif name in _WRAPPERS:
-        for at in range(1, len(rest)):
-            if re.search(r"\s", rest[at].text):  # env -S, su -c and others take a whole line
-                yield parse(re.sub(r"^(?:--[\w-]+=|-[A-Za-z])", "", rest[at].text), depth + 1)
-            elif not rest[at].text.startswith("-") and (rest[at].text != "." or name in ("command", "builtin")):
-                yield CommandLine((SimpleCommand(rest[at:]),), False)
-                yield from _inner(rest[at:], depth + 1)
 
 
 def _shell(rest: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
@@ -210,8 +225,8 @@ class _Lexer:
                 self.glob = True
                 # One that stands first, or after a dash, may become an option; one further in cannot.
                 self.opaque |= not text or text[0][:1] in ("", "-")
-            elif char == "{" and re.match(r"\S*?(?:,|\.\.)", self.line[self.at :]):
-                self.opaque = True
+            elif char == "{" and self.line[self.at : self.at + 1].strip("}"):
+                self.opaque |= not self.line[self.at].isspace()
             elif char == "~" and first:
                 self.glob = True
             elif not char.isprintable():
@@ -248,13 +263,11 @@ class _Lexer:
     def dollar(self, *, inside: bool) -> None:
         assert self.text is not None
         after = self.line[self.at : self.at + 1]
-        if after == "'" and not inside:
+        if after in ("'", '"') and after and not inside:
             self.at += 1
-            self.ansi()
-        elif after == '"' and not inside:
-            self.at += 1
-            self.double()
-        elif after in ("(", "[") or (after == "{" and re.match(r"\{[^}]*[`$]", self.line[self.at :])):
+            self.opaque = True  # bash reads it so, others do not
+            self.ansi() if after == "'" else self.double()
+        elif after in ("(", "[") or (after == "{" and not _PARAMETER.match(self.line, self.at)):
             raise _Unclear(SUBSTITUTION)
         else:
             self.opaque |= bool(re.match(r"[{\w@*#?$!-]", after))
@@ -305,8 +318,7 @@ class _Lexer:
 
     def separator(self, char: str) -> None:
         self.end_command()
-        if char != "\n" or self.line[self.at :].strip():
-            self.plain = False
+        self.plain &= char == "\n"  # a second command after one is told by their number
 
     def redirection(self, char: str) -> None:
         """Leave out where output goes to; the commands of the line stay known, unless text follows as input."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from glue.providers.http import HTTP as HTTP
     from glue.providers.http import Answer as Answer
     from glue.providers.http import Deadlines as Deadlines
+    from glue.providers.offline import Offline as Offline
     from glue.providers.retry import Backoff as Backoff
     from glue.providers.retry import with_escalation as with_escalation
     from glue.providers.retry import with_retries as with_retries
@@ -32,6 +33,7 @@ __all__ = [
     "Answer",
     "Backoff",
     "Deadlines",
+    "Offline",
     "capabilities",
     "default",
     "key_available",
@@ -408,6 +410,7 @@ def __getattr__(name: str) -> object:
         **dict.fromkeys(("Backoff", "with_escalation", "with_retries"), "retry"),
         **dict.fromkeys(("HTTP", "Answer", "Deadlines"), "http"),
         "with_failover": "failover",
+        "Offline": "offline",
     }
     if name not in homes:
         raise AttributeError(f"module 'glue.providers' has no attribute {name!r}")

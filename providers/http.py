@@ -483,6 +483,8 @@ def _errors(engine: ModuleType) -> tuple[type[Exception], ...]:
 def _explain(error: Exception, http: HTTP, watch: Watch) -> tuple[str, ErrorKind, bool | None]:
     """Say what happened, of what kind it is, and whether trying again may help where the kind leaves that open."""
     engine, limits, where = http.engine, http.deadlines, http.address.authority
+    if http._proxy and isinstance(error, (engine.ConnectError, engine.ConnectTimeout)):
+        where += f" through the proxy {http._proxy.rpartition('@')[2].rpartition('//')[2]} (HTTPS_PROXY or its like)"
     reason = str(error).strip()
     if isinstance(error, engine.TimeoutException) and not isinstance(error, engine.ConnectTimeout):
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import ssl
@@ -229,6 +230,17 @@ def postgres() -> Iterator[Any]:
 
     with Postgres() as server:
         yield server
+
+
+@pytest.fixture
+def database(postgres: Any) -> str:
+    """Give the address of an empty schema of that server."""
+    import psycopg
+
+    name = f"test_{os.urandom(6).hex()}"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")  # type: ignore[call-overload,unused-ignore]
+    return f"{postgres.url}?options=-csearch_path%3D{name}"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -29,6 +29,7 @@ class RunFile:
     cassettes: list[Cassette] = field(default_factory=list)  # one a provider, in the order they were asked
     answers: dict[str, tuple[str, bool]] = field(default_factory=dict)  # of tools, by cassette and call id
     ruled: tuple[Finding, ...] = ()
+    callers: str = ""  # what the question says of the code around the change
     tools: tuple[ToolSpec, ...] = ()
     result: ReviewRun | None = None
 
@@ -53,6 +54,7 @@ class RunFile:
             {"type": "tool", "call": call, "text": text, "error": bad} for call, (text, bad) in self.answers.items()
         ]
         rows += [{"type": "rule", "finding": glue.to_json(finding)} for finding in self.ruled]
+        rows += [{"type": "callers", "text": self.callers}] if self.callers else []
         rows += [{"type": "offered", "tool": [t.name, t.description, dict(t.parameters)]} for t in self.tools]
         if self.result is not None:
             rows.append({"type": "result", "run": glue.to_json(self.result)})
@@ -100,6 +102,8 @@ def _add(file: RunFile, row: Mapping[str, Any], path: str | Path) -> None:
         file.answers[row["call"]] = (row["text"], row["error"])
     elif row["type"] == "rule":
         file.ruled += (records.from_json(Finding, row["finding"], f"{path}: rule"),)
+    elif row["type"] == "callers":
+        file.callers = row["text"]
     elif row["type"] == "offered":
         name, description, parameters = row["tool"]
         file.tools += (ToolSpec(name=name, description=description, parameters=parameters),)
@@ -114,18 +118,20 @@ class ReplayedTool:
     spec: ToolSpec
     prefix: str
     answers: Mapping[str, tuple[str, bool]]
+    read: list[str]
     alone: bool = False
     advisory: bool = False
 
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
         text, is_error = self.answers.get(f"{self.prefix}/{call.id}", ("not in the run file", True))
+        self.read.append(text)
         return ToolResult(content=(Text(text=text),), is_error=is_error)
 
 
-def replay_tools(tools: Iterable[Tool[..., Any]], index: int, file: RunFile) -> list[Any]:
+def replay_tools(tools: Iterable[Tool[..., Any]], index: int, file: RunFile, read: list[str]) -> list[Any]:
     """Put recorded answers in the place of the reading tools, whether or not these could be made here."""
     live = {tool.spec.name: tool for tool in tools if tool.spec.name in ("report_finding", "finish_review")}
-    return [live.get(spec.name) or ReplayedTool(spec, str(index), file.answers) for spec in file.tools]
+    return [live.get(spec.name) or ReplayedTool(spec, str(index), file.answers, read) for spec in file.tools]
 
 
 def differences(old: ReviewRun, new: ReviewRun) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
@@ -11,10 +12,10 @@ import click
 from glue.agents.review import pipeline
 from glue.agents.review.delivery import clean, forges
 from glue.agents.review.records import SEVERITIES, Bundle, ReviewRun
-from glue.errors import ConfigError, GlueError
+from glue.errors import ConfigError, GitError, GlueError, UnsafePath
 
 F = TypeVar("F", bound=Callable[..., Any])
-FORMATS = ("terminal", "markdown", "json", "sarif", "rdjson", "codequality", "annotations")
+FORMATS = ("terminal", "markdown", "html", "json", "sarif", "rdjson", "codequality", "annotations")
 
 
 def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -34,7 +35,12 @@ _where = _options(
     click.option("--staged", is_flag=True, help="Review what is staged."),
     click.option("--dirty", is_flag=True, help="Review everything that is not committed."),
     click.option("--diff", "diff", type=click.File("rb"), help="Review a diff from a file, or - for stdin."),
+    click.option("--paths", multiple=True, metavar="GLOB", help="Review these files alone; may be repeated."),
+    click.option("--paths-ignore", "ignored", multiple=True, metavar="GLOB", help="Leave these files out."),
+    click.option("--issue", "issues", multiple=True, help="Title of an issue that the change is to solve."),
 )
+_pr = click.option("--pr", type=int, default=None, help="The pull request; found in CI by itself.")
+_FILES = click.Path(exists=True, dir_okay=False)
 _model = _options(
     click.option(
         "-m",
@@ -51,9 +57,13 @@ _model = _options(
     click.option("--record", type=click.Path(dir_okay=False), help="Keep everything in a run file for `replay`."),
     click.option(
         "--previous",
-        type=click.Path(exists=True, file_okay=False),
+        type=click.Path(file_okay=False),
         help="A folder of --save: the model reads only what is new since, and its other findings stay.",
     ),
+    click.option("--sarif", multiple=True, type=_FILES, help="Take another tool's results into the review."),
+    click.option("--rdjson", multiple=True, type=_FILES, help="The same from reviewdog's format."),
+    click.option("--sarif-base", multiple=True, type=_FILES, help="Its results for the base: these are not new."),
+    click.option("--rdjson-base", multiple=True, type=_FILES, help="The same from reviewdog's format."),
 )
 _gate = _options(
     click.option(
@@ -80,7 +90,7 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except GlueError as error:
             click.echo(f"glue review: {clean.line(str(error), 600)}", err=True)
-            ctx.exit(2 if isinstance(error, ConfigError) or type(error).__name__ in ("GitError", "UnsafePath") else 3)
+            ctx.exit(2 if isinstance(error, ConfigError | GitError | UnsafePath) else 3)
 
 
 @click.group(cls=_Group, invoke_without_command=True)
@@ -102,30 +112,36 @@ def review(ctx: click.Context, /, **given: Any) -> None:
     from glue.agents.review.change.config import why_not
 
     environ = dict(os.environ)
-    bundle = pipeline.gather(given, environ)
+    bundle = _told(pipeline.gather(given, environ), given)
     config = pipeline.settings(bundle, given)
     reason = why_not(bundle.change, config)
     if reason:
         click.echo(f"glue review: skipped: {reason}", err=True)
         return
     if not bundle.files and not bundle.skipped:
-        click.echo("glue review: there is nothing to review", err=True)
+        click.echo(f"glue review: {pipeline.why_nothing(given)}", err=True)
         return
     run = pipeline.run(bundle, given)
     if given["save"]:
         pipeline.save(given["save"], bundle, run)
     posts = given["post"] if given["post"] is not None else bundle.change.mode == "pull_request"
-    ctx.exit(pipeline.publish(bundle, run, given, environ, post=posts or given["dry_run"]))
+    posts = (posts or given["dry_run"]) and run.outcome != pipeline.INTERRUPTED
+    ctx.exit(pipeline.publish(bundle, run, given, environ, post=posts))
+
+
+def _told(bundle: Bundle, given: Any) -> Bundle:
+    return replace(bundle, change=replace(bundle.change, issues=tuple(given["issues"]))) if given["issues"] else bundle
 
 
 @review.command()
 @_where
+@_pr
 @click.option("--out", default="bundle.json", type=click.Path(dir_okay=False), help="Where to write the bundle.")
 def collect(out: str, **given: Any) -> None:
     """Gather the change from git objects into a bundle. Needs no key and no write token."""
     from glue.agents.review import records
 
-    bundle = pipeline.gather(given, os.environ)
+    bundle = _told(pipeline.gather(given, os.environ), given)
     records.save(bundle, out)
     click.echo(f"{out}: {len(bundle.files)} files, {len(bundle.skipped)} left out", err=True)
 
@@ -167,7 +183,7 @@ _saved = _options(
 @click.option("--forge", type=click.Choice(forges.NAMES), help="Where to post; found in CI by itself.")
 @click.option("--api", default="", help="The address of the forge's API.")
 @click.option("--repo", default="", metavar="OWNER/NAME", help="The repository; found in CI by itself.")
-@click.option("--pr", type=int, default=None, help="The pull request; found in CI by itself.")
+@_pr
 @click.pass_context
 def publish(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: Any) -> None:
     """Gate, redact and post saved findings. Needs the write token and no model."""
@@ -206,7 +222,7 @@ def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
     old = cassette.load(run_file)
     config = make(old.config) if old.config else None
     run = anyio.run(lambda: review_bundle(old.bundle, providers=old.replays(), config=config, record=old, replay=True))
-    lines = cassette.differences(old.result, run) if old.result else ["the recording has no result"]
+    lines = cassette.differences(old.result, run) if old.result else ["the run file has no result"]
     click.echo("\n".join(lines) if lines else "the same findings, summary and requests", err=True)
     code = pipeline.publish(old.bundle, run, given, {}, post=False)
     ctx.exit(1 if lines else code)
@@ -217,10 +233,16 @@ def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
 @click.argument("new", type=click.Path(exists=True, dir_okay=False))
 @click.pass_context
 def diff_command(ctx: click.Context, /, old: str, new: str) -> None:
-    """Say how two reviews differ; each is a findings.json or a run file. Exit code 1 where they do."""
-    from glue.agents.review import cassette
+    """Say how two reviews differ; each is a findings.json, a run file, or a score. Exit code 1 where they do."""
+    from glue.agents.review import cassette, selftest
 
-    lines = cassette.differences(pipeline.result(old), pipeline.result(new))
+    one, other = pipeline.result(old), pipeline.result(new)
+    if isinstance(one, ReviewRun) and isinstance(other, ReviewRun):
+        lines = cassette.differences(one, other)
+    elif isinstance(one, selftest.Score) and isinstance(other, selftest.Score):
+        lines = selftest.differences(one, other)
+    else:
+        raise ConfigError("one is a review and the other a self-test; give two of a kind")
     click.echo("\n".join(lines) if lines else "no difference")
     ctx.exit(1 if lines else 0)
 
@@ -242,39 +264,59 @@ def doctor(ctx: click.Context, /, root: str) -> None:
 
 @review.command()
 @click.option("-C", "root", default=".", type=click.Path(exists=True, file_okay=False), help="The repository.")
-@click.option("-m", "--model", default="", help="Provider and model to test; left out: GLUE_MODEL, or rules alone.")
-@click.option("--count", default=10, type=click.IntRange(1, 500), help="How many bugs to seed.")
-@click.option("--seed", default=0, help="The same seed gives the same bugs.")
-def selftest(root: str, model: str, count: int, seed: int) -> None:
-    """Seed bugs into your own code, in memory, and see how many are found."""
+@click.option("-m", "--model", default="", help="Provider and model to test; left out: GLUE_MODEL.")
+@click.option("--count", default=10, type=click.IntRange(1, 500), help="How many fixes to undo.")
+@click.option("--out", type=click.Path(dir_okay=False), help="Keep the score, to compare with `review diff`.")
+def selftest(root: str, model: str, count: int, out: str | None) -> None:
+    """Undo real fixes of your own history, in memory, and see how many a model finds, beside clean changes."""
     import anyio
 
+    from glue.agents.review import records
+    from glue.agents.review.change.collect import top
     from glue.agents.review.selftest import Score
     from glue.agents.review.selftest import selftest as test
+    from glue.tools.git import Repo
 
-    texts = pipeline.texts(root)
-    if not texts:
-        raise ConfigError("there is no Python, JavaScript, TypeScript or Go file to seed bugs into")
     chain = pipeline.providers(model)
 
-    async def score() -> Score:
+    async def score(repo: Repo) -> Score:
         try:
-            return await test(texts, providers=lambda: chain, count=count, seed=seed)
+            return await test(repo, providers=lambda: chain, count=count, say=lambda text: click.echo(text, err=True))
         finally:
             await pipeline.close(chain)
 
-    click.echo(str(anyio.run(score)))
+    with Repo(top(root)) as repo:
+        found = anyio.run(score, repo)
+    click.echo(str(found))
+    if out:
+        records.save(found, out)
+
+
+@review.command()
+@click.argument("kind", type=click.Choice(["github", "gitlab", "gitea", "pre-push"]))
+@click.option("-C", "root", default=".", type=click.Path(exists=True, file_okay=False), help="The repository.")
+@click.option("--from", "source", default="", metavar="OWNER/NAME@COMMIT", help="Where CI gets glue from, pinned.")
+@click.option("-m", "--model", default="", help="Provider and model that CI asks.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
+    """Write the workflow that reviews pull requests, or a git hook that reviews before a push."""
+    for row in pipeline.init(root, kind, source, model, force):
+        click.echo(row)
 
 
 @review.command()
 def rules() -> None:
     """List the deterministic rules."""
-    from glue.agents.review.findings.rules import rules as every
+    from glue.agents.review.findings.analysers import find_ruff, ruff_rules
+    from glue.agents.review.findings.rules import RULES
 
-    for rule in every():
-        click.echo(
-            f"{rule.name:<26}{rule.severity:<10}{rule.category:<12}{rule.title.replace('{', '<').replace('}', '>')}"
-        )
+    for rule in RULES:
+        title = rule.title.replace("{", "<").replace("}", ">")
+        click.echo(f"{rule.name:<22}{rule.severity:<10}{title}")
+    for code, ruff in ruff_rules().items():
+        click.echo(f"ruff/{code:<17}{ruff['severity']:<10}{ruff['why']}")
+    if not find_ruff():
+        click.echo("glue review: ruff is not installed: pip install 'glue-agents[review]'", err=True)
 
 
 @review.command()

@@ -7,9 +7,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from shutil import get_terminal_size
 
 import anyio
 
+from glue import one_line
 from glue.agents.review import records
 from glue.agents.review.cassette import RunFile
 from glue.agents.review.change.collect import collect
@@ -17,96 +19,107 @@ from glue.agents.review.delivery import outputs, render
 from glue.agents.review.delivery.forges.forge import Where
 from glue.agents.review.delivery.publish import publish, shown
 from glue.agents.review.delivery.report import Report
+from glue.agents.review.findings.analysers import find_ruff
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Change
-from glue.tools.git import Repo, find_git
+from glue.tools.git import find_git
 
+_STORE = '''"""What is in the larder."""
+
+import sqlite3
+import threading
+import urllib.request
+
+
+class Larder:
+    """Items and how many there are of each."""
+
+    def __init__(self, path: str) -> None:
+        self.db = sqlite3.connect(path, check_same_thread=False)
+        self.lock = threading.Lock()
+
+    def take(self, name: str, count: int) -> int:
+        with self.lock:
+            left = self.amount(name) - count
+            if left < 0:
+                raise ValueError(f"there are only {left + count} of {name}")
+            self.db.execute("UPDATE items SET amount = ? WHERE name = ?", (left, name))
+            self.db.commit()
+        return left
+
+    def amount(self, name: str) -> int:
+        row = self.db.execute("SELECT amount FROM items WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return 0
+        return int(row[0])
+
+
+def prices(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        return answer.read()
+'''
+_TESTS = """from larder.store import Larder
+
+
+def larder() -> Larder:
+    made = Larder(":memory:")
+    made.db.execute("CREATE TABLE items (name TEXT, amount INTEGER)")
+    made.db.execute("INSERT INTO items VALUES ('rice', 2)")
+    return made
+
+
+def test_what_is_taken_is_gone() -> None:
+    assert larder().take("rice", 1) == 1
+
+
+def test_nobody_takes_more_than_there_is() -> None:
+    assert larder().amount("beans") == 0
+"""
 BEFORE = {
-    "README.md": "# Larder\n\nKeeps track of what is in the larder.\n\n    GET /items    list what there is\n",
-    "larder/store.py": '''"""What is in the larder."""
-
-import sqlite3
-
-
-def connect(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(path)
-
-
-def items(db: sqlite3.Connection, limit: int = 50) -> list[tuple[str, int]]:
-    return db.execute("SELECT name, amount FROM items ORDER BY name LIMIT ?", (limit,)).fetchall()
-
-
-def latest(entries: list[str], count: int) -> list[str]:
-    return entries[-count:] if count else []
-''',
-    "tests/test_store.py": """from larder.store import connect, items, latest
-
-
-def test_items_are_sorted() -> None:
-    db = connect(":memory:")
-    db.execute("CREATE TABLE items (name TEXT, amount INTEGER)")
-    db.execute("INSERT INTO items VALUES ('rice', 2), ('beans', 1)")
-
-    assert items(db) == [("beans", 1), ("rice", 2)]
-
-
-def test_latest_gives_exactly_as_many_as_asked_for() -> None:
-    assert latest(["a", "b", "c"], 2) == ["b", "c"]
-""",
+    "README.md": "# Larder\n\nKeeps track of what is in the larder.\n",
+    "larder/store.py": _STORE,
+    "tests/test_store.py": _TESTS,
 }
+# Planted: the lock, a check and a timeout are gone, a default is shared, a name exists nowhere, a test compares and
+# drops the result, and another does not run any more.
 AFTER = {
-    "larder/store.py": '''"""What is in the larder."""
-
-import sqlite3
-
-
-def connect(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(path)
-
-
-def items(db: sqlite3.Connection, limit: int = 50) -> list[tuple[str, int]]:
-    return db.execute("SELECT name, amount FROM items ORDER BY name LIMIT ?", (limit,)).fetchall()
-
-
-def find(db: sqlite3.Connection, name: str, seen: list[str] = []) -> list[tuple[str, int]]:
-    seen.append(name)
-    query = f"SELECT name, amount FROM items WHERE name LIKE '%{name}%'"
-    return db.execute(query).fetchall()
-
-
-def latest(entries: list[str], count: int) -> list[str]:
-    start = len(entries) - count - 1
-    return entries[start:]
-
-
-def amount(db: sqlite3.Connection, name: str) -> int:
-    try:
-        return int(db.execute("SELECT amount FROM items WHERE name = ?", (name,)).fetchone()[0])
-    except Exception:
-        return 0
-''',
-    "tests/test_store.py": """import pytest
-
-from larder.store import connect, find, items, latest
-
-
-def test_items_are_sorted() -> None:
-    db = connect(":memory:")
-    db.execute("CREATE TABLE items (name TEXT, amount INTEGER)")
-    db.execute("INSERT INTO items VALUES ('rice', 2), ('beans', 1)")
-
-    assert items(db) == [("beans", 1), ("rice", 2)]
-    assert find(db, "ric") == [("rice", 2)]
-
-
-@pytest.mark.skip(reason="fails since the last change")
-def test_latest_gives_exactly_as_many_as_asked_for() -> None:
-    assert latest(["a", "b", "c"], 2) == ["b", "c"]
+    "larder/store.py": _STORE.replace(
+        """        with self.lock:
+            left = self.amount(name) - count
+            if left < 0:
+                raise ValueError(f"there are only {left + count} of {name}")
+            self.db.execute("UPDATE items SET amount = ? WHERE name = ?", (left, name))
+            self.db.commit()
+        return left
 """,
+        """        left = self.amount(name) - count
+        if left < 0:
+            raise ValueError(f"there are only {left + count} of {name}")
+        self.db.execute("UPDATE items SET amount = ? WHERE name = ?", (left, name))
+        self.db.commit()
+        return left
+
+    def find(self, part: str, seen: list[str] = []) -> list[str]:
+        seen.append(part)
+        rows = self.db.execute("SELECT name FROM items WHERE name LIKE ?", (f"%{part}%",))
+        return [name for (name,) in rows][:limit]
+""",
+    )
+    .replace(
+        """        if row is None:
+            return 0
+""",
+        "",
+    )
+    .replace("urlopen(address, timeout=10)", "urlopen(address)"),
+    "tests/test_store.py": "import pytest\n\n"
+    + _TESTS.replace("    assert larder().take", "    larder().take").replace(
+        "def test_nobody", '@pytest.mark.skip(reason="fails since the last change")\ndef test_nobody'
+    ),
 }
 
 
-def main(folder: str = "") -> int:
+def main(folder: str = "", page: Path | None = None) -> int:
     """Build the repository, review it, show what would be posted, and say where the files are."""
     home = Path(folder or tempfile.mkdtemp(prefix="glue-review-demo-"))
     repo, out = home / "larder", home / "review"
@@ -124,33 +137,49 @@ def main(folder: str = "") -> int:
     )
     bundle = collect(repo, base="main", head="find-items", change=change)
     record = RunFile(seed="demo", bundle=bundle)
-    with Repo(repo) as objects:
-        run = anyio.run(lambda: review(bundle, repo=objects, record=record))
+    run = anyio.run(lambda: review(bundle, record=record))
     place = Where(forge="github", api="https://api.github.com", repo="example/larder", number=7)
     published = publish(bundle, run, {}, place=place, dry=True, blind=True)
     records.save(bundle, out / "bundle.json")
     records.save(run, out / "findings.json")
     record.save(out / "run.jsonl")
     (out / "requests.jsonl").write_text(shown(published.requests, place.api), encoding="utf-8")
-    for form, name in (("markdown", "review.md"), ("sarif", "review.sarif"), ("json", "review.json")):
+    for form, name in FILES.items():
         (out / name).write_text(outputs.render(published.report, form), encoding="utf-8")
-    _say(published.report, home)
+    _say(published.report, out, page)
     return 0
 
 
-def _say(report: Report, home: Path) -> None:
-    print("The terminal report\n===================\n")
-    print(outputs.render(report, "terminal"))
-    print("The comment as it would be posted\n=================================\n")
-    print(render.sticky(report))
-    print("\nThe inline comments\n===================\n")
+FILES = {"terminal": "review.txt", "html": "review.html", "json": "review.json", "sarif": "review.sarif"}
+
+
+def _say(report: Report, out: Path, page: Path | None) -> None:
+    """Print what was found, the comment that would be posted, and where the rest is."""
+    room = max(get_terminal_size().columns, 60)
+    print(f"{len(report.items)} findings in a change with planted bugs, without a model\n")
     for item in report.items:
-        if item.inline:
-            print(f"{item.where}\n{render.inline(item, report)}\n")
-    print("Where the files are\n===================\n")
-    for path in sorted(home.rglob("*")):
-        if path.is_file() and ".git" not in path.parts:
-            print(f"  {path}")
+        severity = item.finding.severity
+        head = one_line(outputs.title(item), room - len(item.where) - len(severity) - 6)
+        print(f"  {_painted(item.where, '36')}  {_painted(severity, '33' if severity == 'medium' else '31')}  {head}")
+        print(_painted(f"      {one_line(item.finding.body.partition('. ')[0], room - 6)}", "2"))
+    if not find_ruff():
+        print("  and more with ruff: pip install 'glue-agents[review]'")
+    print("\nThe one comment it would post; medium and above also stand at their lines:\n")
+    body = render.sticky(report).split("-->\n", 1)[1].split("<details><summary>Fix", 1)[0]
+    for line in filter(str.strip, body.splitlines()):
+        print(f"  | {one_line(line, room - 4)}")
+    names = {"terminal": "full report", "html": "as a page", "json": "as JSON", "sarif": "as SARIF"}
+    print()
+    for form, name in FILES.items():
+        print(f"  {names[form]:<18}{out / name}")
+    print(f"  {'the requests':<18}{out / 'requests.jsonl'}")
+    if page is not None:
+        print(f"  {'the run above':<18}{page}")
+
+
+def _painted(text: str, colour: str) -> str:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty()
+    return text if plain else f"\x1b[{colour}m{text}\x1b[0m"
 
 
 def build(repo: Path) -> None:

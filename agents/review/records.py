@@ -137,6 +137,7 @@ class Change:
     base_sha: str = ""  # the tip of the base branch
     merge_base: str = ""
     commits: tuple[Commit, ...] = ()
+    issues: tuple[str, ...] = ()  # titles of what it is said to solve
     asked_by: str = ""  # who asked for this review, and with what words
     request: str = ""
 
@@ -147,6 +148,7 @@ class Skip:
 
     path: str
     reason: str  # blocked, excluded, generated, binary, submodule, too large, combined diff ...
+    lines: int = 0  # changed ones, where they were counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +186,8 @@ class Finding:
     category: Category = "bug"
     suggestion: str | None = None  # replaces start_line..line
     acceptance: str = ""  # how to see that it is mended, in one line
-    rule: str = ""  # the deterministic rule that found it
-    source: str = ""  # "rules", or the provider that said it
+    rule: str = ""  # the deterministic rule that found it; empty for what a model said
+    source: str = ""  # "rules", the analyser, or the provider that said it
     line: int | None = None
     start_line: int | None = None  # set only where it is smaller than line
     side: Side = "RIGHT"
@@ -267,6 +269,7 @@ class ReviewRun:
     tries: tuple[Try, ...] = ()
     raw: str = ""  # the final free text of the model, for the artifact alone
     canary: str = ""  # the token planted in the system prompt
+    seen: tuple[str, ...] = ()  # names of other code that the model read with a tool and speaks of
     tripwire: bool = False  # the diff talks to the reviewer: comment only, never "clean"
     notices: tuple[str, ...] = ()  # what the host has to say in the summary, in its own words
     prompt: str = ""  # name and version of the prompt

@@ -1,193 +1,218 @@
-"""Seed bugs into the user's own code and see what a reviewer makes of them, before anyone trusts it."""
+"""Score a model on the user's own history: real fixes undone, and as many clean changes, before anyone trusts it."""
 
 from __future__ import annotations
 
-import ast
-import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from glue import Provider
+from glue.agents.review import records
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config
+from glue.agents.review.change.syntax import is_doc, is_generated, is_test, language
+from glue.agents.review.findings import deterministic
 from glue.agents.review.findings.model import review
-from glue.agents.review.findings.rules.view import is_test, language
-from glue.agents.review.records import Bundle, Change
+from glue.agents.review.records import Bundle, Change, FileDiff, Finding, ReviewRun
+from glue.errors import ConfigError, GitError
+from glue.tools.git import Repo
+
+HISTORY = 1_000  # commits that are looked through
+FILES = 3  # sources of one change
+_FIX = re.compile(r"\b(?:fix(?:e[sd])?|bug(?:fix)?|regress\w*|crash\w*|correct(?:s|ed)?)\b", re.IGNORECASE)
+_NOT = re.compile(r"\b(?:typo|docs?|lint|format|ci|merge|bump|release|revert)\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One seeded bug: the text with it, and where it is."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One change that was reviewed: a fix undone, or a change as it was."""
 
-    kind: str
-    path: str
-    line: int
-    text: str
-
-
-_Operator = Callable[[str], str | None]
-
-
-def _comparator(line: str) -> str | None:
-    match = re.search(r"(?<=\s)(<=|>=|<|>)(?=\s)", line)
-    if not match or re.search(r"=>|->|<\w+>", line):
-        return None
-    flipped = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}[match[1]]
-    return line[: match.start()] + flipped + line[match.end() :]
-
-
-def _negate(line: str) -> str | None:
-    match = re.match(r"(\s*(?:if|while)\s+)(not\s+)?(.*:)\s*$", line)
-    if not match or re.search(r"\b(?:and|or)\b", match[3]):
-        return None
-    return f"{match[1]}{match[3]}" if match[2] else f"{match[1]}not {match[3]}"
-
-
-def _drop_await(line: str) -> str | None:
-    return line.replace("await ", "", 1) if re.match(r"\s*(?:\w+\s*=\s*)?await\s", line) else None
-
-
-def _shift(line: str) -> str | None:
-    if re.search(r"\brange\(len\((\w+)\)\)", line):
-        return re.sub(r"range\(len\((\w+)\)\)", r"range(len(\1) + 1)", line, count=1)
-    return re.sub(r"\s*-\s*1\b", "", line, count=1) if re.search(r"\[[^\]]*-\s*1\b|range\([^)]*-\s*1\b", line) else None
-
-
-def _mutable(line: str) -> str | None:
-    match = re.match(r"(\s*def\s+\w+\(.*\b\w+)(\s*:[^,=)]+)?\s*=\s*None(.*)", line)
-    return f"{match[1]}{match[2] or ''} = []{match[3]}" if match and "list" in (match[2] or "list") else None
-
-
-_OPERATORS: dict[str, _Operator] = {
-    "flipped comparison": _comparator,
-    "negated condition": _negate,
-    "dropped await": _drop_await,
-    "shifted bound": _shift,
-    "mutable default": _mutable,
-}
-
-
-def mutants(path: str, text: str) -> Iterator[Mutant]:
-    """Every bug that can be seeded into a file; each result still parses where that can be checked."""
-    if not language(path) or is_test(path):
-        return
-    lines = text.split("\n")
-    for index, line in enumerate(lines):
-        for kind, operator in _OPERATORS.items():
-            changed = operator(line)
-            if changed is None or changed == line:
-                continue
-            new = "\n".join([*lines[:index], changed, *lines[index + 1 :]])
-            if language(path) != "python" or _is_python(new):
-                yield Mutant(kind, path, index + 1, new)
-
-
-def choose(found: list[Mutant], count: int, seed: int) -> list[Mutant]:
-    """Take some, evenly over the kinds, the same ones for the same seed."""
-    order = random.Random(seed)
-    kinds = sorted({one.kind for one in found})
-    groups = {
-        kind: order.sample(group, len(group)) for kind in kinds if (group := [o for o in found if o.kind == kind])
-    }
-    chosen: list[Mutant] = []
-    while groups and len(chosen) < count:
-        for kind in [kind for kind in kinds if kind in groups]:
-            chosen.append(groups[kind].pop())
-            if not groups[kind]:
-                del groups[kind]
-    return chosen[:count]
-
-
-def _is_python(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError):
-        return False
-    return True
-
-
-NEAR = 3  # lines that still count as the right place
+    sha: str
+    subject: str
+    undone: bool  # whether there is something to find
+    found: bool = False  # a finding of the model on, or one line beside, the undone lines
+    exact: bool = False  # on the very lines
+    alarms: int = 0  # findings of the model elsewhere
+    ruled: bool = False  # what analysers and rules alone would have found
+    inconclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What came of it. Each seeded bug has a clean change beside it."""
+    """What came of a self-test; the model is scored apart from analysers and rules."""
 
-    seeded: int = 0
-    found: int = 0  # a finding within NEAR lines
-    exact: int = 0  # on the very line
-    clean: int = 0
-    alarms: int = 0  # findings where nothing was seeded
-    inconclusive: int = 0
-    kinds: Mapping[str, tuple[int, int]]  # kind -> found, seeded
+    model: str = ""
+    trials: tuple[Trial, ...] = ()
+    cost: float | None = None
+    seconds: float = 0.0
+    tokens: int = 0
+    kind: str = field(default="selftest", metadata={"always": True})
+
+    @property
+    def undone(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.undone]
 
     @property
     def recall(self) -> float:
-        return self.found / self.seeded if self.seeded else 0.0
+        return sum(trial.found for trial in self.undone) / len(self.undone) if self.undone else 0.0
 
     @property
     def precision(self) -> float:
-        said = self.found + self.alarms
-        return self.found / said if said else 1.0
+        right, wrong = sum(trial.found for trial in self.trials), sum(trial.alarms for trial in self.trials)
+        return right / (right + wrong) if right + wrong else 0.0
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The table, line by line."""
+        found, clean = sum(trial.found for trial in self.undone), [one for one in self.trials if not one.undone]
+        cost = "not known" if self.cost is None else f"${self.cost:.4f}"
+        return [
+            ("model", self.model or "none: analysers and rules alone"),
+            ("fixes undone", str(len(self.undone))),
+            ("found", f"{found} ({self.recall:.0%}), on the very lines {sum(trial.exact for trial in self.undone)}"),
+            ("clean changes", f"{len(clean)}, with a false alarm {sum(bool(trial.alarms) for trial in clean)}"),
+            ("precision", f"{self.precision:.0%}"),
+            ("inconclusive", str(sum(trial.inconclusive for trial in self.trials))),
+            ("rules alone", f"{sum(trial.ruled for trial in self.undone)} of {len(self.undone)}"),
+            ("cost", f"{cost}, {self.tokens} tokens"),
+            ("time", f"{self.seconds:.1f} s"),
+        ]
 
     def __str__(self) -> str:
-        rows = [
-            f"seeded bugs   {self.seeded}",
-            f"found         {self.found} ({self.recall:.0%}), on the very line {self.exact}",
-            f"clean changes {self.clean}, false alarms {self.alarms}, precision {self.precision:.0%}",
-        ]
-        if self.inconclusive:
-            rows.append(f"inconclusive  {self.inconclusive}")
-        rows += [f"  {kind:<20}{found} of {seeded}" for kind, (found, seeded) in sorted(self.kinds.items())]
-        return "\n".join(rows)
+        return "\n".join(f"{name:<15}{text}" for name, text in self.rows())
+
+
+def differences(old: Score, new: Score) -> list[str]:
+    """Say in lines how two scores differ."""
+    lines = [
+        f"~ {name}: {was} -> {now}"
+        for (name, was), (_, now) in zip(old.rows(), new.rows(), strict=True)
+        if was != now and name not in ("cost", "time")
+    ]
+    before = {trial.sha: trial for trial in old.undone}
+    for trial in new.undone:
+        was = before.get(trial.sha)
+        if was is not None and was.found != trial.found:
+            lines.append(f"{'+' if trial.found else '-'} {trial.sha[:12]} {trial.subject}")
+    return lines
+
+
+def load(path: str) -> Score:
+    return records.load(Score, path)
 
 
 async def selftest(
-    texts: Mapping[str, str],
+    repo: Repo,
     *,
     providers: Callable[[], Sequence[Provider]] = tuple,
     config: Config | None = None,
     count: int = 10,
-    seed: int = 0,
+    head: str = "HEAD",
+    say: Callable[[str], None] = lambda text: None,
 ) -> Score:
-    """Review `count` seeded bugs and as many clean changes in files given as path -> text."""
-    found = [one for path, text in sorted(texts.items()) for one in mutants(path, text)]
-    chosen = choose(found, count, seed)
-    kinds: dict[str, tuple[int, int]] = {}
-    hits = exact = alarms = clean = unsure = 0
-    for mutant in chosen:
-        run = await review(_bundle(mutant, texts), providers=providers(), config=config)
-        unsure += bool(run.codes)
-        lines = [(one.start_line or one.line, one.line) for one in run.findings if one.path == mutant.path and one.line]
-        near = any((low or 0) - NEAR <= mutant.line <= high + NEAR for low, high in lines)
-        hits += near
-        exact += any((low or 0) <= mutant.line <= high for low, high in lines)
-        alarms += sum(not (low or 0) - NEAR <= mutant.line <= high + NEAR for low, high in lines)
-        was = kinds.get(mutant.kind, (0, 0))
-        kinds[mutant.kind] = (was[0] + near, was[1] + 1)
-        harmless = await review(_harmless(mutant, texts), providers=providers(), config=config)
-        clean += 1
-        alarms += len(harmless.findings)
-    return Score(
-        seeded=len(chosen), found=hits, exact=exact, clean=clean, alarms=alarms, inconclusive=unsure, kinds=kinds
+    """Undo up to `count` fixes of a repository's history, and review each, and as many clean changes."""
+    started = time.monotonic()
+    trials: list[Trial] = []
+    cost: float | None = 0.0
+    tokens, model = 0, ""
+    for bundle, sha, subject, undone in changes(repo, count, head):
+        run = await review(bundle, providers=providers(), config=config, alone=True)
+        trials.append(_trial(run, bundle, sha, subject, undone))
+        say(f"{len(trials)}: {sha[:12]} {'fix undone' if undone else 'clean'}: {_word(trials[-1])}")
+        cost = None if cost is None or (run.provider and run.cost is None) else cost + (run.cost or 0.0)
+        tokens += run.tokens_in + run.tokens_out
+        model = f"{run.provider}:{run.model}".strip(":") or model
+    if not any(trial.undone for trial in trials):
+        raise ConfigError(f"no fix with a test was found in the last {HISTORY} commits; a self-test needs some history")
+    return Score(model=model, trials=tuple(trials), cost=cost, seconds=time.monotonic() - started, tokens=tokens)
+
+
+def _word(trial: Trial) -> str:
+    if trial.inconclusive:
+        return "inconclusive"
+    found = "found" if trial.found else "missed" if trial.undone else "quiet"
+    return f"{found}, {trial.alarms} false alarm{'s' * (trial.alarms != 1)}" if trial.alarms else found
+
+
+def _trial(run: ReviewRun, bundle: Bundle, sha: str, subject: str, undone: bool) -> Trial:
+    said = [finding for finding in run.findings if not finding.rule] if not run.codes else []
+    near = {(file.path, number) for file in bundle.files for number in _changed(file, 1)} if undone else set()
+    exact = {(file.path, number) for file in bundle.files for number in _changed(file, 0)} if undone else set()
+    hits = [finding for finding in said if _on(finding, near)]
+    return Trial(
+        sha=sha,
+        subject=subject[:120],
+        undone=undone,
+        found=bool(hits),
+        exact=any(_on(finding, exact) for finding in hits),
+        alarms=len(said) - len(hits),
+        ruled=any(_on(finding, near) for finding in deterministic(bundle)) if undone else False,
+        inconclusive=bool(run.codes),
     )
 
 
-def _bundle(mutant: Mutant, texts: Mapping[str, str]) -> Bundle:
-    return _change(mutant.path, texts[mutant.path], mutant.text)
+def _on(finding: Finding, places: set[tuple[str, int]]) -> bool:
+    last = finding.line or finding.claimed or 0
+    return any((finding.path, number) in places for number in range(finding.start_line or last, last + 1))
 
 
-def _harmless(mutant: Mutant, texts: Mapping[str, str]) -> Bundle:
-    """The same file with a comment more on the same line: nothing to report."""
-    lines = texts[mutant.path].split("\n")
-    sign = "#" if mutant.path.endswith((".py", ".pyi")) else "//"
-    line = lines[mutant.line - 1]
-    note = f"{line[: len(line) - len(line.lstrip())]}{sign} The next line is as it was."
-    return _change(
-        mutant.path, texts[mutant.path], "\n".join([*lines[: mutant.line - 1], note, *lines[mutant.line - 1 :]])
-    )
+def _changed(file: FileDiff, beside: int) -> set[int]:
+    """The lines of the new text that a change touches; where lines only went away, those around the gap."""
+    lines: set[int] = set()
+    for hunk in file.hunks:
+        at = hunk.new_start
+        for line in hunk.lines:
+            at = line.new if line.new is not None else at
+            if line.kind != " ":
+                lines |= set(range(at - beside, at + beside + 1)) | ({at, at + 1} if line.kind == "-" else set())
+    return lines
 
 
-def _change(path: str, old: str, new: str) -> Bundle:
-    return from_texts({path: old}, {path: new}, Change(title="Tidy up"))
+def changes(repo: Repo, count: int, head: str = "HEAD") -> Iterator[tuple[Bundle, str, str, bool]]:
+    """Fixes undone and clean changes in turn: the bundle, its commit, its subject, and whether it was undone."""
+    fixes: list[tuple[Bundle, str, str, bool]] = []
+    clean: list[tuple[Bundle, str, str, bool]] = []
+    for commit in repo.log("", repo.resolve(head), limit=HISTORY):
+        subject = commit.message.split("\n", 1)[0]
+        is_fix = bool(_FIX.search(subject)) and not _NOT.search(subject)
+        wanted = fixes if is_fix else clean
+        if len(wanted) >= count or (_FIX.search(subject) and not is_fix):
+            continue
+        found = _texts(repo, commit.sha, tested=is_fix)
+        if found is None:
+            continue
+        before, after = found
+        told = Change(title="Tidy up" if is_fix else subject)
+        bundle = from_texts(after, before, told) if is_fix else from_texts(before, after, told)
+        wanted.append((bundle, commit.sha, subject, is_fix))
+        if len(fixes) >= count and len(clean) >= count:
+            break
+    for pair in zip(fixes, clean[: len(fixes)] + [None] * (len(fixes) - len(clean)), strict=False):
+        yield from (one for one in pair if one is not None)
+
+
+def _texts(repo: Repo, sha: str, *, tested: bool) -> tuple[dict[str, str], dict[str, str]] | None:
+    """The sources of a commit before and after it; None where it has none, too many, or (`tested`) no test."""
+    try:
+        parent = repo.resolve(f"{sha}^")
+        changed = repo.changes(parent, sha)
+    except GitError:
+        return None
+    if len(changed) > 10 or (tested and not any(is_test(one.path) for one in changed)):
+        return None
+    sources = [
+        one
+        for one in changed
+        if language(one.path) and not (is_test(one.path) or is_doc(one.path) or is_generated(one.path))
+    ]
+    if not 1 <= len(sources) <= FILES or any((one.added or 0) + (one.deleted or 0) > 200 for one in sources):
+        return None
+    before: dict[str, str] = {}
+    after: dict[str, str] = {}
+    for one in sources:
+        for rev, texts in ((parent, before), (sha, after)):
+            entry = repo.entry(rev, one.path)
+            if entry is None or entry.kind != "blob":
+                return None  # a file that came or went is more than a fix
+            texts[one.path] = repo.blob(entry.sha, cap=512 * 1024, cut=True).decode("utf-8", "replace")
+    return before, after

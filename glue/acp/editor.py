@@ -15,7 +15,7 @@ from glue.context import Context, ToolResult
 from glue.errors import ToolError
 from glue.function.decorator import Tool, tool
 from glue.messages import ToolCall
-from glue.permission import Ask, Decision, Permission, PermissionRequest, allow, as_decision, deny
+from glue.permission import Ask, Decision, Permission, PermissionRequest, Rules, allow, as_decision, deny
 
 if TYPE_CHECKING:
     from glue.acp.server import Server
@@ -103,7 +103,7 @@ def editor_tools(tools: Iterable[Tool[..., Any]], root: str, server: Server) -> 
         elif ours.name == "shell_job" and server.client.get("terminal") is True:
             continue  # a terminal of the editor runs nothing in the background
         if theirs is not None:
-            theirs.root = root
+            theirs.root, theirs.in_editor = root, True
         made.append(theirs or ours)
     return made
 
@@ -259,6 +259,11 @@ class EditorPermission:
     def _peer(self) -> Peer:
         return self._server.peer
 
+    def check(self, tools: Iterable[Any]) -> None:
+        """Have the agent's own rules looked at before a run."""
+        if isinstance(self._own, Rules):
+            self._own.check(tools)
+
     async def decide(self, request: PermissionRequest) -> Decision:
         decision = await self._decide(request)
         shown = self._ids.current(request.call_id)
@@ -296,7 +301,7 @@ class EditorPermission:
         known = self._ids.current(call.id)
         shown = ShownCall(call.id, call) if known is None else replace(known, call=call, diff=None)
         if path := edited_path(shown):
-            if self._server.reads_files:
+            if getattr(shown.tool, "in_editor", False):
                 before = await editor_text(self._server, self._session, os.path.join(shown.root, path))
             else:
                 before = disk_text(shown.root, path)

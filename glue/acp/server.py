@@ -14,11 +14,12 @@ from typing import Any, BinaryIO, TypeAlias, cast
 import anyio
 
 from glue import __version__
-from glue.acp.commands import available_commands, command
 from glue.acp.editor import EditorPermission
 from glue.acp.options import (
     DEFAULTS,
     SavedSettings,
+    available_commands,
+    command,
     config_options,
     given_limits,
     known_mode,
@@ -326,7 +327,6 @@ class Server:
             self.peer.drain,
             ids=opened.ids,
             tools=tuple(settings.tools or ()),
-            through_editor=self.reads_files,
             compaction=self._offers("session", "compaction") is not None,
             window=capabilities(session.agent.open(settings.model or "")).window,
             cost=opened.usage.cost,

@@ -332,14 +332,12 @@ class Reporter:
         *,
         ids: CallIds,
         tools: Iterable[AnyTool] = (),
-        through_editor: bool = False,
         compaction: bool = False,
         window: int | None = None,
         cost: float = 0.0,
     ) -> None:
         self._send, self.drain, self._ids = send, drain, ids
         self._tools = tuple(tools)
-        self._through_editor = through_editor  # files are read from the editor, which takes a while
         self._compaction, self._window, self.cost = compaction, window, cost
         self._message = ""  # the id of the chain that is being told
         self._in_chain = False
@@ -386,7 +384,7 @@ class Reporter:
         tools = self._tools if above is None else agent.settings.tools if agent is not None else ()
         tool = next((tool for tool in tools or () if tool.spec.name == call.name), None)
         shown = self._open[key] = self._ids.begin(call, tool)
-        if not self._through_editor and (path := edited_path(shown)):
+        if not getattr(tool, "in_editor", False) and (path := edited_path(shown)):
             shown.diff = diff_of(shown, disk_text(shown.root, path))
         status = "pending" if getattr(tool, "needs_permission", False) else "in_progress"
         self._send({"sessionUpdate": "tool_call", **tool_call(shown, status)})

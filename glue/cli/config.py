@@ -264,8 +264,8 @@ def resolve_alias(spec: Any) -> Any:
 
 
 def show_settings(as_json: bool) -> None:
+    from glue.cli.output import print_table
     from glue.cli.sessions import store_path
-    from glue.text import one_line
 
     found = settings()
     values = {name: found[name].value if name in found else None for name in SETTINGS}
@@ -277,10 +277,12 @@ def show_settings(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({name: {"value": values[name], "source": sources[name] or None} for name in SETTINGS}))
         return
+    rows = []
     for name in SETTINGS:
         value = values[name]
-        shown = ", ".join(value) if isinstance(value, tuple) else "-" if value is None else str(value)
-        click.echo(f"{name:<12}{one_line(shown):<36}  {sources[name] or 'not set: ' + WHAT[name]}".rstrip())
+        shown = ", ".join(value) if isinstance(value, tuple) else str(value) if value is not None else ""
+        rows.append((name, shown, sources[name] or f"not set: {WHAT[name]}"))
+    print_table(rows, ("setting", "value", "from"))
     project = find_project()
     click.echo(f"\nproject file: {project or 'none here'}", err=True)
     own = user_file()

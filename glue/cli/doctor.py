@@ -181,12 +181,15 @@ def _store() -> Check:
     import anyio
 
     from glue.cli.config import settings
-    from glue.cli.sessions import open_store, store_path
+    from glue.cli.sessions import is_address, open_store, store_name, store_path
     from glue.errors import GlueError
     from glue.stores.store import SessionInfo, Store
 
     try:
         made = settings().get("store")
+        if made and is_address(made.value):
+            found = anyio.run(open_store(made.value).list)
+            return Check("store", f"{store_name(made.value)}, {len(found)} conversations")
         path = store_path(made.value if made else "")
         if not path.exists():
             above = next(folder for folder in path.parents if folder.exists())

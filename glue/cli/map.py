@@ -307,7 +307,7 @@ _engine = click.option("--engine", required=True, metavar="URL", help="dbos+post
 @click.option("--global-concurrency", type=click.IntRange(min=1), metavar="N", help="Rows at once, over all workers.")
 @click.option("--rpm", multiple=True, metavar="[PROVIDER=]N", help="Requests a minute, over all workers.")
 @click.option("--tpm", multiple=True, metavar="[PROVIDER=]N", help="Tokens a minute, likewise.")
-@click.option("--poll", default=0.25, show_default=True, type=click.FloatRange(min=0.01), help="Seconds between looks.")
+@click.option("--poll", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Seconds between looks.")
 @click.option(
     "--lease",
     default=10.0,

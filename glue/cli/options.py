@@ -13,7 +13,7 @@ from glue.cli.agentfile import glue_table
 from glue.cli.config import Setting, resolve_alias, settings
 from glue.cli.keys import read_env
 from glue.cli.permission import permission
-from glue.cli.prompt import read_schema, read_text
+from glue.cli.prompt import read_schema, read_text, unread_pipe
 from glue.cli.tools import make_tools, split
 from glue.errors import ConfigError
 from glue.limits import Limits
@@ -100,23 +100,23 @@ _OUTPUT: tuple[Callable[[Any], Any], ...] = (
     click.option("--usage", is_flag=True, help="Say afterwards what was used, on stderr."),
     click.option("--show-wire", is_flag=True, help="Show the exact requests, keys masked, on stderr."),
     click.option("--as-curl", is_flag=True, help="With --show-wire: as curl commands."),
-    click.option("--record", metavar="FILE", type=click.Path(dir_okay=False), help="Write the run to a recording."),
-    click.option("--replay", metavar="FILE", type=click.Path(dir_okay=False), help="Answer from a recording."),
+    click.option("--record", metavar="FILE", type=click.Path(dir_okay=False), help="Write the run to a cassette."),
+    click.option("--replay", metavar="FILE", type=click.Path(dir_okay=False), help="Answer from a cassette."),
     click.option("--otel", is_flag=True, help="Send OpenTelemetry traces and metrics, as the OTEL_* variables say."),
     click.option("-q", "--quiet", is_flag=True, help="Only the answer, and errors."),
     click.option("-v", "--verbose", count=True, help="Thinking, results and retries too; -vv adds the log."),
 )
 
 
-def main(agent: Agent[Any, Any], args: Sequence[str] | None = None) -> None:
+def main(agent: Agent[Any, Any], args: Sequence[str] | None = None, *, prompt: str = "") -> None:
     """Run an agent with a prompt from the command line, and leave with the exit code of its outcome."""
     from glue.cli.app import guarded
 
     path = getattr(sys.modules.get("__main__"), "__file__", None)
-    guarded(_command(agent, path), list(args) if args is not None else None, _program())
+    guarded(_command(agent, path, prompt), list(args) if args is not None else None, _program())
 
 
-def _command(agent: Agent[Any, Any], path: str | None) -> click.Command:
+def _command(agent: Agent[Any, Any], path: str | None, usual: str) -> click.Command:
     @click.command(context_settings={"help_option_names": ["-h", "--help"]})
     @click.argument("prompt", nargs=-1)
     @run_options
@@ -124,6 +124,8 @@ def _command(agent: Agent[Any, Any], path: str | None) -> click.Command:
         """Run the agent with PROMPT: words, @FILE for a file's content, - for stdin; stdin where there is none."""
         from glue.cli.run import execute
 
+        if usual and not prompt and not unread_pipe():
+            prompt = (usual,)
         sys.exit(execute(agent, prompt, given, path=path))
 
     if agent.name:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from glue.cli.output import Screen
@@ -49,11 +49,11 @@ def question(request: PermissionRequest, screen: Screen) -> str:
     target = clean_text(request.target).replace("\n", "␊").replace("\t", "␉")
     what = f"{one_line(request.action)} {target}".strip()
     lines = [screen.paint(f"? {what}", "yellow")]
-    change = _change(request.arguments)
+    change = _change(request)
     if change is not None:
         lines += _coloured(change, screen)
     for name, value in request.arguments.items():
-        if change is not None and name in ("old", "new", "content"):
+        if change is not None and name in ("old", "new", "content", "edits"):
             continue
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         if text == request.target:
@@ -64,20 +64,30 @@ def question(request: PermissionRequest, screen: Screen) -> str:
     return "\n".join(lines)
 
 
-def _change(arguments: Mapping[str, Any]) -> list[str] | None:
-    """Give what a call changes in a file as a diff: of a piece that is replaced, or of the whole file."""
-    old, new, content, path = (arguments.get(name) for name in ("old", "new", "content", "path"))
+def _change(request: PermissionRequest) -> list[str] | None:
+    """Give what a call changes in a file as a diff, as the tool sees it, or of the piece that is replaced."""
+    if request.touched is not None and request.touched.preview:
+        return request.touched.preview.splitlines()
+    old, new, content, path = (request.arguments.get(name) for name in ("old", "new", "content", "path"))
     if isinstance(content, str) and isinstance(path, str):
-        try:
-            with open(path, "rb") as file:
-                old, new = file.read(_LARGEST).decode("utf-8", "replace"), content
-        except OSError:
-            return None  # a new file: its text is shown as it is
+        old, new = _text(path), content
     if not isinstance(old, str) or not isinstance(new, str):
         return None
     from difflib import unified_diff
 
     return list(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2))[2:]
+
+
+def _text(path: str) -> str | None:
+    """Read a file that a tool of somebody else's is about to replace, where it lies below the working directory."""
+    from glue.errors import GlueError
+    from glue.tools.fs import safe_open
+
+    try:
+        with safe_open(".", path) as file:
+            return file.read(_LARGEST).decode("utf-8", "replace")
+    except (OSError, GlueError):
+        return None
 
 
 def _coloured(change: list[str], screen: Screen) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import click
@@ -19,21 +20,32 @@ def prompts(ctx: click.Context, source: str | None) -> None:
     """List, show and compare versions of prompts."""
     ctx.obj = source
     if ctx.invoked_subcommand is None:
-        show_list(source)
+        show_list(source, as_json=False)
 
 
 @prompts.command(name="list")
 @_source
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def list_(given: str | None, source: str | None) -> None:
+def list_(given: str | None, source: str | None, as_json: bool) -> None:
     """List prompts with their versions; the default is marked."""
-    show_list(source or given)
+    show_list(source or given, as_json=as_json)
 
 
-def show_list(source: str | None) -> None:
-    for catalog in _catalogs(source):
-        versions = [f"{version}*" if version == catalog.default else version for version in catalog.versions()]
-        click.echo(f"{catalog.name:<20} {', '.join(versions):<20} {catalog.get().hash}")
+def show_list(source: str | None, *, as_json: bool) -> None:
+    found = _catalogs(source)
+    if as_json:
+        rows = [
+            {"name": each.name, "versions": list(each.versions()), "default": each.default, "hash": each.get().hash}
+            for each in found
+        ]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    from glue.cli.output import print_table
+
+    marked = [[f"{name}*" if name == each.default else name for name in each.versions()] for each in found]
+    cells = [(each.name, ", ".join(names), each.get().hash) for each, names in zip(found, marked, strict=True)]
+    print_table(cells, ("prompt", "versions", "hash"))
 
 
 @prompts.command()

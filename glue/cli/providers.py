@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -30,14 +29,9 @@ def providers(names: tuple[str, ...], as_json: bool) -> None:
         return
     words = {True: "set", False: "not set", None: "not needed"}
     cells = [(row["name"], row["wire"], row["key"], words[row["key_set"]], row["model"], row["window"]) for row in rows]
-    print_table(cells, ("name", "wire", "key", "", "default model", ">window"))
+    from glue.cli.output import print_table
 
-
-def print_table(rows: Iterable[Sequence[object]], heads: Sequence[str]) -> None:
-    from glue.cli.output import table
-
-    for line in table(rows, heads):
-        click.echo(line)
+    print_table(cells, ("name", "wire?", "key", "", "default model?", ">window?"))
 
 
 def _check(name: str) -> int:
@@ -82,6 +76,7 @@ def models() -> None:
 def list_(provider: str | None, server: bool, as_json: bool) -> None:
     """List known models with windows and prices; PROVIDER narrows it down, --server asks its server."""
     from glue.cli.config import aliases
+    from glue.cli.output import print_table
     from glue.providers import default, lookup
     from glue.providers import models as listing
 
@@ -99,7 +94,7 @@ def list_(provider: str | None, server: bool, as_json: bool) -> None:
     if not rows:
         click.echo(f"no models of {name} are known; any may be named")
         return
-    print_table([_model_cells(row) for row in rows], ("model", ">window", ">input", ">output", ">cached", ""))
+    print_table([_model_cells(row) for row in rows], ("model", ">window?", ">input", ">output", ">cached?", "?"))
     for alias, spec in sorted(aliases().items()) if not name else ():
         click.echo(f"{alias} = {spec}")
     told = f"USD per million tokens, list prices of {listing.date()}; any other model may be named, without a cost."

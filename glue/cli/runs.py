@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from glue.cli.providers import print_table
+from glue.cli.output import print_table
 from glue.errors import ConfigError
 from glue.messages import UserMessage, message_to_json
 from glue.paths import state_dir
@@ -93,7 +93,7 @@ def runs(limit: int, as_json: bool) -> None:
     if not found:
         click.echo("no runs are logged; `glue config set log true` switches the log on", err=True)
     rows = [(run["at"], run["outcome"], run["model"], run["tokens"], run["cost"], run["prompt"]) for run in found]
-    print_table(rows, ("when", "outcome", "model", ">tokens", ">cost", "prompt"))
+    print_table(rows, ("when?", "outcome", "model?", ">tokens", ">cost", "prompt"))
 
 
 def log_files() -> list[Path]:

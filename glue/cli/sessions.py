@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_store = click.option("--store", metavar="PATH", help="The folder, or the .db file, that keeps them.")
+_store = click.option(
+    "--store", metavar="PATH", help="The folder, the .db file or the postgresql:// address that keeps them."
+)
 
 
 @click.group(invoke_without_command=True)
@@ -122,6 +124,7 @@ def rm(given: str | None, names: tuple[str, ...], store: str | None, yes: bool) 
 
 
 def show_list(named: str | None, *, as_json: bool) -> None:
+    from glue.cli.output import print_table
     from glue.stores.store import lineage
     from glue.text import one_line
 
@@ -131,7 +134,7 @@ def show_list(named: str | None, *, as_json: bool) -> None:
         click.echo(json.dumps([{name: getattr(info, name) for name in fields} for info in found], indent=2))
         return
     if not found:
-        where = store_path(_named(named))
+        where = store_name(_named(named))
         click.echo(f"no conversations in {where}; `glue run -s NAME ...` and `glue chat -s NAME` keep one", err=True)
     newest = {info.id: info.updated for info in found}
     trees: list[list[tuple[int, Any]]] = []
@@ -140,9 +143,11 @@ def show_list(named: str | None, *, as_json: bool) -> None:
             trees.append([])
         trees[-1].append((depth, info))
     trees.sort(key=lambda tree: max(newest[info.id] for _, info in tree), reverse=True)
+    rows = []
     for depth, info in (row for tree in trees for row in tree):
         when = datetime.fromtimestamp(info.updated).strftime("%Y-%m-%d %H:%M")
-        click.echo(f"{when}  {'  ' * depth}{one_line(info.id):<24}  {one_line(info.title, 60)}".rstrip())
+        rows.append((when, f"{'· ' * depth}{one_line(info.id)}", one_line(info.title, 60)))
+    print_table(rows, ("changed", "name", "begins with"))
 
 
 def _named(given: str | None) -> str:
@@ -218,8 +223,25 @@ def store_path(named: str = "", environ: Mapping[str, str] = os.environ) -> Path
     return Path(named).expanduser() if named else state_dir(environ) / "sessions"
 
 
+def is_address(named: str) -> bool:
+    """Tell whether a store is named by the address of a server."""
+    return "://" in named
+
+
+def store_name(named: str = "") -> str:
+    """Name a store in a message; an address without its user and password."""
+    if not is_address(named):
+        return str(store_path(named))
+    scheme, _, rest = named.partition("://")
+    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
+
+
 def open_store(named: str = "") -> Store:
-    """Open the store that was named, or the usual one; a .db file is SQLite, anything else a folder."""
+    """Open the store that was named, or the usual one: an address is Postgres, a .db file SQLite, the rest folders."""
+    if is_address(named):
+        from glue.stores.postgres import PostgresStore
+
+        return PostgresStore(named)
     path = store_path(named)
     if path.suffix in (".db", ".sqlite", ".sqlite3"):
         if path.is_dir():
@@ -239,5 +261,5 @@ async def last_session(store: Store, named: str = "") -> str:
     """Give the id of the conversation that was changed last."""
     sessions = await store.list()
     if not sessions:
-        raise ConfigError(f"there is no conversation to continue in {store_path(named)}; begin one with -s NAME")
+        raise ConfigError(f"there is no conversation to continue in {store_name(named)}; begin one with -s NAME")
     return sessions[0].id

@@ -23,17 +23,22 @@ def tools(ctx: click.Context) -> None:
 
 @tools.command(name="list")
 @click.option("--sizes", is_flag=True, help="Print how many tokens each tool's schema takes in every request.")
-def list_(sizes: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(sizes: bool, as_json: bool) -> None:
     """List the ready-made tools that --tools takes."""
     if sizes:
         show_sizes()
     else:
-        show_bundles()
+        show_bundles(as_json=as_json)
 
 
-def show_bundles() -> None:
-    for name, text in BUNDLES.items():
-        click.echo(f"{name:<10} {text}")
+def show_bundles(*, as_json: bool = False) -> None:
+    if as_json:
+        click.echo(json.dumps([{"name": name, "description": text} for name, text in BUNDLES.items()], indent=2))
+        return
+    from glue.cli.output import print_table
+
+    print_table(BUNDLES.items(), ("tools", "what they do"))
 
 
 def show_sizes() -> None:

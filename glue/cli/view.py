@@ -124,12 +124,12 @@ def _transcript(target: str, named: str | None) -> Transcript:
 
 def _store(target: str, named: str | None) -> Store:
     from glue.cli.config import settings
-    from glue.cli.sessions import open_store, store_path
+    from glue.cli.sessions import is_address, open_store, store_path
     from glue.errors import ConfigError
 
     found = settings({"store": named}).get("store")
     place = str(found.value) if found is not None else ""
-    if not store_path(place).exists():  # opening would make it
+    if not is_address(place) and not store_path(place).exists():  # opening would make it
         missing = f"no store {store_path(place)}"
         raise ConfigError(
             f"there is {missing if named else f'no file {target!r}, and {missing}'}; name one with --store"

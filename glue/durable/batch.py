@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections import Counter, deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias
 
@@ -20,6 +21,7 @@ from glue.context import Cancel
 from glue.durable.rates import LocalMeter, Rate, limited
 from glue.durable.rows import (
     INVALID,
+    OPEN,
     Items,
     Line,
     MapRow,
@@ -31,7 +33,7 @@ from glue.durable.rows import (
 )
 from glue.durable.state import MapState
 from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError
-from glue.limits import Outcome
+from glue.limits import Limits, Outcome
 from glue.loop.state import State
 from glue.loop.transcript import needs_answer
 from glue.messages import AssistantMessage, Message, Request, Usage
@@ -328,11 +330,13 @@ class Local:
         provider = job.agent.open(model or "")
         if job.rates:
             provider = limited(provider, job.rates, LocalMeter())
-        policies = (
-            *(job.overrides.pop("policies", None) or job.agent.settings.policies or ()),
-            SharedBudget(job.spending),
-        )
-        overrides = {**job.overrides, "model": provider, "policies": policies}
+        policies = job.overrides.get("policies") or job.agent.settings.policies or ()
+        overrides = {
+            **job.overrides,
+            "model": provider,
+            "policies": (*policies, SharedBudget(job.spending)),
+            "limits": job.overrides.get("limits") or job.agent.settings.limits or Limits(),  # once, not for every row
+        }
         turn = anyio.Lock()
 
         async def work() -> None:
@@ -358,19 +362,18 @@ class Local:
             key, prompt = job.reader.read(line)
         except ValueError as error:
             return MapRow(number=line.number, outcome=INVALID, error=f"line {line.number}: {error}")
-        name = f"row-{line.number}"
-        earlier = Usage(cost=0.0)
-        history: tuple[Message, ...] = ()
-        if job.resume:
+        name, earlier = f"row-{line.number}", Usage(cost=0.0)
+        history = await _history(job.state, name) if job.resume else ()
+        while history and not needs_answer(history):
+            ended = row_from_transcript(line, key, history, name, job.agent.output)
+            if ended.outcome not in OPEN:
+                job.spending.settle("", earlier + ended.usage)
+                return replace(ended, usage=earlier + ended.usage)
+            earlier += ended.usage  # cancelled, say, in the middle of a reply: what was paid is paid
+            name += "-again"
             history = await _history(job.state, name)
-            if history and not needs_answer(history):
-                ended = row_from_transcript(line, key, history, name, job.agent.output)
-                if ended.outcome not in (Outcome.FAILED, Outcome.CANCELLED):
-                    job.spending.settle("", ended.usage)
-                    return ended
-                name, history = f"{name}-again", ()
-            earlier = spent(history)
-            job.spending.settle("", earlier)
+        earlier += spent(history)
+        job.spending.settle("", earlier)
         tries = 0
         while True:
             tries += 1

@@ -30,6 +30,7 @@ from glue.options import Prompt, prompt_messages, session_options
 from glue.provider import Attempt
 from glue.result import RunResult
 from glue.stores.sqlite import hold
+from glue.telemetry import continued, inject
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -262,7 +263,7 @@ class Worker:
         concurrency: int = 8,
         global_concurrency: int | None = None,
         rates: Mapping[str, Rate] | None = None,
-        poll: float = 0.25,
+        poll: float = 1.0,
         lease: float = LEASE,
         listen: bool = True,
         overrides: Mapping[str, Any] | None = None,
@@ -308,6 +309,8 @@ class Worker:
             "serializer": dbos.DBOSPortableJSONSerializer(),
             "log_level": _LEVEL,
             "enable_otlp": False,
+            # A transaction takes a millisecond or two: some connections serve many rows, and a server has a hundred.
+            "sys_db_pool_size": max(3, min(self.concurrency // 2, 16)),
         }
         DBOS(config=config)
         self.workflow = DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)(_workflow)
@@ -396,7 +399,8 @@ async def _workflow(payload: dict[str, Any]) -> dict[str, Any]:
     name = str(DBOS.workflow_id)
     worker.running.add(name)
     try:
-        return await _run(worker, name, payload)
+        with continued(payload.get("trace")):
+            return await _run(worker, name, payload)
     except BaseExceptionGroup as group:  # of tool calls side by side; DBOS knows its own signals by their class
         raise _first(group) from None
     finally:
@@ -551,7 +555,7 @@ class Durable(Generic[DepsT, OutputT]):
         if on_event is not None:
             self._worker.listeners[name] = on_event
         try:
-            payload = {"prompt": messages_to_json(prompt_messages(prompt))}
+            payload = {"prompt": messages_to_json(prompt_messages(prompt)), "trace": inject({})}
             with SetWorkflowID(name):
                 handle = await DBOS.start_workflow_async(self._worker.workflow, payload)
             result = result_from_json(await handle.get_result(polling_interval_sec=0.25), self.agent.output)

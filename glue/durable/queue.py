@@ -17,6 +17,7 @@ from glue.durable.rows import INVALID, Line, MapRow
 from glue.errors import StoreError
 from glue.limits import Outcome
 from glue.messages import Json, Message, Usage, messages_to_json
+from glue.telemetry import inject
 
 log = logging.getLogger("glue.map")
 
@@ -126,7 +127,7 @@ class QueueEngine:
                     "workflow_id": name,
                     "app_version": version(self.queue),
                 }
-                payload = {"prompt": messages_to_json(prompt), "retries": self.retries}
+                payload = {"prompt": messages_to_json(prompt), "retries": self.retries, "trace": inject({})}
                 self._client.enqueue_in_transaction(connection, options, payload)
 
     def _resume(self, names: list[str]) -> None:

@@ -190,6 +190,11 @@ def failed(error: Exception, name: str = "") -> ToolResult:
     text = "".join(traceback.format_exception(error))
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]  # a task group says nothing that its one error does not say better
+    if type(error).__module__ == "sqlite3" and "same thread" in str(error):
+        logging.getLogger("glue.tool").warning(
+            "a plain function runs in a thread of its own, and this connection belongs to another: open it with "
+            "check_same_thread=False, open it inside the tool, or make the tool an async function"
+        )
     if isinstance(error, ToolError):
         result = error_result(str(error))
     else:

@@ -302,6 +302,7 @@ class Tool(Generic[P, R]):
         self.idempotent = idempotent  # may be run again where a durable run lost its machine in the middle
         self.max_output = max_output
         self.root = ""  # the folder that its paths are below, for whoever shows them; set by tools over a folder
+        self.in_editor = False  # whether its paths are those of an editor's buffers
         self._check()
         functools.update_wrapper(self, function, updated=())
 

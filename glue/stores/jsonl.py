@@ -176,41 +176,60 @@ def scan(path: Path, query: Query) -> list[SearchHit]:
     except (StoreError, StopIteration):
         return []
     session = str(head["session"])
-    changes = [record for kind in (b"amend", b"drop") for record in _lines_with(data, data, [b'"type":"%b"' % kind])]
+    marks = (b'"type":"amend"', b'"type":"drop"')
+    changes = [record for mark in marks for record in _lines_with(data, data, [(mark, re.compile(mark))])]
     if any("content" in record.get("fields", ()) for record in changes if record["type"] == "amend"):
         fold, times = read(path)
         return query.find(session, ((one, times.get(one.id, 0.0)) for one in fold.messages))
     dropped = {key for record in changes if record["type"] == "drop" for key in record.get("ids", ())}
-    needles = _needles(query.text)
-    if b"\\ud" in data:  # half a surrogate pair makes a line be written in escapes
-        needles = [needle for needle in needles if needle.isascii()]
-    lines = _lines_with(data, data.lower(), needles)
+    # Half a surrogate pair makes a line be written in escapes: then only ASCII can be looked for.
+    lines = _lines_with(data, data.lower(), _needles(query.text, only_ascii=b"\\ud" in data))
     records = (record for record in lines if record["type"] == "message" and isinstance(record.get("message"), dict))
     found = ((read_message(record["message"]), record.get("at", 0.0)) for record in records)
     return query.find(session, ((one, at) for one, at in found if one and one.id not in dropped), most=query.limit)
 
 
-def _needles(query: str) -> list[bytes]:
-    """Give bytes that a line must hold, its ASCII in lower case, to match a query.
+def _needles(query: str, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
+    """Make literals, with patterns around them, that a line, its ASCII in lower case, must fit to match a query.
 
     What JSON may write in another way, or what has two cases beyond ASCII, does not count.
     """
-    pieces = [piece for term, _ in terms(query) for piece in _UNSURE.split(term.lower())]
-    return [piece.encode() for piece in pieces if piece and (piece.isascii() or piece.upper() == piece)]
+    made = []
+    for term, prefix in terms(query):
+        for match in _SURE.finditer(term.lower()):
+            piece = match.group()
+            if not piece.isascii():
+                if piece.upper() == piece and not only_ascii:
+                    made.append((piece.encode(), re.compile(re.escape(piece.encode()))))
+                continue
+            literal = re.escape(piece.encode())
+            pattern = literal
+            if match.end() == len(term) and not prefix:
+                pattern += rb"(?![a-z0-9_])"
+            if match.start() == 0:  # or behind an escape that ends in a letter: "\\nword"
+                behind = (rb"(?<![a-z0-9_]%b)", rb"(?<=\\[nrtbf]%b)", rb"(?<=\\u[0-9a-f]{4}%b)")
+                pattern += rb"(?:" + rb"|".join(each % literal for each in behind) + rb")"
+            made.append((piece.encode(), re.compile(pattern)))  # begins with the literal, which is what makes it quick
+    return made
 
 
-_UNSURE = re.compile(r'[\x00-\x1f"\\\ud800-\udfff\s]')
+_LINE = re.compile(rb"\n")
+_SURE = re.compile(r'[^\x00-\x1f"\\\ud800-\udfff\s]+')
 
 
-def _lines_with(data: bytes, text: bytes, needles: Sequence[bytes]) -> Iterator[Record]:
-    """Give the records of lines that hold all needles, the last first; `text` is the data in the needles' case."""
-    rarest, *others = sorted(needles, key=text.count) or [b"\n"]
-    stop = len(text)
-    while (at := text.rfind(rarest, 0, stop)) >= 0:
+def _lines_with(data: bytes, text: bytes, needles: Sequence[tuple[bytes, re.Pattern[bytes]]]) -> Iterator[Record]:
+    """Give the records of lines that fit all needles, the last first; `text` is the data in the needles' case."""
+    if any(literal not in text for literal, _ in needles):
+        return
+    first, *others = [pattern for _, pattern in sorted(needles, key=lambda needle: text.count(needle[0]))] or [_LINE]
+    before = len(text)
+    for at in reversed([match.start() for match in first.finditer(text)]):
         left = text.rfind(b"\n", 0, at) + 1
         right = text.find(b"\n", at)
-        stop = left
-        if right >= 0 and all(needle in text[left:right] for needle in others):  # else it is torn, or being written
+        if right < 0 or left >= before:  # torn or being written, or seen already
+            continue
+        before = left
+        if all(needle.search(text, left, right) for needle in others):
             for record, _ in records_in(data[left : right + 1]):
                 yield record
 

@@ -480,6 +480,11 @@ class Query:
                 hits.append(SearchHit(session=session, message_id=message.id, role=role, snippet=found, at=at))
         return hits
 
+    def snippet(self, text: str) -> str:
+        """Cut a piece out of a text that fits, with the matches in brackets."""
+        found = _snippet(self.patterns(), text)
+        return found if found is not None else join_words(text[: 2 * _AROUND]) + "…" * (len(text) > 2 * _AROUND)
+
     def newest(self, hits: Iterable[SearchHit]) -> tuple[SearchHit, ...]:
         return tuple(sorted(hits, key=lambda hit: hit.at, reverse=True)[: self.limit])
 

@@ -358,7 +358,7 @@ def test_read_only_holds_also_after_an_allow_always(editor: Open, tmp_path: Path
 
 
 def test_the_agents_own_policy_goes_before_the_person(editor: Open, tmp_path: Path) -> None:
-    client = editor(TWICE.replace("'end')", "'end'), permission=glue.Rules(allow=['other'])"))
+    client = editor(TWICE.replace("'end')", "'end'), permission=glue.Rules(allow=['shell'])"))
 
     client.prompt(client.start(tmp_path))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -47,7 +48,10 @@ def step(request):
     if asked == "run": return calls(call("shell", {"command": "echo hi"}))
     return say("hello")
 
+from glue.provider import Capabilities
+
 class Model:
+    capabilities = Capabilities(window=128_000)
     name = "scripted"
     script = Script(repeat(step))
     async def stream(self, request):
@@ -202,7 +206,7 @@ def test_the_rest_by_the_typescript_sdk(driven: dict[str, Any]) -> None:
         "chose reject_once": "end_turn",
         "chose cancelled": "end_turn",
         "asking": "cancelled",
-        "options": 4,
+        "options": 6,
         "limits": "end_turn",
         "listed": 1,
         "closed": -32002,
@@ -218,6 +222,7 @@ def test_the_rest_by_the_typescript_sdk(driven: dict[str, Any]) -> None:
         "config_option_update",
         "current_mode_update",
         "plan",
+        "session_info_update",
         "tool_call",
         "tool_call_update",
         "usage_update",
@@ -236,7 +241,7 @@ def test_every_frame_is_what_the_published_schema_says_and_nothing_more(driven: 
     asked = {
         made["x-method"]: name
         for name, made in schema["$defs"].items()
-        if made.get("x-side") == "client" and not name.endswith("Response")
+        if made.get("x-side") in ("client", "protocol") and not name.endswith("Response")
     }
     methods = {
         frame["id"]: frame["method"]
@@ -292,3 +297,38 @@ def _closed(schema: Any) -> Any:
     if not isinstance(schema, dict) or not FREE & schema.keys() or schema.get("additionalProperties") is True:
         return schema
     return {**schema, "unevaluatedProperties": False}
+
+
+ACPX_AGENT = """
+import glue
+from glue.testing import Script, call, calls
+from glue.tools import fs
+
+steps = calls(call('write_file', {'path': 'made.txt', 'content': 'hello'}))
+agent = glue.Agent(Script(steps, 'written'), tools=fs.tools('.', write=True))
+"""
+
+
+@pytest.mark.parametrize(("flag", "written"), [("--approve-all", True), ("--deny-all", False)])
+def test_a_command_line_client_that_others_wrote(package: Path, tmp_path: Path, flag: str, written: bool) -> None:
+    done = subprocess.run(
+        ["npm", "install", "--no-audit", "--no-fund", "acpx"], cwd=package, capture_output=True, timeout=300
+    )
+    if done.returncode:
+        pytest.skip(f"npm could not fetch acpx: {done.stderr.decode()[-200:]}")
+    (tmp_path / "agent.py").write_text(ACPX_AGENT)
+    (tmp_path / "glue").write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c 'from glue.cli.app import main; main()' \"$@\"\n"
+    )
+    (tmp_path / "glue").chmod(0o755)
+    agent = f"{tmp_path}/glue acp {tmp_path}/agent.py --store {tmp_path}/store"
+    command = [str(package / "node_modules/.bin/acpx"), "--agent", agent, "--cwd", str(tmp_path), flag]
+    environ = {**os.environ, "HOME": str(tmp_path)}
+
+    ran = subprocess.run(
+        [*command, "exec", "write a file"], cwd=tmp_path, capture_output=True, text=True, env=environ, timeout=120
+    )
+
+    assert ran.returncode == (0 if written else ran.returncode), ran.stderr
+    assert "written" in ran.stdout
+    assert (tmp_path / "made.txt").exists() == written

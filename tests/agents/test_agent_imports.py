@@ -11,8 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = ("glue", "glue.events", "glue.errors", "glue.policies", "glue.testing", "glue.providers", "glue.prompts")
-WAITING = ("collect.py", "demo.py", "tools.py")  # for names that glue.tools.git is about to offer
-FILES = sorted(path for path in (ROOT / "agents").rglob("*.py") if path.name not in WAITING)
+FILES = sorted((ROOT / "agents").rglob("*.py"))
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:

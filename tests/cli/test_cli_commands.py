@@ -228,7 +228,7 @@ def kept(cli: Cli) -> Cli:
 
 
 def test_sessions_are_listed_the_last_first(kept: Cli) -> None:
-    lines = kept("sessions").out.splitlines()
+    lines = kept("sessions").out.splitlines()[1:]
 
     assert [line.split()[2] for line in lines] == ["second", "first"]
     assert "Where is ␛[31mBergen?" in lines[0]

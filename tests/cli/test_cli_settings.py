@@ -307,6 +307,16 @@ def test_a_closed_stdout_is_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize(
+    "command", ["providers", "models", "keys list", "runs", "sessions list", "prompts list", "tools list", "config"]
+)
+def test_every_listing_is_also_json(cli: Cli, command: str) -> None:
+    ran = cli(*command.split(), "--json")
+
+    assert ran.code == 0, ran.err
+    assert isinstance(json.loads(ran.out), (list, dict))
+
+
 class Narrow(Screen):
     def __init__(self, columns: int) -> None:
         self.is_terminal, self._columns = True, columns
@@ -328,6 +338,16 @@ def test_a_table_fits_the_terminal(columns: int) -> None:
 
     assert max(map(width, lines)) <= columns
     assert len(lines) == len(rows) + 2
+
+
+def test_what_matters_less_is_left_out_where_it_does_not_fit() -> None:
+    rows = [("a-name-that-matters", "x" * 30, 1_000_000)]
+
+    assert table(rows, ("name", "detail?", ">n"), Narrow(40)) == [
+        "name                         n",
+        "a-name-that-matters  1,000,000",
+    ]
+    assert "x" * 30 in table(rows, ("name", "detail?", ">n"), Narrow(80))[1]
 
 
 def test_the_table_of_providers_says_which_keys_are_set(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,24 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 OURS = ("approval", "failover", "hello", "remember", "streaming", "structured", "subagents")
 
 
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No arguments, no keys, no settings of whoever runs the tests."""
+    monkeypatch.setattr(sys, "argv", ["example.py"])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in list(os.environ):
+        if name.endswith("_API_KEY") or name.startswith(("GLUE_", "XDG_")):
+            monkeypatch.delenv(name)
+
+
+def play(name: str) -> None:
+    with suppress(SystemExit):
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+
+
 def run(name: str, script: Script) -> None:
     with use_provider(script):
-        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+        play(name)
     script.assert_used_up()
 
 
@@ -82,7 +98,7 @@ def test_structured(capsys: pytest.CaptureFixture[str]) -> None:
 
     run("structured", Script(calls(call("final_answer", {**ticket, "severity": "urgent"})), json.dumps(ticket)))
 
-    assert capsys.readouterr().out == "[high] Export does nothing\n  1. Open a report\n  2. Press Export\n"
+    assert json.loads(capsys.readouterr().out) == ticket
 
 
 def test_subagents(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +111,7 @@ def test_subagents(capsys: pytest.CaptureFixture[str]) -> None:
 
     run("subagents", script)
 
-    assert capsys.readouterr().out == "Oslo is old.\n1111 tokens, the researcher's included\n"
+    assert capsys.readouterr().out == "Oslo is old.\n"
 
 
 @pytest.mark.parametrize(("answer", "saved"), [("y", True), ("n", False), ("a", True)])
@@ -155,6 +171,47 @@ def test_failover(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
         for name, url in (("OPENAI", openai), ("GROQ", groq)):
             monkeypatch.setenv(f"{name}_BASE_URL", url)
             monkeypatch.setenv(f"{name}_API_KEY", "not" + "-a-key")
-        runpy.run_path(str(EXAMPLES / "failover.py"), run_name="__main__")
+        play("failover")
 
-    assert capsys.readouterr().out == "The next one answers.\n(openai gpt-5-nano did not answer: auth)\n"
+    captured = capsys.readouterr()
+    assert captured.out == "The next one answers.\n"
+    assert "openai" in captured.err
+    assert "bad key" in captured.err
+
+
+# As a user would run them: no key, no network, an empty environment --------------------------------
+
+
+def by_hand(path: Path, folder: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), **variables}
+    line = [sys.executable, str(path), *args]
+    return subprocess.run(
+        line,
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        input="y\n" if args and "-m" not in args else "",
+    )
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_runs_to_the_end_and_calls_a_tool(path: Path, tmp_path: Path) -> None:
+    words = ('Save the text "paper" as haiku.txt',) if path.stem == "approval" else ()  # or stdin would be the prompt
+    ran = by_hand(path, tmp_path, *words)
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip()
+    assert re.search(r"·|\[tool\]|->|weather|population|count_messages", ran.stderr + ran.stdout)
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_takes_another_model(path: Path, tmp_path: Path) -> None:
+    for args, variables in ((("-m", "nobody:x"), {}), ((), {"GLUE_MODEL": "nobody:x"})):
+        ran = by_hand(path, tmp_path, *args, **variables)
+
+        assert ran.returncode != 0
+        assert "unknown provider 'nobody'" in ran.stderr

@@ -471,7 +471,15 @@ async def test_a_line_that_cannot_be_told_apart_is_asked_about(tmp_path: Path) -
 
     assert result.text == "a\n[exit code 0]"
     assert asked[0].target == "echo $(echo a)"
-    assert (await invoke(tool, {"command": "echo $(echo a)"}, glue.Rules(deny=["shell:rm *"]))).is_error
+    nobody: list[glue.Permission] = [
+        glue.DenyAll(),
+        glue.AllowAll(),
+        glue.Rules(allow=["shell"]),
+        glue.Rules(otherwise=glue.AllowAll()),
+    ]
+    for otherwise in nobody:
+        policy = glue.Rules(allow=["shell"], deny=["shell:rm *"], otherwise=otherwise)
+        assert (await invoke(tool, {"command": "echo $(echo a)"}, policy)).is_error
 
 
 @pytest.mark.parametrize("rules", [{"allow": ["wirte_file"]}, {"deny": ["shel:rm *"]}, {"deny": ["read_file"]}])
@@ -532,3 +540,16 @@ async def test_for_this_session_holds_for_its_sub_agents_and_nobody_else() -> No
     for context in (run("r4", "yours"), run("r5", "", parent=run("r6", "yours")), run("r7", ""), run("r8", "")):
         await save.invoke(context.call, context)
     assert len(asked) == 4
+
+
+async def test_a_person_is_shown_the_lines_that_will_change(project: Path) -> None:
+    asked, ask = asker(False, False, False)
+    policy = glue.Ask(ask)
+    tools = writer(project)
+
+    await invoke(tools["edit_file"], {"path": "src/main.py", "old": "x = 1", "new": "x = 2"}, policy)
+    await invoke(tools["write_file"], {"path": "src/main.py", "content": "x = 1\ny = 2\n"}, policy)
+    await invoke(tools["edit_file"], {"path": "src/main.py", "old": "not there", "new": "x"}, policy)
+
+    previews = [made.touched.preview.split("\n")[1:] if made.touched else [] for made in asked]
+    assert previews == [["-x = 1", "+x = 2", " "], [" x = 1", "+y = 2", " "], []]

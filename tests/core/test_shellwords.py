@@ -14,7 +14,7 @@ from glue.shellwords import parse, program
 
 @pytest.mark.parametrize(
     "line",
-    ["rm x", " rm\tx", "r''m x", 'r""m x', "r\\m x", "r\\\nm x", "$'\\x72m' x", "'rm' x", "rm x # comment", "rm x\n"],
+    ["rm x", " rm\tx", "r''m x", 'r""m x', "r\\m x", "r\\\nm x", "'rm' x", "rm x # comment", "rm x\n"],
 )
 def test_one_command_however_it_is_spelt(line: str) -> None:
     found = parse(line)
@@ -22,6 +22,13 @@ def test_one_command_however_it_is_spelt(line: str) -> None:
     assert found.plain
     assert found.commands[0].text == "rm x"
     assert not found.unclear
+
+
+def test_quotes_that_only_bash_knows_are_read_and_marked() -> None:
+    found = parse("$'\\x72m' x").commands[0]
+
+    assert found.text == "rm x"
+    assert found.opaque
 
 
 @pytest.mark.parametrize(
@@ -81,6 +88,13 @@ def test_lists_are_one_command_as_they_stand() -> None:
     assert found.plain
     assert found.commands[0].text == "git 'log; rm x'"
     assert [command.text for command in parse(["sh", "-c", "rm x"]).commands][1:] == ["rm x"]
+
+
+@pytest.mark.parametrize(
+    "line", ["env " * 16_000, "${" * 30_000, "{a" * 30_000, "\n" * 60_000, "find " + "a " * 30_000, "sh -c " * 9_000]
+)
+def test_long_lines_are_told_apart_in_one_pass(line: str) -> None:
+    assert parse(line).unclear or not parse(line).plain  # and soon: none of them may hold the event loop
 
 
 ATOMS = [

@@ -765,3 +765,38 @@ for line in sys.stdin:
     if "id" in asked:
         print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **body}), flush=True)
 """
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # DBOS runs on no other
+async def test_a_durable_run_goes_on_with_the_trace_of_who_asked(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dbos", reason="the extra [dbos] is not installed")
+    monkeypatch.delenv("GLUE_OTEL", raising=False)
+    telemetry.instrument(tracer_provider=backend.tracer_provider)
+    try:
+        async with Agent(Script("a"), name="kept").durable(engine=f"sqlite:///{tmp_path}/d.db", name="t") as durable:
+            with telemetry.continued({"traceparent": PARENT}):
+                await durable.run("go")
+    finally:
+        telemetry.uninstrument()
+
+    (top,) = backend.named("invoke_agent kept")
+    assert top.context is not None
+    assert f"{top.context.trace_id:032x}" == TRACE
+
+
+async def test_the_rows_of_a_map_go_on_with_the_trace_of_who_asked(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLUE_OTEL", raising=False)
+    telemetry.instrument(tracer_provider=backend.tracer_provider)
+    try:
+        with telemetry.continued({"traceparent": PARENT}):
+            async with glue.map(Agent(Script(repeat("a")), name="each"), ["one", "two"]) as rows:
+                count = len([row async for row in rows])
+    finally:
+        telemetry.uninstrument()
+
+    traces = {f"{span.context.trace_id:032x}" for span in backend.named("invoke_agent each") if span.context}
+    assert (count, traces) == (2, {TRACE})

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 import glue
@@ -425,6 +426,38 @@ async def test_retries_of_a_row_begin_from_its_transcript(tmp_path: Path, engine
         kept = await handle.get_result()
 
     assert (kept["outcome"], kept["text"], kept["tries"], kept["requests"]) == ("done", "ready", 2, 2)
+
+
+@pytest.mark.scale
+@pytest.mark.parametrize(("losses", "status"), [(0, "ENQUEUED"), (4, "ENQUEUED"), (5, "CANCELLED")])
+async def test_a_run_that_loses_its_process_again_and_again_is_given_up(engine: str, losses: int, status: str) -> None:
+    from dbos import DBOS
+
+    class Waiting:
+        name = "waiting"
+
+        async def stream(self, request: glue.Request) -> Any:
+            asked.set()
+            await anyio.sleep_forever()
+            yield glue.TextDelta(text="")
+
+    asked = anyio.Event()
+    async with Agent(Waiting()).durable(engine=engine, name="lost", lease=60.0) as durable:
+        worker = durable._worker
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: durable.run("go", id="run"))
+            await asked.wait()
+            await DBOS.update_workflow_attributes_async("run", {"losses": losses})
+            table = worker.database._table
+            with worker.database.begin() as connection:
+                worker.database._execute(connection, f"UPDATE {table} SET executor_id = 'dead'")
+            await anyio.to_thread.run_sync(worker._sweep, set())
+            found = await DBOS.get_workflow_status_async("run")
+            tasks.cancel_scope.cancel()
+
+    assert found is not None
+    assert found.status in (status, "PENDING" if status == "ENQUEUED" else status)  # this process may have it again
+    assert (found.attributes or {})["losses"] == min(losses + 1, 5)
 
 
 @pytest.mark.scale

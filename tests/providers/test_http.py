@@ -661,6 +661,18 @@ async def test_a_proxy_that_refuses_is_said(loopback: Any, engine: str, monkeypa
     assert "the proxy did not connect to models.example: 407" in str(error)
 
 
+@pytest.mark.glue_live
+async def test_a_dead_proxy_is_named_without_its_password(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setenv("HTTPS_PROXY", f"http://user:secret@127.0.0.1:{port}")
+
+    error = await failure(HTTP("https://models.example/v1", engine=engine))
+
+    assert f"cannot connect to models.example through the proxy 127.0.0.1:{port}" in str(error)
+    assert "secret" not in str(error)
+
+
 def _pump(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(65536):

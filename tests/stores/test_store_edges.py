@@ -8,7 +8,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -19,24 +20,29 @@ import pytest
 
 from glue import Message, ToolMessage, user
 from glue.errors import SessionBusy, StoreError
-from glue.stores import FileStore, MemoryStore, SQLiteStore, Store, copy
+from glue.stores import FileStore, MemoryStore, PostgresStore, SQLiteStore, Store, copy
 from glue.stores.sqlite import _databases, _exclude, using
+from glue.stores.store import Fold, Log, Record
+
+POSTGRES = pytest.param("postgres", marks=pytest.mark.scale)
 
 
-def make(kind: str, folder: Path) -> Store:
+def make(kind: str, folder: Path, request: pytest.FixtureRequest | None = None) -> Store:
     if kind == "memory":
         return MemoryStore()
+    if kind == "postgres" and request is not None:
+        return PostgresStore(request.getfixturevalue("database"))
     return FileStore(folder / "files") if kind == "file" else SQLiteStore(folder / "x.db")
 
 
-@pytest.fixture(params=["memory", "file", "sqlite"])
+@pytest.fixture(params=["memory", "file", "sqlite", POSTGRES])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return make(request.param, tmp_path)
+    return make(request.param, tmp_path, request)
 
 
-@pytest.fixture(params=["file", "sqlite"])
+@pytest.fixture(params=["file", "sqlite", POSTGRES])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return make(request.param, tmp_path)
+    return make(request.param, tmp_path, request)
 
 
 async def fill(store: Store, id: str, *texts: str) -> tuple[Message, ...]:
@@ -81,6 +87,34 @@ async def test_a_cancelled_scope_leaves_list_and_store_alike(kept: Store) -> Non
         await log.append(user("two"))
 
     assert await kept.load("demo") == log.messages
+
+
+class Watching:
+    """A writer that waits for the disk, and notes who calls it."""
+
+    blocks = True
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+
+    def open(self, fold: Fold) -> None:
+        self.threads.append(threading.get_ident())
+
+    def write(self, records: Sequence[Record]) -> None:
+        self.threads.append(threading.get_ident())
+
+    def close(self) -> None:
+        self.threads.append(threading.get_ident())
+
+
+async def test_the_event_loop_never_waits_for_the_disk() -> None:
+    writer = Watching()
+
+    async with Log("demo", writer) as log:
+        await log.append(user("one"))
+
+    assert len(writer.threads) == 3
+    assert threading.get_ident() not in writer.threads
 
 
 async def test_a_store_that_failed_says_why_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,12 +285,15 @@ async def test_a_link_to_a_database_has_the_same_writers(tmp_path: Path) -> None
 
 async def test_a_refused_session_leaves_no_descriptor_behind(kept: Store) -> None:
     async with kept.log("demo"):
+        refused = 0
         before = open_files()
         for _ in range(20):
             with pytest.raises(SessionBusy):
                 async with kept.log("demo"):
                     pass
+            refused += 1
 
+        assert refused == 20
         assert open_files() == before
 
 

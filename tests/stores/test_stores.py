@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import stat
 import subprocess
 import sys
@@ -14,41 +13,28 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from fakes.sessions import CHILD, fill, kill_many, talk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from glue import AssistantMessage, Message, StopReason, Text, ToolCall, ToolMessage, user
+from glue import AssistantMessage, Message, StopReason, user
 from glue.errors import NewerSchema, SessionBusy, StoreError
 from glue.messages import SCHEMA_VERSION
-from glue.stores import FileStore, MemoryStore, SQLiteStore, Store, copy, lineage
+from glue.stores import FileStore, MemoryStore, PostgresStore, SQLiteStore, Store, copy, lineage
 
 Make: TypeAlias = Callable[[], Store]
+POSTGRES = pytest.param("postgres", marks=pytest.mark.scale)
 
 
-@pytest.fixture(params=["memory", "file", "sqlite"])
+@pytest.fixture(params=["memory", "file", "sqlite", POSTGRES])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     makers: dict[str, Make] = {
         "memory": MemoryStore,
         "file": lambda: FileStore(tmp_path / "sessions"),
         "sqlite": lambda: SQLiteStore(tmp_path / "sessions.db"),
+        "postgres": lambda: PostgresStore(request.getfixturevalue("database")),
     }
     return makers[request.param]()
-
-
-def talk() -> tuple[Message, ...]:
-    call = ToolCall(id="c1", name="weather", arguments='{"city": "Toronto"}')
-    return (
-        user("Weather in Toronto?"),
-        AssistantMessage(content=(Text(text="Let me look."), call), stop_reason=StopReason.TOOL_USE),
-        ToolMessage(call_id="c1", name="weather", content=(Text(text="21 degrees"),)),
-        AssistantMessage(content=(Text(text="It is 21 degrees. 你好 \ud800"),)),
-    )
-
-
-async def fill(store: Store, id: str, messages: tuple[Message, ...]) -> None:
-    async with store.log(id) as log:
-        for message in messages:
-            await log.append(message)
 
 
 # What every store does ---------------------------------------------------------------------------
@@ -109,7 +95,7 @@ async def test_a_change_to_an_unknown_message_is_refused_and_nothing_is_stored(s
     assert await store.load("demo") == before
 
 
-@pytest.mark.parametrize("store", ["file", "sqlite"], indirect=True)
+@pytest.mark.parametrize("store", ["file", "sqlite", POSTGRES], indirect=True)
 async def test_what_cannot_be_written_whole_is_not_written_at_all(store: Store) -> None:
     bad = replace(user("bad"), meta={"no": object()})
 
@@ -503,44 +489,6 @@ async def test_a_session_killed_at_its_first_write_begins_anew(tmp_path: Path, l
     await fill(store, "demo", talk())
 
     assert len(await store.load("demo")) == 4
-
-
-CHILD = """
-import os, sys
-import anyio
-from glue import user
-from glue.stores import FileStore, SQLiteStore
-
-async def main(kind, path):
-    store = FileStore(path) if kind == "file" else SQLiteStore(path)
-    async with store.log("demo") as log:
-        for i in range(len(log.messages), 10_000):
-            await log.append(user(f"{i} " + "x" * (i * 7919 % 60_000)))
-            os.write(1, b"%d\\n" % i)
-
-anyio.run(main, *sys.argv[1:])
-"""
-
-
-async def kill_many(kind: str, path: Path, runs: int) -> None:
-    """Kill a writer again and again; what it acknowledged must be there, and nothing out of order."""
-    chance = random.Random(runs)
-    store: Store = FileStore(path) if kind == "file" else SQLiteStore(path)
-    for _ in range(runs):
-        with subprocess.Popen([sys.executable, "-c", CHILD, kind, str(path)], stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None
-            for _ in range(chance.randrange(1, 12)):
-                acknowledged = int(child.stdout.readline())
-            child.kill()
-            rest = child.stdout.read().splitlines()
-        acknowledged = int(rest[-1]) if rest else acknowledged
-
-        numbers = [int(message.text.split()[0]) for message in await store.load("demo")]
-
-        assert numbers == list(range(len(numbers)))
-        assert len(numbers) > acknowledged
-        if len(numbers) > 300:
-            await store.delete("demo")
 
 
 @pytest.mark.parametrize("kind", ["file", "sqlite"])

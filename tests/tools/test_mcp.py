@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import parse_qs
 
 import anyio
 import pytest
@@ -426,23 +427,25 @@ server.settings.log_level = "ERROR"
 import socket
 free = socket.socket(); free.bind(("127.0.0.1", 0)); port = free.getsockname()[1]; free.close()
 print(port, flush=True)
-server.run("streamable-http", port=port)
+server.run("TRANSPORT", port=port)
 """
 
 
-async def test_a_server_over_http(tmp_path: Path) -> None:
-    (tmp_path / "server.py").write_text(SERVER + HTTP)
+@pytest.mark.parametrize(("transport", "path"), [("streamable-http", "mcp"), ("sse", "sse")])
+async def test_a_server_over_http(tmp_path: Path, transport: str, path: str) -> None:
+    (tmp_path / "server.py").write_text(SERVER + HTTP.replace("TRANSPORT", transport))
     process = subprocess.Popen(
         [sys.executable, "server.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert process.stdout is not None
     try:
-        url = f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
+        url = f"http://127.0.0.1:{int(process.stdout.readline())}/{path}"
+        config = mcp.ServerConfig(name="demo", url=url, headers={"x-test": "1"}, sse=transport == "sse")
         with anyio.fail_after(60):
             while True:
                 try:
-                    async with mcp.connect_http("demo", url, {"x-test": "1"}) as connection:
-                        result = await use(connection, "add", a=1, b=2)
+                    async with mcp.connect([config]) as servers:
+                        result = await use(servers.connections[0], "add", a=1, b=2)
                     break
                 except ConfigError:  # it does not listen yet
                     await anyio.lowlevel.checkpoint()
@@ -530,7 +533,7 @@ async def test_a_401_says_so_and_what_to_set(web: str) -> None:
 def test_an_older_sdk_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     import types
 
-    from glue.tools.mcp.connection import load_sdk
+    from glue.tools.mcp.transport import load_sdk
 
     monkeypatch.setitem(sys.modules, "mcp", types.ModuleType("mcp"))
 
@@ -552,6 +555,81 @@ async def test_tokens_are_kept_for_the_user_alone(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert await TokenFile(path).get_client_info() is None
+
+
+class SignIn(HttpServer):
+    """The same behind a sign-in: metadata, registration, authorization and token of one server."""
+
+    seen: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        base = f"http://{self.headers['host']}"
+        path, _, query = self.path.partition("?")
+        self.seen.append(path)
+        if path.startswith("/.well-known/oauth-protected-resource"):
+            return self.reply({"resource": f"{base}/mcp", "authorization_servers": [base]})
+        if path.startswith("/.well-known/oauth-authorization-server"):
+            ends = {
+                "authorization_endpoint": "authorize",
+                "token_endpoint": "token",
+                "registration_endpoint": "register",
+            }
+            more = {"response_types_supported": ["code"], "code_challenge_methods_supported": ["S256"]}
+            return self.reply({"issuer": base, **more, **{name: f"{base}/{end}" for name, end in ends.items()}})
+        if path == "/authorize":
+            asked = {name: values[0] for name, values in parse_qs(query).items()}
+            self.send_response(302)
+            self.send_header("location", f"{asked['redirect_uri']}?code=c0de&state={asked['state']}")
+            self.end_headers()
+            return None
+        return self.answer(404 if "well-known" in path else 405, b"", {})
+
+    def do_POST(self) -> None:
+        self.seen.append(self.path)
+        if self.path == "/register":
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            return self.reply({**asked, "client_id": "glue-1"}, 201)
+        if self.path == "/token":
+            assert b"code=c0de" in self.rfile.read(int(self.headers["content-length"]))
+            return self.reply({"access_token": "t0ken", "token_type": "Bearer", "expires_in": 3600})
+        if self.headers.get("authorization") != "Bearer t0ken":
+            self.rfile.read(int(self.headers["content-length"]))
+            return self.answer(401, b"", {"www-authenticate": "Bearer"})
+        return super().do_POST()
+
+    def reply(self, body: Any, status: int = 200) -> None:
+        self.answer(status, json.dumps(body).encode(), {})
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_signing_in_through_the_browser_happens_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import urllib.request
+    import webbrowser
+
+    opened: list[str] = []
+
+    def browser(url: str) -> bool:
+        opened.append(url)
+        threading.Thread(target=lambda: urllib.request.urlopen(url, timeout=30).close(), daemon=True).start()
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", browser)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    HttpServer.sessions, HttpServer.made, HttpServer.status = set(), [], 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), SignIn) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/mcp"
+        texts = []
+        for _ in range(2):
+            async with mcp.connect_http("demo", url, oauth=True) as connection:
+                texts.append((await use(connection, "where")).text)
+        server.shutdown()
+
+    assert len(opened) == 1  # the second time the token was there
+    assert all(text.startswith("in s") for text in texts)
+    (kept,) = (tmp_path / "glue" / "mcp").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert json.loads(kept.read_text())["tokens"]["access_token"] == "t0ken"
 
 
 # Pure parts ---------------------------------------------------------------------------------------
@@ -870,7 +948,8 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("node or npm is missing")
     folder = tmp_path_factory.mktemp("npm")
     (folder / "package.json").write_text('{"private": true}')
-    packages = ["@modelcontextprotocol/server-everything", "@modelcontextprotocol/server-filesystem"]
+    names = ("server-everything", "server-filesystem", "server-memory", "server-sequential-thinking", "inspector")
+    packages = [f"@modelcontextprotocol/{name}" for name in names]
     done = subprocess.run(
         ["npm", "install", "--no-audit", "--no-fund", *packages], cwd=folder, capture_output=True, timeout=300
     )
@@ -910,3 +989,73 @@ async def test_the_reference_server_filesystem(reference: Path, tmp_path: Path) 
 
     assert read.text == "inside"
     assert outside.is_error
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_reference_servers_memory_and_sequential_thinking(reference: Path, tmp_path: Path) -> None:
+    entity = {"name": "Ada", "entityType": "person", "observations": ["wrote the first program"]}
+    thought: dict[str, Any] = {"thought": "one", "nextThoughtNeeded": False, "thoughtNumber": 1, "totalThoughts": 1}
+    memory = {"MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl")}
+
+    async with mcp.connect_stdio("demo", str(reference / "mcp-server-memory"), env=memory) as connection:
+        await use(connection, "create_entities", entities=[entity])
+        found = await use(connection, "search_nodes", query="Ada")
+    async with mcp.connect_stdio("demo", str(reference / "mcp-server-sequential-thinking")) as connection:
+        thinking = await use(connection, "sequentialthinking", **thought)
+
+    assert "first program" in found.text
+    assert not thinking.is_error
+
+
+@pytest.fixture(scope="module")
+def python_servers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reference servers in Python need an older SDK: an environment of their own."""
+    folder = tmp_path_factory.mktemp("servers")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=120)
+    packages = ["mcp-server-git", "mcp-server-time", "mcp-server-fetch"]
+    done = subprocess.run([folder / "bin/pip", "install", "-q", *packages], capture_output=True, timeout=600)
+    if done.returncode:
+        pytest.skip(f"pip could not fetch the servers: {done.stderr.decode()[-200:]}")
+    return folder / "bin"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_reference_servers_git_time_and_fetch(python_servers: Path, tmp_path: Path, web: str) -> None:
+    subprocess.run(["git", "init", "-q", "-b", "main", str(tmp_path)], check=True)
+
+    async with mcp.connect_stdio("demo", str(python_servers / "mcp-server-git")) as connection:
+        status = await use(connection, "git_status", repo_path=str(tmp_path))
+    async with mcp.connect_stdio("demo", str(python_servers / "mcp-server-time")) as connection:
+        now = await use(connection, "get_current_time", timezone="Europe/Oslo")
+    fetch = str(python_servers / "mcp-server-fetch")
+    async with mcp.connect_stdio("demo", fetch, ["--ignore-robots-txt", "--allow-private-ips"]) as connection:
+        fetched = await use(connection, "fetch", url=web)
+        prompts = mcp.Servers([connection]).prompts
+
+    assert "main" in status.text
+    assert "Europe/Oslo" in now.text
+    assert "405" in fetched.text
+    assert list(prompts) == ["demo:fetch"]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_inspector_finds_its_way_in_our_server(reference: Path, tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(SHAPED)
+    server = [sys.executable, "-c", "from glue.cli.app import main; main()", "mcp", str(tmp_path / "agent.py")]
+    inspector = [str(reference / "mcp-inspector"), "--cli", *server]
+
+    def ask(*words: str) -> Any:
+        done = subprocess.run([*inspector, *words], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    tools = ask("--method", "tools/list")["tools"]
+    called = ask("--method", "tools/call", "--tool-name", "weather", "--tool-arg", "city=Oslo")
+    resources = ask("--method", "resources/list")["resources"]
+
+    assert [tool["name"] for tool in tools] == ["weather", "danger", "forecast"]
+    assert called["structuredContent"] == {"city": "Oslo", "degrees": 21}
+    assert resources[0]["uri"] == "glue://agent/instructions"

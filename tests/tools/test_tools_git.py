@@ -433,6 +433,17 @@ async def test_every_page_of_a_diff_names_base_and_head(repo: Path, run: Run) ->
         assert page.startswith(f"[main {main} .. work {work}]\n")
 
 
+async def test_paths_may_be_absolute_below_the_top(repo: Path) -> None:
+    tools = tools_of(repo)
+
+    for path in ("a.py", "./a.py", str(repo / "a.py")):
+        assert (await tools["git_show"]("HEAD", path)).split("\n")[7] == "seven"
+        assert "+seven" in await tools["git_diff_branch"](path=path)
+        assert "seven" in await tools["git_blame"](path, first=8, last=8)
+    with pytest.raises(ToolError, match=r"did you mean a\.py\?"):
+        await tools["git_show"]("HEAD", "src/a.py")
+
+
 async def test_blame_says_when_it_stops(repo: Path, run: Run) -> None:
     (repo / "long.txt").write_text("".join(f"{n} {'x' * 40}\n" for n in range(1, 2001)))
     run("add", "long.txt")

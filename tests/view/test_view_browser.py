@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
+from glue.limits import StopReason
 from glue.messages import AssistantMessage, Image, Message, Part, Text, Thinking, ToolCall, ToolMessage, Usage, user
 from glue.provider import Attempt
-from glue.view.page import page
-from glue.view.transcript import Entry, Note, Transcript
+from glue.view.page import index, page
+from glue.view.transcript import Entry, Listed, Note, Transcript
 
 pytestmark = pytest.mark.browser
 
@@ -381,6 +382,86 @@ def test_the_policy_stops_even_markup_that_got_through(
 
     assert browser.run("return document.title") == "nightly-build · glue"
     assert server.seen == []
+
+
+MARKDOWN = (
+    """# Title
+
+Some **bold**, `code` and a very long word: """
+    + "x" * 400
+    + """
+
+- one
+  - inner
+
+| a | b |
+| - | - |
+| 1 | 2 |
+
+```python
+print("hello")
+```
+"""
+)
+
+
+def with_steps() -> Transcript:
+    """A call of a sub-agent with a failed call inside, and an answer in Markdown."""
+    inner = ToolCall(id="b", name="look", arguments='{"city": "Bergen"}')
+    failed = ToolMessage(call_id="b", name="look", content=(Text(text="no station answers"),), is_error=True)
+    steps = (
+        Entry(message=AssistantMessage(content=(inner,), stop_reason=StopReason.TOOL_USE)),
+        Entry(message=failed),
+        Entry(message=AssistantMessage(content=(Text(text="Bergen is **foggy**."),))),
+    )
+    outer = ToolCall(id="a", name="guide", arguments='{"prompt": "Bergen?"}')
+    entries = (
+        Entry(message=user("Bergen?")),
+        Entry(message=AssistantMessage(content=(outer,), stop_reason=StopReason.TOOL_USE)),
+        Entry(message=ToolMessage(call_id="a", name="guide", content=(Text(text="foggy"),)), steps=steps),
+        Entry(message=AssistantMessage(content=(Text(text=MARKDOWN),))),
+    )
+    return Transcript(title="steps", source="events of a run", entries=entries, system="- be brief")
+
+
+def test_markdown_is_rendered_and_fits(show: Callable[[Transcript], Browser]) -> None:
+    browser = show(with_steps())
+
+    count = "return document.querySelectorAll('main > article > .card > .prose ' + arguments[0]).length"
+    assert [browser.run(count, tag) for tag in ("h5", "strong", "li", "td")] == [1, 1, 2, 2]
+    for width in (1280, 390):
+        browser.devtools(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+        )
+        assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
+    browser.devtools("Emulation.clearDeviceMetricsOverride")
+
+
+def test_steps_of_a_sub_agent_unfold_inside_its_call(show: Callable[[Transcript], Browser]) -> None:
+    browser = show(with_steps())
+
+    inside = "document.querySelector('details.call details.call.bad')"
+    assert not browser.run(f"return {inside}.checkVisibility()")
+    browser.run("document.querySelector('details.call').open = true")
+    assert browser.run(f"return {inside}.querySelector('.why').textContent") == "no station answers"
+    assert browser.run(f"return {inside}.querySelector('.why').checkVisibility()")
+    browser.type("no station")
+    assert browser.wait("return document.getElementById('found').textContent") == "1 of 3"
+
+
+def test_the_index_searches_and_leads_to_its_pages(browser: Browser, tmp_path: Path) -> None:
+    listed = [
+        Listed(file=f"run-{n}.html", kind="run", title=f"prompt {n}", at=1.7e9 + n, failed=n == 1) for n in range(3)
+    ]
+    (tmp_path / "index.html").write_text(index(listed))
+    (tmp_path / "run-2.html").write_text(page(with_steps()))
+
+    browser.open(tmp_path / "index.html")
+    browser.type("prompt 2")
+    assert browser.wait("return document.getElementById('found').textContent") == "1 of 3"
+    browser.run("document.querySelector('article:not(.missed) a').click()")
+
+    assert browser.wait("return document.title") == "steps · glue"
 
 
 def test_screenshots_for_people_to_look_at(show: Callable[[Transcript], Browser], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, unified_diff
 from functools import cached_property
 from itertools import accumulate, pairwise
 from math import gcd
@@ -153,14 +153,18 @@ def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
 
 
 def _whole_lines_deleted(flat: _Text, span: Span) -> Span:
-    """Take the line end along where whole lines are deleted, so that no blank one is left."""
+    """Where all text of whole lines is deleted, take the blanks around it and the line end along."""
     start, end, new = span
-    at_start = start == 0 or flat.text[start - 1] == "\n"
-    if new or not at_start or flat.text[end - 1 : end] == "\n":
+    if new or flat.text[end - 1 : end] == "\n":
         return span
-    if flat.text[end : end + 1] == "\n":
-        return start, end + 1, new
-    return (start - 1, end, new) if end == len(flat.text) and start else span
+    line = flat.text.rfind("\n", 0, start) + 1
+    stop = flat.text.find("\n", end)
+    stop = len(flat.text) if stop < 0 else stop
+    if flat.text[line:start].strip(" \t") or flat.text[end:stop].strip(" \t"):
+        return span
+    if stop < len(flat.text):
+        return line, stop + 1, new
+    return (line - 1, stop, new) if line else (line, stop, new)
 
 
 # The ladder ------------------------------------------------------------------------------------------
@@ -461,6 +465,15 @@ def _diff(flat: _Text, spans: list[Span]) -> str:
             return "\n".join([*shown[:SHOWN], "   ..."])
     after = min(last + 2, len(flat.lines) - (flat.lines[-1] == ""))
     return "\n".join(shown + [f"{at + 1 + moved:6}  {flat.lines[at][:WIDTH]}" for at in range(last, after)])
+
+
+def compare(old: str, new: str) -> str:
+    """Write the lines that go and come where a whole text is replaced."""
+    before, after = old.split("\n"), new.split("\n")
+    if len(before) * len(after) > 100 * MAX_COMPARED:
+        return ""
+    made = unified_diff(before, after, n=2, lineterm="")
+    return "\n".join(line for line in made if not line.startswith(("---", "+++")))
 
 
 def _ambiguous(flat: _Text, spans: list[Span], rung: str) -> str:

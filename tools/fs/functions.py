@@ -9,9 +9,10 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BufferedReader
 from posixpath import normpath
-from typing import Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from glue import PermissionTarget
 from glue.errors import GlueError, ToolError, UnsafePath
@@ -24,6 +25,9 @@ from glue.tools.fs.read import LINES, SNIFF, decode, page, show
 from glue.tools.fs.root import Guard, Root, kind, open_entry, shorten
 from glue.tools.fs.write import MAX_WRITE, Mark
 from glue.tools.fs.write import write as put
+
+if TYPE_CHECKING:
+    from glue.tools.fs.edit import Replacement
 
 LISTED = 1000
 RESULT = 200 * 1024
@@ -44,22 +48,33 @@ class QuotedEdit(TypedDict):
 class _Permit:
     """Binds a write to the place for which permission was given."""
 
-    def __init__(self, root: Root) -> None:
-        self.root = root
+    def __init__(self, root: Root, watch: Guard | None = None) -> None:
+        self.root, self.watch = root, watch
         self.judged: dict[str, str] = {}
 
     def target(self, given: Mapping[str, Any]) -> PermissionTarget:
         found = path_target(self.root, given["path"])
         self.judged[given["path"]] = found.paths[0]
-        return found
+        return replace(found, preview=self._preview(given))
 
-    def guard(self, path: str, watch: Guard | None) -> Guard:
+    def _preview(self, given: Mapping[str, Any]) -> str:
+        """Write what a call would change; nothing where it could not be made."""
+        from glue.tools.fs.edit import compare, edit_all
+
+        content, _ = _present(self.root, given["path"], self.watch)
+        try:
+            new = given["content"] if "content" in given else decode(edit_all(content, _replacements(given)).content)[0]
+            return compare(decode(content)[0], new)
+        except ToolError:
+            return ""
+
+    def guard(self, path: str) -> Guard:
         """Refuse to write where the path led elsewhere when permission was given: a folder may have become a link."""
         own = self.judged.pop(path, None)
 
         def guard(names: tuple[str, ...]) -> None:
-            if watch is not None:
-                watch(names)
+            if self.watch is not None:
+                self.watch(names)
             if own is not None and "/".join(names) != own:
                 raise UnsafePath(f"{shorten(path)} led elsewhere when permission was given; nothing was written")
 
@@ -70,16 +85,19 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
     """Make the functions behind the tools, by name."""
 
     watch = None if blocklist is None else blocklist.guard
-    permit = permit or _Permit(root)
+    permit = permit or _Permit(root, watch)
     seen: dict[str, Mark] = {}  # what files were when they were last read or written here
 
     def note(path: str, mark: Mark | None = None) -> None:
         if len(seen) > REMEMBERED:
             seen.clear()
-        if mark is None:
-            with root.open(path) as file:
-                mark = Mark.of(os.fstat(file.fileno()))
-        seen[normpath(path)] = mark
+        try:
+            if mark is None:
+                with root.open(path) as file:
+                    mark = Mark.of(os.fstat(file.fileno()))
+            seen[normpath(path)] = mark
+        except (OSError, GlueError):
+            seen.pop(normpath(path), None)  # someone was quicker; what was done is done
 
     def read_file(path: str, offset: int = 1, limit: int = LINES, start: int = 0, numbers: bool = False) -> str:
         """Read lines of a text file; a page says how to go on. Read before you change; in large files grep first.
@@ -203,7 +221,7 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             text, encode = decode(old) if b"\0" not in old[:SNIFF] else ("", str.encode)
             refuse_placeholder(content, text)
             data = encode(content)
-            new = put(root, path, data, guard=permit.guard(path, watch), mark=mark)
+            new = put(root, path, data, guard=permit.guard(path), mark=mark)
             note(path)
         return f"{'created' if new else 'replaced'} {show(path)}: {len(data)} bytes, {_count(data)} lines"
 
@@ -219,23 +237,24 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             replace_all: every place that fits
             edits: several replacements instead of old and new; all are made, or none
         """
-        from glue.tools.fs.edit import Replacement, edit_all
+        from glue.tools.fs.edit import edit_all
 
-        several = [Replacement(old=each["old"], new=each["new"]) for each in edits]
-        if old or not several:
-            several.insert(0, Replacement(old=old, new=new, replace_all=replace_all))
+        several = _replacements({"old": old, "new": new, "replace_all": replace_all, "edits": edits})
         with _told(path, root):
             with root.place(path, guard=watch) as place, open_entry(place, path) as file:
-                mark = Mark.of(os.fstat(file.fileno()))
+                found = os.fstat(file.fileno())
+                mark = Mark.of(found)
                 content = _whole(file, mark.size, path)
             stale = seen.get(normpath(path), mark) != mark
             done = edit_all(content, several)
-            put(root, path, done.content, guard=permit.guard(path, watch), mark=mark)
+            put(root, path, done.content, guard=permit.guard(path), mark=mark)
             note(path)
         times = "1 replacement" if done.count == 1 else f"{done.count} replacements"
         loose = "" if done.rung == "exact" else f", found but for {done.rung}"
         changed = "; it had changed since it was read" if stale else ""
-        text = f"edited {show(path)}: {times}{loose}{changed}\n{done.diff}"
+        # Another name of the file may lie outside the root, and its lines are not ours to show.
+        diff = done.diff if found.st_nlink == 1 else "[it has other names (hard links): lines are not shown]"
+        text = f"edited {show(path)}: {times}{loose}{changed}\n{diff}"
         return text.encode("utf-8", "replace").decode()
 
     made: tuple[Function, ...] = (read_file, list_dir, find_files, grep, write_file, edit_file)
@@ -247,7 +266,7 @@ def tools(
 ) -> list[Tool[..., Any]]:
     """Make the tools of glue.tools.fs."""
     opened = root if isinstance(root, Root) else Root(root)
-    permit = _Permit(opened)
+    permit = _Permit(opened, None if blocklist is None else blocklist.guard)
     made = functions(opened, blocklist, permit)
     reading = [_tool(made[name], SECONDS_TOLD) for name in ("read_file", "list_dir", "find_files", "grep")]
     writing = [_tool(made[name], None, permit) for name in ("write_file", "edit_file")] if write else []
@@ -299,6 +318,16 @@ def _near(root: Root, path: str) -> list[str]:
     names = names or difflib.get_close_matches(wanted, found, n=3, cutoff=0.75)
     paths = [each for name in names for each in found[name] if each != path]
     return sorted(paths, key=lambda each: -difflib.SequenceMatcher(None, each, path).quick_ratio())[:3]
+
+
+def _replacements(given: Mapping[str, Any]) -> list[Replacement]:
+    from glue.tools.fs.edit import Replacement
+
+    several = [Replacement(old=each["old"], new=each["new"]) for each in given.get("edits") or ()]
+    if given.get("old") or not several:
+        whole = given.get("replace_all", False)
+        several.insert(0, Replacement(old=given.get("old", ""), new=given.get("new", ""), replace_all=whole))
+    return several
 
 
 def _present(root: Root, path: str, watch: Guard | None) -> tuple[bytes, Mark | None]:

@@ -17,7 +17,7 @@ from glue.errors import GlueError, ToolError, UnsafePath
 from glue.tools.fs import walk
 from glue.tools.fs.blocklist import Blocklist
 from glue.tools.fs.glob import Glob, alternatives
-from glue.tools.fs.read import SNIFF, show
+from glue.tools.fs.read import SNIFF, encoding, show
 from glue.tools.fs.root import FILE, Root, regular, shorten
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Searcher:
         # One search through a whole block tells most files apart from those with a hit.
         self.block = None if SEES_AROUND.search(source) else re.compile(source, flags | re.MULTILINE)
         plain = re.escape(pattern) == pattern or query["fixed"]
-        self.literal = pattern.encode("utf-8", "replace") if plain and not flags else b""
+        self.literal = pattern.encode("utf-8", "replace") if plain and not flags and pattern.isascii() else b""
         self.context = query["context"]
         self.left = query["limit"]
         self.limit = query["limit"]
@@ -284,7 +284,10 @@ def _blocks(file: io.BufferedReader) -> Iterator[bytes]:
 def decode(block: bytes) -> str:
     if b"\r\n" in block:
         block = block.replace(b"\r\n", b"\n")
-    return block.decode("utf-8", "replace")
+    try:
+        return block.decode("utf-8")
+    except UnicodeDecodeError:
+        return block.decode("latin-1" if encoding(block) == "latin-1" else "utf-8", "replace")
 
 
 def say(record: dict[str, Any]) -> None:

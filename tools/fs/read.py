@@ -35,7 +35,7 @@ def page(file: io.BufferedReader, offset: int = 1, limit: int = LINES, start: in
     if not taken:
         return "[the file is empty]" if offset == 1 and start == 0 else f"[no more text: line {offset} ends here]"
     content = b"".join(taken)
-    text = content.decode("latin-1" if _encoding(content) == "latin-1" else "utf-8", "replace")
+    text = content.decode("latin-1" if encoding(content) == "latin-1" else "utf-8", "replace")
     if numbers:
         lines = re.findall(r"[^\n]*\n|[^\n]+$", text)  # not splitlines: it ends lines where no one else does
         text = "".join(f"{at:6}| {line}" for at, line in enumerate(lines, offset))
@@ -62,7 +62,7 @@ def decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:
     if b"\0" in content[:SNIFF]:
         raise ToolError("the file is binary; only text can be edited")
     mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
-    name = "utf-8" if mark else _encoding(content)
+    name = "utf-8" if mark else encoding(content)
     return content[len(mark) :].decode(name, "surrogateescape"), partial(_encode, mark, name, "surrogateescape")
 
 
@@ -74,7 +74,7 @@ def _encode(mark: bytes, name: str, errors: str, text: str) -> bytes:
         raise ToolError(f"the file is not in UTF-8 but in {name} or a kin of it, which has no {odd!a}") from None
 
 
-def _encoding(content: bytes) -> str:
+def encoding(content: bytes) -> str:
     """Tell UTF-8, also with broken characters in it, from Latin-1, and from what is only known to extend ASCII."""
     try:
         content.decode("utf-8")

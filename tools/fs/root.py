@@ -95,9 +95,9 @@ class Root:
 
     def open(self, path: str, *, guard: Guard | None = None) -> io.BufferedReader:
         """Open a regular file for reading; refuse whatever leads outside or is anything else."""
-        path = self.relative(path)
+        below = self.relative(path)
         if self.fast and guard is None:
-            fd = beneath(self.fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            fd = beneath(self.fd, below, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
             if fd is not None:  # whatever it refuses is judged, and worded, by the walk
                 return reader(fd, path)
         with self.place(path, guard=guard) as place:
@@ -120,8 +120,8 @@ class Root:
 
         Without `links` no link is followed; without `final` a link at the very end is not.
         """
-        path = self.relative(path)
         walk = _Walk(self.fd, self.spellings, path, links, final)
+        walk.todo = self.relative(path).split("/")[::-1]
         try:
             place = walk.run()
             if guard is not None:
@@ -263,7 +263,7 @@ class _Walk:
         self.links_left, self.final = MAX_LINKS if links else 0, final
         self.fds: list[int] = []
         self.names: list[str] = []
-        self.todo = path.split("/")[::-1]
+        self.todo: list[str] = []
 
     def close(self) -> None:
         while self.fds:

@@ -39,7 +39,7 @@ def write(root: Root, path: str, content: bytes, *, guard: Guard | None = None, 
         keep_git(place.names)
         if guard is not None:
             guard(place.names)
-        if place.name is None or path.endswith("/"):
+        if place.name is None or path.rpartition("/")[2] in ("", ".", ".."):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         parent, made = _parents(place, path)
         try:

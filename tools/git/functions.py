@@ -30,6 +30,12 @@ def tools(
 ) -> list[Tool[..., Any]]:
     """Make the tools of glue.tools.git."""
     where = os.fspath(root)
+    tops = tuple(f"{name.rstrip('/')}/" for name in dict.fromkeys((os.path.abspath(where), os.path.realpath(where))))
+
+    def below(path: str) -> str:
+        """Take an absolute path below the top for the one from the top."""
+        top = next((each for each in tops if path.startswith(each)), "")
+        return path.removeprefix(top).removeprefix("./")
 
     async def within(job: Callable[[Repo], str]) -> str:
         """One private git directory and one deadline for each call."""
@@ -56,7 +62,7 @@ def tools(
             start = repo.merge_base(origin, head)
             branch = repo.refs.head_branch() or "HEAD"
             names = f"{show(origin.removeprefix('refs/remotes/'))} {start[:12]} .. {show(branch)} {head[:12]}"
-            return f"[{names}]\n{diff(repo, start, head, path, offset, blocklist)}"
+            return f"[{names}]\n{diff(repo, start, head, below(path), offset, blocklist)}"
 
         return await within(job)
 
@@ -93,8 +99,8 @@ def tools(
         def job(repo: Repo) -> str:
             if not path:
                 return commit_page(repo, revision, offset, blocklist)
-            refuse(blocklist, path)
-            return file_page(repo, revision, path, offset)
+            refuse(blocklist, below(path))
+            return file_page(repo, revision, below(path), offset)
 
         return await within(job)
 
@@ -110,8 +116,8 @@ def tools(
         """
 
         def job(repo: Repo) -> str:
-            refuse(blocklist, path)
-            return blame_page(repo, revision, path, max(first, 1), last)
+            refuse(blocklist, below(path))
+            return blame_page(repo, revision, below(path), max(first, 1), last)
 
         return await within(job)
 
@@ -170,7 +176,10 @@ def file_page(repo: Repo, revision: str, path: str, offset: int) -> str:
     """Write a page of a file at a revision."""
     entry = repo.entry(revision, path)
     if entry is None:
-        raise ToolError(f"there is no {path!a} in {revision!a}")
+        name = path.rpartition("/")[2]
+        near = [each.path for each in repo.list_tree(revision) if each.path.rpartition("/")[2] == name][:3]
+        more = f"; did you mean {' or '.join(map(show, near))}?" if near else ""
+        raise ToolError(f"there is no {path!a} in {revision!a}{more}")
     if entry.kind == "tree":
         names = [each.path for each in repo.list_tree(revision, path, recursive=False)]
         return "\n".join(["[a folder]", *names[:1000]])

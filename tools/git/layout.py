@@ -88,13 +88,24 @@ def _directories(root: Root, path: str) -> tuple[Root, Root]:
     try:
         found = os.stat(".git", dir_fd=root.fd, follow_symlinks=False)
     except OSError:
-        raise GitError(f"{path} is not the top of a git checkout: it has no .git", kind="missing") from None
+        if not _is_bare(root.fd):
+            raise GitError(f"{path} is not the top of a git checkout: it has no .git", kind="missing") from None
+        return Root.adopt(os.dup(root.fd), ()), Root.adopt(os.dup(root.fd), ())
     if stat.S_ISDIR(found.st_mode):
         own = _enter(root.fd, ".git")
         return Root.adopt(own, ()), Root.adopt(os.dup(own), ())
     if stat.S_ISREG(found.st_mode):
         return _linked(root, path, found)
     raise GitError(".git is neither a directory nor a file", kind="unsafe")
+
+
+def _is_bare(fd: int) -> bool:
+    """Whether a directory is itself a git directory: it has HEAD, objects and refs of its own."""
+    try:
+        kinds = [os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode for name in ("HEAD", "objects", "refs")]
+    except OSError:
+        return False
+    return stat.S_ISREG(kinds[0]) and all(map(stat.S_ISDIR, kinds[1:]))
 
 
 def _linked(root: Root, path: str, gitfile: os.stat_result) -> tuple[Root, Root]:

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,8 +101,9 @@ class _RedirectHandler(BaseHTTPRequestHandler):
         pass
 
 
-def provider(config: ServerConfig, storage: TokenFile | None = None) -> OAuthClientProvider:
-    """Make what signs requests to a server; where there is no token yet, the browser is opened."""
+@contextmanager
+def signed_in(config: ServerConfig) -> Iterator[OAuthClientProvider]:
+    """Give what signs requests to a server; where there is no token yet, the browser is opened."""
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import OAuthClientMetadata
     from pydantic import AnyUrl
@@ -127,4 +130,5 @@ def provider(config: ServerConfig, storage: TokenFile | None = None) -> OAuthCli
         return AuthorizationCodeResult(code=found["code"], state=found.get("state"), iss=found.get("iss"))
 
     metadata = OAuthClientMetadata(client_name="glue", redirect_uris=[AnyUrl(waiting.url)])
-    return OAuthClientProvider(config.url, metadata, storage or TokenFile(token_file(config.url)), redirect, callback)
+    with waiting:
+        yield OAuthClientProvider(config.url, metadata, TokenFile(token_file(config.url)), redirect, callback)

@@ -42,7 +42,9 @@ def offered(agent: Agent[Any, Any], name: str) -> dict[str, AnyTool]:
 def policy(agent: Agent[Any, Any], allowed: Iterable[str]) -> Permission:
     """Allow what was named on the command line, and otherwise what the agent's own policy allows."""
     own = agent.settings.permission or DenyAll("start `glue mcp` with --allow NAME to allow it")
-    return Rules(allow=allowed, otherwise=own)
+    rules = Rules(allow=allowed, otherwise=own)
+    rules.check(agent.settings.tools or ())
+    return rules
 
 
 def make_server(agent: Agent[Any, Any], tools: dict[str, AnyTool], permission: Permission) -> Server[Any]:

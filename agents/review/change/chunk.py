@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from glue import estimate_tokens
 from glue.agents.review.change.diff import numbered
-from glue.agents.review.records import Bundle, Coverage, CoverageState, FileDiff, Hunk, HunkCoverage, Line
+from glue.agents.review.change.syntax import functions, language
+from glue.agents.review.records import Bundle, Coverage, CoverageState, FileDiff, Hunk, HunkCoverage, Line, Skip
 
 MAX_LINE = 1_000  # characters of one line that are shown
-CONTEXT = 40  # lines of the enclosing function that are shown above a hunk
-_OPENS = re.compile(
-    r"^\s*(?:export |default |public |private |protected |static |async )*(?:def|func|function|class)\b"
-)
+CONTEXT = 60  # lines of the enclosing function that are shown on each side of a hunk
 _SUFFIXES = (
     ".py .pyi .js .jsx .ts .tsx .mjs .cjs .go .rs .java .kt .rb .php .c .h .cc .cpp .cs .swift .sh .sql .html .css"
     " .json .toml .yaml .yml .md .txt .cfg .ini .xml .vue .svelte"
@@ -70,12 +67,11 @@ def coverage(bundle: Bundle, shown: Iterable[Chunk], reason: str = "budget spent
     for chunk in shown:
         for piece in chunk.pieces:
             parts.setdefault((piece.path, piece.hunk), []).append(piece)
-    left_out = {skip.path: skip.reason for skip in bundle.skipped}
+    left_out = {skip.path: skip for skip in bundle.skipped}
     ledger: list[HunkCoverage] = []
     for file in bundle.files:
         if file.path in left_out:
-            why = left_out[file.path]
-            ledger.append(_entry(file, 0, "skipped", why, required=why.startswith("too large")))
+            ledger.append(_skipped(left_out[file.path]))
         elif not file.hunks:
             ledger.append(_without_hunks(file))
         ledger += [
@@ -84,14 +80,15 @@ def coverage(bundle: Bundle, shown: Iterable[Chunk], reason: str = "budget spent
             if file.path not in left_out
         ]
     known = {file.path for file in bundle.files}
-    ledger += [
-        HunkCoverage(
-            path=skip.path, hunk=0, state="skipped", reason=skip.reason, required=skip.reason.startswith("too large")
-        )
-        for skip in bundle.skipped
-        if skip.path not in known
-    ]
+    ledger += [_skipped(skip) for skip in bundle.skipped if skip.path not in known]
     return Coverage(hunks=tuple(ledger))
+
+
+def _skipped(skip: Skip) -> HunkCoverage:
+    required = skip.reason.startswith("too large")
+    return HunkCoverage(
+        path=skip.path, hunk=0, state="skipped", reason=skip.reason, lines=skip.lines, required=required
+    )
 
 
 def everything(bundle: Bundle) -> Coverage:
@@ -130,19 +127,16 @@ def _pieces(bundle: Bundle, budget: int, estimate: Callable[[str], int]) -> Iter
     for file in bundle.files:
         if file.path in left_out:
             continue
-        head = bundle.head.get(file.path, "").split("\n")
         for hunk in file.hunks:
-            yield from _hunk_pieces(file, hunk, head, budget, estimate)
+            yield from _hunk_pieces(file, hunk, bundle.head.get(file.path, ""), budget, estimate)
 
 
-def _hunk_pieces(
-    file: FileDiff, hunk: Hunk, head: list[str], budget: int, estimate: Callable[[str], int]
-) -> Iterable[Piece]:
+def _hunk_pieces(file: FileDiff, hunk: Hunk, head: str, budget: int, estimate: Callable[[str], int]) -> Iterable[Piece]:
     lines = tuple(_short(line) for line in hunk.lines)
     cut = any(len(line.text) > MAX_LINE for line in hunk.lines)
-    above = _function_above(hunk, head)
+    above, below = _enclosing(file, hunk, head)
     title = f"### {file.path}" + (f" (was {file.old_path})" if file.old_path else "")
-    text = f"{title}{above}\n{numbered(file, replace(hunk, lines=lines))}"
+    text = f"{title}{above}\n{numbered(file, replace(hunk, lines=lines))}{below}"
     tokens = estimate(text)
     if tokens <= budget or len(lines) < 2:
         yield Piece(file.path, hunk.index, text, tokens, True, cut)
@@ -161,13 +155,20 @@ def _short(line: Line) -> Line:
     return replace(line, text=f"{line.text[:MAX_LINE]} [{len(line.text) - MAX_LINE} more characters]")
 
 
-def _function_above(hunk: Hunk, head: list[str]) -> str:
-    """The lines from the start of the enclosing function down to the hunk, where git's own context is too short."""
-    first = hunk.new_start
-    if first <= 1 or first > len(head) or any(_OPENS.match(line.text) for line in hunk.lines[:3]):
-        return ""
-    for number in range(first - 1, max(first - 1 - CONTEXT, 0), -1):
-        if _OPENS.match(head[number - 1]):
-            rows = [f"{n:>6}   {head[n - 1][:MAX_LINE]}" for n in range(number, first)]
-            return "\nunchanged lines of the new file above the hunk:\n" + "\n".join(rows)
-    return ""
+def _enclosing(file: FileDiff, hunk: Hunk, head: str) -> tuple[str, str]:
+    """The unchanged lines of the enclosing function above and below a hunk, where git's own context is too short."""
+    first, last = hunk.new_start, hunk.new_start + max(hunk.new_count, 1) - 1
+    around = [one for one in functions(head, language(file.path)) if one.start <= last and one.end >= first]
+    if not around:
+        return "", ""
+    lines = head.split("\n")
+    opened = min((one for one in around if one.start <= first), key=lambda one: one.end - one.start, default=None)
+    closed = min((one for one in around if one.end >= last), key=lambda one: one.end - one.start, default=None)
+    above = range(max(opened.start, first - CONTEXT), first) if opened else range(0)
+    below = range(last + 1, min(closed.end, last + CONTEXT) + 1) if closed else range(0)
+    return _unchanged("above", above, lines), _unchanged("below", below, lines)
+
+
+def _unchanged(side: str, numbers: range, lines: list[str]) -> str:
+    rows = [f"{n:>6}   {lines[n - 1][:MAX_LINE]}" for n in numbers if 1 <= n <= len(lines)]
+    return f"\nunchanged lines of the new file {side} the hunk:\n" + "\n".join(rows) if rows else ""

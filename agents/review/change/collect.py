@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from glue.agents.review.change import diff as patch
 from glue.agents.review.change.config import CONFIG_FILES, Config, blocklist, make, read_config, why_skip
@@ -23,8 +23,27 @@ MAX_PATHS = 20_000
 MAX_COMMITS = 50
 MAX_GUIDE = 32 * 1024
 MAX_LINES = 20_000  # of one file's change; more is "too large"
-DOCS = 12
-_DOC = re.compile(r"^(?:README|CONTRIBUTING|USAGE|CHANGELOG)?[^/]*\.(?:md|rst)$|^docs?/.*\.(?:md|rst)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Globs by which whoever starts a review narrows it."""
+
+    paths: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+
+def top(path: str | os.PathLike[str]) -> str:
+    """The repository that a folder belongs to: the first one at or above it; the folder itself where there is none."""
+    here = os.path.abspath(path)
+    while True:
+        bare = all(os.path.lexists(os.path.join(here, name)) for name in ("HEAD", "objects", "refs"))
+        if bare or os.path.lexists(os.path.join(here, ".git")):
+            return here
+        above = os.path.dirname(here)
+        if above == here:
+            return os.fspath(path)
+        here = above
 
 
 def collect(
@@ -34,6 +53,7 @@ def collect(
     head: str = "HEAD",
     change: Change | None = None,
     config: Config | None = None,
+    only: Only | None = None,
 ) -> Bundle:
     """Bundle the change from where `head` left `base`. Nothing is checked out and no program of the repository runs."""
     with Repo(root, seconds=60.0) as repo:
@@ -44,10 +64,12 @@ def collect(
         told = replace(told, head_sha=end, base_sha=start, merge_base=meeting, commits=_commits(repo, meeting, end))
         if not told.title and told.commits:
             told = replace(told, title=told.commits[-1].message.split("\n")[0] if len(told.commits) == 1 else "")
-        return _bundle(repo, meeting, end, told, config)
+        return _bundle(repo, meeting, end, told, config, only)
 
 
-def collect_range(root: str | os.PathLike[str], range_: str, *, config: Config | None = None) -> Bundle:
+def collect_range(
+    root: str | os.PathLike[str], range_: str, *, config: Config | None = None, only: Only | None = None
+) -> Bundle:
     """Bundle `a..b` (from a to b) or `a...b` (from where they part); `a` alone means `a..HEAD`."""
     match = re.fullmatch(r"(.+?)(\.{2,3})(.*)", range_, re.DOTALL)
     one, dots, other = match.groups() if match else (range_, "..", "HEAD")
@@ -59,7 +81,7 @@ def collect_range(root: str | os.PathLike[str], range_: str, *, config: Config |
         change = Change(
             mode="range", head_sha=end, base_sha=start, merge_base=start, base_ref=one, head_ref=other or "HEAD"
         )
-        return _bundle(repo, start, end, replace(change, commits=_commits(repo, start, end)), config)
+        return _bundle(repo, start, end, replace(change, commits=_commits(repo, start, end)), config, only)
 
 
 def from_diff(diff: bytes | str, *, head: dict[str, str] | None = None, change: Change | None = None) -> Bundle:
@@ -92,20 +114,19 @@ def _commits(repo: Repo, start: str, end: str) -> tuple[Commit, ...]:
     return tuple(Commit(sha=one.sha, message=one.message[:4_000], author=one.author) for one in found)
 
 
-def _bundle(repo: Repo, start: str, end: str, change: Change, config: Config | None) -> Bundle:
+def _bundle(
+    repo: Repo, start: str, end: str, change: Change, config: Config | None, only: Only | None = None
+) -> Bundle:
     data = {} if config is not None else _config(repo, start)
     rules = config if config is not None else make(data)
+    if only is not None:
+        rules = replace(rules, include=only.paths or rules.include, exclude=(*rules.exclude, *only.ignored))
     changed = repo.changes(start, end)
     skipped = [skip for one in changed if (skip := _skip(one, rules))]
     diff = _diff(repo, start, end, changed, skipped)
     files = parse(diff)
     head, base = _texts(repo, files)
-    entries = repo.list_tree(end)
-    paths = tuple(entry.path for entry in entries[:MAX_PATHS])
-    blocked = blocklist(rules)
-    for path in [path for path in paths if _DOC.match(path) and path not in head and not blocked.blocks(path)][:DOCS]:
-        sha = next(entry.sha for entry in entries if entry.path == path)
-        head[path] = _decode(repo.blob(sha, cap=MAX_BLOB, cut=True))
+    paths = tuple(entry.path for entry in repo.list_tree(end)[:MAX_PATHS])
     return Bundle(
         change=change,
         diff=diff.decode("utf-8", "surrogateescape"),
@@ -123,9 +144,10 @@ def _skip(changed: FileChange, config: Config) -> Skip | None:
     reason = why_skip(changed.path, config) or (
         "blocked: may hold secrets" if blocklist(config).blocks(changed.old_path) else ""
     )
-    if not reason and (changed.added or 0) + (changed.deleted or 0) > MAX_LINES:
-        reason = f"too large: {(changed.added or 0) + (changed.deleted or 0)} changed lines"
-    return Skip(path=changed.path, reason=reason) if reason else None
+    lines = (changed.added or 0) + (changed.deleted or 0)
+    if not reason and lines > MAX_LINES:
+        reason = f"too large: {lines} changed lines"
+    return Skip(path=changed.path, reason=reason, lines=lines) if reason else None
 
 
 def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipped: list[Skip]) -> bytes:
@@ -155,7 +177,7 @@ def _piecewise(repo: Repo, start: str, end: str, changed: Iterable[FileChange], 
         except GitError:
             part = b""
         if not part or size + len(part) > MAX_DIFF:
-            skipped.append(Skip(path=one.path, reason="too large"))
+            skipped.append(Skip(path=one.path, reason="too large", lines=(one.added or 0) + (one.deleted or 0)))
             continue
         parts.append(part)
         size += len(part)

@@ -37,9 +37,9 @@ class Config:
     secret_files: tuple[str, ...] = ()  # more names that no model may see; `!name` takes one off the built-in list
     disable: tuple[str, ...] = ()  # names of rules
     fail_on: Severity | None = "high"
-    min_severity: Severity = "info"
+    min_severity: Severity = "medium"  # milder findings are folded into the sticky comment
     min_confidence: Confidence = "low"
-    max_findings: int = 25
+    max_findings: int = 6  # comments on lines; the rest is folded
     language: str = "en"
     instructions: str = ""
     paths: Mapping[str, str] = field(default_factory=dict)  # glob -> instructions for those files
@@ -127,10 +127,6 @@ def matches(path: str, patterns: tuple[str, ...]) -> bool:
 def blocklist(config: Config) -> Blocklist:
     """The files whose content must reach no model: not in the diff, not through a tool."""
     return Blocklist.default().merge(config.secret_files)
-
-
-def is_guideline(path: str) -> bool:
-    return path in GUIDELINE_FILES
 
 
 def why_skip(path: str, config: Config) -> str:

@@ -24,8 +24,8 @@ def load(folder: str | Path) -> Earlier:
     place = Path(folder)
     earlier = Earlier(records.load(Bundle, place / "bundle.json"), records.load(ReviewRun, place / "findings.json"))
     if earlier.run.codes or not earlier.run.provider:
-        why = "was inconclusive" if earlier.run.codes else "was made by the rules alone"
-        raise ConfigError(f"the review in {place} {why}; review the whole change again")
+        why = "was inconclusive" if earlier.run.codes else "was made without a model"
+        raise ConfigError(f"the review in {place} {why}")
     return earlier
 
 
@@ -47,7 +47,7 @@ def carried(bundle: Bundle, earlier: Earlier) -> tuple[Finding, ...]:
     placed = [
         anchor(finding, bundle.files, bundle.head)
         for finding in earlier.run.findings
-        if finding.source != "rules" and finding.path in still
+        if not finding.rule and finding.path in still
     ]
     return tuple(finding for finding in placed if finding is not None)
 

@@ -63,7 +63,8 @@ _RULE = re.compile(r"^[ \t]*(?:[-=_*][ \t]*){3,}$|^[ \t]*=+[ \t]*$|^[ \t]*-+[ \t
 
 def hidden(text: str) -> int:
     """Count the characters that cannot be seen."""
-    plain = text.replace("\r\n", "\n")
+    # Khmer, Thai and others part words with a zero-width space.
+    plain = re.sub("(?<=[^\x00-\x7f])\u200b(?=[^\x00-\x7f])", "", text.replace("\r\n", "\n"))
     return len(plain) - len(clean_text(plain, drop=True))
 
 
@@ -292,7 +293,7 @@ def _tame(text: str, *, known: bool) -> str:
     text = _URL.sub(lambda match: match.group() if match.group().startswith("//") else _address(match), text)
     text = re.sub(r"!+(?=\[)", "! ", text)
     text = re.sub(r"\](?=\()", "] ", text)
-    text = _MENTION.sub(lambda match: "@" if known and _DECORATOR.match(text, match.start()) else "@ ", text)
+    text = _MENTION.sub(lambda match: "@" if _DECORATOR.match(text, match.start()) else "@ ", text)
     text = re.sub(r"\b((?:close|fix|resolve)[sd]?|fixe[sd])(:?\s+\S*)#(?=\d)", r"\1\2no. ", text, flags=re.IGNORECASE)
     text = (_LOADING if known else _TAG).sub("< ", text)
     return _inert_rows(text)

@@ -71,7 +71,7 @@ def allowed(by: str, permission: Callable[[str], str]) -> bool:
 def dismissals(
     remarks: Iterable[Remark], known: Iterable[Known], permission: Callable[[str], str]
 ) -> tuple[Dismissal, ...]:
-    """Read /ignore from remarks. Who may write decides; others' words are listed and bind nobody."""
+    """Read /ignore from remarks. Only the words of people who may write count."""
     posted = {one.comment: one.fingerprint for one in known}
     rights: dict[str, bool] = {}
     found: list[Dismissal] = []
@@ -85,8 +85,8 @@ def dismissals(
             continue
         if remark.by not in rights:
             rights[remark.by] = allowed(remark.by, permission)
-        reason = named.group(2) if named else command[1]
-        found.append(Dismissal(id=mark, reason=reason, by=remark.by, binding=rights[remark.by]))
+        if rights[remark.by]:
+            found.append(Dismissal(id=mark, reason=named.group(2) if named else command[1], by=remark.by))
     return tuple(found)
 
 

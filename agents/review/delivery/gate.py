@@ -18,7 +18,7 @@ from glue.agents.review.delivery.secrets import Guard, guard
 from glue.agents.review.findings.anchor import context, grounded, locate, on_topic
 from glue.agents.review.findings.dedupe import rank, unique
 from glue.agents.review.findings.noise import text_codes
-from glue.agents.review.records import Bundle, FileDiff, Finding, ReviewRun
+from glue.agents.review.records import SEVERITIES, Bundle, FileDiff, Finding, ReviewRun
 
 FINDINGS = 25  # posted
 CONSIDERED = 250  # the worst of a run; nobody reads more
@@ -26,6 +26,9 @@ BODY = 1_500  # characters of one finding
 SUMMARY = 20_000
 TOTAL = 60_000  # bytes of everything posted
 QUOTE = 8  # characters that are no blanks
+SOFT = frozenset(
+    ("transport.cut", "transport.fence", "transport.short", "echo.narration", "caps.summary")
+)  # style: says nothing of worth
 _BAD_STOPS = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL)
 
 
@@ -45,7 +48,7 @@ class Gated:
 
 def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Sequence[str] = ()) -> Gated:
     """Put a whole run through the gate."""
-    shown = context(bundle)
+    shown = f"{context(bundle)}\n{' '.join(run.seen)}"
     kept: list[Finding] = []
     dropped = list(run.dropped)
     refused = said = 0
@@ -60,15 +63,33 @@ def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Seq
     findings, doubles = unique(kept)
     ordered = sorted(findings, key=rank)
     over = [replace(finding, dropped="caps.findings") for finding in ordered[FINDINGS:]]
-    codes = [*run.codes, *_run_codes(run, shown, language, examples)]
+    codes = [*run.codes, *_run_codes(run)]
     if (said and refused * 2 > said) or (run.dropped and not said and run.provider and not run.finished):
         codes.append("run.dropped")
+    summary = run.summary
+    unsound = _summary_faults(run, shown, language, examples)
+    if unsound:
+        # A sound finding is not lost for how the summary was written; the host writes it then.
+        summary = host_summary(bundle, ordered)
+        if said == refused and not set(unsound) <= SOFT:
+            codes += unsound
     return Gated(
         findings=tuple(ordered[:FINDINGS]),
         dropped=(*dropped, *doubles, *over),
-        summary=run.summary[: 2 * SUMMARY],
+        summary=summary[: 2 * SUMMARY],
         codes=tuple(dict.fromkeys(codes)),
     )
+
+
+def host_summary(bundle: Bundle, findings: Sequence[Finding]) -> str:
+    """Write the summary from the findings: the size of the change, and how many there are of each severity."""
+    files = len(bundle.files)
+    added = sum(len(file.added) for file in bundle.files)
+    deleted = sum(len(file.deleted) for file in bundle.files)
+    size = f"The change touches {files} {'file' if files == 1 else 'files'} (+{added}, -{deleted} lines)."
+    counts = [(name, sum(one.severity == name for one in findings)) for name in SEVERITIES]
+    found = ", ".join(f"{count} {name}" for name, count in counts if count)
+    return f"{size} Found: {found}." if found else f"{size} Nothing was found."
 
 
 def finding_code(
@@ -95,8 +116,9 @@ def finding_code(
     if hidden(text) > max(2, len(text) // 100):
         return "degenerate.characters"
     for part, whole in ((finding.body, True), (finding.title, False)):
-        if codes := text_codes(part, language=language, examples=examples, whole=whole):
-            return codes[0]
+        codes = text_codes(part, language=language, examples=examples, whole=whole)
+        if grave := [code for code in codes if code not in SOFT]:
+            return grave[0]
     return ""
 
 
@@ -151,6 +173,8 @@ def confusion(labelled: Iterable[tuple[str, str, str]], *, language: str = "en")
 def summary_codes(text: str, shown: str = "", *, language: str = "en", examples: Sequence[str] = ()) -> tuple[str, ...]:
     """Say why a summary must not be posted."""
     codes = text_codes(text, language=language, examples=examples)
+    if len(text.split()) < 3 and not codes:
+        codes = ("transport.short",)
     if hidden(text) > max(2, len(text) // 100):
         codes = (*codes, "degenerate.characters")
     if shown and not codes and not on_topic(text, shown):
@@ -158,21 +182,26 @@ def summary_codes(text: str, shown: str = "", *, language: str = "en", examples:
     return tuple(dict.fromkeys(codes))
 
 
-def _run_codes(run: ReviewRun, shown: str, language: str, examples: Sequence[str]) -> list[str]:
+def _run_codes(run: ReviewRun) -> list[str]:
     codes = list(canary_codes(run, _texts(run)))
     if not run.provider:
         return codes
-    if run.stop_reason in _BAD_STOPS:
+    spoke = any(not _ruled(finding) for finding in run.findings)
+    if run.stop_reason == StopReason.REFUSAL or (run.stop_reason in _BAD_STOPS and not spoke):
         codes.append(f"transport.{run.stop_reason}")
-    if not run.finished and not any(not _ruled(finding) for finding in run.findings):
+    if not run.finished and not spoke:
         codes.append("channel.nothing")
-    if len(run.summary) > 3 * SUMMARY:
-        codes.append("caps.summary")
-    elif run.summary.strip():
-        codes += summary_codes(run.summary, shown, language=language, examples=examples)
-    elif run.finished and not run.findings:
-        codes.append("transport.empty")
     return codes
+
+
+def _summary_faults(run: ReviewRun, shown: str, language: str, examples: Sequence[str]) -> tuple[str, ...]:
+    if not run.provider:
+        return ()
+    if len(run.summary) > 3 * SUMMARY:
+        return ("caps.summary",)
+    if run.summary.strip():
+        return summary_codes(run.summary, shown, language=language, examples=examples)
+    return ("transport.cut",)
 
 
 def _texts(run: ReviewRun) -> Iterable[str]:
@@ -185,7 +214,7 @@ def _texts(run: ReviewRun) -> Iterable[str]:
 
 
 def _ruled(finding: Finding) -> bool:
-    return finding.source == "rules"
+    return bool(finding.rule)
 
 
 def _repaired(text: str) -> str:

@@ -6,6 +6,7 @@ Every text is made inert here: nothing in it can move a cursor, end a value or c
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import secrets
 import textwrap
@@ -71,8 +72,11 @@ def terminal(report: Report, *, colour: bool = False, width: int = 100) -> str:
     if report.summary.strip():
         rows += [*_wrapped(clean.plain(report.summary), width, ""), ""]
     rows += [f"note: {clean.line(clean.plain(notice))}" for notice in report.notices]
-    for item in report.items:
+    for item in (item for item in report.items if not item.folded):
         rows += [*_terminal_item(item, colour, width), ""]
+    folded = [item for item in report.items if item.folded]
+    rows += [f"also: {clean.line(item.where)}: {item.finding.severity}: {title(item)}" for item in folded]
+    rows += [f"fixed: {clean.line(old.path)}: {clean.line(clean.plain(old.title))}" for old in report.fixed]
     rows += [f"dismissed by author: {title(item)} ({item.finding.fingerprint})" for item, _ in report.dismissed]
     gaps = [hunk for hunk in report.coverage.required if hunk.state != "full"]
     if gaps:
@@ -87,7 +91,7 @@ def _headline(report: Report) -> str:
     found = f"{count or 'no'} finding{'s' * (count != 1)}"
     if report.codes:
         found = f"inconclusive ({', '.join(report.codes)})"
-    name = f"by {clean.line(report.model)}" if report.model else "by rules alone"
+    name = f"by {clean.line(report.model)}" if report.model else "by analysers and rules"
     return f"glue review: {found}, {report.coverage.percent:g} % of the change read in full, {name}"
 
 
@@ -111,6 +115,36 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
     for row in text.split("\n"):
         rows += textwrap.wrap(row, width, initial_indent=indent, subsequent_indent=indent) or [""]
     return [row if not row.lstrip().startswith("::") else row.replace("::", ": :", 1) for row in rows]
+
+
+# HTML ------------------------------------------------------------------------------------------------
+
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>glue review</title>
+<meta http-equiv="content-security-policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<style>body{{max-width:50rem;margin:2rem auto;padding:0 1rem;font:16px/1.5 system-ui,sans-serif}}
+pre{{background:#f3f3f3;padding:.6rem;overflow:auto}}article{{border-top:1px solid #ccc;margin-top:1rem}}
+.critical,.high{{color:#b00}}.medium{{color:#a60}}.low,.info{{color:#555}}</style>
+<h1>glue review</h1><p>{headline}</p>{body}</html>
+"""
+
+
+def to_html(report: Report) -> str:
+    """Write a report as one page that loads nothing and runs nothing."""
+
+    def text(words: str) -> str:
+        return "".join(f"<p>{html.escape(part)}</p>" for part in words.split("\n\n") if part.strip())
+
+    parts = [text(clean.plain(report.summary)), *(text(clean.plain(notice)) for notice in report.notices)]
+    for item in report.items:
+        finding = item.finding
+        parts.append(
+            f'<article><h2 class="{finding.severity}">{html.escape(title(item))}</h2>'
+            f"<p><code>{html.escape(clean.line(item.where))}</code> · {finding.severity} {finding.category} ·"
+            f" {html.escape(rule(item))}</p><pre>{html.escape(clean_text(finding.quote, drop=True))}</pre>"
+            f"{text(clean.plain(finding.body))}<p>Acceptance: {html.escape(acceptance(item))}</p></article>"
+        )
+    return _PAGE.format(headline=html.escape(_headline(report)), body="".join(parts))
 
 
 # JSON -----------------------------------------------------------------------------------------------
@@ -330,6 +364,7 @@ def _json(convert: Callable[[Report], Any]) -> Callable[[Report], str]:
 FORMATS: dict[str, Callable[[Report], str]] = {
     "terminal": terminal,
     "markdown": lambda report: summary(report) + "\n",
+    "html": to_html,
     "json": _json(to_data),
     "sarif": _json(to_sarif),
     "rdjson": _json(to_rdjson),

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from glue.agents.review.change.config import Config
 from glue.agents.review.delivery import clean, commands, gate, render
 from glue.agents.review.delivery import report as verdict
 from glue.agents.review.delivery.forges import open_forge, where
@@ -20,7 +20,7 @@ from glue.agents.review.delivery.forges.client import ForgeError, Sent
 from glue.agents.review.delivery.forges.forge import CheckRuns, Comment, Forge, Post, Where, post_once
 from glue.agents.review.delivery.report import Item, Report, Verdict, build
 from glue.agents.review.delivery.secrets import Guard, guard, mask
-from glue.agents.review.findings.dedupe import Dismissal, Known, fresh
+from glue.agents.review.findings.dedupe import Dismissal, Known, match
 from glue.agents.review.records import Bundle, ReviewRun, Severity
 from glue.errors import ConfigError
 
@@ -35,8 +35,11 @@ class Delivery:
     posted: int = 0  # inline comments that are new
     skipped: int = 0  # that stood there already
     listed: int = 0  # that could only be listed in the sticky comment
+    resolved: int = 0  # discussions of findings that are gone
     sticky: str = ""  # added, edited, same, none
+    url: str = ""  # of the sticky comment
     problem: str = ""
+    report: Report | None = field(default=None, repr=False)  # with what earlier runs posted taken into account
     resent: bool = field(default=False, repr=False)
 
     @property
@@ -45,12 +48,13 @@ class Delivery:
 
 
 def deliver(forge: Forge, report: Report, bundle: Bundle, *, quiet: bool = True) -> Delivery:
-    """Post inline comments in one review, then bring the sticky comment up to date. Garbage posts nothing.
+    """Post new inline comments in one review, resolve those of what is gone, bring the sticky comment up to date.
 
+    Of an inconclusive run only what analysers and rules found is posted, and an older sticky comment stays as it is.
     With `quiet`, a clean report opens no comment; it only brings an old one up to date.
     """
     done = Delivery()
-    if report.codes:
+    if report.codes and not report.items:
         done.sticky = "none"
         return done
     try:
@@ -58,43 +62,67 @@ def deliver(forge: Forge, report: Report, bundle: Bundle, *, quiet: bool = True)
         if head != report.change.head_sha:
             done.problem = f"the head moved to {head[:12]} since the change was collected; collect again"
             return done
-        report = _inline(forge, report, bundle, done)
+        known = forge.known()
+        report = _inline(forge, report, bundle, known, done)
+        report = _fixed(forge, report, bundle, known, done)
+        done.report = report
         _sticky(forge, report, done, quiet)
     except ForgeError as error:
         done.problem = str(error)
     return done
 
 
-def _inline(forge: Forge, report: Report, bundle: Bundle, done: Delivery) -> Report:
-    """Post what is new; return the report with what could not stand inline marked as listed."""
-    known = forge.known()
-    wanted = [item for item in report.items if item.inline]
-    new = [item for item in wanted if fresh(item.finding, known, bundle)]
-    done.skipped = len(wanted) - len(new)
+def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: Delivery) -> Report:
+    """Post what is new; return the report with what could not stand inline, and what stood there, marked so."""
+    before = match([item.finding for item in report.items], known, bundle)
+    new = [item for at, item in enumerate(report.items) if item.inline and at not in before]
+    done.skipped = sum(item.inline for item in report.items) - len(new)
     posts = _within([_post(item, report, bundle, forge.suggestion) for item in new])
-    refused: set[str] = set()
+    refused: set[tuple[str, str]] = set()
     if posts:
         refused = _send(forge, posts, report, done)
     if forge.file_level:
-        _whole_files(forge, report, bundle, known, done)
+        whole = [item for at, item in enumerate(report.items) if at not in before]
+        _whole_files(forge, whole, report, bundle, done)
     if done.resent:
         _heal_inline(forge)
-    lost = refused | {item.finding.fingerprint for item in new[len(posts) :]}
+    lost = refused | {_key(item) for item in new[len(posts) :]}
     done.listed = len(lost)
-    items = tuple(
+    items = [
         replace(item, inline=False, reason="the forge takes no comment there") if _key(item) in lost else item
         for item in report.items
-    )
-    return replace(report, items=items)
+    ]
+    for at, old in before.items():  # people know it by the id of its comment
+        items[at] = replace(items[at], finding=replace(items[at].finding, fingerprint=old.fingerprint))
+    older = [at for at, old in before.items() if old.head != report.change.head_sha[:12]]
+    return replace(report, items=tuple(items), open=frozenset(items[at].finding.fingerprint for at in older))
 
 
-def _send(forge: Forge, posts: Sequence[Post], report: Report, done: Delivery) -> set[str]:
+def _fixed(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: Delivery) -> Report:
+    """Resolve the discussions of findings that are gone, and list them, as far as this run has looked."""
+    shown = [item.finding for item in report.items] + [item.finding for item, _ in report.dismissed]
+    still = {id(old) for old in match(shown, known, bundle).values()}
+    gone = [old for old in known if id(old) not in still and _looked(old, report, bundle)]
+    for old in gone:
+        if not old.resolved:
+            done.resolved += forge.resolve(old)
+    return replace(report, fixed=tuple(gone))
+
+
+def _looked(old: Known, report: Report, bundle: Bundle) -> bool:
+    """Whether this run would have found it again: the same kind of reviewer, and the whole file."""
+    if report.codes or not report.finished or (old.by_model and not report.model):
+        return False
+    return all(hunk.state == "full" for hunk in report.coverage.required if hunk.path == old.path)
+
+
+def _send(forge: Forge, posts: Sequence[Post], report: Report, done: Delivery) -> set[tuple[str, str]]:
     """Send a review; where the forge takes none, send its comments one by one. Returns what was refused."""
-    wanted = {post.fingerprint for post in posts}
-    there: set[str] = set()
+    wanted = {post.key for post in posts}
+    there: set[tuple[str, str]] = set()
 
     def arrived() -> bool:
-        return wanted <= {one.fingerprint for one in forge.known()}
+        return wanted <= {one.key for one in forge.known()}
 
     if forge.batch:
         try:
@@ -106,17 +134,13 @@ def _send(forge: Forge, posts: Sequence[Post], report: Report, done: Delivery) -
             if error.status not in (400, 422):
                 raise
             _log.info("the review was refused as a whole (%s); posting one by one", error.status)
-        there = {one.fingerprint for one in forge.known()}
-    refused: set[str] = set()
-    for post in posts:
-        if post.fingerprint not in there and not _single(forge, post, done):
-            refused.add(post.fingerprint)
-    return refused
+        there = {one.key for one in forge.known()}
+    return {post.key for post in posts if post.key not in there and not _single(forge, post, done)}
 
 
 def _single(forge: Forge, post: Post, done: Delivery) -> bool:
     def arrived() -> bool:
-        return post.fingerprint in {one.fingerprint for one in forge.known()}
+        return post.key in {one.key for one in forge.known()}
 
     try:
         done.resent |= post_once(lambda: forge.add_single(post), arrived, forge.client.sleep) > 1
@@ -128,19 +152,16 @@ def _single(forge: Forge, post: Post, done: Delivery) -> bool:
     return True
 
 
-def _whole_files(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: Delivery) -> None:
+def _whole_files(forge: Forge, items: Sequence[Item], report: Report, bundle: Bundle, done: Delivery) -> None:
     """Comment on files whose finding stands on no line of the diff."""
     room = max(0, min(FILE_LEVEL, gate.FINDINGS - done.posted - done.skipped))
-    for item in report.items:
-        if room <= 0:
-            return
-        if item.inline or item.finding.anchor != "file" or not _nameable(item, bundle):
+    for item in items:
+        nameable = bundle.file(item.finding.path) is not None and item.path == item.finding.path
+        if room <= 0 or item.inline or item.folded or item.finding.anchor != "file" or not nameable:
             continue
-        if fresh(item.finding, known, bundle):
-            body = render.inline(item, report, forge.suggestion)
-            post = Post(path=item.finding.path, body=body, fingerprint=item.finding.fingerprint)
-            _single(forge, post, done)
-            room -= 1
+        body = render.inline(item, report, forge.suggestion)
+        _single(forge, Post(path=item.finding.path, body=body, fingerprint=item.finding.fingerprint), done)
+        room -= 1
 
 
 def _sticky(forge: Forge, report: Report, done: Delivery, quiet: bool) -> None:
@@ -148,7 +169,7 @@ def _sticky(forge: Forge, report: Report, done: Delivery, quiet: bool) -> None:
     body = render.sticky(report)
     found = stickies(forge)
     if not found:
-        if quiet and report.clean and not report.dismissed:
+        if quiet and report.clean and not report.dismissed and not report.fixed:
             done.sticky = "none"
             return
         sent = post_once(lambda: forge.add_comment(body), lambda: bool(stickies(forge)), forge.client.sleep)
@@ -157,8 +178,9 @@ def _sticky(forge: Forge, report: Report, done: Delivery, quiet: bool) -> None:
             _heal_sticky(forge, stickies(forge))
         return
     _heal_sticky(forge, found)
-    if render.fields(found[0].body, render.STICKY) == render.fields(body, render.STICKY):
-        done.sticky = "same"
+    done.url = found[0].url
+    if report.codes or render.fields(found[0].body, render.STICKY) == render.fields(body, render.STICKY):
+        done.sticky = "same"  # after garbage the last good one stays
         return
     forge.edit_comment(found[0], body)
     done.sticky = "edited"
@@ -176,11 +198,11 @@ def _heal_sticky(forge: Forge, found: Sequence[Comment]) -> None:
 
 
 def _heal_inline(forge: Forge) -> None:
-    seen: Counter[tuple[str, str]] = Counter()
+    seen: set[tuple[str, str]] = set()
     for known in sorted(forge.known(), key=lambda one: one.comment):
-        seen[known.fingerprint, known.path] += 1
-        if seen[known.fingerprint, known.path] > 1:
+        if known.key in seen:
             forge.delete_inline(known)
+        seen.add(known.key)
 
 
 def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
@@ -217,12 +239,8 @@ def _review_body(report: Report, posts: Sequence[Post]) -> str:
     return f"{render.REVIEW}v=1 head={head} digest={mark} -->\nglue review: {count} on lines of the change."
 
 
-def _nameable(item: Item, bundle: Bundle) -> bool:
-    return bundle.file(item.finding.path) is not None and item.path == item.finding.path
-
-
-def _key(item: Item) -> str:
-    return item.finding.fingerprint
+def _key(item: Item) -> tuple[str, str]:
+    return item.finding.fingerprint, item.finding.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +264,7 @@ def publish(
     blind: bool = False,
     fail_on: Severity | None = "high",
     require_coverage: float | None = None,
-    language: str = "en",
+    config: Config | None = None,
     given: Iterable[Dismissal] = (),
     quiet: bool = True,
     check: bool = False,
@@ -260,7 +278,7 @@ def publish(
     delivery: Delivery | None = None
     requests: tuple[Sent, ...] = ()
     forge: Forge | None = None
-    report = build(bundle, run, secrets, given=given, language=language)
+    report = build(bundle, run, secrets, given=given, config=config)
     if post:
         forge = open_forge(
             _same(place or where(environ), bundle),
@@ -272,11 +290,14 @@ def publish(
             check=secrets_out(secrets),
             sleep=sleep,
         )
-        said, problem = _ledger(forge) if report.items and not report.codes else ((), "")
+        said, problem = _ledger(forge, report, bundle) if report.items and not report.codes else ((), "")
         if said:
-            report = build(bundle, run, secrets, given=(*given, *said), language=language)
+            report = build(bundle, run, secrets, given=(*given, *said), config=config)
         delivery = Delivery(problem=problem) if problem else deliver(forge, report, bundle, quiet=quiet)
         delivery.problem = clean.line(secrets.redact(delivery.problem))
+        report = delivery.report or report
+        if not delivery.url and delivery.sticky == "added" and not (dry or blind):
+            delivery.url = _url(forge)
     outcome = verdict.decide(
         (*report.findings, *(item.finding for item, mark in report.dismissed if not mark.binding)),
         report.coverage,
@@ -298,13 +319,28 @@ def publish(
     return Published(report=report, verdict=outcome, delivery=delivery, requests=requests)
 
 
-def _ledger(forge: Forge) -> tuple[tuple[Dismissal, ...], str]:
+def _url(forge: Forge) -> str:
+    try:
+        return next((comment.url for comment in stickies(forge)), "")
+    except ForgeError:
+        return ""
+
+
+def _ledger(forge: Forge, report: Report, bundle: Bundle) -> tuple[tuple[Dismissal, ...], str]:
     """Read what was dismissed in comments; without it nothing is posted, or a dismissed finding would come back."""
     try:
         remarks = [remark for remark in forge.remarks() if "/ignore" in remark.body or "/glue" in remark.body]
-        return commands.dismissals(remarks, forge.known(), forge.permission) if remarks else (), ""
+        if not remarks:
+            return (), ""
+        known = forge.known()
+        said = commands.dismissals(remarks, known, forge.permission)
     except ForgeError as error:
         return (), str(error)
+    findings = report.findings
+    # A finding in other words has another id than the comment that people answered.
+    renamed = [(findings[at].fingerprint, old.fingerprint) for at, old in match(findings, known, bundle).items()]
+    more = [replace(one, id=mark) for mark, old in renamed for one in said if old.startswith(one.id)]
+    return (*said, *more), ""
 
 
 def known_secrets(environ: Mapping[str, str], run: ReviewRun | None = None) -> Guard:

@@ -36,15 +36,28 @@ def summary(report: Report, *, limit: int = gate.SUMMARY) -> str:
     if report.summary.strip():
         parts.append(clean.shorten(clean.markdown(report.summary, known=report.known), limit // 4))
     parts += [clean.markdown(notice) for notice in report.notices]
-    if report.items:
-        parts.append("### Findings\n\n" + "\n".join(_row(item, report) for item in report.items))
-        parts.append("### Fix instructions\n\n" + fixes(report))
+    shown = [item for item in report.items if not item.folded]
+    folded = [item for item in report.items if item.folded]
+    if shown:
+        parts.append("### Findings\n\n" + "\n".join(_row(item, report) for item in shown))
+    if folded:
+        rows = "\n".join(_row(item, report) for item in folded)
+        parts.append(_details(f"{len(folded)} more, milder or less sure", rows))
+    if report.fixed:
+        rows = "\n".join(f"- {clean.code(old.path)} {clean.prose(old.title)}" for old in report.fixed[:20])
+        parts.append(f"### Fixed\n\n{rows}")
     if report.dismissed:
-        rows = [f"- {_title(item)}{_by(mark.by, mark.reason)}" for item, mark in report.dismissed]
-        parts.append("### Dismissed by author\n\n" + "\n".join(rows))
+        rows = "\n".join(f"- {_title(item)}{_by(mark.by, mark.reason)}" for item, mark in report.dismissed)
+        parts.append(f"### Dismissed\n\n{rows}")
+    if report.items:
+        parts.append(_details("Fix instructions", fixes(report)))
     parts += _unread(report)
     parts.append(footer(report))
     return clean.shorten("\n\n".join(parts), limit)
+
+
+def _details(title: str, body: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
 
 
 def headline(report: Report) -> str:
@@ -66,7 +79,8 @@ def headline(report: Report) -> str:
 def inline(item: Item, report: Report, suggestion: str = "suggestion") -> str:
     """Write one inline comment with its marker, within the limit whatever the finding holds."""
     finding = item.finding
-    mark = f"{FINDING}v=1 fp={finding.fingerprint} q={quote_key(finding)} -->\n"
+    by, head = "rule" if finding.rule else "model", report.change.head_sha[:12] or "none"
+    mark = f"{FINDING}v=1 fp={finding.fingerprint} q={quote_key(finding)} by={by} h={head} -->\n"
     head = f"{_title(item)}\n\n"
     tail = f"\n\n`{finding.fingerprint}`"
     block = "\n\n" + _suggestion(item, suggestion) if item.suggestion is not None else ""
@@ -98,7 +112,11 @@ def acceptance(item: Item) -> str:
 
 def footer(report: Report) -> str:
     """Say who reviewed, who asked, and how to disagree."""
-    words = [f"Reviewed by {clean.code(report.model)}" if report.model else "Reviewed by rules alone, without a model"]
+    words = [
+        f"Reviewed by {clean.code(report.model)}"
+        if report.model
+        else "Reviewed by analysers and rules, without a model"
+    ]
     if report.prompt:
         words.append(f"prompt {clean.code(report.prompt)}")
     if report.change.asked_by:
@@ -113,7 +131,8 @@ def _row(item: Item, report: Report) -> str:
     if not item.inline:
         text = clean.line(clean.plain(item.finding.body), 500)
         body = f"\n  {clean.prose(text)}"
-    return f"- {clean.code(item.where)} {_title(item)} (`{item.finding.fingerprint}`){body}"
+    still = ", still open" if item.finding.fingerprint in report.open else ""
+    return f"- {clean.code(item.where)} {_title(item)} (`{item.finding.fingerprint}`{still}){body}"
 
 
 def _title(item: Item) -> str:

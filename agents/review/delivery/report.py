@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from glue import clean_text
+from glue.agents.review.change.config import Config
 from glue.agents.review.delivery import clean, gate
 from glue.agents.review.delivery.secrets import MASK, Guard
 from glue.agents.review.findings import dedupe
 from glue.agents.review.findings import model as prompt
 from glue.agents.review.findings.anchor import anchor
-from glue.agents.review.findings.dedupe import Dismissal
+from glue.agents.review.findings.dedupe import Dismissal, Known
 from glue.agents.review.findings.suggest import fault
 from glue.agents.review.records import (
+    CONFIDENCES,
     SEVERITIES,
     Bundle,
     Change,
@@ -40,6 +42,7 @@ class Item:
     inline: bool = False  # whether its line takes a comment
     reason: str = ""  # why not
     suggestion: str | None = None
+    folded: bool = False  # mild, unsure or one too many: listed in the sticky comment, behind a fold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,8 @@ class Report:
     change: Change
     items: tuple[Item, ...] = ()
     dismissed: tuple[tuple[Item, Dismissal], ...] = ()
+    fixed: tuple[Known, ...] = ()  # what earlier runs posted and is gone now
+    open: frozenset[str] = frozenset()  # fingerprints of what was posted before and is still here
     summary: str = ""
     coverage: Coverage = field(default_factory=Coverage)
     skipped: tuple[Skip, ...] = ()
@@ -75,12 +80,19 @@ class Report:
 
 
 def build(
-    bundle: Bundle, run: ReviewRun, guard: Guard, *, given: Iterable[Dismissal] = (), language: str = "en"
+    bundle: Bundle, run: ReviewRun, guard: Guard, *, given: Iterable[Dismissal] = (), config: Config | None = None
 ) -> Report:
-    """Gate a run, take out what was dismissed, and make every text safe."""
+    """Gate a run, take out what was dismissed, and make every text safe. Of garbage only what rules said is kept."""
+    config = config or Config()
     most = sorted(run.findings, key=dedupe.rank)[: gate.CONSIDERED]
     placed = tuple(_placed(finding, bundle) for finding in most)
-    gated = gate.judge(replace(run, findings=placed), bundle, language=language, examples=prompt.examples())
+    gated = gate.judge(replace(run, findings=placed), bundle, language=config.language, examples=prompt.examples())
+    notices = run.notices
+    if gated.codes and run.provider:
+        kept = tuple(finding for finding in gated.findings if finding.rule)
+        gated = replace(gated, findings=kept, summary=gate.host_summary(bundle, kept))
+        said = "The model's review was inconclusive and is not shown; these are the findings of analysers and rules."
+        notices = (*notices, said if kept else "The model's review was inconclusive and is not shown.")
     marks = (*dedupe.dismissals(bundle), *given)
     safe = _Safe(guard)
     items: list[Item] = []
@@ -89,7 +101,8 @@ def build(
         item = _item(finding, bundle, safe)
         dismissal = dedupe.dismissed(finding, marks)
         if dismissal is None:
-            items.append(item)
+            shown = sum(one.inline for one in items)
+            items.append(_folded(item, config, shown))
         else:
             words = replace(dismissal, reason=safe(dismissal.reason, 200), by=safe(dismissal.by, 80))
             gone.append((item, words))
@@ -113,7 +126,7 @@ def build(
         summary=safe(gated.summary, gate.SUMMARY),
         coverage=_covered(run.coverage, safe),
         skipped=tuple(replace(skip, path=safe(skip.path, 300), reason=safe(skip.reason, 200)) for skip in run.skipped),
-        notices=tuple(safe(notice, 500) for notice in run.notices[:20]),
+        notices=tuple(safe(notice, 500) for notice in notices[:20]),
         codes=tuple(re.sub(r"[^\w.-]", "", code)[:60] or "unknown" for code in gated.codes),
         dropped=len(gated.dropped),
         tripwire=run.tripwire,
@@ -124,6 +137,18 @@ def build(
         seconds=run.seconds,
         known=bundle.diff,
     )
+
+
+def _folded(item: Item, config: Config, shown: int) -> Item:
+    """Fold away what is too mild, too unsure, or one too many for a comment of its own."""
+    finding, reason = item.finding, ""
+    if SEVERITIES.index(finding.severity) > SEVERITIES.index(config.min_severity):
+        reason = f"below {config.min_severity}"
+    elif CONFIDENCES.index(finding.confidence) > CONFIDENCES.index(config.min_confidence):
+        reason = "not sure enough"
+    elif item.inline and shown >= config.max_findings:
+        reason = f"more than {config.max_findings}"
+    return replace(item, inline=False, folded=True, reason=reason) if reason else item
 
 
 def commentable(finding: Finding, file: FileDiff | None) -> str:
@@ -240,14 +265,14 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """A run that did not work says nothing; then the gate, then coverage, then delivery."""
+        """What did not arrive comes first: nobody has seen the rest. Then whether it ran, the gate, and coverage."""
+        if self.delivered is False:
+            return UNDELIVERED
         if not self.ran:
             return INCONCLUSIVE
         if not self.below:
             return GATE
-        if self.required and not self.covered:
-            return INCONCLUSIVE
-        return UNDELIVERED if self.delivered is False else PASS
+        return INCONCLUSIVE if self.required and not self.covered else PASS
 
     @property
     def word(self) -> str:

@@ -12,6 +12,10 @@ from glue.agents.review.records import CONFIDENCES, SEVERITIES, Bundle, Commit, 
 
 _TRAILER = re.compile(r"^Review-Dismiss:[ \t]*([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t]*(.*)$", re.MULTILINE | re.IGNORECASE)
 _ROW = re.compile(r"^([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t:]*(.*)$")
+_STOP = frozenset(
+    "the and for that this with from are was not but has have when which what where then than will would can could"
+    " should its into here there does been being more also only any all one two code line value function change".split()
+)
 FILE = ".glue/dismissed"  # of the merge-base: one fingerprint and its reason a line
 
 
@@ -33,6 +37,17 @@ class Known:
     quote: str = ""  # digest of the quoted code
     path: str = ""
     comment: int = 0
+    line: int | None = None  # where the comment stands now; None where the forge calls it outdated
+    title: str = ""
+    text: str = ""  # what it says
+    by_model: bool = True
+    head: str = ""  # the beginning of the commit it was posted for
+    thread: str = ""  # what the forge calls the discussion, where it can be resolved
+    resolved: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.fingerprint, self.path
 
 
 def quote_key(finding: Finding) -> str:
@@ -75,7 +90,7 @@ def unique(findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Find
     kept: list[Finding] = []
     dropped: list[Finding] = []
     # A rule's finding is kept before a model's: its fingerprint is the same in every run.
-    for finding in sorted(findings, key=lambda one: (one.source != "rules", *rank(one))):
+    for finding in sorted(findings, key=lambda one: (not one.rule, *rank(one))):
         if any(_same_place(finding, other) for other in kept):
             dropped.append(replace(finding, dropped="duplicate"))
         else:
@@ -83,15 +98,58 @@ def unique(findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Find
     return assign(kept), tuple(dropped)
 
 
-def fresh(finding: Finding, known: Iterable[Known], bundle: Bundle) -> bool:
-    """Whether no earlier run posted this finding, here or under a name the file no longer has."""
+def match(findings: Sequence[Finding], known: Sequence[Known], bundle: Bundle) -> dict[int, Known]:
+    """Say which findings were posted before: index of the finding -> comment. A comment stands for one finding.
+
+    The same code, or overlapping lines, with similar words is the same problem; the same words elsewhere are another.
+    """
     paths = {file.path for file in bundle.files}
     renamed = {file.old_path: file.path for file in bundle.files if file.old_path}
-    for old in known:
-        here = old.path == finding.path or renamed.get(old.path) == finding.path or old.path not in paths
-        if here and (old.fingerprint == finding.fingerprint or (old.quote and old.quote == quote_key(finding))):
-            return False
-    return True
+    scores = []
+    for at, finding in enumerate(findings):
+        for number, old in enumerate(known):
+            here = old.path == finding.path or renamed.get(old.path) == finding.path or old.path not in paths
+            if here and (score := _sameness(finding, old)):
+                scores.append((-score, at, number))
+    found: dict[int, Known] = {}
+    taken: set[int] = set()
+    for _, at, number in sorted(scores):
+        if at not in found and number not in taken:
+            found[at] = known[number]
+            taken.add(number)
+    return found
+
+
+def _sameness(finding: Finding, old: Known) -> float:
+    """How surely a comment speaks of a finding; 0 where it does not."""
+    span = _range(finding)
+    far = bool(span) and old.line is not None and not span[0] - 3 <= old.line <= span[-1] + 3
+    words = _overlap(f"{finding.title} {finding.body}", old.text) if old.text else 1.0
+    bonus = words - far
+    if old.fingerprint == finding.fingerprint and (finding.rule or words >= 0.12):
+        return 6 + bonus
+    if _bare(old.fingerprint) == _bare(finding.fingerprint) and not far and (finding.rule or words >= 0.12):
+        return 5 + bonus  # the order of equal lines in a file has changed
+    if old.quote and old.quote == quote_key(finding) and not far and words >= 0.2 and not finding.rule:
+        return 4 + bonus
+    if span and old.line is not None and not far and words >= 0.3 and not (finding.rule or not old.by_model):
+        return 2 + bonus
+    return 0.0
+
+
+def _bare(mark: str) -> str:
+    return mark.partition("-")[0]
+
+
+def _overlap(one: str, other: str) -> float:
+    """The share of the shorter text's words that the other has too."""
+    left, right = _words(one), _words(other)
+    return len(left & right) / min(len(left), len(right)) if left and right else 0.0
+
+
+def _words(text: str) -> set[str]:
+    found = re.findall(r"[a-z]{3,}", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower())
+    return {word.removesuffix("s").removesuffix("ed") for word in found} - _STOP
 
 
 def dismissals(bundle: Bundle) -> tuple[Dismissal, ...]:
@@ -127,7 +185,8 @@ def _same_place(one: Finding, other: Finding) -> bool:
         return one.category == other.category or one.rule == other.rule != "" or _alike(one.title, other.title)
     first, last = _range(one), _range(other)
     near = bool(first and last) and first[0] <= last[1] and last[0] <= first[1]
-    return (near or (one.line is None and other.line is None)) and _alike(one.title, other.title)
+    listed = one.line is None and other.line is None and one.claimed == other.claimed
+    return (near or listed) and _alike(one.title, other.title)
 
 
 def _range(finding: Finding) -> tuple[int, ...]:

@@ -41,18 +41,22 @@ _PLACEHOLDER = re.compile(
 _NARRATION = re.compile(
     r"\b(?:let me|let's|i(?:'ll| will| need to| should| am going to)(?: now| first| also)?|now i(?:'ll)?"
     r"|next,? i(?:'ll| will)) (?:check|look|read|examine|verify|see|start|open|inspect|review|analy[sz]e|search"
-    r"|grep|take|confirm|understand|think|fetch|find)\b|\bas an? (?:ai|large language|language model)\b"
-    r"|\bi(?:'m| am) (?:sorry|unable|an ai|just an ai)\b"
-    r"|\bi can(?:'t|not) (?:assist|help|comply|review)\b|\b(?:certainly|sure|of course|absolutely)[!,.] (?:here|i)\b"
+    r"|grep|take|confirm|understand|think|fetch|find)\b"
+    r"|\b(?:certainly|sure|of course|absolutely)[!,.] (?:here|i)\b"
     r"|\bhere(?:'s| is) (?:the|my|your) (?:review|analysis|json)\b",
+    re.IGNORECASE,
+)
+_REFUSAL = re.compile(
+    r"\bas an? (?:ai|large language|language model)\b|\bi(?:'m| am) (?:sorry|unable|an ai|just an ai)\b"
+    r"|\bi can(?:'t|not) (?:assist|help|comply|review)\b",
     re.IGNORECASE,
 )
 _DIFF = re.compile(
     r"^(?:diff --git |@@ -\d|index [0-9a-f]{7,}\.\.|--- (?:a/|/dev/null)|\+\+\+ (?:b/|/dev/null))", re.MULTILINE
 )
 _MOJIBAKE = re.compile(r"Ã[\u0080-\u00bf\u0152-\u2122ƒ‚]|â€|â‚¬|Â[\u00a0-\u00bf]|ï»¿|ï¿½|Ð[\u0080-\u00bf]")
-_SENTENCE_END = re.compile(r"""[.!?:;…。！？](?:["'”’»)\]*_`]*)\s*$|[)\]`"'”’*]\s*$""")
-_FULL_STOP = re.compile(r"""[.!?:…。！？](?:["'”’»)\]*_`]*)\s*$""")
+_SENTENCE_END = re.compile(r"""[.!?:;…。！？។।](?:["'”’»)\]*_`]*)\s*$|[)\]`"'”’*]\s*$""")
+_FULL_STOP = re.compile(r"""[.!?:…。！？។।](?:["'”’»)\]*_`]*)\s*$""")
 _NOT_AFTER = frozenset(
     _each(
         "the a an of to in on at by from with for and or but is are was were be been has have had it its this"
@@ -69,7 +73,8 @@ _COMMON = frozenset(
 )
 _SCRIPTS = {"zh": ("CJK",), "ja": ("CJK", "HIRAGANA", "KATAKANA"), "ko": ("HANGUL", "CJK"), "ru": ("CYRILLIC",),
             "uk": ("CYRILLIC",), "bg": ("CYRILLIC",), "el": ("GREEK",), "ar": ("ARABIC",), "fa": ("ARABIC",),
-            "he": ("HEBREW",), "hi": ("DEVANAGARI",), "th": ("THAI",)}  # fmt: skip
+            "he": ("HEBREW",), "hi": ("DEVANAGARI",), "th": ("THAI",), "km": ("KHMER",), "lo": ("LAO",),
+            "my": ("MYANMAR",), "bn": ("BENGALI",), "ta": ("TAMIL",), "ka": ("GEORGIAN",)}  # fmt: skip
 
 
 def text_codes(text: str, *, language: str = "en", examples: Iterable[str] = (), whole: bool = True) -> tuple[str, ...]:
@@ -85,7 +90,7 @@ def _transport(text: str, whole: bool) -> Iterable[str]:
         return
     if _open_fence(text):
         yield "transport.fence"
-    if _LEAKED.search(_SPANS.sub(" ", _prose(text))):
+    if _LEAKED.search(_SPANS.sub(" code ", _prose(text))):
         yield "transport.token"
     if _CALL.search(text):
         yield "transport.call"
@@ -115,7 +120,7 @@ def _degenerate(text: str, language: str) -> Iterable[str]:
     )
     if odd > max(2, len(text) // 100):
         yield "degenerate.characters"
-    prose = _SPANS.sub(" ", _prose(text))
+    prose = _SPANS.sub(" code ", _prose(text))
     if len(_MOJIBAKE.findall(prose)) >= 2:
         yield "degenerate.mojibake"
     if _foreign(prose, language) > 0.20:
@@ -135,11 +140,13 @@ def _english(prose: str) -> Iterable[str]:
 
 
 def _echo(text: str, examples: Iterable[str]) -> Iterable[str]:
-    prose = _SPANS.sub(" ", _prose(text))
+    prose = _SPANS.sub(" code ", _prose(text))
     if _PLACEHOLDER.search(prose):
         yield "echo.placeholder"
     if _NARRATION.search(prose):
         yield "echo.narration"
+    if _REFUSAL.search(prose):
+        yield "echo.refusal"
     if len(_DIFF.findall(prose)) >= 3:
         yield "echo.diff"
     mine = _shingles(text)

@@ -8,8 +8,7 @@ import re
 import warnings
 from pathlib import PurePosixPath
 
-from glue.agents.review.findings.rules.source import read
-from glue.agents.review.findings.rules.view import is_test, language
+from glue.agents.review.change.syntax import is_test, language, read
 from glue.agents.review.records import Bundle, Finding
 
 MAX_LINES = 40
@@ -43,20 +42,10 @@ def fault(finding: Finding, bundle: Bundle) -> str:
     )
 
 
-def applied(finding: Finding, bundle: Bundle) -> str:
-    """The head with a finding's suggestion in place."""
-    if finding.line is None or finding.suggestion is None:
-        raise ValueError("the finding has no suggestion on a line")
-    lines = bundle.head[finding.path].split("\n")
-    start = finding.start_line or finding.line
-    new = finding.suggestion.rstrip("\n").split("\n") if finding.suggestion else []
-    return "\n".join([*lines[: start - 1], *new, *lines[finding.line :]])
-
-
 def weakens_test(finding: Finding, bundle: Bundle) -> bool:
     """Whether the way out that a finding proposes is to relax a test of this very change."""
     file = bundle.file(finding.path)
-    if file is None or not is_test(finding.path) or finding.source == "rules":
+    if file is None or not is_test(finding.path) or finding.rule:
         return False
     if finding.suggestion is not None:
         before, after = len(_ASSERT.findall(finding.quote)), len(_ASSERT.findall(finding.suggestion))

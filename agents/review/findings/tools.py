@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from glue import Tool, tool
 from glue.agents.review.change.config import Config, blocklist
 from glue.agents.review.delivery import gate
-from glue.agents.review.findings.anchor import MIN_QUOTE, anchor
-from glue.agents.review.findings.rules.tripwire import strip_hidden
+from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, context, names
 from glue.agents.review.findings.suggest import fault, weakens_test
+from glue.agents.review.findings.tripwire import strip_hidden
 from glue.agents.review.records import Bundle, Category, Confidence, Finding, Severity
 from glue.errors import GitError, ToolError
 from glue.tools.git import Repo, commit_page
@@ -35,6 +35,10 @@ class Desk:
         self.refused: list[Finding] = []
         self.summaries: list[str] = []
         self.finished = False
+        self.read: list[str] = []  # what the reading tools showed
+        self.on_finding: Callable[[Finding], None] = lambda finding: None
+        self._refusals = 0
+        self._context = context(bundle)
         self._known = {(finding.path, finding.line, finding.category) for finding in known}
 
     def report(self, finding: Finding) -> str:
@@ -45,18 +49,36 @@ class Desk:
             self.refused.append(replace(finding, dropped="grounding.refused"))
             raise
         self.findings.append(placed)
+        self.on_finding(placed)
         where = f"{placed.path}:{placed.line}" if placed.line else placed.path
         return " ".join([f"Recorded as finding {len(self.findings)} on {where}.", *notes])
 
     def finish(self, summary: str) -> str:
-        """Take the summary; the run ends with it."""
-        if len(summary.split()) < 3:
-            raise ToolError(
-                "the summary is empty; say in two to six sentences what the change does and what you looked at"
-            )
+        """Take the summary, and the run ends with it. What is wrong with one is said twice; then it does without."""
+        codes = gate.summary_codes(summary, self.shown, language=self.config.language)
+        if codes and self._refusals < 2:
+            self._refusals += 1
+            raise ToolError(f"the summary was refused: {_summary_fault(codes)}; call finish_review again")
         self.summaries.append(summary)
         self.finished = True
         return "The review is finished."
+
+    def give_up(self) -> bool:
+        """End a review whose summary was refused and not sent again: the host writes one."""
+        self.finished = self.finished or self._refusals > 0
+        self._refusals = 0
+        return self.finished
+
+    @property
+    def shown(self) -> str:
+        """Everything the model has been shown: the change, and what it read with tools."""
+        return "\n".join((self._context, *self.read))
+
+    def seen(self) -> tuple[str, ...]:
+        """The names its findings speak of that stand in what it read, and not in the change."""
+        spoken = {name for one in self.findings for name in names(f"{one.title}\n{one.body}")}
+        rest = "\n".join(self.read)
+        return tuple(sorted(name for name in spoken if name not in self._context and name in rest))
 
     def _checked(self, finding: Finding) -> tuple[Finding, list[str]]:
         notes: list[str] = []
@@ -71,7 +93,7 @@ class Desk:
             notes.append(f"The quote stands in {placed.path}, so it was put there.")
         if placed.anchor in ("deleted", "file"):
             notes.append("It stands on no line of the new diff, so it will be listed without a comment on a line.")
-        if code := gate.finding_code(placed, self.bundle, language=self.config.language):
+        if code := gate.finding_code(placed, self.bundle, shown=self.shown, language=self.config.language):
             raise ToolError(_WRONG.get(code, f"the text was refused ({code}); write plain sentences about this code"))
         if self._is_double(placed):
             raise ToolError("that was reported already; go on with something else, or finish")
@@ -95,9 +117,22 @@ class Desk:
     def _is_double(self, finding: Finding) -> bool:
         same = (finding.path, finding.line, finding.category)
         return same in self._known or any(
-            (one.path, one.line, one.category) == same or (one.quote == finding.quote and one.title == finding.title)
+            (one.path, one.line) == same[:2] and (one.category == finding.category or one.title == finding.title)
             for one in self.findings
         )
+
+
+def _summary_fault(codes: Sequence[str]) -> str:
+    said = {
+        "transport.empty": "it says nothing; say in two to six sentences what the change does and what you looked at",
+        "transport.short": "it says too little; say what the change does and what you looked at",
+        "transport.cut": "it stops in the middle of a sentence; end it with a full stop",
+        "transport.fence": "a code fence is left open",
+        "echo.narration": "it tells what you are about to do; say what you found",
+        "grounding.topic": "it names things that do not occur in this change",
+        "caps.summary": f"it is longer than {gate.SUMMARY} characters",
+    }
+    return next((said[code] for code in codes if code in said), f"it is not plain prose about this change ({codes[0]})")
 
 
 _WRONG = {
@@ -111,7 +146,7 @@ _WRONG = {
 
 def tools(desk: Desk, repo: Repo | None = None) -> list[Tool[..., Any]]:
     """Make the tools of one review. Without a repository only the files of the change can be read."""
-    return [*_reading(desk.bundle, desk.config, repo), *_history(desk.bundle, desk.config, repo), *_reporting(desk)]
+    return [*_reading(desk, repo), *_history(desk.bundle, desk.config, repo), *_reporting(desk)]
 
 
 def _reporting(desk: Desk) -> list[Tool[..., Any]]:
@@ -159,8 +194,8 @@ def _reporting(desk: Desk) -> list[Tool[..., Any]]:
     return [report_finding, finish_review]
 
 
-def _reading(bundle: Bundle, config: Config, repo: Repo | None) -> list[Tool[..., Any]]:
-    blocked = blocklist(config)
+def _reading(desk: Desk, repo: Repo | None) -> list[Tool[..., Any]]:
+    bundle, blocked = desk.bundle, blocklist(desk.config)
 
     @tool(timeout=20)
     def read_file(path: str, start: int = 1, lines: int = 200, side: Side = "head") -> str:
@@ -179,8 +214,8 @@ def _reading(bundle: Bundle, config: Config, repo: Repo | None) -> list[Tool[...
         rows = text.split("\n")
         first, last = max(start, 1), min(max(start, 1) + min(max(lines, 1), LINES) - 1, len(rows))
         shown = [f"{number:>6}  {strip_hidden(rows[number - 1])[:1_000]}" for number in range(first, last + 1)]
-        more = f"\n[lines {first}-{last} of {len(rows)}]"
-        return "\n".join(shown) + more
+        desk.read.append("\n".join(shown))
+        return f"{desk.read[-1]}\n[lines {first}-{last} of {len(rows)}]"
 
     @tool(timeout=20)
     def grep(pattern: str, side: Side = "head", ignore_case: bool = False) -> str:
@@ -194,7 +229,10 @@ def _reading(bundle: Bundle, config: Config, repo: Repo | None) -> list[Tool[...
             for path, line, text in hits
             if not blocked.blocks(path)
         ]
-        return "\n".join(rows[:HITS]) + ("\n[there is more]" if len(rows) > HITS else "") if rows else "nothing found"
+        if not rows:
+            return "nothing found"
+        desk.read.append("\n".join(rows[:HITS]))
+        return desk.read[-1] + ("\n[there is more]" if len(rows) > HITS else "")
 
     return [read_file, grep]
 
@@ -260,18 +298,3 @@ def _search(
         for number, line in enumerate(text.split("\n"), 1)
         if wanted in (line.lower() if ignore_case else line)
     ]
-
-
-def searcher(repo: Repo | None, bundle: Bundle) -> Callable[[str], tuple[str, ...]] | None:
-    """A plain search over the head for rules that ask whether a name exists anywhere."""
-    head = bundle.change.head_sha
-    if repo is None or not head or bundle.change.mode in ("staged", "dirty", "diff"):
-        return None
-
-    def search(text: str) -> tuple[str, ...]:
-        try:
-            return tuple(dict.fromkeys(hit.path for hit in repo.grep(text, head, fixed=True, limit=50)))
-        except GitError:
-            return ()
-
-    return search

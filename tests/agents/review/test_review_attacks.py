@@ -100,7 +100,7 @@ def send(forge: FakeForge, change: Bundle, run: ReviewRun) -> Published:
 # The judge -----------------------------------------------------------------------------------------
 
 RENDERER = MarkdownIt("gfm-like", {"html": True, "linkify": True})
-ALLOWED = {"h2", "h3", "p", "strong", "em", "ul", "ol", "li", "code", "pre", "br"}
+ALLOWED = {"h2", "h3", "p", "strong", "em", "ul", "ol", "li", "code", "pre", "br", "details", "summary"}
 
 
 class Page(HTMLParser):
@@ -135,6 +135,7 @@ def check_markdown(body: str, marks: tuple[str, ...]) -> None:
     page.close()
     prose = "\n".join(page.prose)
     assert set(page.tags) <= ALLOWED, (page.tags, body)
+    assert page.tags.count("details") == page.tags.count("summary") <= 2, body  # the folds of the host itself
     assert len(page.comments) == 1, body
     assert body.startswith(marks), body
     assert not re.search(r"@[\w-]", prose), prose

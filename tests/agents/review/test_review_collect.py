@@ -67,7 +67,6 @@ def test_the_diff_starts_where_the_branch_left_its_base(checkout: Checkout) -> N
     assert (bundle.change.merge_base, bundle.change.head_sha) == (base, head)
     assert bundle.base["app.py"] == "def one():\n    return 1\n"
     assert bundle.head["app.py"] == "def one():\n    return 2\n"
-    assert bundle.head["README.md"] == "# App\n"
     assert bundle.change.title == "Return two"
     assert [commit.message.strip() for commit in bundle.change.commits] == ["Return two"]
     assert "app.py" in bundle.paths

@@ -20,13 +20,17 @@ def test_the_demo_finds_the_planted_bugs_and_says_where_the_files_are(
     folder = tmp_path / "home/review"
     run = records.load(ReviewRun, folder / "findings.json")
     assert {finding.rule for finding in run.findings} == {
-        "sql-injection", "window-off-by-one", "mutable-default", "swallowed-exception", "test-skipped",
+        "lock-removed", "check-removed", "limit-removed", "test-switched-off", "ruff/B006", "ruff/B015", "ruff/F821",
     }  # fmt: skip
-    assert "The comment as it would be posted" in out
-    for name in ("bundle.json", "findings.json", "review.md", "review.sarif", "run.jsonl", "requests.jsonl"):
+    for finding in run.findings:
+        assert out.count(f"  {finding.path}:{finding.line} ") == 1
+    for name in ("review.txt", "review.html", "review.json", "review.sarif", "requests.jsonl"):
         assert str(folder / name) in out
+    for name in ("bundle.json", "findings.json", "run.jsonl"):
+        assert (folder / name).is_file()
     bodies = [json.loads(line)["body"] for line in (folder / "requests.jsonl").read_text().splitlines()]
-    assert any(body.get("event") == "COMMENT" and len(body["comments"]) == 5 for body in bodies)
+    assert any(body.get("event") == "COMMENT" and len(body["comments"]) == 6 for body in bodies)
+    assert len(out.splitlines()) < 50
 
 
 def test_the_demo_is_the_same_each_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,6 +38,6 @@ def test_the_demo_is_the_same_each_time(tmp_path: Path, capsys: pytest.CaptureFi
         demo.main(str(tmp_path / name))
     capsys.readouterr()
 
-    one, two = ((tmp_path / name / "review/review.md").read_text() for name in ("one", "two"))
+    one, two = ((tmp_path / name / "review/review.html").read_text() for name in ("one", "two"))
 
     assert one == two

@@ -92,7 +92,9 @@ async def test_a_hunk_that_only_moved_is_known_again() -> None:
     assert narrow(moved, earlier).files != ()  # other context: read again rather than missed
 
 
-@pytest.mark.parametrize(("changes", "says"), [({"provider": ""}, "rules alone"), ({"codes": ("x",)}, "inconclusive")])
+@pytest.mark.parametrize(
+    ("changes", "says"), [({"provider": ""}, "without a model"), ({"codes": ("x",)}, "inconclusive")]
+)
 async def test_a_review_that_read_nothing_is_not_built_on(
     tmp_path: Path, changes: dict[str, object], says: str
 ) -> None:

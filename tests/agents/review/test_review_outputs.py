@@ -239,7 +239,7 @@ def test_empty_reports_are_valid_in_every_format() -> None:
 
 
 def test_an_unknown_format_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="unknown format 'xml'; there are: terminal, markdown, json"):
+    with pytest.raises(ValueError, match="unknown format 'xml'; there are: terminal, markdown, html, json"):
         render(FULL, "xml")
 
 

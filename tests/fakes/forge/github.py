@@ -62,7 +62,35 @@ class _GitHub:
         if "viewer" in query:
             name = self.asked.user.login
             return Reply(body={"data": {"viewer": {"login": name, "databaseId": self.asked.user.id}}})
+        if "reviewThreads" in query:
+            return self._threads(_field(self.asked.body, "variables"))
+        if "resolveReviewThread" in query:
+            return self._resolve(_field(self.asked.body, "variables"))
         return Reply(body={"data": {}})
+
+    def _threads(self, values: dict[str, Any]) -> Reply:
+        """Every inline comment that answers none opens a thread; its answers belong to it."""
+        rows = self._pull(str(values["number"])).inline
+        first = int(values.get("after") or 0)
+        opened = [row for row in rows if not row.get("in_reply_to_id")]
+        nodes = [
+            {
+                "id": f"PRRT_{row['id']}",
+                "isResolved": row["id"] in self.forge.resolved,
+                "comments": {"nodes": [{"databaseId": row["id"]}]},
+            }
+            for row in opened[first : first + 100]
+        ]
+        more = {"hasNextPage": first + 100 < len(opened), "endCursor": str(first + 100)}
+        threads = {"pageInfo": more, "nodes": nodes}
+        return Reply(body={"data": {"repository": {"pullRequest": {"reviewThreads": threads}}}})
+
+    def _resolve(self, values: dict[str, Any]) -> Reply:
+        opened = int(str(values["thread"]).removeprefix("PRRT_"))
+        if not any(row["id"] == opened for pull in self.forge.pulls.values() for row in pull.inline):
+            return Reply(body={"errors": [{"type": "NOT_FOUND", "message": "Could not resolve to a node"}]})
+        self.forge.resolved.add(opened)
+        return Reply(body={"data": {"resolveReviewThread": {"thread": {"isResolved": True}}}})
 
     def show(self, number: str) -> Reply:
         pull = self._pull(number)
@@ -97,6 +125,7 @@ class _GitHub:
 
     def add_comment(self, number: str) -> Reply:
         row = self._row(_text(self.asked.body, "body"))
+        row["html_url"] = f"https://github.com/{self.forge.repo}/pull/{number}#issuecomment-{row['id']}"
         self._pull(number).comments.append(row)
         return Reply(status=201, body=row)
 

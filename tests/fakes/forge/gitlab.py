@@ -24,6 +24,7 @@ _ROUTES = (
     ("DELETE", r"/projects/([^/]+)/merge_requests/(\d+)/notes/(\d+)", "delete_note"),
     ("GET", r"/projects/([^/]+)/merge_requests/(\d+)/discussions", "list_discussions"),
     ("POST", r"/projects/([^/]+)/merge_requests/(\d+)/discussions", "add_discussion"),
+    ("PUT", r"/projects/([^/]+)/merge_requests/(\d+)/discussions/([0-9a-f]{40})", "resolve"),
     ("GET", r"/projects/([^/]+)/members/all", "members"),
 )
 
@@ -92,7 +93,10 @@ class _GitLab:
 
     def list_discussions(self, number: str) -> Reply:
         pull = self._pull(number)
-        rows = [{"id": f"{row['id']:040x}", "notes": [row]} for row in [*pull.comments, *pull.inline]]
+        rows = [
+            {"id": f"{row['id']:040x}", "notes": [{**row, "resolved": row["id"] in self.forge.resolved}]}
+            for row in [*pull.comments, *pull.inline]
+        ]
         return page(self.forge, self.asked, rows)
 
     def add_discussion(self, number: str) -> Reply:
@@ -103,6 +107,13 @@ class _GitLab:
         row = self._row(type="DiffNote" if position else "DiscussionNote", position=position)
         (pull.inline if position else pull.comments).append(row)
         return Reply(status=201, body={"id": f"{row['id']:040x}", "notes": [row]})
+
+    def resolve(self, number: str, id: str) -> Reply:
+        row = next((row for row in self._pull(number).inline if row["id"] == int(id, 16)), None)
+        if row is None or not isinstance(self.asked.body.get("resolved"), bool):
+            raise Refused(404 if row is None else 400, "404 Discussion Not Found")
+        (self.forge.resolved.add if self.asked.body["resolved"] else self.forge.resolved.discard)(row["id"])
+        return Reply(body={"id": id, "notes": [row]})
 
     def _note(self, number: str, id: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         pull = self._pull(number)

@@ -57,6 +57,7 @@ class FakeForge:
         self.remaining: int | None = None  # requests until the primary rate limit
         self.creations = 80  # posts a minute until the secondary one
         self.uploads: list[dict[str, Any]] = []
+        self.resolved: set[int] = set()  # first comments of resolved discussions
         self.ids = itertools.count(1001)
         self._created: list[float] = []
         self._users: dict[str, User] = {}

@@ -1,25 +1,19 @@
-"""A small HTTP client for forges: JSON in and out, one origin, bounded in time and size, no redirects.
-
-Written on the standard library, apart from `glue.providers.http`: that seam streams POST answers of models, and the
-process that holds the write token should load as little as possible.
-"""
+"""The client of the forges: JSON in and out, one origin, bounded in time and size, no redirects."""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import math
 import os
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-from glue.errors import ConfigError, GlueError
+from glue.agents.review.delivery.clean import line
+from glue.errors import ConfigError, GlueError, ProviderError
+from glue.providers import HTTP, Answer, Deadlines
 
 MOST = 8 * 1024 * 1024  # bytes of one answer
 PAGES = 100  # of one list
@@ -43,13 +37,6 @@ class Sent:
     body: Any = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    status: int
-    body: Any
-    headers: Mapping[str, str]
-
-
 @dataclass(slots=True, kw_only=True)
 class Client:
     """Talks to one forge. With `dry`, a change is only kept in `log`; `blind` asks for nothing either."""
@@ -69,7 +56,7 @@ class Client:
         """Fetch one JSON document; tried three times. Nothing is fetched when blind."""
         if self.blind:
             return None
-        return self._patient("GET", _query(path, query), None, tries=3).body
+        return self._patient("GET", _query(path, query), None, tries=3).json()
 
     def pages(self, path: str, size: str = "per_page", count: int = 100) -> Iterator[Any]:
         """Fetch every row of a list, page by page."""
@@ -77,9 +64,10 @@ class Client:
             return
         for number in range(1, PAGES + 1):
             answer = self._patient("GET", _query(path, {size: count, "page": number}), None, tries=3)
-            if not isinstance(answer.body, list):
+            rows = answer.json()
+            if not isinstance(rows, list):
                 raise ForgeError(f"GET {path}: expected a list", status=answer.status)
-            yield from answer.body
+            yield from rows
             if 'rel="next"' not in answer.headers.get("link", "") and not answer.headers.get("x-next-page"):
                 return
         raise ForgeError(f"GET {path}: more than {PAGES} pages")
@@ -91,13 +79,13 @@ class Client:
         if self.dry or self.blind:
             return {}
         raw = None if body is None else json.dumps(body).encode()
-        return self._patient(method, path, raw, tries=1 if method == "POST" else 3).body
+        return self._patient(method, path, raw, tries=1 if method == "POST" else 3).json()
 
     def ask(self, path: str, body: Any) -> Any:
         """Send a POST that changes nothing, as a GraphQL query does."""
         if self.blind:
             return None
-        return self._patient("POST", path, json.dumps(body).encode(), tries=2).body
+        return self._patient("POST", path, json.dumps(body).encode(), tries=2).json()
 
     def _patient(self, method: Method, path: str, raw: bytes | None, tries: int) -> Answer:
         tried = 0
@@ -114,59 +102,29 @@ class Client:
                 self.sleep(busy.wait)
             except ForgeError as error:
                 if method == "DELETE" and error.status == 404:  # gone, perhaps by our own lost request
-                    return Answer(status=404, body=None, headers={})
+                    return Answer(status=404, headers={}, body=b"")
                 again = error.status == 0 or error.status >= 500
                 if not again or tried >= tries:
                     raise
                 self.sleep(min(8.0, 2.0 ** (tried - 1)))
 
     def _once(self, method: Method, path: str, raw: bytes | None) -> Answer:
-        what = f"{method} {path.split('?', 1)[0]}"
-        connection, target, extra = self._connect(path)
-        headers = {"accept": "application/json", "user-agent": "glue-review", **extra, **self.headers}
-        if raw is not None:
-            headers["content-type"] = "application/json"
-        try:
-            connection.connect()
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise ForgeError(f"{what}: cannot connect: {_why(error)}") from error
-        # A dripping server resets each socket timeout; the connection lets go of its socket before the answer is read.
-        watch = threading.Timer(self.timeout, _shut, (connection.sock,))
-        watch.daemon = True
-        watch.start()
-        try:
-            connection.request(method, target, body=raw, headers=headers)
-            response = connection.getresponse()
-            with response:
-                data = _read(response)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ForgeError(f"{what}: no answer: {_why(error)}", ambiguous=True) from error
-        finally:
-            watch.cancel()
-            connection.close()
-        found = {name.lower(): value for name, value in response.getheaders()}
-        return _judge(what, response.status, found, data)
-
-    def _connect(self, path: str) -> tuple[http.client.HTTPConnection, str, dict[str, str]]:
-        parts = urlsplit(self.base)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"the forge's address must start with https://, not {self.base!r}")
         if not path.startswith("/") or any(char <= " " for char in path):
             raise ConfigError(f"not a path of the API: {path!r}")
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        target = parts.path.rstrip("/") + path
-        proxy = _proxy(self.environ, parts.scheme, parts.hostname)
-        host, at = (proxy.hostname or "", proxy.port or 80) if proxy else (parts.hostname, port)
-        if parts.scheme == "http":
-            plain = http.client.HTTPConnection(host, at, timeout=self.timeout)
-            return plain, f"http://{parts.netloc}{target}" if proxy else target, {}
-        import ssl
-
-        secure = http.client.HTTPSConnection(host, at, timeout=self.timeout, context=ssl.create_default_context())
-        if proxy:
-            secure.set_tunnel(parts.hostname, port)
-        return secure, target, {}
+        if not self.base.startswith(("https://", "http://")):
+            raise ConfigError(f"the forge's address must start with https://, not {self.base!r}")
+        what = f"{method} {path.split('?', 1)[0]}"
+        headers = {"accept": "application/json", "user-agent": "glue-review", **self.headers}
+        if raw is not None:
+            headers["content-type"] = "application/json"
+        limits = Deadlines(connect=min(10.0, self.timeout), read=self.timeout, total=self.timeout)
+        http = HTTP(self.base, deadlines=limits, environ=self.environ)
+        try:
+            answer = http.request_sync(method, path, body=raw, headers=headers, most=MOST)
+        except ProviderError as error:
+            how = "no answer" if error.ambiguous else "cannot connect"
+            raise ForgeError(f"{what}: {how}: {line(str(error), 120)}", ambiguous=error.ambiguous) from error
+        return _judge(what, answer)
 
 
 class _Busy(Exception):
@@ -185,38 +143,25 @@ def _checked(value: Any, check: Callable[[str], str]) -> Any:
     return value
 
 
-def _read(response: http.client.HTTPResponse) -> bytes:
-    data = bytearray()
-    while block := response.read1(65_536):
-        data += block
-        if len(data) > MOST:
-            raise ValueError(f"more than {MOST} bytes")
-    if response.length:  # closed early: http.client says so only for a whole read
-        raise ValueError("cut short")
-    return bytes(data)
-
-
-def _shut(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
-
-
 def escaped(text: str) -> str:
     """Quote one segment of a path."""
     return quote(text, safe="")
 
 
-def _judge(what: str, status: int, headers: Mapping[str, str], data: bytes) -> Answer:
+def _judge(what: str, answer: Answer) -> Answer:
+    """Return an answer that can be used; what it refuses, or what cannot be read, is raised."""
+    status = answer.status
     if 200 <= status < 300:
         try:
-            return Answer(status=status, body=json.loads(data) if data else None, headers=headers)
-        except (ValueError, RecursionError) as error:
+            answer.json()
+        except ValueError as error:
             raise ForgeError(f"{what}: the answer is not JSON", status=0, ambiguous=True) from error
-    if status in (403, 429) and (wait := _wait(status, headers, data)) is not None:
+        return answer
+    if status in (403, 429) and (wait := _wait(status, answer.headers, answer.body)) is not None:
         raise _Busy(status, wait)
     if 300 <= status < 400:
         raise ForgeError(f"{what}: HTTP {status}: redirects are not followed", status=status)
-    detail = data[:2000].decode("utf-8", "replace")
+    detail = answer.text[:2000]
     raise ForgeError(f"{what}: HTTP {status}: {_said(detail)}", status=status, ambiguous=status >= 500, detail=detail)
 
 
@@ -240,8 +185,6 @@ def _number(text: str) -> float | None:
 
 
 def _said(detail: str) -> str:
-    from glue.agents.review.delivery.clean import line
-
     try:
         body = json.loads(detail)
     except ValueError:
@@ -251,20 +194,5 @@ def _said(detail: str) -> str:
     return line(f"{body.get('message', '')} {body.get('errors', '')}".strip(), 200)
 
 
-def _why(error: Exception) -> str:
-    if isinstance(error, (TimeoutError, socket.timeout)):
-        return "timed out"
-    return " ".join(str(error).split())[:120] or type(error).__name__
-
-
 def _query(path: str, query: Mapping[str, str | int]) -> str:
     return path + ("?" + "&".join(f"{name}={quote(str(value))}" for name, value in query.items()) if query else "")
-
-
-def _proxy(environ: Mapping[str, str], scheme: str, host: str) -> Any:
-    value = environ.get(f"{scheme}_proxy") or (environ.get(f"{scheme.upper()}_PROXY") if scheme == "https" else None)
-    skip = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    names = [name.strip().lstrip(".").lower() for name in skip.split(",") if name.strip()]
-    if not value or "*" in names or any(host == name or host.endswith(f".{name}") for name in names):
-        return None
-    return urlsplit(value if "://" in value else f"http://{value}")

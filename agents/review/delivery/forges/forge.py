@@ -35,6 +35,7 @@ class Comment:
 
     id: int
     body: str
+    url: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,10 @@ class Post:
     start_line: int | None = None
     old_line: int | None = None  # of an unchanged line, for forges that ask for both numbers
     old_path: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.fingerprint, self.path
 
 
 class Forge(Protocol):
@@ -86,6 +91,7 @@ class Forge(Protocol):
     def add_review(self, posts: Sequence[Post], body: str) -> None: ...
     def add_single(self, post: Post) -> None: ...
     def delete_inline(self, known: Known) -> None: ...
+    def resolve(self, known: Known) -> bool: ...  # False where the forge has no way to
 
 
 @runtime_checkable
@@ -119,19 +125,32 @@ def mine(rows: Sequence[Any], me: int, author: str = "user") -> list[dict[str, A
 
 def comment_rows(rows: Sequence[dict[str, Any]]) -> list[Comment]:
     """Read comments, the oldest first."""
-    found = [Comment(id=int(row["id"]), body=str(row.get("body") or "")) for row in rows]
+    found = [
+        Comment(id=int(row["id"]), body=str(row.get("body") or ""), url=str(row.get("html_url") or "")) for row in rows
+    ]
     return sorted(found, key=lambda comment: comment.id)
 
 
-def known_rows(rows: Sequence[dict[str, Any]], path: Callable[[dict[str, Any]], str]) -> list[Known]:
-    """Read which findings were posted, from the markers of our inline comments."""
-    out: list[Known] = []
-    for row in rows:
-        found = fields(str(row.get("body", "")), FINDING)
-        if found and found.get("fp"):
-            mark, quote = found["fp"], found.get("q", "")
-            out.append(Known(fingerprint=mark, quote=quote, path=path(row), comment=int(row["id"])))
-    return out
+def known_row(row: Mapping[str, Any], path: str, line: Any, **more: Any) -> Known | None:
+    """Read which finding an inline comment of ours is about, from its marker and its words; None where it has none."""
+    body = str(row.get("body", ""))
+    found = fields(body, FINDING)
+    if not found or not found.get("fp"):
+        return None
+    text = body.split("-->", 1)[-1].strip()
+    title = re.sub(r"^\W*\*\*\w+ \w+: |\*\*.*$", "", text.split("\n", 1)[0])
+    return Known(
+        fingerprint=found["fp"],
+        quote=found.get("q", ""),
+        path=path,
+        comment=int(row["id"]),
+        line=line if isinstance(line, int) and line > 0 else None,
+        title=title,
+        text=text[len(text.split("\n", 1)[0]) - len(title) :],
+        by_model=found.get("by", "model") == "model",
+        head=found.get("h", ""),
+        **more,
+    )
 
 
 def valid_sha(text: str) -> str:

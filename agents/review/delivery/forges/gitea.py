@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from glue.agents.review.delivery.forges.forge import Post, Where, known_rows, mine
+from glue.agents.review.delivery.forges.forge import Post, Where, known_row, mine
 from glue.agents.review.delivery.forges.github import PullRequest, place_in
 from glue.agents.review.findings.dedupe import Known
 
@@ -38,8 +38,13 @@ class Gitea(PullRequest):
         for review in mine(list(self.client.pages(f"{self.root}/pulls/{self.number}/reviews", "limit", 50)), self.me()):
             path = f"{self.root}/pulls/{self.number}/reviews/{int(review['id'])}/comments"
             rows = self.client.get(path) or []
-            found += known_rows(mine(rows, self.me()), lambda row: str(row.get("path", "")))
+            ours = (known_row(row, str(row.get("path", "")), row.get("position")) for row in mine(rows, self.me()))
+            found += [known for known in ours if known]
         return found
+
+    def resolve(self, known: Known) -> bool:
+        """Gitea has no way to resolve a conversation by its API: the sticky comment says it."""
+        return False
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
         comments = [

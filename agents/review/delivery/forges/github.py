@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from glue.agents.review.delivery import outputs, render
 from glue.agents.review.delivery.forges.client import Client, ForgeError, escaped
@@ -16,7 +17,7 @@ from glue.agents.review.delivery.forges.forge import (
     Remark,
     Where,
     comment_rows,
-    known_rows,
+    known_row,
     mine,
     post_once,
     valid_sha,
@@ -29,6 +30,13 @@ from glue.errors import ConfigError
 ACTIONS_BOT = 41_898_282  # github-actions[bot] on github.com; its token may not ask who it is
 CHECK = "glue review"
 ANNOTATIONS = 50  # a request
+THREADS = """query($owner: String!, $name: String!, $number: Int!, $after: String) {
+  repository(owner: $owner, name: $name) { pullRequest(number: $number) { reviewThreads(first: 100, after: $after) {
+    pageInfo { hasNextPage endCursor }
+    nodes { id isResolved comments(first: 20) { nodes { databaseId } } }
+  } } }
+}"""
+RESOLVE = "mutation($thread: ID!) { resolveReviewThread(input: {threadId: $thread}) { thread { isResolved } } }"
 _LEVELS = {"error": "failure", "warning": "warning", "note": "notice"}
 
 
@@ -113,7 +121,43 @@ class GitHub(PullRequest):
 
     def known(self) -> list[Known]:
         rows = mine(list(self.client.pages(f"{self.root}/pulls/{self.number}/comments")), self.me())
-        return known_rows(rows, lambda row: str(row.get("path", "")))
+        threads = self._threads() if rows else {}
+        found = []
+        for row in rows:
+            thread, resolved = threads.get(int(row["id"]), ("", False))
+            line = row.get("line") or row.get("original_line")
+            found.append(known_row(row, str(row.get("path", "")), line, thread=thread, resolved=resolved))
+        return [known for known in found if known]
+
+    def _threads(self) -> dict[int, tuple[str, bool]]:
+        """The discussion of each inline comment, and whether it is resolved; empty where GraphQL is not to be had."""
+        owner, name = (unquote(part) for part in self.root.removeprefix("/repos/").split("/"))
+        found: dict[int, tuple[str, bool]] = {}
+        after = None
+        for _ in range(20):
+            values = {"owner": owner, "name": name, "number": self.number, "after": after}
+            try:
+                answer = self.client.ask("/graphql", {"query": THREADS, "variables": values})
+                page = answer["data"]["repository"]["pullRequest"]["reviewThreads"]
+            except (ForgeError, KeyError, TypeError):
+                return found
+            for thread in page["nodes"]:
+                for comment in thread["comments"]["nodes"]:
+                    found[int(comment["databaseId"])] = (str(thread["id"]), bool(thread["isResolved"]))
+            after = page["pageInfo"]["endCursor"]
+            if not page["pageInfo"]["hasNextPage"]:
+                break
+        return found
+
+    def resolve(self, known: Known) -> bool:
+        if not known.thread:
+            return False
+        body = {"query": RESOLVE, "variables": {"thread": known.thread}}
+        try:
+            answer = self.client.change("POST", "/graphql", body)
+        except ForgeError:
+            return False  # the token may comment and not resolve: the sticky comment says it all the same
+        return not (answer or {}).get("errors")
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
         self.send_review([_comment(post) for post in posts], body)

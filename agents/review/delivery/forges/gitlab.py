@@ -12,7 +12,7 @@ from glue.agents.review.delivery.forges.forge import (
     Remark,
     Where,
     comment_rows,
-    known_rows,
+    known_row,
     mine,
     valid_sha,
 )
@@ -95,8 +95,13 @@ class GitLab:
         return _LEVELS.get(level, "none")
 
     def remarks(self) -> list[Remark]:
-        rows = self.client.pages(f"{self.root}/notes")
-        return [Remark(by=str((row.get("author") or {}).get("username", "")), body=str(row["body"])) for row in rows]
+        found: list[Remark] = []
+        for discussion in self.client.pages(f"{self.root}/discussions"):
+            notes = discussion.get("notes") or []
+            for row in notes:
+                by = str((row.get("author") or {}).get("username", ""))
+                found.append(Remark(by=by, body=str(row["body"]), answers=int(notes[0]["id"])))
+        return found
 
     def comments(self) -> list[Comment]:
         return comment_rows(self._notes())
@@ -111,7 +116,21 @@ class GitLab:
         self.client.change("DELETE", f"{self.root}/notes/{comment.id}")
 
     def known(self) -> list[Known]:
-        return known_rows(self._notes(), lambda row: str((row.get("position") or {}).get("new_path", "")))
+        found: list[Known] = []
+        for discussion in self.client.pages(f"{self.root}/discussions"):
+            thread = str(discussion.get("id", ""))
+            for row in mine(discussion.get("notes") or [], self.me(), "author"):
+                place, done = row.get("position") or {}, bool(row.get("resolved"))
+                known = known_row(
+                    row, str(place.get("new_path", "")), place.get("new_line"), thread=thread, resolved=done
+                )
+                found += [known] if known else []
+        return found
+
+    def resolve(self, known: Known) -> bool:
+        if known.thread:
+            self.client.change("PUT", f"{self.root}/discussions/{escaped(known.thread)}", {"resolved": True})
+        return bool(known.thread)
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
         """GitLab has no batch that is all or nothing."""

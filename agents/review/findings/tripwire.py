@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from glue.agents.review.findings.rules.rule import Rule
-from glue.agents.review.findings.rules.view import Project, View
-from glue.agents.review.records import Finding
+from glue.agents.review.findings.view import Rule, View
+from glue.agents.review.records import Bundle, Finding
 
 INSTRUCTION = Rule(
     name="injection-tripwire",
@@ -55,27 +54,30 @@ _TELLS = re.compile(
 )
 _BIDI = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
 _TAGS = re.compile("[\U000e0000-\U000e007f]")
-_ZERO = re.compile("[\u200b\u2060-\u2064\ufeff\u00ad\u180e]|(?<=[\x21-\x7e])[\u200c\u200d](?=[\x21-\x7e])")
+# Khmer, Thai, Lao and Burmese part words with a zero-width space; only beside ASCII does it hide something.
+_ZERO = re.compile(
+    "[\u2060-\u2064\ufeff\u180e]|(?<=[\x21-\x7e])[\u200b-\u200d\u00ad]+(?=[\x21-\x7e])|[\u200b\u00ad]{3,}"
+)
+_TEMPLATE = re.compile(r"<(?=[|\uff5c])|(?<=[|\uff5c])>|\[(?=/?INST\])|<(?=<?/?SYS>)|<(?=/?(?:tool_call|think)s?>)")
 _FLAG_EMOJI = re.compile("\U0001f3f4[\U000e0000-\U000e007f]+")
 
 
-def check(project: Project) -> Iterator[Finding]:
-    for view in project.views:
-        text = "\n".join(line.text for line in view.file.added)
-        if not text.isascii():
-            yield from _hidden(view)
-        if _found(text) is None:
-            continue
-        for number in sorted(view.added):
-            line = view.source.line(number)
-            if talks(line) or talks(f"{line} {_joined(view, number)}", start=line):
-                yield from INSTRUCTION.at(view, number)
+def check(view: View) -> Iterator[Finding]:
+    text = "\n".join(line.text for line in view.file.added)
+    if not text.isascii():
+        yield from _hidden(view)
+    if _found(text) is None:
+        return
+    for number in sorted(view.added):
+        line = view.lines[number - 1]
+        if talks(line) or talks(f"{line} {_joined(view, number)}", start=line):
+            yield from INSTRUCTION.at(view, number)
 
 
 def _hidden(view: View) -> Iterator[Finding]:
     """The first line with invisible characters; a byte order mark may stand at the start of a file."""
     for number in sorted(view.added):
-        line = view.source.line(number)
+        line = view.lines[number - 1]
         what = hidden_in(line if number > 1 else line.removeprefix("\ufeff"))
         if what:
             yield from HIDDEN.at(view, number, what=what)
@@ -84,7 +86,7 @@ def _hidden(view: View) -> Iterator[Finding]:
 
 def _joined(view: View, number: int) -> str:
     """The next line without its comment sign: an instruction may be broken over two."""
-    following = view.source.line(number + 1) if number + 1 in view.added else ""
+    following = view.lines[number] if number + 1 in view.added else ""
     return re.sub(r"^\s*(?:#|//|\*|--|<!--)?\s*", "", following)
 
 
@@ -113,18 +115,19 @@ def hidden_in(text: str) -> str:
 
 
 def strip_hidden(text: str) -> str:
-    """Take out what people cannot see, before a model reads it."""
-    return _TAGS.sub("", _BIDI.sub("", _ZERO.sub("", text)))
+    """Take out what people cannot see, and break the marks of chat templates, before a model reads it."""
+    text = _TAGS.sub("", _BIDI.sub("", _ZERO.sub("", text)))
+    return _TEMPLATE.sub(lambda match: f"{match.group()} " if match.group() != ">" else " >", text)
 
 
-def about(project: Project) -> tuple[str, ...]:
+def about(bundle: Bundle, views: tuple[View, ...]) -> tuple[str, ...]:
     """What the tripwire has to say of texts that stand on no line: title, description, commit messages, file names."""
-    change = project.bundle.change
+    change = bundle.change
     texts = [("the title", change.title), ("the description", change.body), ("the branch name", change.head_ref)]
     texts += [(f"the message of commit {commit.sha[:10]}", commit.message) for commit in change.commits]
-    texts += [("a file name", re.sub(r"[_\-./]", " ", file.path)) for file in project.bundle.files]
+    texts += [("a file name", re.sub(r"[_\-./]", " ", file.path)) for file in bundle.files]
     # What is too short to be quoted gets no finding of its own.
-    texts += [(f"the file {view.path}", view.head) for view in project.views if len(view.head) < 80]
+    texts += [(f"the file {view.path}", view.head) for view in views if len(view.head) < 80]
     said = [f"{where} holds text that is addressed to an automated reviewer" for where, text in texts if talks(text)]
     said += [f"{where} holds invisible characters" for where, text in texts if hidden_in(text)]
     return tuple(dict.fromkeys(said))

@@ -1,0 +1,309 @@
+"""Findings of real analysers: ruff where it is installed, and any SARIF or RDJSON that is handed in.
+
+Only what is new between base and head is reported, by the flagged code and not by its line. ruff runs on copies of both
+sides in a scratch folder: no file of the work tree, no configuration of the pull request, no environment, no network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from glue.agents.review.change.syntax import is_doc, is_generated, language
+from glue.agents.review.records import Bundle, FileDiff, Finding, Severity
+from glue.errors import ConfigError
+
+SECONDS = 30.0
+MOST_FILES = 500
+PER_FILE = 3  # findings of one rule; who reads these looks for the others
+MOST_BYTES = 16 * 1024 * 1024  # of what an analyser says
+_LEVELS: dict[str, Severity] = {"error": "high", "warning": "medium", "note": "low", "none": "info", "info": "low"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What an analyser says of one place."""
+
+    tool: str
+    rule: str
+    path: str
+    line: int
+    end: int
+    message: str
+    severity: Severity = "medium"
+    why: str = ""
+
+
+# ruff -------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def ruff_rules() -> Mapping[str, Mapping[str, Any]]:
+    """The rules of ruff that are asked for, with their reasons."""
+    return tomllib.loads(files("glue.agents.review.findings").joinpath("ruff_rules.toml").read_text(encoding="utf-8"))
+
+
+def find_ruff() -> str:
+    """The ruff that is installed beside glue; empty where there is none. One of the repository is not looked for."""
+    try:
+        return os.path.abspath(str(import_module("ruff").find_ruff_bin()))
+    except (ImportError, AttributeError, OSError):
+        return ""
+
+
+def ruff(bundle: Bundle) -> tuple[Finding, ...]:
+    """Run ruff over the Python files of a change, as they were and as they are."""
+    changed = [file for file in bundle.files if _reviewed(file, bundle)][:MOST_FILES]
+    program = find_ruff() if changed else ""
+    # What was deleted may have moved: its findings are old ones.
+    changed += [file for file in bundle.files if file.status == "deleted" and language(file.path) == "python"]
+    if not program:
+        return ()
+    with tempfile.TemporaryDirectory(prefix="glue-review-") as scratch:
+        names: dict[str, tuple[str, str]] = {}  # in the scratch folder -> side, path
+        for number, file in enumerate(changed):
+            for side, text in (
+                ("head", bundle.head.get(file.path)),
+                ("base", bundle.base.get(file.old_path or file.path)),
+            ):
+                if text is not None:
+                    # The name may matter (`__init__.py`), the folders do not.
+                    stem = re.sub(r"[^\w.]", "_", file.path.rsplit("/", 1)[-1])
+                    place = Path(scratch, f"{side}-{number}", stem)
+                    place.parent.mkdir()
+                    place.write_text(text, encoding="utf-8", errors="replace")
+                    names[os.path.realpath(place)] = (side, file.path)
+        said = _run_ruff(program, scratch)
+    head: list[Result] = []
+    base: list[Result] = []
+    broken = {names[os.path.realpath(row["filename"])] for row in said if _is_syntax(row)}
+    for row in said:
+        side, path = names[os.path.realpath(row["filename"])]
+        if (side, path) not in broken and (result := _ruff_result(row, path, bundle if side == "head" else None)):
+            (head if side == "head" else base).append(result)
+    # What did not parse before says nothing of what is new.
+    unread = {path for side, path in broken if side == "base"}
+    return tuple(new_findings([one for one in head if one.path not in unread], base, bundle, compared=True))
+
+
+def _reviewed(file: FileDiff, bundle: Bundle) -> bool:
+    text = bundle.head.get(file.path)
+    if text is None or language(file.path) != "python" or not file.hunks or file.symlink or is_doc(file.path):
+        return False
+    return file.path not in {skip.path for skip in bundle.skipped} and not is_generated(file.path, text)
+
+
+def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
+    chosen = ",".join(ruff_rules())
+    argv = [program, "check", "--isolated", "--no-cache", "--quiet", "--exit-zero", "--output-format=json"]
+    argv += ["--target-version=py314", f"--select={chosen}", "--no-preview", "--force-exclude", "."]
+    with tempfile.TemporaryFile() as out:
+        try:
+            subprocess.run(
+                argv,
+                cwd=folder,
+                env={"HOME": folder, "PATH": "", "NO_COLOR": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.DEVNULL,
+                timeout=SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return []
+        out.seek(0)
+        raw = out.read(MOST_BYTES + 1)
+    try:
+        rows = json.loads(raw) if len(raw) <= MOST_BYTES else []
+    except ValueError:
+        return []
+    return [row for row in rows if isinstance(row, dict) and row.get("filename")]
+
+
+def _is_syntax(row: Mapping[str, Any]) -> bool:
+    return row.get("code") in (None, "invalid-syntax", "E999")
+
+
+def _ruff_result(row: Mapping[str, Any], path: str, bundle: Bundle | None) -> Result | None:
+    rule = ruff_rules().get(row["code"])
+    if rule is None:
+        return None
+    line, end = int(row["location"]["row"]), int(row["end_location"]["row"])
+    named = re.search(r"`([^`]*)`", row["message"])
+    if named and named[1] in rule.get("names", ()):
+        return None
+    if bundle is not None and "line" in rule:
+        lines = bundle.head[path].split("\n")
+        if not re.search(rule["line"], lines[line - 1] if line <= len(lines) else ""):
+            return None
+    return Result(
+        tool="ruff",
+        rule=f"ruff/{row['code']}",
+        path=path,
+        line=line,
+        end=min(end, line + 5),
+        message=row["message"],
+        severity=rule["severity"],
+        why=rule["why"],
+    )
+
+
+# Results of other tools ---------------------------------------------------------------------------------
+
+
+def handed_in(
+    bundle: Bundle, given: Sequence[tuple[str, str]], base: Sequence[tuple[str, str]] = ()
+) -> tuple[Finding, ...]:
+    """Read results from files, each (format, path). With files of the base, what they hold is not new; without,
+    results on lines that were added are."""
+    now = [result for form, path in given for result in _load(form, path)]
+    before = [result for form, path in base for result in _load(form, path)]
+    return tuple(new_findings(now, before, bundle, compared=bool(base)))
+
+
+def _load(form: str, path: str) -> list[Result]:
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    if len(raw) > MOST_BYTES:
+        raise ConfigError(f"{path} has more than {MOST_BYTES} bytes")
+    try:
+        data = json.loads(raw)
+        found = list(_READERS[form](data))
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ConfigError(f"{path} is no {form.upper()}: {error}") from error
+    return found
+
+
+def _sarif(data: Any) -> Iterator[Result]:
+    for run in data["runs"]:
+        driver = run["tool"]["driver"]
+        levels = {
+            rule["id"]: rule.get("defaultConfiguration", {}).get("level", "warning") for rule in driver.get("rules", ())
+        }
+        for row in run.get("results") or ():
+            if row.get("baselineState") in ("unchanged", "absent") or row.get("suppressions"):
+                continue
+            rule = str(row.get("ruleId") or row.get("rule", {}).get("id") or "result")
+            for place in (row.get("locations") or ())[:1]:
+                where = place["physicalLocation"]
+                region = where.get("region") or {}
+                line = int(region.get("startLine") or 1)
+                yield Result(
+                    tool=str(driver["name"]),
+                    rule=f"{driver['name']}/{rule}",
+                    path=_relative(unquote(str(where["artifactLocation"]["uri"]))),
+                    line=line,
+                    end=min(int(region.get("endLine") or line), line + 5),
+                    message=str(row["message"].get("text") or rule),
+                    severity=_LEVELS.get(str(row.get("level") or levels.get(rule, "warning")), "medium"),
+                )
+
+
+def _rdjson(data: Any) -> Iterator[Result]:
+    tool = str((data.get("source") or {}).get("name") or "analyser")
+    for row in data["diagnostics"]:
+        name = str((row.get("source") or {}).get("name") or tool)
+        place = row["location"]
+        span = place.get("range") or {}
+        line = int((span.get("start") or {}).get("line") or 1)
+        yield Result(
+            tool=name,
+            rule=f"{name}/{(row.get('code') or {}).get('value') or 'result'}",
+            path=_relative(str(place["path"])),
+            line=line,
+            end=min(int((span.get("end") or {}).get("line") or line), line + 5),
+            message=str(row["message"]),
+            severity=_LEVELS.get(str(row.get("severity") or data.get("severity") or "warning").lower(), "medium"),
+        )
+
+
+_READERS = {"sarif": _sarif, "rdjson": _rdjson}
+
+
+def _relative(path: str) -> str:
+    return re.sub(r"^(?:file://)?(?:\./)+", "", path)
+
+
+# What is new ---------------------------------------------------------------------------------------------
+
+
+def new_findings(
+    head: Iterable[Result], base: Iterable[Result], bundle: Bundle, *, compared: bool
+) -> Iterator[Finding]:
+    """Make findings of what the base did not have: the same rule on the same code is the same, wherever it stands."""
+    old = {file.old_path or file.path: file for file in bundle.files}
+    before: Counter[tuple[str, str]] = Counter()
+    for result in base:
+        file = bundle.file(result.path) or old.get(result.path)
+        was = bundle.base.get((file.old_path or file.path) if file else result.path, "")
+        before[_mark(result, was)] += 1
+    told: Counter[tuple[str, str]] = Counter()
+    same: set[tuple[str, str, str]] = set()  # an undefined name is said once, however often it is used
+    for result in sorted(head, key=lambda one: (one.path, one.line)):
+        file = bundle.file(result.path)
+        text = bundle.head.get(result.path)
+        if (
+            file is None
+            or text is None
+            or file.status == "deleted"
+            or told[result.rule, result.path] >= PER_FILE
+            or (result.tool == "ruff" and (result.rule, result.path, result.message) in same and "`" in result.message)
+        ):
+            continue
+        mark = _mark(result, text)
+        if before[mark] > 0:
+            before[mark] -= 1
+            continue
+        added = {line.new for line in file.added}
+        if compared or any(number in added for number in range(result.line, result.end + 1)):
+            told[result.rule, result.path] += 1
+            same.add((result.rule, result.path, result.message))
+            yield _finding(result, file, text)
+
+
+def _mark(result: Result, text: str) -> tuple[str, str]:
+    lines = text.split("\n")[result.line - 1 : result.end]
+    return result.rule, " ".join(" ".join(lines).split())
+
+
+def _finding(result: Result, file: FileDiff, text: str) -> Finding:
+    lines = text.split("\n")
+    first, last = result.line, max(result.line, min(result.end, len(lines)))
+    hunk = next((hunk for hunk in file.hunks if last in hunk.commentable), None)
+    if hunk is not None and first not in hunk.commentable:
+        first = last
+    quote = "\n".join(lines[first - 1 : last])
+    title = " ".join(result.message.split())
+    title, _, more = title.partition(". ") if len(title) > 200 else (title, "", "")
+    body = " ".join(part for part in (result.why or more or title, f"({result.tool} says so.)") if part)
+    return Finding(
+        path=file.path,
+        quote=quote,
+        title=title[:200],
+        body=body,
+        severity=result.severity,
+        confidence="high",
+        category="bug",
+        acceptance=f"{result.tool} no longer reports {result.rule.rsplit('/', 1)[-1]} here.",
+        rule=re.sub(r"[^\w./-]", "-", result.rule)[:80],
+        source=result.tool,
+        line=last if hunk else None,
+        start_line=first if hunk and first < last else None,
+        claimed=last,
+        anchor="exact" if hunk else "file",
+    )

@@ -1,0 +1,151 @@
+"""Findings of real analysers: new ones alone, by their code, from copies in a scratch folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glue.agents.review.change.collect import from_texts
+from glue.agents.review.findings import analysers
+from glue.agents.review.records import Bundle
+from glue.errors import ConfigError
+
+BUG = "def f(seen=[]):\n    return seen\n"
+CALM = "def f(seen=None):\n    return seen\n"
+
+
+def rules(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    return [finding.rule for finding in analysers.ruff(from_texts(before, after))]
+
+
+def test_only_what_is_new_is_reported() -> None:
+    assert rules({"a.py": CALM}, {"a.py": BUG}) == ["ruff/B006"]
+    assert rules({"a.py": BUG}, {"a.py": f"import os\n\n\n{BUG}\nprint(os)\n"}) == []
+    assert rules({"a.py": BUG}, {"b.py": BUG}) == []  # moved to another file
+    assert rules({"a.py": BUG}, {"a.py": BUG + BUG.replace("f(", "g(")}) == ["ruff/B006"]
+
+
+def test_a_name_that_is_undefined_because_an_import_went_away_is_found_on_its_unchanged_line() -> None:
+    body = "\n\n\n\n\n\n\ndef f():\n    return json.dumps(1)\n\n\ndef g():\n    return json.dumps(2)\n"
+
+    (finding,) = analysers.ruff(from_texts({"a.py": "import json\n" + body}, {"a.py": body}))
+
+    assert (finding.rule, finding.severity, finding.line, finding.claimed) == ("ruff/F821", "high", None, 9)
+
+
+def test_names_of_python_2_and_chosen_lines_are_told_apart() -> None:
+    assert rules({}, {"a.py": "def f(x):\n    return unicode(x)\n"}) == []
+    assert rules({}, {"a.py": "a = b = 1\na = a\n"}) == ["ruff/PLW0127"]
+    assert rules({}, {"a.py": "a = b = 1\na, b = a, 2\n"}) == []
+
+
+def test_what_did_not_parse_says_nothing_and_vendored_files_are_left_alone() -> None:
+    assert rules({"a.py": "print 1\n"}, {"a.py": BUG}) == []
+    assert rules({}, {"a.py": "def f(:\n"}) == []
+    assert rules({}, {"vendor/a.py": BUG, "docs/a.py": BUG, "a_pb2.py": BUG}) == []
+
+
+def test_the_change_cannot_configure_the_analyser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "ruff.toml").write_text('lint.ignore = ["B006"]\n')
+    (tmp_path / "pyproject.toml").write_text("[tool.ruff.lint]\nignore = ['B006']\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUFF_CONFIG", str(tmp_path / "ruff.toml"))
+
+    config = {"ruff.toml": 'lint.ignore = ["B006"]\n', "pyproject.toml": "[tool.ruff.lint]\nignore = ['B006']\n"}
+    assert rules({}, {**config, "a.py": BUG}) == ["ruff/B006"]
+
+
+def test_the_analyser_sees_no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    spy = tmp_path / "ruff"
+    spy.write_text(f"#!/bin/sh\n/usr/bin/env > {tmp_path}/seen\n/bin/pwd >> {tmp_path}/seen\necho '[]'\n")
+    spy.chmod(0o755)
+    monkeypatch.setattr(analysers, "find_ruff", lambda: str(spy))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-" + "not-to-be-seen")
+
+    assert rules({}, {"a.py": BUG}) == []
+    seen = (tmp_path / "seen").read_text()
+    assert "not-to-be-seen" not in seen
+    assert str(Path.cwd()) not in seen.split()
+
+
+def test_without_ruff_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysers, "find_ruff", lambda: "")
+
+    assert rules({}, {"a.py": BUG}) == []
+
+
+def test_every_rule_has_a_reason_and_a_severity() -> None:
+    for code, rule in analysers.ruff_rules().items():
+        assert rule["severity"] in ("high", "medium", "low"), code
+        assert rule["why"].endswith("."), code
+
+
+# Results that are handed in -----------------------------------------------------------------------------
+
+
+def sarif(*results: tuple[str, str, int], tool: str = "semgrep", **more: Any) -> dict[str, Any]:
+    rows = [
+        {
+            "ruleId": rule,
+            "level": "error",
+            "message": {"text": f"{rule} found"},
+            "locations": [
+                {"physicalLocation": {"artifactLocation": {"uri": path}, "region": {"startLine": line}}},
+            ],
+            **more,
+        }
+        for rule, path, line in results
+    ]
+    return {"version": "2.1.0", "runs": [{"tool": {"driver": {"name": tool}}, "results": rows}]}
+
+
+def change() -> Bundle:
+    return from_texts({"a.js": "one();\ntwo();\nold();\n"}, {"a.js": "one();\nbad();\ntwo();\nold();\n"})
+
+
+def write(path: Path, data: Any) -> str:
+    path.write_text(json.dumps(data))
+    return str(path)
+
+
+def test_results_on_added_lines_are_new(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.sarif", sarif(("no-bad", "./a.js", 2), ("no-old", "a.js", 4), ("x", "other.js", 1)))
+
+    (finding,) = analysers.handed_in(change(), [("sarif", file)])
+
+    assert (finding.rule, finding.line, finding.severity, finding.source) == ("semgrep/no-bad", 2, "high", "semgrep")
+
+
+def test_with_the_results_of_the_base_what_they_hold_is_not_new(tmp_path: Path) -> None:
+    now = write(tmp_path / "now.sarif", sarif(("no-old", "a.js", 4), ("no-two", "a.js", 3), ("no-bad", "a.js", 2)))
+    before = write(tmp_path / "base.sarif", sarif(("no-old", "a.js", 3)))
+
+    found = analysers.handed_in(change(), [("sarif", now)], [("sarif", before)])
+
+    assert [finding.rule for finding in found] == ["semgrep/no-bad", "semgrep/no-two"]
+
+
+def test_suppressed_and_unchanged_results_are_left_out(tmp_path: Path) -> None:
+    for more in ({"suppressions": [{"kind": "inSource"}]}, {"baselineState": "unchanged"}):
+        file = write(tmp_path / "a.sarif", sarif(("no-bad", "a.js", 2), **more))
+        assert analysers.handed_in(change(), [("sarif", file)]) == ()
+
+
+def test_rdjson_is_read_too(tmp_path: Path) -> None:
+    row = {"message": "Bad call", "location": {"path": "a.js", "range": {"start": {"line": 2}}}, "severity": "WARNING"}
+    data = {"source": {"name": "eslint"}, "diagnostics": [{**row, "code": {"value": "no-bad"}}]}
+
+    (finding,) = analysers.handed_in(change(), [("rdjson", write(tmp_path / "a.json", data))])
+
+    assert (finding.rule, finding.title, finding.severity) == ("eslint/no-bad", "Bad call", "medium")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"runs": 3}', "[" * 5_000])
+def test_a_file_of_another_kind_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.sarif").write_text(text)
+
+    with pytest.raises(ConfigError, match="is no SARIF"):
+        analysers.handed_in(change(), [("sarif", str(tmp_path / "a.sarif"))])

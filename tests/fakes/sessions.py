@@ -1,0 +1,74 @@
+"""Conversations to keep in a store, and a process that writes them until it is killed."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from glue import AssistantMessage, Message, StopReason, Text, ToolCall, ToolMessage, user
+from glue.stores import FileStore, PostgresStore, SQLiteStore, Store
+
+
+def talk() -> tuple[Message, ...]:
+    call = ToolCall(id="c1", name="weather", arguments='{"city": "Toronto"}')
+    return (
+        user("Weather in Toronto?"),
+        AssistantMessage(content=(Text(text="Let me look."), call), stop_reason=StopReason.TOOL_USE),
+        ToolMessage(call_id="c1", name="weather", content=(Text(text="21 degrees"),)),
+        AssistantMessage(content=(Text(text="It is 21 degrees. 你好 \ud800"),)),
+    )
+
+
+async def fill(store: Store, id: str, messages: tuple[Message, ...]) -> None:
+    async with store.log(id) as log:
+        for message in messages:
+            await log.append(message)
+
+
+CHILD = """
+import os, sys
+import anyio
+from glue import user
+from glue.errors import SessionBusy
+from glue.stores import FileStore, PostgresStore, SQLiteStore
+
+async def main(kind, path):
+    store = {"file": FileStore, "sqlite": SQLiteStore, "postgres": PostgresStore}[kind](path)
+    store.lease = 1
+    while True:
+        try:
+            log = await store.log("demo").__aenter__()
+            break
+        except SessionBusy:  # of one that was killed a moment ago
+            await anyio.sleep(0.05)
+    for i in range(len(log.messages), 10_000):
+        await log.append(user(f"{i} " + "x" * (i * 7919 % 60_000)))
+        os.write(1, b"%d\\n" % i)
+
+anyio.run(main, *sys.argv[1:])
+"""
+
+
+async def kill_many(kind: str, path: Path | str, runs: int) -> None:
+    """Kill a writer again and again; what it acknowledged must be there, and nothing out of order."""
+    chance = random.Random(runs)
+    makers: dict[str, Callable[[str], Store]] = {"file": FileStore, "sqlite": SQLiteStore, "postgres": PostgresStore}
+    store = makers[kind](str(path))
+    for _ in range(runs):
+        with subprocess.Popen([sys.executable, "-c", CHILD, kind, str(path)], stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            for _ in range(chance.randrange(1, 12)):
+                acknowledged = int(child.stdout.readline())
+            child.kill()
+            rest = child.stdout.read().splitlines()
+        acknowledged = int(rest[-1]) if rest else acknowledged
+
+        numbers = [int(message.text.split()[0]) for message in await store.load("demo")]
+
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) > acknowledged
+        if len(numbers) > 300:
+            await store.delete("demo")

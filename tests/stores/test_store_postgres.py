@@ -1,0 +1,320 @@
+"""Sessions in Postgres: leases with fencing, a server that dies, connections cut in every phase of a write."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+from fakes.postgres import Postgres
+from fakes.sessions import CHILD, fill, kill_many, talk
+
+from glue import user
+from glue.errors import ConfigError, SessionBusy, StoreError
+from glue.stores import PostgresStore
+from glue.stores import postgres as module
+
+scale = pytest.mark.scale
+
+
+def texts(messages: Any) -> list[str]:
+    return [message.text for message in messages]
+
+
+# Without a server ------------------------------------------------------------------------------------
+
+
+def test_an_address_of_something_else_is_refused() -> None:
+    with pytest.raises(ConfigError, match="named as postgresql://USER@HOST/DATABASE, not 'mysql'"):
+        PostgresStore("mysql://localhost/x")
+    with pytest.raises(ValueError, match="lease must be at least 1 second"):
+        PostgresStore("postgresql://localhost/x", lease=0)
+
+
+async def test_an_unreachable_server_is_one_line_without_the_password() -> None:
+    pytest.importorskip("psycopg")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    store = PostgresStore(f"postgresql://me:hunter22@127.0.0.1:{port}/x")
+
+    with pytest.raises(StoreError, match=rf"postgresql://127.0.0.1:{port}/x: .*refused") as caught:
+        await store.list()
+
+    assert "hunter22" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_words_have_places_and_long_texts_an_end() -> None:
+    assert module._vector("Don't a/b x.y 3.14") == "'don':1 't':2 'a':3 'b':4 'x':5 'y':6 '3':7 '14':8"
+    assert len(module._vector("word " * 100_000)) < 20_000
+    assert len(module._vector(" ".join(f"w{number}" for number in range(100_000)))) < 1_000_000
+    assert module._tsquery('budget "context window" comp*') == "('budget') & ('context' <-> 'window') & ('comp':*)"
+
+
+# Leases ----------------------------------------------------------------------------------------------
+
+
+@scale
+async def test_a_dead_holder_loses_the_session_and_cannot_write_any_more(database: str) -> None:
+    first, second = PostgresStore(database, lease=1), PostgresStore(database, lease=1)
+    async with first.log("demo") as mine:
+        await mine.append(user("one"))
+        with pytest.raises(SessionBusy):
+            async with second.log("demo"):
+                pass
+        first._leases.clear()  # as if the process stood still: nothing is renewed
+        await until_taken(second, "demo", "two")
+
+        with pytest.raises(StoreError, match="taken over by another writer"):
+            await mine.append(user("late"))
+
+    assert texts(await second.load("demo")) == ["one", "two"]
+
+
+async def until_taken(store: PostgresStore, id: str, text: str) -> None:
+    with anyio.fail_after(20):
+        while True:
+            try:
+                async with store.log(id) as log:
+                    await log.append(user(text))
+                return
+            except SessionBusy:
+                await anyio.sleep(0.05)
+
+
+@scale
+async def test_a_lease_is_renewed_as_long_as_the_session_is_open(database: str) -> None:
+    store, other = PostgresStore(database, lease=1), PostgresStore(database, lease=1)
+    async with store.log("demo") as log:
+        await log.append(user("one"))
+        end = time.monotonic() + 2.5  # longer than the lease
+        while time.monotonic() < end:
+            with pytest.raises(SessionBusy):
+                async with other.log("demo"):
+                    pass
+            await anyio.sleep(0.1)
+        await log.append(user("two"))
+
+    async with other.log("demo") as log:  # given up at once
+        assert len(log.messages) == 2
+
+
+@scale
+async def test_a_killed_process_loses_its_session_within_seconds(database: str) -> None:
+    command = [sys.executable, "-c", CHILD, "postgres", database]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        acknowledged = int(child.stdout.readline())
+        child.kill()
+
+    await until_taken(PostgresStore(database), "demo", "next")
+
+    assert len(await PostgresStore(database).load("demo")) > acknowledged + 1
+
+
+@scale
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_what_was_acknowledged_survives_kill_9_of_the_writer(database: str) -> None:
+    await kill_many("postgres", database, 6)
+
+
+# A server that dies ----------------------------------------------------------------------------------
+
+
+@scale
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_server_killed_and_started_again_loses_nothing_acknowledged(postgres: Postgres, database: str) -> None:
+    store = PostgresStore(database)
+    acknowledged: list[str] = []
+    done = False
+
+    def kill() -> None:
+        for _ in range(3):
+            before = len(acknowledged)
+            while len(acknowledged) < before + 5:
+                time.sleep(0.01)
+            postgres.kill()
+            postgres.start()
+        nonlocal done
+        done = True
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    async with store.log("demo") as log:
+        while not done:
+            text = f"message {len(acknowledged)}"
+            await log.append(user(text))
+            acknowledged.append(text)
+        assert texts(log.messages) == acknowledged
+    thread.join()
+
+    assert texts(await store.load("demo")) == acknowledged
+
+
+class Cutting:
+    """A proxy in front of the server that cuts a connection after so many bytes, in one direction."""
+
+    def __init__(self, port: int) -> None:
+        self.target = port
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.left: int | None = None  # bytes until the cut
+        self.to_server = True
+        self.cuts = 0
+        self.sockets = [self.listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self.target))
+            self.sockets += [client, server]
+            for source, target, to_server in ((client, server, True), (server, client, False)):
+                threading.Thread(target=self._copy, args=(source, target, to_server), daemon=True).start()
+
+    def _copy(self, source: socket.socket, target: socket.socket, to_server: bool) -> None:
+        try:
+            while data := source.recv(65_536):
+                if self.left is not None and to_server == self.to_server:
+                    self.left -= len(data)
+                    if self.left < 0:
+                        self.left = None
+                        self.cuts += 1
+                        break
+                target.sendall(data)
+        except OSError:
+            pass
+        for each in (source, target):
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+@pytest.fixture
+def cutting(postgres: Postgres) -> Iterator[Cutting]:
+    proxy = Cutting(postgres.port)
+    yield proxy
+    proxy.listener.shutdown(socket.SHUT_RDWR)
+    for each in proxy.sockets:
+        each.close()
+
+
+@scale
+@pytest.mark.parametrize("to_server", [True, False], ids=["request", "answer"])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_connection_cut_in_any_phase_of_a_write_writes_once(
+    postgres: Postgres, database: str, cutting: Cutting, to_server: bool
+) -> None:
+    store = PostgresStore(database.replace(f":{postgres.port}/", f":{cutting.port}/"))
+    cutting.to_server = to_server
+    expected = ["first"]
+    async with store.log("demo") as log:
+        await log.append(user("first"))
+        cuts = -1
+        while cutting.cuts > cuts:  # later and later, until a write goes through whole
+            cuts = cutting.cuts
+            cutting.left = max(0, cuts) * 12
+            expected.append(f"after {cuts} cuts")
+            await log.append(user(expected[-1]))
+            cutting.left = None
+
+    assert texts(log.messages) == expected
+    assert texts(await store.load("demo")) == expected
+    assert cutting.cuts > 10
+
+
+# Tables and damage -----------------------------------------------------------------------------------
+
+
+@scale
+async def test_newer_tables_may_be_read_and_not_changed(database: str) -> None:
+    await fill(PostgresStore(database), "demo", talk())
+    store = PostgresStore(database)
+    store.run(lambda connection: connection.execute("UPDATE glue_schema SET version = 99") and None)
+
+    newer = PostgresStore(database)
+    async with newer.log("demo") as log:
+        assert len(log.messages) == 4
+        with pytest.raises(StoreError, match="tables of version 99, this version knows 1: it may be read"):
+            await log.append(user("x"))
+    with pytest.raises(StoreError, match="no session 'new'"):
+        await fill(newer, "new", talk())
+
+
+@scale
+async def test_many_processes_make_the_tables_once(database: str) -> None:
+    code = "import sys, anyio; from glue import PostgresStore; anyio.run(PostgresStore(sys.argv[1]).list)"
+    running = [subprocess.Popen([sys.executable, "-c", code, database]) for _ in range(6)]
+
+    assert [process.wait(60) for process in running] == [0] * 6
+
+
+@scale
+async def test_damaged_rows_are_passed_over_and_kept(database: str) -> None:
+    store = PostgresStore(database)
+    await fill(store, "demo", talk())
+    bodies = ['{"v": 99, "role": "user"}', '{"role": "oracle"}']
+    for role, body in zip(("user", "tool"), bodies, strict=True):
+        sql = "UPDATE glue_messages SET body = %s WHERE role = %s"
+        store.run(partial(module._execute, sql, (body, role)))
+
+    async with store.log("demo") as log:
+        assert len(log.messages) == 2
+        await log.append(user("next"))
+
+    assert len(await store.load("demo")) == 3
+    assert len(await store.list()) == 1
+    rows = store.run(lambda c: c.execute("SELECT body FROM glue_messages ORDER BY position").fetchall())
+    assert [row[0] for row in rows if row[0] in bodies] == bodies
+
+
+@scale
+async def test_a_user_who_may_only_read_can_read(postgres: Postgres, database: str) -> None:
+    import psycopg
+
+    await fill(PostgresStore(database), "demo", talk())
+    schema = database.rpartition("%3D")[2]
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE reader_{schema} LOGIN")
+        connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO reader_{schema}")
+        connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO reader_{schema}")
+    store = PostgresStore(database.replace("postgres@", f"reader_{schema}@"))
+
+    assert len(await store.load("demo")) == 4
+    async with store.log("demo") as log:
+        with pytest.raises(StoreError, match=r"may be read, not changed: .*permission denied"):
+            await log.append(user("x"))
+
+
+def test_an_address_is_named_without_its_password() -> None:
+    from glue.cli.sessions import store_name
+
+    assert store_name("postgresql://me:hunter22@db.example:5432/x?options=-c") == "postgresql://db.example:5432/x"
+
+
+@scale
+def test_the_command_line_takes_an_address(database: str, tmp_path: Path) -> None:
+    glue = [sys.executable, "-c", "from glue.cli.app import main; main()"]
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*glue, *args], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+
+    said = run("run", "-m", "offline", "-s", "demo", "--store", database, "hello")
+    assert said.returncode == 0, said.stderr
+    assert "demo" in run("sessions", "list", "--store", database).stdout
+    assert "hello" in run("sessions", "show", "demo", "--store", database).stdout
+    assert run("sessions", "search", "hello", "--store", database).returncode == 0
+    assert list(tmp_path.iterdir()) == []
