@@ -91,18 +91,21 @@ class Metrics:
 
     def listener(self) -> Callable[[Event], None]:
         """Make a listener for one run, which may go beside others."""
-        attempts = 0
+        attempts, ended = 0, False
 
         def listen(event: Event) -> None:
-            nonlocal attempts
+            nonlocal attempts, ended
             if isinstance(event, RunStart):
-                attempts = 0
+                attempts, ended = 0, False
             elif isinstance(event, ContinuationAttempt):
                 attempts += 1
                 self.continuations[event.provider, event.model] += 1
             elif isinstance(event, ContinuationTerminated) and event.reason != "completed":
+                ended = True
                 self.truncation_exits[event.reason] += 1
             elif isinstance(event, RunEnd):
+                if event.outcome is Outcome.TRUNCATED and not ended:  # nothing of it could be continued
+                    self.truncation_exits["not_continued"] += 1
                 self._ended(event, attempts)
 
         return listen
