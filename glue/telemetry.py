@@ -268,20 +268,22 @@ class OpenTelemetry:
     def traced(self, drive: Callable[..., Awaitable[RunResult[Any]]]) -> Callable[..., Awaitable[RunResult[Any]]]:
         """Wrap the loop: a span around each run, current while it lasts, and one for each request and tool in it."""
 
-        async def run(provider: Provider, history: Any, prompt: Any, options: Options) -> RunResult[Any]:
+        async def run(provider: Provider, *given: Any, **more: Any) -> RunResult[Any]:
+            options = next(each for each in given if isinstance(each, Options))
             host = options.host or Host()
             permission = host.permission
             if permission is not None and not isinstance(permission, _TracedPermission):
                 permission = _TracedPermission(permission)
             with self._span(*_run_span(provider, host), context=_parent()) as span:
                 listener = _RunListener(self, span)
-                options = replace(
+                traced = replace(
                     options,
                     tools=[self.tool(tool) for tool in options.tools or ()],
                     on_event=join((options.on_event, listener)),
                     host=replace(host, permission=permission, telemetry=self),
                 )
-                result = await drive(self.provider(provider), history, prompt, options)
+                given = tuple(traced if each is options else each for each in given)
+                result = await drive(self.provider(provider), *given, **more)
                 listener.finish(result)
                 return result
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
 import anyio
 
@@ -93,6 +94,24 @@ async def run_continue(
     return await drive(provider, _transcript(messages), None, Options(**options))
 
 
+def _traced(drive: Callable[..., Awaitable[RunResult[None]]]) -> Callable[..., Awaitable[RunResult[None]]]:
+    """Put a span around each run of the bare loop where GLUE_OTEL asks for it; an agent does that by itself."""
+
+    async def run(provider: Provider, *given: Any, **more: Any) -> RunResult[None]:
+        options = next(each for each in given if isinstance(each, Options))
+        known = options.telemetry is False or (options.host is not None and options.host.telemetry is not None)
+        if known or os.environ.get("GLUE_OTEL", "") in ("", "0"):
+            return await drive(provider, *given, **more)
+        from glue.telemetry import telemetry_of
+
+        telemetry = telemetry_of(True)
+        assert telemetry is not None
+        return await telemetry.traced(drive)(provider, *given, **more)
+
+    return run
+
+
+@_traced
 async def drive(
     provider: Provider,
     history: Sequence[Message],

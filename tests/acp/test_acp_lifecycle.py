@@ -30,7 +30,6 @@ def refused(client: Editor, method: str, params: dict[str, Any]) -> dict[str, An
 # Sessions stay alive ------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(reason="the loop charges an unanswered prompt again (#12)", strict=False)
 def test_a_prompt_over_the_budget_does_not_brick_the_session(editor: Open, tmp_path: Path) -> None:
     client = editor("agent = made(Script('answered'))")
     session = client.start(tmp_path)

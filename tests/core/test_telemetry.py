@@ -514,6 +514,25 @@ async def test_instrument_traces_every_run_and_false_none(backend: Backend, monk
     assert "GLUE_OTEL" not in os.environ
 
 
+async def test_the_bare_loop_is_traced_too_as_the_review_bot_uses_it(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GLUE_OTEL", raising=False)
+    telemetry.instrument(tracer_provider=backend.tracer_provider)
+    try:
+        with telemetry.continued({"traceparent": PARENT}):
+            await run(Script(calls("add", "add"), "end"), "go", tools=[add])
+        await Agent(Script("a"), name="once").run("go")
+    finally:
+        telemetry.uninstrument()
+    await run(Script("a"), "go")
+
+    bare, agent = backend.named("invoke_agent")
+    assert bare.context is not None
+    assert (f"{bare.context.trace_id:032x}", bare.name, agent.name) == (TRACE, "invoke_agent", "invoke_agent once")
+    assert len(backend.spans) == 2 + 3 + 2  # runs, requests, tools: none of them twice
+
+
 def test_off_imports_nothing() -> None:
     code = (
         "import glue, sys\nfrom glue.testing import Script\nglue.Agent(Script('a')).run_sync('go')\n"
