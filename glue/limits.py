@@ -103,7 +103,7 @@ class Limits:
     grace: int = 0
     token_budget: int | None = None
     usd_budget: float | None = None
-    timeout: float | None = None
+    seconds: float | None = None
     continuation_max_attempts: int = 3
     continuation_max_output_chars: int = 120_000
     continuation_max_total_completion_tokens: int | None = None  # None: four times the first cap
@@ -129,7 +129,7 @@ class Limits:
 
 
 _GUARDS = ("repeat_nudge", "repeat_halt", "error_nudge", "error_halt")
-_BUDGETS = ("max_turns", "max_requests", "token_budget", "usd_budget", "timeout")
+_BUDGETS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
 _OPTIONAL = frozenset((*_BUDGETS, *_GUARDS, "continuation_max_total_completion_tokens"))
 _POSITIVE = frozenset((*_GUARDS, "parallel_tools"))
 
@@ -149,7 +149,7 @@ def _check(name: str, value: object) -> None:
 
 
 def _check_number(name: str, value: object) -> None:
-    real = name in ("usd_budget", "timeout")
+    real = name in ("usd_budget", "seconds")
     allowed = "a number" if real else "a whole number"
     allowed += " of 1 or more" if name in _POSITIVE else " of 0 or more"
     if name in _OPTIONAL:

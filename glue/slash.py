@@ -34,7 +34,7 @@ COMMANDS = (
     SlashCommand("help", "List the commands."),
     SlashCommand("quit", "Leave, as Ctrl-D does."),
 )
-SETTABLE_LIMITS = ("max_turns", "max_requests", "token_budget", "usd_budget", "timeout")
+SETTABLE_LIMITS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
 
 
 def parse(text: str) -> tuple[str, str]:
@@ -81,6 +81,6 @@ def _number(name: str, value: Any) -> Any:
     if text == "none":
         return None
     try:
-        return float(text) if name in ("usd_budget", "timeout") else int(text)
+        return float(text) if name in ("usd_budget", "seconds") else int(text)
     except ValueError:
         raise ValueError(f"{name} must be a number or none, not {value!r}") from None

@@ -79,7 +79,7 @@ def _dropped(text: str) -> str:
 
 
 _MEANT = {
-    "seconds": "timeout",
+    "timeout": "seconds",
     "max_cost": "usd_budget",
     "budget": "usd_budget",
     "system": "instructions",

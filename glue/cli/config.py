@@ -24,7 +24,7 @@ SETTINGS: Mapping[str, type] = {
     "max_requests": int,
     "token_budget": int,
     "usd_budget": float,
-    "timeout": float,
+    "seconds": float,
     "store": str,
     "log": bool,
 }
@@ -37,7 +37,7 @@ WHAT: Mapping[str, str] = {
     "max_requests": "a whole number",
     "token_budget": "a whole number of tokens",
     "usd_budget": "a number of US dollars",
-    "timeout": "a number of seconds",
+    "seconds": "a number of seconds",
     "store": "the folder, or the .db file, that keeps sessions",
     "log": "true or false: whether runs are logged for `glue runs`",
 }

@@ -49,7 +49,7 @@ _SAID = 20  # rows that went wrong, told one by one; all of them are in the outp
 @click.option("--rpm", multiple=True, metavar="[PROVIDER=]N", help="Requests a minute, of each or of one provider.")
 @click.option("--tpm", multiple=True, metavar="[PROVIDER=]N", help="Tokens a minute, likewise.")
 @click.option("--max-turns", type=click.IntRange(min=0), help="Turns with tools of a row, at most.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Seconds of a row, at most.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="Seconds of a row, at most.")
 @click.option("--queue", metavar="NAME", help="Put the rows on this queue, for workers; needs --engine.")
 @click.option("--engine", metavar="URL", help="dbos+postgresql://... or dbos+sqlite:///FILE: where the queue is.")
 @permission_options
@@ -123,7 +123,7 @@ def run_map(file: str, inputs: str, given: Mapping[str, Any]) -> int:
 
 def _overrides(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Give what the command line says of every run."""
-    names = ("model", "max_turns", "timeout", "allow", "deny", "yes")
+    names = ("model", "max_turns", "seconds", "allow", "deny", "yes")
     return Sources({name: given.get(name) for name in names}, path=path, agent=agent).options().given()
 
 

@@ -90,7 +90,7 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
     click.option("--max-requests", type=click.IntRange(min=0), help="Requests to the model, at most."),
     click.option("--token-budget", type=click.IntRange(min=0), help="Tokens to spend, at most."),
     click.option("--usd-budget", type=click.FloatRange(min=0), help="Dollars to spend, at most."),
-    click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Seconds, at most."),
+    click.option("--seconds", type=click.FloatRange(min=0), help="Seconds, at most."),
     *_PERMISSIONS,
 )
 _OUTPUT: tuple[Callable[[Any], Any], ...] = (
@@ -139,7 +139,7 @@ def _program() -> str:
     return os.path.basename(sys.argv[0]) or "agent"
 
 
-_LIMITS = ("max_turns", "max_requests", "token_budget", "usd_budget", "timeout")
+_LIMITS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
 
 
 class Sources:

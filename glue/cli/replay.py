@@ -50,7 +50,7 @@ _DEFAULTS: dict[str, Any] = {
     "store": None,
     "max_turns": None,
     "usd_budget": None,
-    "timeout": None,
+    "seconds": None,
     "as_json": False,
     "usage": False,
     "show_wire": False,

@@ -220,8 +220,8 @@ class State:
 def watched(state: State) -> Iterator[anyio.CancelScope]:
     """Cancel what is inside when the run is cancelled or its time is up."""
     with anyio.CancelScope() as scope:
-        if state.limits.timeout is not None:
-            left = state.limits.timeout - (time.monotonic() - state.started)
+        if state.limits.seconds is not None:
+            left = state.limits.seconds - (time.monotonic() - state.started)
             scope.deadline = anyio.current_time() + max(left, 0)
         state.cancel.attach(scope.cancel)
         try:

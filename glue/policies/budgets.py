@@ -95,7 +95,7 @@ def _spent(purse: Purse, limits: Limits) -> tuple[tuple[str, float, float | None
     return (
         ("tokens", purse.tokens_in + purse.tokens_out, limits.token_budget),
         ("usd", purse.usd, limits.usd_budget),
-        ("seconds", time.monotonic() - purse.started, limits.timeout),
+        ("seconds", time.monotonic() - purse.started, limits.seconds),
     )
 
 

@@ -30,13 +30,13 @@ def found(tmp_path: Path, environ: dict[str, str], **flags: Any) -> dict[str, An
 
 def test_each_place_goes_before_the_next(places: tuple[Path, dict[str, str]]) -> None:
     tmp_path, environ = places
-    (tmp_path / "config/glue/config.toml").write_text('model = "d"\nmax_turns = 4\ntimeout = 4\nusd_budget = 4')
-    (tmp_path / "project/pyproject.toml").write_text('[tool.glue]\nmodel = "c"\nmax-turns = 3\ntimeout = 3')
+    (tmp_path / "config/glue/config.toml").write_text('model = "d"\nmax_turns = 4\nseconds = 4\nusd_budget = 4')
+    (tmp_path / "project/pyproject.toml").write_text('[tool.glue]\nmodel = "c"\nmax-turns = 3\nseconds = 3')
     environ |= {"GLUE_MODEL": "b", "GLUE_MAX_TURNS": "2"}
 
     values = found(tmp_path, environ, model="a")
 
-    assert values == {"model": "a", "max_turns": 2, "timeout": 3.0, "usd_budget": 4.0}
+    assert values == {"model": "a", "max_turns": 2, "seconds": 3.0, "usd_budget": 4.0}
 
 
 def test_every_setting_says_where_it_came_from(places: tuple[Path, dict[str, str]]) -> None:
@@ -44,10 +44,10 @@ def test_every_setting_says_where_it_came_from(places: tuple[Path, dict[str, str
     project = tmp_path / "project/pyproject.toml"
     project.write_text('[tool.glue]\ntools = ["fs"]')
 
-    made = settings({"timeout": 3}, {**environ, "GLUE_MODEL": "b"}, str(tmp_path / "project"))
+    made = settings({"seconds": 3}, {**environ, "GLUE_MODEL": "b"}, str(tmp_path / "project"))
 
     assert {name: each.source for name, each in made.items()} == {
-        "timeout": "flag",
+        "seconds": "flag",
         "model": "GLUE_MODEL",
         "tools": str(project),
     }
@@ -106,8 +106,8 @@ def test_a_wrong_setting_says_what_would_be_right(table: Any, fault: str) -> Non
 
 
 def test_a_variable_that_is_no_number_names_itself() -> None:
-    with pytest.raises(ConfigError, match="GLUE_TIMEOUT: timeout must be a number of seconds, not 'soon'"):
-        settings({}, {"GLUE_TIMEOUT": "soon", "HOME": "/nonexistent"}, "/")
+    with pytest.raises(ConfigError, match="GLUE_SECONDS: seconds must be a number of seconds, not 'soon'"):
+        settings({}, {"GLUE_SECONDS": "soon", "HOME": "/nonexistent"}, "/")
 
 
 def test_broken_toml_names_the_file(places: tuple[Path, dict[str, str]]) -> None:

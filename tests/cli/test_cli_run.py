@@ -158,7 +158,7 @@ def test_structured_output_is_printed_as_json(cli: Cli) -> None:
     [
         ("loop", ("--max-turns", "2", "--yes"), 3, "max_turns reached: 2 of 2"),
         ("refuse", (), 5, ""),
-        ("hello", ("--timeout", "0"), 3, "budget of 0 seconds"),
+        ("hello", ("--seconds", "0"), 3, "budget of 0 seconds"),
     ],
 )
 def test_the_outcome_is_the_exit_code(
@@ -381,7 +381,7 @@ def test_a_refused_key_is_the_users_mistake(
         (("run", "-m", "offline", "@."), "@. cannot be read"),
         (("run", "-m", "offline", "--tools", "fs,nope", "hi"), "there are no tools 'nope'; there are: fs, edit"),
         (("run", "-m", "offline", "--max-turns", "x", "hi"), "'x' is not a valid integer"),
-        (("run", "-m", "offline", "--timeout", "nan", "hi"), "timeout must be"),
+        (("run", "-m", "offline", "--seconds", "nan", "hi"), "seconds must be"),
         (("run", "-m", "offline", "--as-curl", "hi"), "--as-curl needs --show-wire"),
         (("run", "-m", "offline", "-s", "a", "-c", "hi"), "give one of them"),
         (("run", "-m", "offline", "-q", "-v", "hi"), "exclude each other"),
@@ -437,7 +437,7 @@ def test_an_agent_file_has_the_same_command_line(cli: Cli, agent: str) -> None:
 
     assert json.loads(ran.stdout.splitlines()[-1])["text"].startswith("3: saved")
     assert "agent.py [OPTIONS] [PROMPT]..." in told.stdout
-    for option in ("-m,", "-s,", "-c,", "--max-turns", "--usd-budget", "--timeout", "--json", "--usage", "--show-wire"):
+    for option in ("-m,", "-s,", "-c,", "--max-turns", "--usd-budget", "--seconds", "--json", "--usage", "--show-wire"):
         assert option in told.stdout
     assert wrong.returncode == 2
     assert wrong.stderr.count("\n") == 1

@@ -108,7 +108,7 @@ def test_a_limit_has_one_name_everywhere(name: str, cli: Cli) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "hint"),
-    [("budget_usd", "usd_budget"), ("seconds", "timeout"), ("max_turn", "max_turns")],
+    [("budget_usd", "usd_budget"), ("timeout", "seconds"), ("max_turn", "max_turns")],
 )
 def test_a_near_name_of_a_limit_is_suggested(wrong: str, hint: str) -> None:
     with pytest.raises(TypeError, match=f"there is no limit '{wrong}'; did you mean {hint}?"):

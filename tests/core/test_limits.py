@@ -23,7 +23,7 @@ from glue.testing import Script
         ("token_budget", -5, ValueError, "0 or more"),
         ("usd_budget", "1", TypeError, "a number"),
         ("usd_budget", float("nan"), ValueError, "0 or more"),
-        ("timeout", -0.5, ValueError, "0 or more"),
+        ("seconds", -0.5, ValueError, "0 or more"),
         ("parallel_tools", 0, ValueError, "1 or more"),
         ("repeat_halt", 0, ValueError, "1 or more"),
         ("truncated_batch", "stop", ValueError, "'run' or 'void'"),
@@ -41,7 +41,7 @@ def test_a_wrong_limit_names_itself_and_what_is_allowed(
 
 
 def test_every_limit_but_the_counts_may_be_none() -> None:
-    limits = Limits(max_turns=None, max_requests=None, timeout=None, repeat_halt=None, error_nudge=None)
+    limits = Limits(max_turns=None, max_requests=None, seconds=None, repeat_halt=None, error_nudge=None)
 
     assert limits.max_turns is None
 

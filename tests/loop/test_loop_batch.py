@@ -230,7 +230,7 @@ async def test_the_clock_ends_a_batch() -> None:
         """Return at once."""
         return "ok"
 
-    result = await run(Script(calls("quick", "hang"), "x"), "go", tools=[quick, hang], limits=Limits(timeout=0.05))
+    result = await run(Script(calls("quick", "hang"), "x"), "go", tools=[quick, hang], limits=Limits(seconds=0.05))
 
     assert (result.outcome, shape(result.messages)) == ("budget", "u a t t")
     assert results(result.messages) == ["ok", "cancelled"]

@@ -213,7 +213,7 @@ async def test_a_policy_that_is_asking_is_cancelled_at_once(hook: str) -> None:
 async def test_the_clock_ends_a_policy_that_is_asking(hook: str) -> None:
     with anyio.fail_after(30):
         result = await run(
-            Script(calls("noop"), "x"), "go", tools=[noop], policies=[Hangs(hook, int)], limits=Limits(timeout=0.2)
+            Script(calls("noop"), "x"), "go", tools=[noop], policies=[Hangs(hook, int)], limits=Limits(seconds=0.2)
         )
 
     assert (result.outcome, shape(result.messages)) == ("budget", HOOKS[hook])
@@ -226,10 +226,10 @@ async def test_a_vote_wins_over_the_clock() -> None:
     @tool(terminates=True)
     async def late() -> str:
         """End the run, when its time is up."""
-        current[0] = Limits(timeout=0)
+        current[0] = Limits(seconds=0)
         return "bye"
 
-    current = [Limits(timeout=60)]
+    current = [Limits(seconds=60)]
 
     result = await run(Script(calls("late")), "go", tools=[late], limits=lambda: current[0])
 

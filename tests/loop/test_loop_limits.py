@@ -229,7 +229,7 @@ async def test_s131_a_reply_that_overshoots_ends_the_run_and_its_calls_do_not_ru
 
 
 async def test_s074_time_is_a_budget_too() -> None:
-    result = await run(Script(), "go", limits=Limits(timeout=0))
+    result = await run(Script(), "go", limits=Limits(seconds=0))
 
     assert (result.requests, result.outcome) == (0, "budget")
 
@@ -247,7 +247,7 @@ async def test_the_clock_ends_a_reply_and_keeps_its_text() -> None:
             finally:
                 closed.append(True)
 
-    result = await run(Hangs(), "go", limits=Limits(timeout=0.3))
+    result = await run(Hangs(), "go", limits=Limits(seconds=0.3))
 
     assert (result.outcome, result.text, shape(result.messages)) == ("budget", "a", "u a")
     assert result.stop_reason is StopReason.TOKEN_BUDGET

@@ -188,7 +188,7 @@ class _Spent:
         if tokens <= 0 or seconds <= 0 or (usd is not None and usd <= 0):
             return None
         return Limits(
-            max_turns=config.max_turns, max_requests=None, token_budget=tokens, usd_budget=usd, timeout=seconds
+            max_turns=config.max_turns, max_requests=None, token_budget=tokens, usd_budget=usd, seconds=seconds
         )
 
 
