@@ -33,6 +33,9 @@ MODULES = {
     "glue.loop.truncation": "glue/loop/truncation.py",
     "glue.loop.transcript": "glue/loop/transcript.py",
     "glue.policies.gates": "glue/policies/gates.py",
+    "glue.policies.budgets": "glue/policies/budgets.py",
+    "glue.policies.delivery": "glue/policies/delivery.py",
+    "glue.policies.steering": "glue/policies/steering.py",
 }
 TESTS = ("loop/test_loop_*.py", "core/test_limits.py")
 # Where a fault is likely to be noticed first: a quick kill saves the rest.
@@ -42,9 +45,12 @@ FIRST = {
     "glue.policies.gates": "loop/test_loop_limits.py",
     "glue.loop.truncation": "loop/test_loop_text.py",
     "glue.loop.ending": "loop/test_loop_ends.py",
-    "glue.loop.run": "loop/test_loop_ends.py",
+    "glue.loop.run": "loop/test_loop_promises.py",
+    "glue.policies.budgets": "loop/test_loop_limits.py",
+    "glue.policies.delivery": "loop/test_loop_promises.py",
+    "glue.policies.steering": "loop/test_loop_promises.py",
 }
-SECONDS = 60
+SECONDS = 240
 
 # (module, what was changed) -> why no test can tell. The text is what the report prints.
 EQUIVALENT: dict[tuple[str, str], str] = {

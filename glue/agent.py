@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack, overload
 
@@ -135,6 +135,7 @@ class Agent(Generic[DepsT, OutputT]):
         reasoning: Effort | None = None,
         cache: bool | None = None,
         options: Mapping[str, Json] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
         telemetry: bool | OpenTelemetry | None = None,
         name: str = "",
         roles: Mapping[str, Role] | str | os.PathLike[str] | None = None,
@@ -157,6 +158,7 @@ class Agent(Generic[DepsT, OutputT]):
             reasoning=reasoning,
             cache=cache,
             options=options,
+            prices=prices,
             telemetry=telemetry,
             output=output,
         )
@@ -206,6 +208,8 @@ class Agent(Generic[DepsT, OutputT]):
                 return result
             finally:
                 await self.aclose()  # the event loop ends here, and its connections with it
+
+        from glue.tasks import run_blocking
 
         return run_blocking(work)
 
@@ -320,9 +324,17 @@ class Agent(Generic[DepsT, OutputT]):
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError("an Agent is immutable")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        own = {name: getattr(self, name) for name in ("name", "deps_type", "roles", "project", "compaction")}
+        return _restore, (type(self), {**self.settings.given(), **own})
+
     def __repr__(self) -> str:
         model: Any = self.settings.model
         return f"Agent({self.name or (model if isinstance(model, str) else model.name)!r})"
+
+
+def _restore(cls: type[Agent[Any, Any]], given: dict[str, Any]) -> Agent[Any, Any]:
+    return cls(**given)
 
 
 def _checked_model(model: Any) -> Any:
@@ -345,25 +357,6 @@ def _checked_tools(tools: Iterable[AnyTool]) -> tuple[AnyTool, ...]:
     return tools
 
 
-def run_blocking(function: Callable[[], Awaitable[T]]) -> T:
-    """Run an async function to its end, in an event loop of its own."""
-    import anyio
-    import sniffio
-
-    async def main() -> T:
-        return await function()
-
-    try:
-        sniffio.current_async_library()
-    except sniffio.AsyncLibraryNotFoundError:
-        return anyio.run(main)
-    # A running loop cannot run another: that one gets a thread, and an interrupt here cancels what it does.
-    from anyio.from_thread import start_blocking_portal
-
-    with start_blocking_portal() as portal:
-        return portal.call(main)
-
-
 # One run --------------------------------------------------------------------------------------------
 
 
@@ -374,7 +367,6 @@ async def perform(
 
     Without a prompt the run goes on from where the history stands.
     """
-    from glue.errors import InvalidContinuation
     from glue.listeners import join, writers
     from glue.loop.run import drive
 
@@ -387,9 +379,6 @@ async def perform(
     if check_rules is not None:
         check_rules(tools)
     answer = _answer(options, provider, tools)
-    said = with_meta(prompt or (), identity)
-    for message in said if options.journal is not None else ():
-        await options.journal.append(message)  # type: ignore[union-attr]
     ready = replace(
         options,
         tools=[*tools, answer.tool] if answer is not None and answer.tool is not None else tools,
@@ -400,12 +389,9 @@ async def perform(
     )
     telemetry = _telemetry(options)
     run = drive if telemetry is None else telemetry.traced(drive)
-    try:
-        result: RunResult[Any] = await run(provider, [*history, *said], ready, resume=prompt is None)
-    except (TypeError, ValueError, InvalidContinuation):
-        await _take_back(options.journal, said)
-        raise
-    result = _finished(result, tools, identity)
+    said = with_meta(prompt, identity) if prompt is not None else None
+    result: RunResult[Any] = await run(provider, history, said, ready)
+    result = replace(result, meta={**(result.meta or {}), **identity})
     if answer is not None:
         result = answer.finish(result)
     return result if options.unwrap is False else result.unwrap()
@@ -429,13 +415,6 @@ def _project(agent: Agent[Any, Any]) -> Project | None:
     from glue.project import load_project
 
     return load_project(agent.project)
-
-
-async def _take_back(journal: Any, prompt: Sequence[Message]) -> None:
-    """Drop a prompt that was refused before anything came of it, so that the next one stands alone."""
-    last = getattr(journal, "messages", ())[-1:]
-    if prompt and last and last[0].id == prompt[-1].id:
-        await journal.drop([message.id for message in prompt])
 
 
 def _tools(options: Options, project: Project | None) -> list[AnyTool]:
@@ -503,15 +482,3 @@ def _host(agent: Agent[Any, Any], options: Options, identity: Mapping[str, str])
         hooks=tuple(hooks or ()),
         identity={name: value for name, value in named.items() if value},
     )
-
-
-def _finished(result: RunResult[Any], tools: Iterable[AnyTool], identity: Mapping[str, str]) -> RunResult[Any]:
-    from glue.messages import ToolMessage
-    from glue.subagent import AgentTool, child_usage
-
-    names = {tool.spec.name for tool in tools if isinstance(tool, AgentTool)}
-    usage = result.usage
-    for message in result.new_messages:
-        if isinstance(message, ToolMessage) and message.name in names:
-            usage += child_usage(message)
-    return replace(result, usage=usage, meta={**(result.meta or {}), **identity})

@@ -32,7 +32,6 @@ class Compaction(Policy):
     """
 
     place = "compaction"
-    in_chain = True
 
     def __init__(self, compactor: Compactor, *, window: int | None = None, at: float = 0.8) -> None:
         self.compactor, self.window, self.at = compactor, window, at
@@ -120,8 +119,14 @@ def keep_recent(n_messages: int | None = None, *, n_tokens: int | None = None) -
 
 
 def _starts(messages: Sequence[Message]) -> list[int]:
-    """List where a tail may begin: at a user message or at a reply."""
-    return [index for index, message in enumerate(messages) if not isinstance(message, ToolMessage)]
+    """List where a tail may begin: at a user message or at a reply, but not inside a chain of one reply's parts."""
+    starts, in_chain = [], False
+    for index, message in enumerate(messages):
+        carries_on = isinstance(message, UserMessage) and message.origin in ("continue", "repair")
+        if not isinstance(message, ToolMessage) and not carries_on and not in_chain:
+            starts.append(index)
+        in_chain = carries_on or (isinstance(message, AssistantMessage) and message.stop_reason == "pause_turn")
+    return starts
 
 
 def _prompt_before(messages: Sequence[Message], start: int) -> tuple[Message, ...]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from threading import get_ident
+from typing import Any, Generic, Protocol, TypeVar, get_args
 
-from glue.messages import Json, Part, Text, ToolCall, ToolSpec, new_id
+from glue.messages import Json, Part, Text, ToolCall, ToolSpec, Usage, new_id
 
 DepsT = TypeVar("DepsT", covariant=True)
 
@@ -28,9 +30,29 @@ class ToolResult:
     meta: Mapping[str, Json] | None = None
     traceback: str = ""  # for the event only; the model never sees it
 
+    def __post_init__(self) -> None:
+        content = tuple(self.content) if isinstance(self.content, (list, tuple)) else None
+        if content is None or not all(isinstance(part, get_args(Part)) for part in content):
+            raise TypeError(f"the content of a ToolResult must be parts such as glue.Text, not {self.content!r}")
+        object.__setattr__(self, "content", content)
+        if self.meta is not None:
+            check_meta("a ToolResult", self.meta)
+
     @property
     def text(self) -> str:
         return "".join(part.text for part in self.content if isinstance(part, Text))
+
+
+def check_meta(owner: str, meta: object) -> None:
+    """Refuse a meta that no store could write."""
+    try:
+        if isinstance(meta, Mapping):
+            json.dumps(dict(meta))
+            return
+        why = f"not {meta!r}"
+    except (TypeError, ValueError) as error:
+        why = f"which this is not: {error}"
+    raise TypeError(f"the meta of {owner} must be a mapping of JSON values, {why}")
 
 
 def text_result(text: str) -> ToolResult:
@@ -53,22 +75,26 @@ class Cancel:
 
     def __init__(self) -> None:
         self.cancelled = False
-        self._actions: list[Callable[[], None]] = []
+        self._actions: dict[Callable[[], object], tuple[int, Callable[[Callable[[], object]], None]]] = {}
 
     def cancel(self) -> None:
-        """Cancel from the event loop's own thread; elsewhere go through anyio.from_thread."""
+        """Cancel, from any thread or signal handler."""
         self.cancelled = True
-        for action in tuple(self._actions):
-            action()
+        for action, (thread, call) in tuple(self._actions.items()):
+            if thread == get_ident():
+                action()
+            call(action)  # also wakes a loop that waits, as under a signal handler
 
-    def attach(self, action: Callable[[], None]) -> None:
-        """Call `action` when cancelled (at once if that has happened)."""
-        self._actions.append(action)
+    def attach(self, action: Callable[[], object]) -> None:
+        """Call `action` in this event loop when cancelled (at once if that has happened)."""
+        from glue.tasks import caller
+
+        self._actions[action] = get_ident(), caller()
         if self.cancelled:
             action()
 
-    def detach(self, action: Callable[[], None]) -> None:
-        self._actions.remove(action)
+    def detach(self, action: Callable[[], object]) -> None:
+        del self._actions[action]
 
 
 @dataclass(slots=True)
@@ -79,16 +105,19 @@ class Purse:
     requests: int = 0
     tokens_in: int = 0  # estimate of what this run added
     tokens_out: int = 0
-    usd: float = 0.0
+    usage: Usage = field(default_factory=lambda: Usage(cost=0.0))
+    usd: float = 0.0  # the part of the usage that has a price
     started: float = field(default_factory=time.monotonic)
 
-    def spend(self, *, requests: int = 0, tokens_in: int = 0, tokens_out: int = 0, usd: float = 0.0) -> None:
+    def spend(self, *, requests: int = 0, tokens_in: int = 0, tokens_out: int = 0, usage: Usage | None = None) -> None:
         purse: Purse | None = self
         while purse is not None:
             purse.requests += requests
             purse.tokens_in += tokens_in
             purse.tokens_out += tokens_out
-            purse.usd += usd
+            if usage is not None:
+                purse.usage += usage
+                purse.usd += usage.cost or 0.0
             purse = purse.parent
 
 
@@ -130,6 +159,14 @@ class Context(Generic[DepsT]):
     @property
     def session_id(self) -> str:
         return self.host.session_id
+
+    @property
+    def scope(self) -> str:
+        """What "for this session" means: the session, also in a sub-agent; without one, the outermost run."""
+        host = self.host
+        while not host.session_id and host.parent is not None:
+            host = host.parent.host
+        return host.session_id or host.run_id
 
     @property
     def cancelled(self) -> bool:

@@ -51,11 +51,15 @@ else:
         made.kw_only = True
         return made
 
-    def _first_init(self, **values):
+    def _first_init(self, *given, **values):
         """Compile the class's own `__init__`, put it in place, and call it."""
         cls = type(self)
         cls.__init__ = _compile_init(cls)
-        cls.__init__(self, **values)
+        cls.__init__(self, *given, **values)
+
+    def _refuse_positional(cls, given):
+        names = ", ".join(f"{field.name}=" for field in fields(cls) if field.init)
+        raise TypeError(f"{cls.__name__} takes keywords ({names}), not {given[0]!r} alone")
 
     def _compile_init(cls):
         names, lines, arguments = {"MISSING": MISSING}, [], []
@@ -75,8 +79,9 @@ else:
             lines.append(f"  set_{name}(self, {value})")
         if hasattr(cls, "__post_init__"):
             lines.append("  self.__post_init__()")
-        star = "*, " if arguments else ""
-        source = f"def __init__(self, {star}{', '.join(arguments)}):\n" + "\n".join(lines or ["  pass"])
+        names["refuse"] = _refuse_positional
+        lines.insert(0, "  if given: refuse(type(self), given)")
+        source = f"def __init__({', '.join(('self', '*given', *arguments))}):\n" + "\n".join(lines)
         exec(source, names)
         init = names["__init__"]
         init.__qualname__ = f"{cls.__qualname__}.__init__"

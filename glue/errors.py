@@ -61,6 +61,24 @@ class GlueError(Exception):
 
     result: RunResult[Any] | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.args), self.__dict__
+
+
+def _restore(cls: type[GlueError], args: tuple[Any, ...]) -> GlueError:
+    """Make an error again as it was pickled, whatever its class takes."""
+    error = cls.__new__(cls)
+    error.args = args
+    return error
+
+
+def attach_result(error: BaseException, result: RunResult[Any] | None) -> None:
+    """Put what a run has produced on the error that ends it."""
+    try:
+        error.result = result  # type: ignore[attr-defined]
+    except AttributeError:
+        return  # a class with slots
+
 
 class ProviderError(GlueError):
     """A model could not be asked, or its answer could not be read."""

@@ -177,15 +177,29 @@ class LimitReached:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GateList:
+    """What one gate wanted, and why; `dropped` says that a required gate of higher priority overruled it."""
+
+    name: str
+    allowed: tuple[str, ...]
+    priority: int
+    required: bool
+    reason: str
+    dropped: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GateApplied:
     gates: tuple[str, ...]
     allowed: tuple[str, ...]
+    lists: tuple[GateList, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateConflict:
     winner: str
     gates: tuple[str, ...]
+    lists: tuple[GateList, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

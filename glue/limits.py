@@ -26,6 +26,11 @@ class StopReason(StrEnum):
     MAX_TURNS = "max_turns"
     TOKEN_BUDGET = "token_budget"
 
+    @property
+    def outcome(self) -> Outcome | None:
+        """How a run ends whose model stopped for this; None where it can go on."""
+        return _ENDS.get(self)
+
 
 class Outcome(StrEnum):
     """How a run ended."""
@@ -74,6 +79,13 @@ _OUTCOMES: dict[Outcome, tuple[int, StopReason | None, str]] = {
     Outcome.REFUSED: (5, StopReason.REFUSAL, "safety_blocked"),
     Outcome.CANCELLED: (130, StopReason.CANCELLED, "cancelled"),
     Outcome.FAILED: (1, StopReason.ERROR, "provider_error"),
+}
+
+# What only the loop writes, and a cut that can be continued, say nothing about a model's own stop.
+_ENDS: dict[StopReason | None, Outcome] = {
+    tag: outcome
+    for outcome, (_, tag, _) in _OUTCOMES.items()
+    if tag not in (None, StopReason.MAX_TURNS, StopReason.TOKEN_BUDGET, StopReason.MAX_TOKENS)
 }
 
 

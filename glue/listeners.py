@@ -8,14 +8,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, Self, TextIO, TypeVar
 
 import anyio
-from anyio.abc import TaskGroup
 
 from glue.context import Cancel
+from glue.errors import Cancelled
 from glue.events import Event, Listener, MessageEnd, ToolStart
 from glue.limits import StopReason
 from glue.messages import AssistantMessage
 from glue.provider import TextDelta
 from glue.result import RunResult
+from glue.tasks import spawn
 
 _log = logging.getLogger("glue.agent")
 OutputT = TypeVar("OutputT")
@@ -95,10 +96,10 @@ def writers(stream: TextIO | None, tool_log: TextIO | None) -> list[Listener]:
 
 
 class Events(Generic[OutputT]):
-    """A run as an async iterator of its events. The run waits for whoever reads.
+    """A run as an async iterator of its events, each handed out when it happens. The run waits for whoever reads.
 
-    Leaving the block early cancels the run. `result` is there when the iteration has ended; a run that
-    went wrong raises at that point.
+    Leaving the block early, from whatever task, cancels the run. `result` is there when the iteration has ended;
+    a run that went wrong raises at that point.
     """
 
     def __init__(
@@ -107,8 +108,9 @@ class Events(Generic[OutputT]):
         self._start, self._cancel = start, cancel or Cancel()
         self._waiting: deque[Event] = deque()
         self._result: RunResult[OutputT] | None = None
-        self._error: Exception | None = None
-        self._group: TaskGroup | None = None
+        self._error: BaseException | None = None
+        self._ended: anyio.Event | None = None
+        self._closed = False
 
     @property
     def result(self) -> RunResult[OutputT]:
@@ -119,49 +121,57 @@ class Events(Generic[OutputT]):
         return self._result
 
     async def __aenter__(self) -> Self:
-        self._send, self._receive = anyio.create_memory_object_stream[Event](0)
-        self._group = anyio.create_task_group()
-        await self._group.__aenter__()
-        self._group.start_soon(self._run)
+        self._ended, self._news, self._taken = anyio.Event(), anyio.Event(), anyio.Event()
+        spawn(self._run)  # in no task group: the block may be left from another task than it was entered in
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._group is None:
+        if self._ended is None:
             return
-        self._receive.close()
-        if self._result is None and self._error is None:
+        self._closed = True
+        self._waiting.clear()
+        self._taken.set()
+        if not self._ended.is_set():
             self._cancel.cancel()
-        # Not told of the error: a task group would wrap it, and the run ends by its token.
-        await self._group.__aexit__(None, None, None)
+        with anyio.CancelScope(shield=True):  # the run ends by its token
+            await self._ended.wait()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
-        try:
-            return await self._receive.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError):
-            if self._error is not None:
-                raise self._error from None
-            raise StopAsyncIteration from None
+        while not self._waiting:
+            if self._closed or self._ended is None or self._ended.is_set():
+                if self._error is not None:
+                    raise self._error
+                raise StopAsyncIteration
+            self._news = anyio.Event()
+            await self._news.wait()
+        event = self._waiting.popleft()
+        if not self._waiting:
+            self._taken.set()
+        return event
 
     def __call__(self, event: Event) -> None:
-        self._waiting.append(event)
+        if not self._closed:
+            self._waiting.append(event)
+            self._news.set()
 
     async def drain(self) -> None:
-        """Hand over what waits, one event at a time, when the reader asks for it."""
-        while self._waiting:
-            try:
-                await self._send.send(self._waiting[0])
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                self._waiting.clear()  # nobody reads any more
-                return
-            self._waiting.popleft()
+        """Wait until the reader has taken what there is."""
+        while self._waiting and not self._closed:
+            self._taken = anyio.Event()
+            await self._taken.wait()
 
     async def _run(self) -> None:
-        with self._send:
-            try:
-                self._result = await self._start(self, self._cancel)
-            except Exception as error:
-                self._error = error
-            await self.drain()
+        assert self._ended is not None
+        try:
+            self._result = await self._start(self, self._cancel)
+        except anyio.get_cancelled_exc_class():  # the event loop itself ends
+            self._error = Cancelled()
+            raise
+        except BaseException as error:  # raised where the events are read
+            self._error = error
+        finally:
+            self._ended.set()
+            self._news.set()

@@ -83,6 +83,10 @@ class ToolCall:
     opaque: Opaque | None = None
     extra: Mapping[str, Json] | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.arguments, str):
+            raise TypeError(f"the arguments of a ToolCall are JSON text as the model sent it, not {self.arguments!r}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TextIO, TypeAlias, TypedDict, TypeVar, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Protocol,
+    TextIO,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    get_args,
+    runtime_checkable,
+)
 
 from glue.dataclass import dataclass
 from glue.limits import Limits
@@ -66,6 +77,7 @@ class Options:
     reasoning: Effort | None = None
     cache: bool | None = None
     options: Mapping[str, Json] | None = None
+    prices: Mapping[str, tuple[float, float]] | None = None
     telemetry: bool | OpenTelemetry | None = None
     # One call's own.
     output: Any = None
@@ -85,15 +97,14 @@ class Options:
 
         if self.limits is not None and not isinstance(self.limits, Limits) and not callable(self.limits):
             raise TypeError(f"limits must be a glue.Limits, or a function that returns one, not {self.limits!r}")
-        _check_cap(self.max_tokens)
+        _check_request(self)
         if isinstance(self.request, Request):
-            _check_cap(self.request.max_tokens)
+            _check_request(self.request)
         for name in ("tools", "hooks", "policies"):
             given = getattr(self, name)
             if given is not None and (isinstance(given, str) or not isinstance(given, Iterable)):
                 raise TypeError(f"{name} must be a list, not {given!r}")
-        if self.on_event is not None and not callable(self.on_event):
-            raise TypeError(f"on_event must be a function of one event, not {self.on_event!r}")
+        check_listener("on_event", self.on_event)
         for name, kind in (("request", Request), ("host", Host), ("cancel", Cancel)):
             if not isinstance(given := getattr(self, name), kind | None):
                 raise TypeError(f"{name} must be a glue.{kind.__name__}, not {given!r}")
@@ -110,9 +121,28 @@ class Options:
         return replace(wider, **self.given())
 
 
-def _check_cap(cap: object) -> None:
+def _check_request(given: Options | Request) -> None:
+    cap, temperature = given.max_tokens, given.temperature
     if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or cap < 1):
         raise ValueError(f"max_tokens must be a whole number of 1 or more, or None for no cap, not {cap!r}")
+    if temperature is not None and (isinstance(temperature, bool) or not isinstance(temperature, (int, float))):
+        raise TypeError(f"temperature must be a number, or None for the model's own, not {temperature!r}")
+    if given.reasoning is not None and given.reasoning not in get_args(Effort):
+        raise ValueError(f"reasoning must be one of {', '.join(get_args(Effort))}, not {given.reasoning!r}")
+    if given.options is not None and not isinstance(given.options, Mapping):
+        raise TypeError(f"options must be a mapping that goes into the request's body, not {given.options!r}")
+
+
+def check_listener(name: str, listener: object) -> None:
+    """Refuse what could not be told of an event; an async function would never be awaited."""
+    if listener is None:
+        return
+    import inspect
+
+    if not callable(listener):
+        raise TypeError(f"{name} must be a function of one event, not {listener!r}")
+    if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(type(listener).__call__):
+        raise TypeError(f"{name} must be a plain function: an async one would hold up the run; read `stream` instead")
 
 
 # The keywords that the public functions take. Each is a field of `Options`, or an agent's own.
@@ -133,6 +163,7 @@ class Shared(TypedDict, total=False):
     reasoning: Effort | None
     cache: bool | None
     options: Mapping[str, Json] | None
+    prices: Mapping[str, tuple[float, float]] | None  # USD per million tokens in and out, by model
     telemetry: bool | OpenTelemetry | None
 
 

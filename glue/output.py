@@ -33,6 +33,8 @@ class Output(Generic[T]):
     """A type or a JSON schema, and how a reply is read as it."""
 
     def __init__(self, kind: type[T] | Mapping[str, Json]) -> None:
+        if isinstance(kind, str):
+            raise TypeError(f"output must be a type or a JSON schema, not the text {kind!r}")
         self.shape = Shape(kind) if isinstance(kind, Mapping) else shape_of(kind)
         own = self.shape.schema
         # A tool's arguments, and the JSON modes of most wires, are objects: anything else goes into one.
@@ -129,19 +131,20 @@ class Answer(Generic[T]):
         faults = "; ".join(self.faults) or "there was none"
         return OutputError(f"the model gave no answer of the form that was asked for: {faults}", self.faults)
 
-    def finish(self, result: RunResult[Any]) -> RunResult[T]:
-        """Put the object on the result, or the error where there is none."""
-        if not self.found and result.error is None:
+    def judge(self, stop: Stop, text: str) -> Stop:
+        """Take the last text as the answer if it is one; else the run has failed."""
+        if not self.found and stop.error is None:
             try:
-                self.accept(self.output.parse(result.text), result.text)
+                self.accept(self.output.parse(text), text)
             except ValidationError as faults:
                 self.faults = tuple(faults.lines)
-        if self.found:
-            return replace(result, output=self.value, text=result.text or self.text)
-        if result.error is not None:
-            return result
-        outcome = Outcome.FAILED if result.outcome.complete else result.outcome
-        return replace(result, outcome=outcome, error=self.error())
+        if self.found or stop.error is not None:
+            return stop
+        return Stop(Outcome.FAILED if stop.outcome.complete else stop.outcome, self.error(), stop.meta)
+
+    def finish(self, result: RunResult[Any]) -> RunResult[T]:
+        """Put the object on the result."""
+        return replace(result, output=self.value, text=result.text or self.text) if self.found else result
 
 
 class FinalTool:
@@ -186,7 +189,7 @@ class Reask(Policy):
             answer.accept(answer.output.parse(text), text)
         except ValidationError as faults:
             again = answer.refuse(faults)
-            if answer.spent:
+            if answer.spent or not state.may_say:
                 return Stop(Outcome.FAILED, answer.error())
             state.emit(Nudge(policy="output", text=again))
             return nudge(again)
@@ -194,3 +197,6 @@ class Reask(Policy):
 
     def after_tools(self, state: State, results: Sequence[ToolMessage]) -> Hook:
         return Stop(Outcome.FAILED, self.answer.error()) if self.answer.spent and not self.answer.found else None
+
+    def finish(self, state: State, stop: Stop) -> Stop:
+        return self.answer.judge(stop, state.text)

@@ -94,6 +94,9 @@ def common(each: Sequence[Capabilities]) -> Capabilities:
     first = each[0]
     return Capabilities(
         provider=",".join(one.provider for one in each),
+        model=",".join(one.model for one in each) if all(one.model for one in each) else "",
+        input_price=_dearest([one.input_price for one in each]),
+        output_price=_dearest([one.output_price for one in each]),
         window=min(known) if len(known) == len(windows) else None,
         tools=all(one.tools for one in each),
         images=tuple(kind for kind in first.images if all(kind in one.images for one in each)),
@@ -102,6 +105,10 @@ def common(each: Sequence[Capabilities]) -> Capabilities:
         local=all(one.local for one in each),
         takes_output=lambda schema, *, tools=False: all(one.takes_output(schema, tools=tools) for one in each),
     )
+
+
+def _dearest(prices: Sequence[float | None]) -> float | None:
+    return None if None in prices else max(price for price in prices if price is not None)
 
 
 @runtime_checkable

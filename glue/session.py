@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, Unpack, overload
 
 import anyio
 
-from glue.agent import Agent, perform, run_blocking
+from glue.agent import Agent, perform
 from glue.context import Cancel, Host
 from glue.errors import NewerSchema, SessionBusy, StoreError
 from glue.events import Event, Listener
@@ -23,6 +23,7 @@ from glue.options import (
     Overrides,
     Prompt,
     call_options,
+    check_listener,
     instructions_text,
     prompt_messages,
     session_options,
@@ -30,6 +31,7 @@ from glue.options import (
 from glue.policies import FollowUp, Steering
 from glue.result import RunResult
 from glue.stores.store import Log, Store, copy
+from glue.tasks import caller, complete, run_blocking
 
 DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")
@@ -52,6 +54,8 @@ class Session(Generic[DepsT, OutputT]):
             from glue.stores.memory import MemoryStore
 
             store = MemoryStore()
+        if not callable(getattr(store, "log", None)):
+            raise TypeError(f"store must be a store such as glue.FileStore({str(store)!r}), not {store!r}")
         self.agent = agent
         self.id = id or new_id()
         self.store = store
@@ -59,7 +63,7 @@ class Session(Generic[DepsT, OutputT]):
         self.last: RunResult[Any] | None = None
         self._own = session_options(overrides)
         self._log: Log = store.log(self.id, meta=self._description())
-        self._turns: deque[anyio.Event] = deque()  # of the prompts under way and waiting, in order
+        self._turns: deque[_Turn] = deque()  # of the prompts under way and waiting, in order, in any thread
         self._cancel: Cancel | None = None
         self._call_limits: Any = None
         self._subscribers: list[Listener] = []
@@ -149,12 +153,13 @@ class Session(Generic[DepsT, OutputT]):
         self._follow_ups.append(message)
 
     def cancel(self) -> None:
-        """End the prompt that runs; nothing happens where none does."""
-        if self._cancel is not None:
-            self._cancel.cancel()
+        """End the prompt that runs, from any thread or signal handler; nothing happens where none does."""
+        if (cancel := self._cancel) is not None:
+            cancel.cancel()
 
     def subscribe(self, listener: Callable[[Event], object]) -> Callable[[], None]:
         """Hear every event of this session; call what is returned to hear no more."""
+        check_listener("a listener", listener)
         self._subscribers.append(listener)
 
         def unsubscribe() -> None:
@@ -224,7 +229,7 @@ class Session(Generic[DepsT, OutputT]):
 
     async def _begin(self) -> None:
         if self._cancel is None:
-            async with self._log:  # makes it where there is none
+            async with self._open():  # makes it where there is none
                 pass
 
     async def aclose(self) -> None:
@@ -245,7 +250,7 @@ class Session(Generic[DepsT, OutputT]):
 
     async def _perform(self, prompt: Sequence[Message] | None, output: Any, options: dict[str, Any]) -> RunResult[Any]:
         call = call_options(options)
-        async with self._turn(), self._log as log:
+        async with self._turn(), self._open() as log:
             if log.read_only:
                 raise NewerSchema(log.read_only)
             self._cancel = call.cancel or Cancel()
@@ -273,19 +278,59 @@ class Session(Generic[DepsT, OutputT]):
         """Hold the session for one prompt; another is refused, or waits for its turn."""
         if self._turns and not self.queue:
             raise SessionBusy(f"session {self.id!r} is busy with a prompt; wait for it, or open it with queue=True")
-        ours = anyio.Event()
+        ours = _Turn()
         self._turns.append(ours)
         try:
             while self._turns[0] is not ours:
-                await self._turns[0].wait()
+                await ours.wait()
             yield
         finally:
             self._turns.remove(ours)
-            ours.set()
+            for waiting in tuple(self._turns)[:1]:
+                waiting.wake()
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[Log]:
+        """Take the conversation in its store, which others may hold: objects, threads and processes on the same id."""
+        entered, delay = False, 0.005
+
+        async def enter() -> None:
+            nonlocal entered
+            await self._log.__aenter__()
+            entered = True
+
+        try:
+            while not entered:
+                try:
+                    await complete(enter())
+                except SessionBusy:
+                    if not self.queue:
+                        raise
+                    await anyio.sleep(delay)
+                    delay = min(2 * delay, 0.1)
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            yield self._log
+        finally:
+            if entered:
+                await complete(self._log.__aexit__(None, None, None))
 
     def _tell(self, event: Event) -> None:
         if self._subscribers:
             Listeners(self._subscribers)(event)
+
+
+class _Turn:
+    """A prompt that waits for its turn, in the event loop of its own thread."""
+
+    def __init__(self) -> None:
+        self._call, self._event = caller(), anyio.Event()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+        self._event = anyio.Event()
+
+    def wake(self) -> None:
+        self._call(lambda: self._event.set())
 
 
 def _take(waiting: deque[str | UserMessage]) -> list[str | UserMessage]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from glue.context import Context, Host, ToolResult, error_result, text_result
 from glue.errors import GlueError, ToolError
-from glue.messages import Json, ToolCall, ToolMessage, ToolSpec, Usage, user
+from glue.messages import Json, ToolCall, ToolSpec, Usage, user
 from glue.options import Options
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class AgentTool:
         def nest(event: object) -> None:
             context.report("", None, event)
 
-        options = self.agent.layer(Options(on_event=nest, unwrap=False, host=Host(parent=context)))
+        host = Host(parent=context, session_id=context.session_id)
+        options = self.agent.layer(Options(on_event=nest, unwrap=False, host=host))
         result = await perform(self.agent, options, (user(_prompt(call)),), ())
         meta = {"agent": self.spec.name, "outcome": str(result.outcome), "usage": _usage(result.usage)}
         return replace(_tool_result(result, self.agent.output), meta=meta)
@@ -85,7 +86,7 @@ def _usage(usage: Usage) -> Json:
     return {name: value for name, value in asdict(usage).items() if value is not None and name != "extra"}
 
 
-def child_usage(message: ToolMessage) -> Usage:
+def child_usage(result: ToolResult) -> Usage | None:
     """Read what a sub-agent spent from its result."""
-    said = (message.meta or {}).get("usage")
-    return Usage(**said) if isinstance(said, dict) else Usage(cost=0.0)
+    said = (result.meta or {}).get("usage")
+    return Usage(**said) if isinstance(said, dict) else None

@@ -91,18 +91,21 @@ class Metrics:
 
     def listener(self) -> Callable[[Event], None]:
         """Make a listener for one run, which may go beside others."""
-        attempts = 0
+        attempts, ended = 0, False
 
         def listen(event: Event) -> None:
-            nonlocal attempts
+            nonlocal attempts, ended
             if isinstance(event, RunStart):
-                attempts = 0
+                attempts, ended = 0, False
             elif isinstance(event, ContinuationAttempt):
                 attempts += 1
                 self.continuations[event.provider, event.model] += 1
             elif isinstance(event, ContinuationTerminated) and event.reason != "completed":
+                ended = True
                 self.truncation_exits[event.reason] += 1
             elif isinstance(event, RunEnd):
+                if event.outcome is Outcome.TRUNCATED and not ended:  # nothing of it could be continued
+                    self.truncation_exits["not_continued"] += 1
                 self._ended(event, attempts)
 
         return listen
@@ -265,7 +268,7 @@ class OpenTelemetry:
     def traced(self, drive: Callable[..., Awaitable[RunResult[Any]]]) -> Callable[..., Awaitable[RunResult[Any]]]:
         """Wrap the loop: a span around each run, current while it lasts, and one for each request and tool in it."""
 
-        async def run(provider: Provider, messages: Any, options: Options, **more: Any) -> RunResult[Any]:
+        async def run(provider: Provider, history: Any, prompt: Any, options: Options) -> RunResult[Any]:
             host = options.host or Host()
             permission = host.permission
             if permission is not None and not isinstance(permission, _TracedPermission):
@@ -278,7 +281,7 @@ class OpenTelemetry:
                     on_event=join((options.on_event, listener)),
                     host=replace(host, permission=permission, telemetry=self),
                 )
-                result = await drive(self.provider(provider), messages, options, **more)
+                result = await drive(self.provider(provider), history, prompt, options)
                 listener.finish(result)
                 return result
 

@@ -31,6 +31,9 @@ class Prompt(str):
         prompt.hash = hashlib.sha256(text.encode()).hexdigest()[:16]
         return prompt
 
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, str]]:
+        return (str(self),), {"name": self.name, "version": self.version}  # for pickle and copy
+
     @property
     def text(self) -> str:
         return str(self)

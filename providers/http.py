@@ -197,7 +197,7 @@ class HTTP:
 
     def request_sync(self, method: str, path: str, **options: Any) -> Answer:
         """Do as `request`, from code that is not async; no connection stays open."""
-        from glue.agent import run_blocking
+        from glue.tasks import run_blocking
 
         async def work() -> Answer:
             try:

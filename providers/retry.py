@@ -15,7 +15,7 @@ from glue.errors import EmptyReply, ProviderError
 from glue.limits import StopReason
 from glue.loop.transcript import has_content
 from glue.messages import AssistantMessage, Request, user
-from glue.provider import Attempt, Capabilities, Done, Provider, ProviderEvent, capabilities
+from glue.provider import Attempt, Capabilities, Done, Provider, ProviderEvent, ThinkingDelta, capabilities
 
 Self = TypeVar("Self", bound="Wrapper")
 
@@ -140,7 +140,7 @@ class Retries(Wrapper):
                         if isinstance(event, Done):
                             done = event
                             break
-                        if not isinstance(event, Attempt):
+                        if not isinstance(event, (Attempt, ThinkingDelta)):  # thinking does not commit to a try
                             emitted = True
                         yield event
                 if done is not None and (emitted or not is_empty(done.message)):

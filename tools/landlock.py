@@ -44,8 +44,28 @@ def available() -> bool:
 
 def ruleset(program: str, readable: Iterable[int]) -> int:
     """Make rules by which `program` runs and reads what lies in some opened folders; -1 where there is no Landlock."""
-    if not available():
-        return -1
+    return _ruleset(program, readable) if available() and _starts(program) else -1
+
+
+@cache
+def _starts(program: str) -> bool:
+    """Try a program that is not the system's own: its libraries may lie where it could not read them."""
+    if os.path.realpath(program).startswith(tuple(f"{folder}/" for folder in SYSTEM)):
+        return True
+    rules = _ruleset(program, ())
+    if rules < 0:
+        return False
+    quiet = subprocess.DEVNULL
+    try:
+        child = popen(rules, lambda: subprocess.Popen([program, "--version"], stdin=quiet, stdout=quiet, stderr=quiet))
+        return child.wait(10) == 0
+    except (OSError, subprocess.SubprocessError):
+        return False
+    finally:
+        os.close(rules)
+
+
+def _ruleset(program: str, readable: Iterable[int]) -> int:
     attribute = _Ruleset(HANDLED)
     size = ctypes.c_size_t(ctypes.sizeof(attribute))
     rules = int(_libc().syscall(CREATE_RULESET, ctypes.byref(attribute), size, ctypes.c_uint32(0)))

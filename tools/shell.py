@@ -74,11 +74,11 @@ def tools(
     jobs = _Jobs()
     longest, usual = max(timeout, LONGEST), timeout
 
-    def start(command: str | list[str], folder: str) -> Command:
+    def start(command: str | list[str], folder: str) -> ShellCommand:
         argv = _argv(command)
         if folder != home:
             argv = ["/bin/sh", "-c", 'cd -- "$0" && exec "$@"', folder, *argv]
-        return Command(runner(argv, home) if runner is not None else argv, known, home, runner)
+        return ShellCommand(runner(argv, home) if runner is not None else argv, known, home, runner)
 
     async def shell(command: str | list[str], timeout: float = 0, cwd: str = ".", background: bool = False) -> str:
         """Run a command, without terminal or input; gives output and exit code. Prefer the file tools for files.
@@ -235,7 +235,7 @@ def _argv(command: str | list[str]) -> list[str]:
     return [shell, "-c", command]
 
 
-class Command:
+class ShellCommand:
     """One command that runs, with what it has printed so far."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], home: str, runner: Runner | None) -> None:
@@ -317,7 +317,7 @@ class _Jobs:
         self.count = 0
         weakref.finalize(self, _end_all, self.jobs)
 
-    def start(self, command: Command, seconds: float) -> str:
+    def start(self, command: ShellCommand, seconds: float) -> str:
         with self.lock:
             running = [job for job in self.jobs.values() if job.thread.is_alive()]
             if len(running) >= MAX_JOBS:
@@ -346,7 +346,7 @@ class _Jobs:
 
 
 class _Job:
-    def __init__(self, command: Command, seconds: float) -> None:
+    def __init__(self, command: ShellCommand, seconds: float) -> None:
         self.command, self.seconds = command, seconds
         self.stop = StopFlag()
         self.said = ""

@@ -1,19 +1,19 @@
-"""Settings of an open session: its mode, model, effort and limits, kept from one process to the next."""
+"""Settings of an open session, kept from one process to the next, and its slash commands."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from glue.acp.rpc import INVALID_PARAMS, RpcError
 from glue.errors import GlueError
 from glue.limits import Limits
-from glue.messages import Effort
-from glue.slash import SETTABLE_LIMITS, change_limits
+from glue.messages import Effort, Part, Text
+from glue.slash import COMMANDS, SETTABLE_LIMITS, answer, change_limits, parse
 
 if TYPE_CHECKING:
     from glue.acp.session import OpenSession
@@ -128,6 +128,32 @@ def changed(limits: Limits, given: Mapping[str, Any]) -> Limits:
         return change_limits(limits, given)
     except (TypeError, ValueError) as error:
         raise RpcError(INVALID_PARAMS, str(error)) from None
+
+
+# Slash commands ---------------------------------------------------------------------------------
+
+
+def available_commands(opened: OpenSession) -> list[dict[str, Any]]:
+    prompts = opened.servers.prompts if opened.servers is not None else {}
+    listed = [(each.name, each.help, each.argument) for each in COMMANDS if each.in_editor]
+    listed += [(name, prompt.description, prompt.hint) for name, prompt in prompts.items()]
+    return [
+        {"name": name, "description": text, **({"input": {"hint": hint}} if hint else {})}
+        for name, text, hint in listed
+    ]
+
+
+async def command(opened: OpenSession, parts: Sequence[str | Part]) -> str | Sequence[Any] | None:
+    """Answer a slash command, its mistakes too; give what an MCP prompt says to the model; None where it is neither."""
+    text = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else ""
+    name, argument = parse(text)
+    try:
+        said = await opened.servers.prompt(text) if opened.servers is not None and text.startswith("/") else text
+        if said is not text:
+            return list(said)
+        return str(opened.usage) if name == "usage" else answer(opened.session, name, argument)
+    except (GlueError, TypeError, ValueError) as error:
+        return f"{text.split()[0]}: {error}"
 
 
 # Kept from one process to the next ----------------------------------------------------------------

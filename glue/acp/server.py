@@ -14,11 +14,12 @@ from typing import Any, BinaryIO, TypeAlias, cast
 import anyio
 
 from glue import __version__
-from glue.acp.commands import available_commands, command
 from glue.acp.editor import EditorPermission
 from glue.acp.options import (
     DEFAULTS,
     SavedSettings,
+    available_commands,
+    command,
     config_options,
     given_limits,
     known_mode,

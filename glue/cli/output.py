@@ -55,15 +55,23 @@ class Screen:
 
 
 def table(rows: Iterable[Sequence[object]], heads: Sequence[str], screen: Screen | None = None) -> list[str]:
-    """Draw a table that fits the terminal: the widest columns are cut. A head that begins with > is a number's."""
+    """Draw a table that fits the terminal: columns whose head ends in ? are left out, then the widest are cut.
+
+    A head that begins with > is a number's.
+    """
     screen = screen or Screen(sys.stdout)
     cells = [[one_line("-" if cell in (None, "") else _number(cell)) for cell in row] for row in rows]
     if not cells:
         return []
     right = [head.startswith(">") for head in heads]
-    cells.insert(0, [head.lstrip(">") for head in heads])
+    cells.insert(0, [head.strip(">?") for head in heads])
     widths = [max(columns(row[at]) for row in cells) for at in range(len(heads))]
     spare = sum(widths) + 2 * (len(widths) - 1) - screen.width if screen.is_terminal else 0
+    for at in reversed([at for at, head in enumerate(heads) if head.endswith("?")]):
+        if spare > 0:
+            spare -= widths.pop(at) + 2
+            right.pop(at)
+            cells = [[*row[:at], *row[at + 1 :]] for row in cells]
     while spare > 0:
         at = max(range(len(widths)), key=lambda at: (not right[at], widths[at]))
         if widths[at] <= 6:

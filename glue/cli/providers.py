@@ -31,7 +31,7 @@ def providers(names: tuple[str, ...], as_json: bool) -> None:
     cells = [(row["name"], row["wire"], row["key"], words[row["key_set"]], row["model"], row["window"]) for row in rows]
     from glue.cli.output import print_table
 
-    print_table(cells, ("name", "wire", "key", "", "default model", ">window"))
+    print_table(cells, ("name", "wire?", "key", "", "default model?", ">window?"))
 
 
 def _check(name: str) -> int:
@@ -94,7 +94,7 @@ def list_(provider: str | None, server: bool, as_json: bool) -> None:
     if not rows:
         click.echo(f"no models of {name} are known; any may be named")
         return
-    print_table([_model_cells(row) for row in rows], ("model", ">window", ">input", ">output", ">cached", ""))
+    print_table([_model_cells(row) for row in rows], ("model", ">window?", ">input", ">output", ">cached?", "?"))
     for alias, spec in sorted(aliases().items()) if not name else ():
         click.echo(f"{alias} = {spec}")
     told = f"USD per million tokens, list prices of {listing.date()}; any other model may be named, without a cost."

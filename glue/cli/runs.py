@@ -93,7 +93,7 @@ def runs(limit: int, as_json: bool) -> None:
     if not found:
         click.echo("no runs are logged; `glue config set log true` switches the log on", err=True)
     rows = [(run["at"], run["outcome"], run["model"], run["tokens"], run["cost"], run["prompt"]) for run in found]
-    print_table(rows, ("when", "outcome", "model", ">tokens", ">cost", "prompt"))
+    print_table(rows, ("when?", "outcome", "model?", ">tokens", ">cost", "prompt"))
 
 
 def log_files() -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import logging
 import os
 import tempfile
@@ -15,7 +14,6 @@ from typing import Any, Protocol, Self, TypeAlias
 
 import anyio
 import anyio.to_thread
-import sniffio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from glue.agent import Agent
@@ -41,6 +39,7 @@ from glue.loop.transcript import needs_answer
 from glue.messages import AssistantMessage, Message, Request, Usage
 from glue.policies.policy import Hook, Policy, Stop
 from glue.result import RunResult
+from glue.tasks import spawn
 
 log = logging.getLogger("glue.map")
 
@@ -89,8 +88,7 @@ class Spending:
 class SharedBudget(Policy):
     """Stop a run before a request when all rows together have spent what they may."""
 
-    order = 0
-    in_chain = True
+    place = "budgets"
 
     def __init__(self, spending: Spending) -> None:
         self.spending = spending
@@ -231,7 +229,7 @@ class Map:
             finally:
                 ended.set()
 
-        _spawn(host)
+        spawn(host)
         try:
             async for row in receive:
                 self.outcomes[row.outcome] += 1
@@ -420,23 +418,6 @@ class Local:
 async def _history(state: MapState, name: str) -> tuple[Message, ...]:
     async with state.store.log(name) as session:
         return session.messages
-
-
-def _spawn(work: Callable[[], Awaitable[None]]) -> None:
-    """Start a task that belongs to no task group; it ends by itself and raises nothing."""
-    if sniffio.current_async_library() == "trio":
-        import trio
-
-        trio.lowlevel.spawn_system_task(work, context=contextvars.copy_context())
-    else:
-        import asyncio  # noqa: TID251
-
-        task = asyncio.ensure_future(work())
-        _tasks.add(task)
-        task.add_done_callback(_tasks.discard)
-
-
-_tasks: set[Any] = set()  # an event loop keeps weak references alone
 
 
 def _only(error: Exception) -> Exception:

@@ -10,7 +10,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
@@ -20,18 +20,16 @@ import sniffio
 
 from glue.agent import Agent
 from glue.codec import from_json, to_json, to_plain
-from glue.context import AnyTool
 from glue.durable.rates import Rate, limited
 from glue.durable.steps import Body, DurableProvider, DurableTool, error_from_json, error_to_json
 from glue.errors import ConfigError, ProviderError, SessionBusy, StoreError
 from glue.events import Listener
 from glue.limits import Limits, Outcome, StopReason
-from glue.messages import Json, ToolMessage, Usage, messages_from_json, messages_to_json, new_id
+from glue.messages import Json, Usage, messages_from_json, messages_to_json, new_id
 from glue.options import Prompt, prompt_messages, session_options
 from glue.provider import Attempt
 from glue.result import RunResult
 from glue.stores.sqlite import hold
-from glue.subagent import AgentTool, child_usage
 from glue.telemetry import continued, inject
 
 if TYPE_CHECKING:
@@ -429,27 +427,16 @@ async def _run(worker: Worker, id: str, payload: dict[str, Any]) -> dict[str, An
         "unwrap": False,
     }
     result: RunResult[Any] = await agent.run(messages_from_json(payload["prompt"]), **options)
-    result = _with_children(result, settings.tools or ())
     tries = 1
     while tries <= payload.get("retries", 0) and _worth_another(result):
         await DBOS.sleep_async(2.0 ** (tries - 1))
         tries += 1
         before = result
-        result = _with_children(await agent.resume(before, **options), settings.tools or ())
+        result = await agent.resume(before, **options)
         result = dataclasses.replace(
             result, usage=before.usage + result.usage, requests=before.requests + result.requests
         )
     return {**result_to_json(result), "tries": tries}
-
-
-def _with_children(result: RunResult[Any], tools: Iterable[AnyTool]) -> RunResult[Any]:
-    """Add what sub-agents spent: behind its wrapper the loop does not know a tool for one."""
-    names = {tool.spec.name for tool in tools if isinstance(tool, AgentTool)}
-    usage = result.usage
-    for message in result.new_messages:
-        if isinstance(message, ToolMessage) and message.name in names:
-            usage += child_usage(message)
-    return dataclasses.replace(result, usage=usage)
 
 
 def _worth_another(result: RunResult[Any]) -> bool:

@@ -16,6 +16,7 @@ from glue.errors import EmptyReply, ProviderError
 from glue.function.call import failed
 from glue.messages import AssistantMessage, Json, Request, ToolCall, ToolSpec, Usage, message_from_json, message_to_json
 from glue.provider import Attempt, Done, Provider, ProviderEvent
+from glue.subagent import child_usage
 
 Body: TypeAlias = Callable[[], Awaitable[Json]]
 
@@ -117,7 +118,11 @@ class DurableTool:
         # Both steps begin here and now, so that their numbers do not depend on which call is quicker.
         claim = None if getattr(self.tool, "idempotent", False) else asyncio.ensure_future(self._claim(call.name))
 
+        ran = False
+
         async def act() -> Json:
+            nonlocal ran
+            ran = True
             if claim is None:
                 async with self.slots:
                     return to_json(await self._call(call, context))
@@ -131,7 +136,10 @@ class DurableTool:
         result = asyncio.ensure_future(self.checkpoints.step(f"tool {call.name}", act))
         tasks = [result] if claim is None else [claim, result]
         try:
-            return from_json(ToolResult, await result)
+            made = from_json(ToolResult, await result)
+            if not ran and (usage := child_usage(made)) is not None:
+                context.purse.spend(usage=usage)  # a sub-agent that ran before
+            return made
         finally:
             await _end(*tasks)
 

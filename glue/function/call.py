@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
-import anyio.from_thread
 import anyio.to_thread
 
 from glue.codec import to_plain
@@ -20,6 +19,7 @@ from glue.errors import ToolError
 from glue.function.validation import ValidationError
 from glue.messages import File, Image, Opaque, Part, Text, ToolCall
 from glue.permission import PermissionRequest, PermissionTarget, as_decision
+from glue.tasks import caller, in_thread
 
 if TYPE_CHECKING:
     from glue.function.decorator import Tool
@@ -124,9 +124,9 @@ async def run(tool: Tool[..., Any], arguments: dict[str, Any], context: Context[
                 value = await _called(tool, arguments, context)
         if value is _LATE:
             return error_result(f"{tool.spec.name} timed out after {tool.timeout:g} seconds")
-        return failed(value.error) if isinstance(value, _Raised) else as_result(tool.spec.name, value)
+        return failed(value.error, tool.spec.name) if isinstance(value, _Raised) else as_result(tool.spec.name, value)
     except Exception as error:
-        return failed(error)
+        return failed(error, tool.spec.name)
 
 
 async def _called(tool: Tool[..., Any], arguments: dict[str, Any], context: Context[Any]) -> Any:
@@ -139,7 +139,7 @@ async def _called(tool: Tool[..., Any], arguments: dict[str, Any], context: Cont
     if tool.signature.takes_context:
         positional = [_threaded(context, live), *positional]
     try:
-        value = await anyio.to_thread.run_sync(_boxed, tool.function, positional, named, abandon_on_cancel=True)
+        value = await in_thread(_boxed, tool.function, positional, named)
     finally:
         live[0] = False
     return value if isinstance(value, _Raised) else await settled(value[0])
@@ -163,14 +163,14 @@ def _boxed(function: Callable[..., Any], positional: list[Any], named: dict[str,
 
 def _threaded(context: Context[Any], live: list[bool]) -> Context[Any]:
     """The same context for use in a thread: progress is reported in the event loop, and not after the end."""
+    call = caller()
 
     def report(text: str, data: Any, event: Any) -> None:
         def emit() -> None:
             if live[0]:
                 context.report(text, data, event)
 
-        if live[0]:
-            anyio.from_thread.run_sync(emit)
+        call(emit)
 
     return replace(context, report=report)
 
@@ -180,8 +180,11 @@ async def settled(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def failed(error: Exception) -> ToolResult:
-    """Make an error result of an exception, with its traceback."""
+_log = logging.getLogger("glue.tools")
+
+
+def failed(error: Exception, name: str = "") -> ToolResult:
+    """Make an error result of an exception, with its traceback; one that no tool raises on purpose is logged."""
     import traceback
 
     text = "".join(traceback.format_exception(error))
@@ -196,6 +199,7 @@ def failed(error: Exception) -> ToolResult:
         result = error_result(str(error))
     else:
         result = error_result(error)
+        _log.warning("tool %s raised %s", name or "call", type(error).__name__, exc_info=error)
     return replace(result, traceback=text)
 
 
@@ -311,16 +315,13 @@ def _request(tool: Tool[..., Any], step: Step) -> PermissionRequest:
         default = tool.spec.parameters["properties"][target].get("default", "")
         target = step.arguments.get(target, default)
     touched = target if isinstance(target, PermissionTarget) else None
-    first = step.context
-    while first.host.parent is not None:
-        first = first.host.parent
     return PermissionRequest(
         tool=step.call.name,
         action=tool.action,
         target=touched.text if touched is not None else str(target),
         arguments=step.arguments,
         call_id=step.call.id,
-        session_id=first.session_id or first.run_id,
+        session_id=step.context.scope,
         touched=touched,
     )
 

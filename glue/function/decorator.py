@@ -331,6 +331,14 @@ class Tool(Generic[P, R]):
     def name(self) -> str:
         return self.spec.name
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle by name where the tool stands under that name, as a function does."""
+        module, name = getattr(self, "__module__", ""), getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else super().__reduce_ex__(protocol)
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 

@@ -101,6 +101,13 @@ _ISO = {
 }
 
 
+_DECIMAL = r"^[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?$"
+_DURATION = re.compile(
+    r"P(?:(?P<weeks>[\d.,]+)W)?(?:(?P<days>[\d.,]+)D)?"
+    r"(?:T(?:(?P<hours>[\d.,]+)H)?(?:(?P<minutes>[\d.,]+)M)?(?:(?P<seconds>[\d.,]+)S)?)?"
+)
+
+
 def scalar(kind: type) -> Described | None:
     """Describe a class whose values JSON writes as text; None if it is none of these."""
     if issubclass(kind, Enum):
@@ -108,6 +115,10 @@ def scalar(kind: type) -> Described | None:
     if kind.__module__ == "datetime" and kind.__name__ in _ISO:
         word, expected = _ISO[kind.__name__]
         return {"type": "string", "format": word}, _parser(kind.fromisoformat, expected)  # type: ignore[attr-defined]
+    if kind.__module__ == "datetime" and kind.__name__ == "timedelta":
+        return {"type": "string", "format": "duration"}, _parser(_duration, "a duration such as P1DT2H30M or PT90S")
+    if kind.__module__ == "decimal" and kind.__name__ == "Decimal":
+        return {"type": "string", "pattern": _DECIMAL}, _parser(kind, "a decimal number such as 12.30")
     if kind is bytes:
         return {"type": "string", "contentEncoding": "base64"}, _parser(_base64, "base64 text")
     if issubclass(kind, os.PathLike):
@@ -146,6 +157,15 @@ def _parser(make: Callable[[Any], Any], expected: str) -> Build:
             raise ValidationError([((), f"got {show(value)}, expected {expected}")]) from None
 
     return build
+
+
+def _duration(text: str) -> Any:
+    from datetime import timedelta
+
+    found = _DURATION.fullmatch(text)
+    if found is None or text.endswith(("P", "T")):
+        raise ValueError(text)
+    return timedelta(**{name: float(value.replace(",", ".")) for name, value in found.groupdict().items() if value})
 
 
 def _base64(text: str) -> bytes:

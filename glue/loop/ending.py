@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,25 +11,31 @@ from glue.errors import Cancelled, EmptyReply
 from glue.events import RunEnd, TurnEnd
 from glue.limits import Outcome, StopReason
 from glue.loop.state import State
-from glue.loop.transcript import OURS, unanswered
+from glue.loop.transcript import OURS, UNSENT, unanswered
 from glue.loop.truncation import NOTICE, end_chain
 from glue.messages import AssistantMessage, Text, UserMessage, new_id
 from glue.policies.policy import Stop
 from glue.result import RunResult
 
+OVERLONG = "The prompt does not fit the model's context window; it is left out of later requests."
+
 
 async def end(state: State, stop: Stop) -> RunResult[None]:
     """Leave a valid transcript, tag the last reply, tell the listeners, return everything."""
+    state.ending = True
+    await _keep_partial(state)
+    state.discard()
+    await store_results(state)
     if state.cancel.cancelled and stop.outcome is not Outcome.CANCELLED:
         stop = Stop(Outcome.CANCELLED, Cancelled())
-    await _keep_partial(state)
-    await store_results(state)
-    await _drop_prompts(state)
-    for message in unanswered(state.new):
+    for policy in state.policies:
+        stop = policy.finish(state, stop)
+    dropped = await _drop_prompts(state)
+    reason = "cancelled" if stop.outcome is Outcome.CANCELLED else f"not run: the run ended ({stop.outcome})"
+    for message in unanswered(state.new, reason):
         await state.store(message)
-    tag = await _tag(state, stop.outcome)
-    if stop.outcome is Outcome.REFUSED:
-        await _exclude(state)
+    tag = await _tag(state, stop.outcome, dropped)
+    await _exclude(state, stop.outcome)
     if stop.outcome is Outcome.TRUNCATED:
         state.notice = NOTICE
     empty = isinstance(stop.error, EmptyReply)
@@ -45,7 +52,7 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
             seconds=seconds,
         )
     )
-    return RunResult(
+    state.result = RunResult(
         messages=tuple(state.messages),
         new_messages=tuple(state.new),
         text=state.text,
@@ -64,6 +71,7 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
         delivered=state.delivered,
         meta={**state.meta, **(stop.meta or {})},
     )
+    return state.result
 
 
 async def _keep_partial(state: State) -> None:
@@ -80,40 +88,51 @@ async def _keep_partial(state: State) -> None:
         await state.store(message)
 
 
-async def _drop_prompts(state: State) -> None:
+async def _drop_prompts(state: State) -> list[UserMessage]:
     """Take back what we said and nobody answered."""
-    dropped: list[str] = []
+    dropped: dict[str, UserMessage] = {}
     for messages in (state.messages, state.new):
         index = len(messages)
         while index and isinstance(message := messages[index - 1], UserMessage):
             index -= 1
             if message.origin in OURS:
-                dropped.append(message.id)
+                dropped[message.id] = message
                 del messages[index]
-    if dropped and state.journal is not None:
-        await state.journal.drop(tuple(dict.fromkeys(dropped)))
+    if dropped:
+        await state.record(lambda journal: journal.drop(tuple(dropped)))
+    return list(dropped.values())
 
 
-async def _tag(state: State, outcome: Outcome) -> StopReason | None:
-    """Say on the last reply of this run why the run ended; nothing else changes."""
+async def _tag(state: State, outcome: Outcome, dropped: Sequence[UserMessage]) -> StopReason | None:
+    """Say on the last reply of this run why the run ended, and what was not sent; nothing else changes."""
     tag = outcome.tag
     last = next((message for message in reversed(state.new) if isinstance(message, AssistantMessage)), None)
     if last is None:
         return tag
-    if tag is None or last.stop_reason is tag:
-        return last.stop_reason
-    _amend(state, last.id, stop_reason=tag)
-    if state.journal is not None:
-        await state.journal.amend(last.id, {"stop_reason": str(tag)})
-    return tag
+    fields: dict[str, Any] = {}
+    if tag is not None and last.stop_reason is not tag:
+        fields["stop_reason"] = tag
+    unsent = [{"origin": said.origin, "text": said.text} for said in reversed(dropped) if said.origin != "wrap_up"]
+    if unsent or (fields and last.stop_reason is StopReason.PAUSE_TURN):
+        fields["meta"] = {**(last.meta or {}), UNSENT: unsent}
+    if fields:
+        _amend(state, last.id, **fields)
+        plain = {**fields, "stop_reason": str(tag or last.stop_reason)}
+        await state.record(lambda journal: journal.amend(last.id, plain))
+    return tag or last.stop_reason
 
 
-async def _exclude(state: State) -> None:
-    """Keep a refused run in the log and out of every later request."""
-    for message in tuple(state.new):
-        _amend(state, message.id, excluded=True)
-    if state.journal is not None:
-        await state.journal.exclude(tuple(message.id for message in state.new))
+async def _exclude(state: State, outcome: Outcome) -> None:
+    """Keep in the log and out of every later request: a refused run, and a prompt that fits no window."""
+    overlong = outcome is Outcome.CONTEXT_WINDOW and not any(isinstance(each, AssistantMessage) for each in state.new)
+    if not overlong and outcome is not Outcome.REFUSED:
+        return
+    if overlong:
+        state.notice = OVERLONG
+    ids = tuple(message.id for message in state.new)
+    for each in ids:
+        _amend(state, each, excluded=True)
+    await state.record(lambda journal: journal.exclude(ids))
 
 
 def _amend(state: State, id: str, **fields: Any) -> None:

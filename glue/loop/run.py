@@ -6,6 +6,7 @@ order of use. Policies answer hooks, wrappers wrap a provider, listeners listen:
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,21 +15,43 @@ from typing import Unpack, cast
 import anyio
 
 from glue.context import AnyTool, Cancel, Host, Purse
-from glue.errors import Cancelled, ContextOverflow, EmptyReply, FailoverError, InvalidContinuation, ProviderError
-from glue.events import Compacted, Listener, RunStart, StopReasonObserved
+from glue.errors import (
+    Cancelled,
+    ContextOverflow,
+    EmptyReply,
+    FailoverError,
+    GlueError,
+    InvalidContinuation,
+    ProviderError,
+    attach_result,
+)
+from glue.events import Compacted, ContextChanged, Listener, RunStart, StopReasonObserved
 from glue.limits import Limits, Outcome, StopReason
 from glue.loop.ending import close_turn, end, store_results
 from glue.loop.state import Journal, State, watched
-from glue.loop.transcript import History, estimate, has_content, message_chars, needs_answer, prompt_start
-from glue.loop.truncation import Verdict, end_chain, end_repair, is_whole, judge_cut, visible_text, was_cut
+from glue.loop.transcript import (
+    NO_RESULT,
+    History,
+    chain_texts,
+    estimate,
+    has_content,
+    message_chars,
+    needs_answer,
+    prompt_start,
+    resume_prompts,
+    unanswered,
+    visible_text,
+)
+from glue.loop.truncation import Verdict, end_chain, end_repair, is_whole, judge_cut, was_cut
 from glue.loop.turn import Reply, cut_short, exhausted, run_batch, send
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
 from glue.options import LoopOptions, Options
 from glue.policies import start_policies
-from glue.policies.budgets import overspent
-from glue.policies.policy import Answer, Change, Deliver, Hook, Policy, Rewrite, Say, Stop
-from glue.provider import Provider
+from glue.policies.budgets import Prices, known_prices, price_of, priced, unpriced
+from glue.policies.policy import Answer, Change, Deliver, Policy, Rewrite, Say, Stop
+from glue.provider import Provider, capabilities
 from glue.result import RunResult
+from glue.tasks import complete
 
 
 async def run(
@@ -58,35 +81,54 @@ async def run(
         cancel=cancel,
         journal=journal,
     )
-    return await drive(provider, messages, options)
+    transcript = _transcript(messages)
+    start = prompt_start(transcript)
+    return await drive(provider, transcript[:start], transcript[start:], options, keep_prompt=False)
 
 
 async def run_continue(
     provider: Provider, messages: Sequence[Message], **options: Unpack[LoopOptions]
 ) -> RunResult[None]:
     """Go on from where a transcript stands, with no new prompt. Options as for `run`."""
-    return await drive(provider, messages, Options(**options), resume=True)
+    return await drive(provider, _transcript(messages), None, Options(**options))
 
 
 async def drive(
-    provider: Provider, messages: str | Sequence[Message], options: Options, *, resume: bool = False
+    provider: Provider,
+    history: Sequence[Message],
+    prompt: Sequence[Message] | None,
+    options: Options,
+    *,
+    keep_prompt: bool = True,
 ) -> RunResult[None]:
-    """Take the turns and end, so that a valid transcript is left whatever happens."""
-    state = _start(provider, messages, options, resume)
+    """Take the turns and end, so that list and store are left valid whatever happens.
+
+    Without a prompt the run goes on from where the history stands; `keep_prompt` writes the prompt to the journal.
+    """
+    state, said = _start(provider, history, prompt, options)
     state.emit(RunStart(run_id=state.host.run_id, identity=state.host.identity))
     try:
+        await _begin(state, prompt, said, keep_prompt)
         stop = await _turns(state)
-    except anyio.get_cancelled_exc_class():
-        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + 5):
-            await end(state, Stop(Outcome.CANCELLED, Cancelled()))
+    except BaseException as error:  # ended here, and raised again
+        cancelled = isinstance(error, (anyio.get_cancelled_exc_class(), KeyboardInterrupt))
+        mine = Cancelled() if cancelled else error if isinstance(error, GlueError) else None
+        with contextlib.suppress(anyio.get_cancelled_exc_class()):  # the first error wins
+            await _end(state, Stop(Outcome.CANCELLED if cancelled else Outcome.FAILED, mine))
+        attach_result(error, state.result)
         raise
-    except Exception:  # a bug, of a provider or a policy: not ours to hide
-        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + 5):
-            await end(state, Stop(Outcome.FAILED))
+    try:
+        result = await _end(state, stop)
+        if state.store_error is not None:
+            raise state.store_error
+    except BaseException as error:
+        attach_result(error, state.result)
         raise
-    with anyio.CancelScope(shield=True):
-        result = await end(state, stop)
     return result
+
+
+async def _end(state: State, stop: Stop) -> RunResult[None]:
+    return await (complete(end(state, stop)) if state.waits else end(state, stop))
 
 
 async def _turns(state: State) -> Stop:
@@ -108,19 +150,29 @@ async def _turns(state: State) -> Stop:
 # START --------------------------------------------------------------------------------------------
 
 
-def _start(provider: Provider, messages: str | Sequence[Message], options: Options, resume: bool) -> State:
-    """Make the state of a run, or raise ValueError or TypeError that names the argument."""
-    if not callable(getattr(provider, "stream", None)):
+def _start(
+    provider: Provider, history: Sequence[Message], prompt: Sequence[Message] | None, options: Options
+) -> tuple[State, Sequence[Message]]:
+    """Make the state of a run and what it says first, or raise ValueError or TypeError that names the argument."""
+    if not callable(getattr(provider, "stream", None)) or not isinstance(getattr(provider, "name", None), str):
         raise TypeError(f"provider must have a name and a stream(request) method, not {provider!r}")
-    transcript = _transcript(messages, resume)
+    said = resume_prompts(history) if prompt is None else prompt
+    if not history and not said:
+        raise ValueError("messages must hold at least one message")
+    if prompt is not None and not needs_answer([*history, *prompt]):
+        raise InvalidContinuation("there is nothing to go on from: the model has answered; say something new")
+    if prompt and not any(has_content(message.content) for message in prompt):
+        raise ValueError("messages must end in a prompt that says something; it is empty")
     tools = _tool_table(options.tools or ())
     limits, source = _limits(options.limits, tools)
     host = options.host or Host()
     above = host.parent
+    prices = known_prices(options.prices)
+    _check_price(provider, limits, prices)
     state = State(
         provider=provider,
-        messages=transcript,
-        new=[] if resume else transcript[prompt_start(transcript) :],
+        messages=list(history),
+        new=[],
         tools=tools,
         specs=tuple(tool.spec for tool in tools.values()),
         limits=limits,
@@ -133,9 +185,37 @@ def _start(provider: Provider, messages: str | Sequence[Message], options: Optio
         on_event=options.on_event,
         drain=getattr(options.on_event, "drain", None),
         journal=options.journal,
+        prices=prices,
     )
-    state.charge_prompt()
-    return state
+    return state, said
+
+
+def _check_price(provider: Provider, limits: Limits, prices: Prices) -> None:
+    """Refuse a budget in dollars where the provider says what it asks, and no price is known for that."""
+    able = capabilities(provider)
+    if limits.usd_budget is not None and able.model and able.input_price is None:
+        names = list(zip(able.provider.split(","), able.model.split(","), strict=False))
+        if not all(price_of(prices, *name) for name in names):
+            raise unpriced(", ".join(f"{provider}:{model}" for provider, model in names))
+
+
+async def _begin(state: State, prompt: Sequence[Message] | None, said: Sequence[Message], keep: bool) -> None:
+    """Say the prompt, after results for the calls that a killed run left open; a resumed run says its own again."""
+    if keep:
+        for result in unanswered(state.messages, NO_RESULT):
+            await state.store(result)
+    if prompt is not None:
+        state.new = []  # this run begins with its prompt
+    elif said:
+        state.in_chain = state.joins = said[0].origin in ("continue", "repair")  # type: ignore[union-attr]
+        state.answer = chain_texts(state.messages)
+    for message in said:
+        if keep:
+            await state.store(message)
+        else:
+            state.messages.append(message)
+            state.new.append(message)
+            state.announce(message)
 
 
 def _limits(
@@ -152,7 +232,7 @@ def _limits(
     return limits, source
 
 
-def _transcript(messages: str | Sequence[Message], resume: bool) -> list[Message]:
+def _transcript(messages: str | Sequence[Message]) -> list[Message]:
     if isinstance(messages, str):
         messages = [user(messages)]
     if not isinstance(messages, Iterable):
@@ -161,14 +241,6 @@ def _transcript(messages: str | Sequence[Message], resume: bool) -> list[Message
     for message in transcript:
         if not isinstance(message, (UserMessage, AssistantMessage, ToolMessage)):
             raise TypeError(f"messages must be a text or glue messages, not {message!r}")
-    if not transcript and not resume:
-        raise ValueError("messages must hold at least one message")
-    if not needs_answer(transcript):
-        what = "the transcript is empty" if not transcript else "the model has answered; say something new"
-        raise InvalidContinuation(f"there is nothing to go on from: {what}")
-    prompt = transcript[prompt_start(transcript) :]
-    if prompt and not any(has_content(message.content) for message in prompt):
-        raise ValueError("messages must end in a prompt that says something; it is empty")
     return transcript
 
 
@@ -189,43 +261,80 @@ def _tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
 
 async def _ready(state: State) -> Request | Stop:
     """Check the limits and ask the policies; return the request to send."""
+    await anyio.lowlevel.checkpoint_if_cancelled()  # a write that was shielded has not noticed
     state.refresh()
     if state.cancel.cancelled:
         return Stop(Outcome.CANCELLED, Cancelled())
-    if not state.in_chain and not state.may_turn():
+    if (not state.in_chain or state.paused) and not state.may_turn():
         return exhausted(state, "turns")
     if not state.may_ask():
         return exhausted(state, "requests")
-    request = _build(state)
-    for policy in state.policies:
-        if state.in_chain and not policy.in_chain:
-            continue
-        answer = await _answer(state, policy.before_request(state, request))
-        if isinstance(answer, Stop):
-            return answer
-        if isinstance(answer, Change):
-            request = answer.request
-        elif isinstance(answer, Rewrite):
-            await _rewrite(state, answer.messages)
-        elif isinstance(answer, Say):
-            for message in answer.messages:
-                await state.store(message)
-            break
-    return replace(request, messages=state.history.view(state.messages))
+    return await _request(state)
 
 
-def _build(state: State) -> Request:
+async def _request(state: State) -> Request | Stop:
+    """Let the policies change the request, all of them before any of them speaks."""
     # A forced choice holds until the first batch has run; for ever, the model could never settle.
     choice = "auto" if state.batches and state.limits.tool_choice != "none" else state.limits.tool_choice
-    return replace(state.template, tools=state.specs, tool_choice=choice)
+    messages: Sequence[Message] = state.history.view(state.messages)
+    request = replace(state.template, tools=state.specs, tool_choice=choice, messages=messages)
+    says: list[UserMessage] = []
+    stop: Stop | None = None
+    for policy in state.policies:
+        answer = await _ask(state, policy, "before_request", request)
+        if isinstance(answer, Stop):
+            stop = answer
+            break
+        if isinstance(answer, Change):
+            _note_change(state, policy, request.messages, answer.request.messages)
+            request = answer.request
+        elif isinstance(answer, Rewrite):
+            changed = request.messages is not messages
+            await _rewrite(state, answer.messages)
+            if changed:  # by a policy before this one: it has to see the new messages
+                return await _request(state)
+            messages = state.history.view(state.messages)
+            request = replace(request, messages=messages)
+        elif isinstance(answer, Say) and not state.in_chain:
+            says += answer.messages
+    for message in says:  # also before a stop: what was taken from a source must not be lost
+        await state.store(message)
+    if stop is not None or not says:
+        return stop or request
+    if request.messages is messages:
+        return replace(request, messages=state.history.view(state.messages))
+    return replace(request, messages=(*request.messages, *says))
 
 
-async def _answer(state: State, hook: Hook) -> Answer:
-    if not inspect.isawaitable(hook):
-        return hook
-    with watched(state):  # a policy may ask a model or a person
-        return await hook
-    return cut_short(state)
+def _note_change(state: State, policy: Policy, before: Sequence[Message], after: Sequence[Message]) -> None:
+    if after is before or list(after) == list(before):
+        return
+    sizes = [estimate(messages, state.limits.estimator) for messages in (before, after)]
+    state.emit(ContextChanged(policy=type(policy).__name__, before=sizes[0], after=sizes[1]))
+
+
+_ANSWERS: dict[str, tuple[type, ...]] = {
+    "before_request": (Say, Stop, Change, Rewrite),
+    "on_reply": (Stop,),
+    "after_tools": (Say, Stop),
+    "on_settle": (Say, Stop, Deliver),
+}
+
+
+async def _ask(state: State, policy: Policy, hook: str, given: object) -> Answer:
+    """Ask a policy, which may ask a model or a person; an answer that its hook does not take is refused."""
+    answer = getattr(policy, hook)(state, given)
+    if inspect.isawaitable(answer):
+        with watched(state) as scope:
+            answer = await answer
+        if scope.cancelled_caught:
+            return cut_short(state)
+    if hook == "before_request" and isinstance(answer, Request):
+        answer = Change(answer)
+    if answer is not None and not isinstance(answer, _ANSWERS[hook]):
+        allowed = ", ".join(kind.__name__ for kind in _ANSWERS[hook])
+        raise TypeError(f"{type(policy).__name__}.{hook} must answer None or {allowed}, not {answer!r}")
+    return cast(Answer, answer)
 
 
 async def _rewrite(state: State, messages: Sequence[Message]) -> None:
@@ -241,9 +350,8 @@ async def _rewrite(state: State, messages: Sequence[Message]) -> None:
             removed=len(removed),
         )
     )
-    if state.journal is not None:
-        with anyio.CancelScope(shield=True):
-            await _log_rewrite(state.journal, messages, removed, {message.id for message in before})
+    old = {message.id for message in before}
+    await state.record(lambda journal: _log_rewrite(journal, messages, removed, old))
 
 
 async def _log_rewrite(journal: Journal, messages: Sequence[Message], removed: Sequence[str], old: set[str]) -> None:
@@ -264,6 +372,7 @@ async def _judge(state: State, reply: Reply) -> Verdict:
     """Decide what becomes of a reply; the first rule that matches wins."""
     message = reply.message
     if message is not None:
+        message = priced(message, state.prices)
         state.charge_reply(message.usage, lambda: message_chars(message))
         state.emit(
             StopReasonObserved(
@@ -275,8 +384,6 @@ async def _judge(state: State, reply: Reply) -> Verdict:
                 request=state.requests,
             )
         )
-        if message.stop_reason is StopReason.CANCELLED and reply.stop is None:
-            reply.stop = Stop(Outcome.CANCELLED, Cancelled("the provider cancelled the reply"))
     if reply.stop is not None:
         kept = _text_only(message) if message is not None else None
         if kept is not None:
@@ -289,7 +396,7 @@ async def _judge(state: State, reply: Reply) -> Verdict:
 
 
 async def _judge_failure(state: State, error: ProviderError) -> Verdict:
-    state.partial = []
+    state.discard()
     if isinstance(error, FailoverError):
         state.attempts += [attempt for attempt in error.attempts if attempt not in state.attempts]
     if error.kind == "context_overflow":
@@ -322,26 +429,30 @@ async def _compact(state: State) -> bool:
 
 
 def _judge_message(state: State, message: AssistantMessage) -> Verdict:
-    reason = message.stop_reason
-    if reason is StopReason.REFUSAL:
-        return Verdict(then="end", store=_text_only(message), stop=Stop(Outcome.REFUSED))
-    if reason is StopReason.CONTEXT_WINDOW:
-        return Verdict(then="end", store=_text_only(message), stop=Stop(Outcome.CONTEXT_WINDOW, ContextOverflow()))
-    if reason is StopReason.ERROR:
-        error = ProviderError("the reply ended in an error", kind="transient", provider=message.provider)
-        return Verdict(then="end", stop=Stop(Outcome.FAILED, error))
+    if (outcome := message.stop_reason.outcome) is not None:
+        return Verdict(then="end", store=_text_only(message), stop=Stop(outcome, _error_of(outcome, message)))
     if was_cut(message):
         return judge_cut(state, message)
     end_repair(state, success=any(is_whole(call) for call in message.calls))
     if message.calls:
         return Verdict(then="tools", store=message)
     empty = not has_content(message.content)
-    if reason is StopReason.PAUSE_TURN:
-        return Verdict(then="again", store=None if empty else message)
+    if message.stop_reason is StopReason.PAUSE_TURN:
+        return Verdict(then="pause", store=None if empty else message)
     if empty:
         error = EmptyReply(provider=message.provider, model=message.model)
         return Verdict(then="end", stop=Stop(Outcome.FAILED, error))
     return Verdict(then="settle", store=message)
+
+
+def _error_of(outcome: Outcome, message: AssistantMessage) -> GlueError | None:
+    if outcome is Outcome.CANCELLED:
+        return Cancelled("the provider cancelled the reply")
+    if outcome is Outcome.CONTEXT_WINDOW:
+        return ContextOverflow()
+    if outcome is Outcome.FAILED:
+        return ProviderError("the reply ended in an error", kind="transient", provider=message.provider)
+    return None
 
 
 def _text_only(message: AssistantMessage) -> AssistantMessage | None:
@@ -351,20 +462,24 @@ def _text_only(message: AssistantMessage) -> AssistantMessage | None:
 
 async def _apply(state: State, verdict: Verdict) -> Stop | None:
     """Store what the verdict keeps, say what it says, and ask the policies about the reply."""
+    again = verdict.then in ("again", "pause")
     if (message := verdict.store) is not None:
         if not state.joins:
             state.answer = []
         state.answer.append(visible_text(message))
-        state.joins = verdict.then == "again"
+        state.joins = again
         await state.store(message)
-    if verdict.then != "again" and verdict.stop is None:
+    if not again and verdict.stop is None:
         end_chain(state, "completed")
-    state.in_chain = verdict.then == "again"
+    state.in_chain, state.paused = again, verdict.then == "pause"
+    if state.paused:
+        state.turns += 1
+        close_turn(state)
     if verdict.stop is not None:
         return verdict.stop
     if message is not None:
         for policy in state.policies:
-            answer = await _answer(state, policy.on_reply(state, message))
+            answer = await _ask(state, policy, "on_reply", message)
             if isinstance(answer, Stop):
                 return answer
     if verdict.prompt is not None:
@@ -388,7 +503,7 @@ async def _tools(state: State, calls: Sequence[ToolCall], dropped: int) -> Stop 
     if batch.vote(state, dropped):
         return Stop(Outcome.DONE)
     for policy in state.policies:
-        answer = await _answer(state, policy.after_tools(state, batch.messages))
+        answer = await _ask(state, policy, "after_tools", batch.messages)
         if isinstance(answer, Stop):
             return answer
         if isinstance(answer, Say):
@@ -407,18 +522,17 @@ async def _say(state: State, answer: Say) -> None:
 
 
 async def _settle(state: State, reply: AssistantMessage) -> Stop | None:
-    """The model named no tool: a policy may keep the run going, while a turn and a request are left."""
+    """The model named no tool: a policy may end the run otherwise, or keep it going while `state.may_say`."""
     close_turn(state)
     state.refresh()
     done = Stop(Outcome.WRAPPED_UP if state.wrapped_up else Outcome.DONE)
-    # What a policy says counts a turn of its own, and the answer to it needs another.
-    if state.cancel.cancelled or not state.may_turn(2) or not state.may_ask() or overspent(state) is not None:
+    if state.cancel.cancelled:
         return done
     for policy in state.policies:
-        answer = await _answer(state, policy.on_settle(state, reply))
+        answer = await _ask(state, policy, "on_settle", reply)
         if isinstance(answer, Stop):
             return answer
-        if isinstance(answer, Say):
+        if isinstance(answer, Say) and state.may_say:
             await _say(state, answer)
             return None
         if isinstance(answer, Deliver):

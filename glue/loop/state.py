@@ -12,11 +12,14 @@ import anyio
 
 from glue.context import AnyTool, Cancel, Host, Purse
 from glue.events import Event, Listener, MessageEnd, MessageStart, log_event, logger
-from glue.limits import Limits
+from glue.limits import Limits, StopReason
 from glue.loop.transcript import History, merge, message_chars
-from glue.messages import AssistantMessage, Json, Message, Request, ToolMessage, ToolSpec, Usage, UserMessage
+from glue.messages import AssistantMessage, Json, Message, Request, Text, ToolMessage, ToolSpec, Usage, UserMessage
+from glue.policies.budgets import Prices, overspent
 from glue.policies.policy import Policy
 from glue.provider import Attempt, Provider
+from glue.result import RunResult
+from glue.tasks import complete
 
 
 class Journal(Protocol):
@@ -58,6 +61,7 @@ class State:
     on_event: Listener | None = None
     drain: Callable[[], Awaitable[None]] | None = None
     journal: Journal | None = None
+    prices: Prices = field(default_factory=dict)
 
     history: History = field(default_factory=History)
     turns: int = 0
@@ -65,11 +69,11 @@ class State:
     continuations: int = 0
     repairs: int = 0
     batches: int = 0
-    usage: Usage = field(default_factory=lambda: Usage(cost=0.0))
     attempts: list[Attempt] = field(default_factory=list)
     meta: dict[str, Json] = field(default_factory=dict)
     chain: Chain | None = None
-    in_chain: bool = False  # the next request carries on the last reply, or is the same one again
+    in_chain: bool = False  # the next request carries on the last reply, or is the same one again: nobody may speak
+    paused: bool = False  # so it is, and counts as a turn
     joins: bool = False  # the text of the next reply belongs to that of the last
     repairing: str = ""  # the tool whose call was asked for again
     turn_open: int = 0  # the number of the turn that was started and has not ended
@@ -82,6 +86,9 @@ class State:
     reply_id: str = ""  # of the reply that is being streamed
     partial: list[str] = field(default_factory=list)  # what has been streamed of a reply not yet judged
     pending: list[ToolMessage] = field(default_factory=list)  # results of a batch not yet stored
+    store_error: Exception | None = None  # why the journal is written no more
+    ending: bool = False
+    result: RunResult[None] | None = None
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -128,39 +135,80 @@ class State:
     def may_turn(self, turns: int = 1) -> bool:
         return self.limits.max_turns is None or self.turns + turns <= self.limits.max_turns
 
+    @property
+    def may_say(self) -> bool:
+        """Whether a policy may speak now that the model has settled: two turns, a request and money are left."""
+        if self.in_chain or self.cancel.cancelled:
+            return False
+        return self.may_turn(2) and self.may_ask() and overspent(self) is None
+
+    @property
+    def usage(self) -> Usage:
+        """What this run has used, its sub-agents included."""
+        return self.purse.usage
+
     async def store(self, message: Message) -> None:
         """Add a message to both lists and write it down."""
         self.messages.append(message)
         self.new.append(message)
-        self._charge(message)
-        if self.journal is not None:
-            with anyio.CancelScope(shield=True):  # the list and the log must not part
-                await self.journal.append(message)
-        if not isinstance(message, AssistantMessage) and not isinstance(message, UserMessage):
-            return  # tool_end has told of it
-        if isinstance(message, UserMessage):
-            self.emit(MessageStart(id=message.id, role="user"))
-        self.emit(MessageEnd(message=message))
+        try:
+            await self.record(lambda journal: journal.append(message))
+        finally:
+            self.announce(message)
 
-    def charge_prompt(self) -> None:
-        """Count the prompt, which is this run's, though it was there before."""
-        for message in self.new:
-            self._charge(message)
-
-    def _charge(self, message: Message) -> None:
+    def announce(self, message: Message) -> None:
+        """Count a message and tell the listeners; of a tool's result tool_end has told."""
         if not isinstance(message, AssistantMessage):
             self.purse.spend(tokens_in=self.limits.estimator(message_chars(message)))
+        if isinstance(message, UserMessage):
+            self.emit(MessageStart(id=message.id, role="user"))
+        if not isinstance(message, ToolMessage):
+            if message.id == self.reply_id:
+                self.reply_id = ""
+            self.emit(MessageEnd(message=message))
+
+    def discard(self) -> None:
+        """Tell the listeners of a reply that was begun and is thrown away."""
+        if not self.reply_id:
+            return
+        content = (Text(text="".join(self.partial)),) if self.partial else ()
+        message = AssistantMessage(
+            id=self.reply_id,
+            content=content,
+            stop_reason=StopReason.ERROR,
+            provider=self.provider.name,
+            meta={"discarded": True},
+        )
+        self.reply_id = ""
+        self.partial.clear()
+        self.emit(MessageEnd(message=message))
+
+    @property
+    def waits(self) -> bool:
+        """Whether writing to the journal takes time, in which something may be cancelled."""
+        return self.journal is not None and bool(getattr(self.journal, "blocks", True))
+
+    async def record(self, write: Callable[[Journal], Awaitable[None]]) -> None:
+        """Write to the journal, whole or not at all; one that has failed is left as it is, so that no gap is made."""
+        journal = self.journal
+        if journal is None:
+            return
+
+        async def work() -> None:
+            try:
+                await write(journal)
+            except Exception as error:
+                self.journal, self.store_error = None, error
+                if not self.ending:  # the end goes on without it, and says so when it is through
+                    raise
+
+        await (complete(work()) if self.waits else work())
 
     def charge_reply(self, usage: Usage | None, text: Callable[[], str]) -> int:
         """Count what a reply cost; without usage its text is estimated. Returns its output tokens."""
-        if usage is None:
-            output = self.limits.estimator(text())
-            self.usage += Usage(output=output)
-        else:
-            output = usage.output
-            self.usage += usage
-        self.purse.spend(tokens_out=output, usd=(usage.cost or 0.0) if usage else 0.0)
-        return output
+        usage = usage or Usage(output=self.limits.estimator(text()))
+        self.purse.spend(tokens_out=usage.output, usage=usage)
+        return usage.output
 
     def charge_lost(self, usage: Usage | None) -> None:
         """Count what a reply cost of which only pieces have come."""

@@ -5,8 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from glue.messages import AssistantMessage, Message, Messages, Part, Text, Thinking, ToolCall, ToolMessage, UserMessage
+from glue.errors import InvalidContinuation
+from glue.limits import StopReason
+from glue.messages import (
+    AssistantMessage,
+    Message,
+    Messages,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    user,
+)
 
+CONTINUE = "Continue from where you left off."
+UNSENT = "unsent"  # in the meta of a cut run's last reply: our prompts that its end took back
 NO_RESULT = "no result was recorded for this call"
 OURS = frozenset(("continue", "repair", "nudge", "wrap_up"))
 OVERLAP_MIN, OVERLAP_MAX = 12, 400
@@ -88,15 +103,15 @@ def has_content(content: Iterable[Part]) -> bool:
     return any(part.text.strip() if isinstance(part, Text) else not isinstance(part, Thinking) for part in content)
 
 
-def unanswered(messages: Sequence[Message]) -> list[ToolMessage]:
-    """Make error results for the calls of the last reply that have none."""
-    results: list[ToolMessage] = []
+def unanswered(messages: Sequence[Message], reason: str) -> list[ToolMessage]:
+    """Make error results for the calls of the last reply that have none, where they can still stand behind it."""
+    answered = set()
     for message in reversed(messages):
         if isinstance(message, AssistantMessage):
-            known = {result.call_id for result in results}
-            return answer_calls((call for call in message.calls if call.id not in known), (), "cancelled")
-        if isinstance(message, ToolMessage):
-            results.append(message)
+            return answer_calls((call for call in message.calls if call.id not in answered), (), reason)
+        if not isinstance(message, ToolMessage):
+            return []
+        answered.add(message.call_id)
     return []
 
 
@@ -114,6 +129,41 @@ def needs_answer(messages: Sequence[Message]) -> bool:
     if last is None:
         return False
     return not isinstance(last, AssistantMessage) or bool(last.calls) or last.stop_reason == "pause_turn"
+
+
+# A run whose last reply was tagged with one of these was cut, and can be resumed.
+_CUT = (StopReason.CANCELLED, StopReason.ERROR, StopReason.MAX_TURNS, StopReason.TOKEN_BUDGET, StopReason.MAX_TOKENS)
+
+
+def resume_prompts(messages: Sequence[Message]) -> list[UserMessage]:
+    """Return what has to be said to go on from here: what the end of the cut run took back, or a word to continue."""
+    live = [message for message in messages if not message.excluded]
+    last = live[-1] if live else None
+    reply = next((message for message in reversed(live) if not isinstance(message, ToolMessage)), None)
+    if isinstance(reply, AssistantMessage) and reply.meta is not None and UNSENT in reply.meta:
+        return [user(said["text"], origin=said["origin"]) for said in reply.meta[UNSENT]]
+    if needs_answer(live):
+        return []
+    if isinstance(last, AssistantMessage) and last.stop_reason in _CUT:
+        return [user(CONTINUE, origin="continue")]
+    what = "the transcript is empty" if last is None else "the model has answered; say something new"
+    raise InvalidContinuation(f"there is nothing to go on from: {what}")
+
+
+def chain_texts(messages: Sequence[Message]) -> list[str]:
+    """Return the parts of the chain that a transcript ends in."""
+    texts: list[str] = []
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            texts.insert(0, visible_text(message))
+        elif not isinstance(message, UserMessage) or message.origin != "continue":
+            break
+    return texts
+
+
+def visible_text(message: AssistantMessage) -> str:
+    """Return what the model said; our placeholder is not that."""
+    return "" if message.meta and message.meta.get("placeholder") else message.text
 
 
 def message_chars(message: Message) -> str:

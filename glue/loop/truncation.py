@@ -10,12 +10,11 @@ from typing import Literal
 from glue.events import ContinuationAttempt, ContinuationTerminated, ToolPayloadRepair
 from glue.limits import Limits, Outcome, StopReason
 from glue.loop.state import Chain, State
-from glue.loop.transcript import has_content, merge
+from glue.loop.transcript import CONTINUE, has_content, merge
 from glue.messages import AssistantMessage, Message, Part, Text, ToolCall, UserMessage, user
 from glue.policies.policy import Stop
 from glue.result import RunResult
 
-CONTINUE = "Continue from where you left off."
 PLACEHOLDER = "(truncated)"
 NOTICE = "The answer is incomplete: the model reached its output limit."
 
@@ -24,7 +23,7 @@ NOTICE = "The answer is incomplete: the model reached its output limit."
 class Verdict:
     """What becomes of a reply: what is stored, what is said next, and where the run goes."""
 
-    then: Literal["tools", "settle", "again", "end"]
+    then: Literal["tools", "settle", "again", "pause", "end"]
     store: AssistantMessage | None = None
     prompt: UserMessage | None = None
     stop: Stop | None = None
@@ -161,11 +160,6 @@ def _or_placeholder(reply: AssistantMessage) -> AssistantMessage:
         return reply
     kept: tuple[Part, ...] = tuple(part for part in reply.content if not isinstance(part, Text))
     return replace(reply, content=(*kept, Text(text=PLACEHOLDER)), meta={**(reply.meta or {}), "placeholder": True})
-
-
-def visible_text(message: AssistantMessage) -> str:
-    """Return what the model said; our placeholder is not that."""
-    return "" if message.meta and message.meta.get("placeholder") else message.text
 
 
 def collapse_continuations(result: RunResult[object]) -> RunResult[object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import traceback
 from collections.abc import AsyncIterator, Sequence
@@ -22,12 +23,14 @@ from glue.events import (
     ToolUpdate,
     TurnStart,
 )
-from glue.limits import Outcome
+from glue.limits import Outcome, StopReason
 from glue.loop.state import State, watched
-from glue.messages import AssistantMessage, Json, Request, ToolCall, ToolMessage, new_id
+from glue.messages import AssistantMessage, Json, Part, Request, ToolCall, ToolMessage, new_id
 from glue.policies.budgets import budget_error
 from glue.policies.policy import Stop
 from glue.provider import Attempt, Done, ProviderEvent, TextDelta
+
+_log = logging.getLogger("glue.tools")
 
 
 @dataclass(slots=True)
@@ -41,12 +44,13 @@ class Reply:
 
 async def send(state: State, request: Request) -> Reply:
     """Send one request and stream its reply, watching for cancellation."""
-    if not state.in_chain:
+    if not state.turn_open:
         state.turn_open = state.turns + 1
         state.emit(TurnStart(turn=state.turn_open))
     state.requests += 1
     state.purse.spend(requests=1)
     state.offered = frozenset(spec.name for spec in request.tools)
+    state.discard()  # a reply that held nothing to store
     state.partial = []
     if state.on_event is not None:
         state.emit(RequestStart(number=state.requests, request=request))
@@ -83,10 +87,11 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Reply:
         if isinstance(event, TextDelta):
             partial.append(event.text)
         elif isinstance(event, Done):
-            message = replace(event.message, id=state.reply_id) if state.reply_id else event.message
+            message = _checked(state, event.message)
             if not state.reply_id:  # a reply without deltas
+                state.reply_id = message.id
                 state.emit(MessageStart(id=message.id, role="assistant"))
-            return Reply(message=_noted(message, state.attempts[before:]))
+            return Reply(message=_noted(replace(message, id=state.reply_id), state.attempts[before:]))
         elif isinstance(event, Attempt):
             if (stop := _attempted(state, event)) is not None:
                 return Reply(stop=stop)
@@ -104,6 +109,31 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Reply:
     if state.reply_id:
         return Reply(error=ProviderError("the stream ended early", kind="protocol", provider=name, emitted=True))
     return Reply(error=EmptyReply(provider=name))
+
+
+def _checked(state: State, message: AssistantMessage) -> AssistantMessage:
+    """Take a reply as a provider made it; a stop reason as text and ids that are there twice are put right."""
+    if not isinstance(message, AssistantMessage):
+        raise TypeError(f"{state.provider.name} must end in Done(message=glue.AssistantMessage(...)), not {message!r}")
+    reason, raw = message.stop_reason, message.raw_stop_reason
+    if not isinstance(reason, StopReason):
+        known = reason in frozenset(StopReason)
+        raw = raw if raw is not None or known else str(reason)
+        message = replace(message, stop_reason=StopReason(reason) if known else StopReason.UNKNOWN, raw_stop_reason=raw)
+    ids = [call.id for call in message.calls]
+    if len(set(ids)) == len(ids):
+        return message
+    seen: set[str] = set()
+    content: list[Part] = []
+    for part in message.content:
+        if isinstance(part, ToolCall):
+            name, number = part.id, 2
+            while name in seen:
+                name, number = f"{part.id}_{number}", number + 1
+            seen.add(name)
+            part = replace(part, id=name)
+        content.append(part)
+    return replace(message, content=tuple(content))
 
 
 def _noted(message: AssistantMessage, tried: Sequence[Attempt]) -> AssistantMessage:
@@ -125,15 +155,14 @@ def _attempted(state: State, attempt: Attempt) -> Stop | None:
     if not state.may_ask():
         state.emit(attempt)
         return exhausted(state, "requests")  # what was cut off is all there is, and is kept
-    state.partial.clear()
     if attempt.next_cap is not None:
         escalations = sum(1 for earlier in state.attempts if earlier.next_cap is not None)
         previous, discarded = attempt.previous_cap or 0, state.reply_id or attempt.discarded
         state.emit(
             OutputCapEscalated(attempt=escalations, previous=previous, new=attempt.next_cap, discarded=discarded)
         )
+    state.discard()
     state.emit(attempt)
-    state.reply_id = ""
     state.requests += 1
     state.purse.spend(requests=1)
     return None
@@ -200,13 +229,32 @@ async def _run_groups(state: State, batch: Batch, messages: list[ToolMessage | N
             continue
         slots = anyio.Semaphore(limit)
 
-        async def one(index: int, slots: anyio.Semaphore = slots) -> None:
-            async with slots:
-                await _run_one(state, batch, messages, index)
-
+        raised: list[BaseException] = []
         async with anyio.create_task_group() as tasks:
             for index in group:
-                tasks.start_soon(one, index)
+                tasks.start_soon(_run_beside, state, batch, messages, index, slots, tasks.cancel_scope, raised)
+        if raised:
+            raise raised[0]
+
+
+async def _run_beside(
+    state: State,
+    batch: Batch,
+    messages: list[ToolMessage | None],
+    index: int,
+    slots: anyio.Semaphore,
+    scope: anyio.CancelScope,
+    raised: list[BaseException],
+) -> None:
+    """Run one of several calls. What it raises is carried by hand: SystemExit in a task would end the event loop."""
+    async with slots:
+        try:
+            await _run_one(state, batch, messages, index)
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:
+            raised.append(error)
+            scope.cancel()
 
 
 def _groups(state: State, calls: Sequence[ToolCall]) -> list[list[int]]:
@@ -226,7 +274,14 @@ async def _run_one(state: State, batch: Batch, messages: list[ToolMessage | None
     await anyio.lowlevel.checkpoint_if_cancelled()  # a tool that never waits would not notice
     state.emit(ToolStart(call=call))
     batch.started[index] = time.monotonic()
-    result = await _invoke(state, call)
+    try:
+        result = await _invoke(state, call)
+    except anyio.get_cancelled_exc_class():
+        raise
+    except BaseException as error:  # sys.exit() and its like: answered, and raised again
+        messages[index] = message = _message(call, error_result(error))
+        _ended(state, batch, index, message)
+        raise
     batch.results[index] = result
     messages[index] = message = _message(call, result)
     _ended(state, batch, index, message, result.traceback)
@@ -249,6 +304,7 @@ async def _invoke(state: State, call: ToolCall) -> ToolResult:
     except ToolError as error:
         return error_result(str(error))
     except Exception as error:
+        _log.warning("tool %s raised %s", call.name, type(error).__name__, exc_info=error)
         result = error_result(error)
         return ToolResult(content=result.content, is_error=True, traceback=traceback.format_exc())
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from glue.context import Purse
-from glue.errors import BudgetExceeded
-from glue.events import LimitReached, logger
+from glue.errors import BudgetExceeded, ConfigError
+from glue.events import LimitReached
 from glue.events import WrapUp as WrapUpEvent
 from glue.limits import Limits, Outcome
-from glue.messages import Request
+from glue.messages import AssistantMessage, Request
 from glue.policies.policy import Hook, Policy, Stop, nudge
 
 if TYPE_CHECKING:
@@ -18,24 +21,65 @@ if TYPE_CHECKING:
 
 
 class Budgets(Policy):
-    """Stop before a request when something is spent."""
+    """Stop before a request when something is spent, and at a reply that overshoots a budget in dollars."""
 
     place = "budgets"
-    in_chain = True
-
-    def __init__(self) -> None:
-        self._warned = False
 
     def before_request(self, state: State, request: Request) -> Hook:
-        if state.limits.usd_budget is not None and state.usage.cost is None and not self._warned:
-            self._warned = True
-            logger.warning("usd_budget counts only part of this run: some reply has no known price")
-        if (found := overspent(state)) is None:
-            return None
-        purse, kind, used, most = found
-        state.emit(LimitReached(kind=kind, used=used, max=most))
-        meta = {"used": used, "limit": most, "input": purse.tokens_in, "output": purse.tokens_out}
-        return Stop(Outcome.BUDGET, BudgetExceeded(kind, most, used), meta)
+        found = overspent(state)
+        return None if found is None else _stop(state, *found)
+
+    def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
+        budgets = [(purse, limits.usd_budget) for purse, limits in state.purses() if limits.usd_budget is not None]
+        if budgets and (reply.usage is None or reply.usage.cost is None):
+            return Stop(Outcome.FAILED, unpriced(reply.model or reply.provider))
+        for purse, most in budgets:
+            if purse.usd > most:  # its calls do not run
+                return _stop(state, purse, "usd", purse.usd, most)
+        return None
+
+
+Prices: TypeAlias = Mapping[str, tuple[float, float]]  # USD per million tokens, in and out, by model
+
+
+def known_prices(given: Prices | None) -> Prices:
+    """Join the prices of GLUE_PRICES, such as `my-model=0.1/0.4,acme:other=1/2`, with those a run was given."""
+    found: dict[str, tuple[float, float]] = {}
+    for item in filter(None, os.environ.get("GLUE_PRICES", "").split(",")):
+        name, _, pair = item.rpartition("=")
+        try:
+            read, written = (float(price) for price in pair.split("/"))
+        except ValueError:
+            raise ConfigError(
+                f"GLUE_PRICES must be like my-model=0.1/0.4 (USD per million tokens), not {item!r}"
+            ) from None
+        found[name.strip()] = read, written
+    return {**found, **(given or {})}
+
+
+def price_of(prices: Prices, provider: str, model: str) -> tuple[float, float] | None:
+    return prices.get(f"{provider}:{model}") or prices.get(model)
+
+
+def priced(message: AssistantMessage, prices: Prices) -> AssistantMessage:
+    """Put the cost on a reply that came without, where its price was given."""
+    usage, price = message.usage, price_of(prices, message.provider, message.model)
+    if usage is None or usage.cost is not None or price is None:
+        return message
+    cost = (usage.input * price[0] + usage.output * price[1]) / 1_000_000
+    return replace(message, usage=replace(usage, cost=cost))
+
+
+def unpriced(model: str) -> ConfigError:
+    """Make the error for a budget in dollars that would be void."""
+    how = "set one with prices= or GLUE_PRICES, or usd_budget=None"
+    return ConfigError(f"usd_budget cannot be kept: no price is known for {model or 'this model'}; {how}")
+
+
+def _stop(state: State, purse: Purse, kind: str, used: float, most: float) -> Stop:
+    state.emit(LimitReached(kind=kind, used=used, max=most))
+    meta = {"used": used, "limit": most, "input": purse.tokens_in, "output": purse.tokens_out}
+    return Stop(Outcome.BUDGET, BudgetExceeded(kind, most, used), meta)
 
 
 def overspent(state: State) -> tuple[Purse, str, float, float] | None:
@@ -74,7 +118,7 @@ class WrapUp(Policy):
 
     def before_request(self, state: State, request: Request) -> Hook:
         most, grace = state.limits.max_turns, state.limits.grace
-        if state.wrapped_up or most is None or not 0 < grace < most or state.turns < most - grace:
+        if state.in_chain or state.wrapped_up or most is None or not 0 < grace < most or state.turns < most - grace:
             return None
         state.wrapped_up = True
         state.emit(WrapUpEvent(turns_left=most - state.turns))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _QUESTION = re.compile(r"\?\s*$|\b(would you like|shall i|should i|do you want)\b", re.IGNORECASE)
+_ANSWER = 400  # characters from which a text that ends in a question is an answer all the same
 
 
 def strip_thinking(text: str) -> str:
@@ -24,12 +25,17 @@ def strip_thinking(text: str) -> str:
     return _THINKING.sub("", text).strip()
 
 
+def asks_back(text: str) -> bool:
+    """Tell whether a text is a question to the user rather than an answer."""
+    return len(text) < _ANSWER and bool(_QUESTION.search(text))
+
+
 class Delivery(Policy):
     """Take a plain answer as the delivery tool's result where nothing else can be meant.
 
     That is so when only that tool (and those in `terminal`) was offered, or when `eager`. Before an
-    eager delivery the model is asked up to `nudges` times to call the tool; its first answer that
-    is not a question is kept.
+    eager delivery the model is asked up to `nudges` times to call the tool; its first answer since the
+    last batch of calls that is not a question is kept.
     """
 
     place = "delivery"
@@ -39,22 +45,26 @@ class Delivery(Policy):
     ) -> None:
         self.tool, self.eager, self.nudges, self.terminal = tool, eager, nudges, frozenset(terminal)
         self.text = text or f"Deliver your result by calling {tool}; a plain answer is not seen."
+        self._batches = 0
         self._kept = ""
         self._nudged = 0
 
     def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
         text = strip_thinking(state.text)  # of the whole chain, not of its last part
-        narrowed = bool(state.offered) and state.offered - self.terminal <= {self.tool}
-        if narrowed:
+        if state.offered and state.offered - self.terminal <= {self.tool}:
             return Deliver(self.tool, text) if text else None
-        if not self._kept and text and not _QUESTION.search(text):
+        if not self.eager:
+            return None
+        if state.batches != self._batches:
+            self._batches, self._kept, self._nudged = state.batches, "", 0
+        if not self._kept and text and not asks_back(text):
             self._kept = text
-        if self._nudged < self.nudges:
+        if self._nudged < self.nudges and state.may_say:
             self._nudged += 1
             state.emit(Nudge(policy="delivery", text=self.text))
             return nudge(self.text)
         kept = self._kept or text
-        return Deliver(self.tool, kept) if self.eager and kept else None
+        return Deliver(self.tool, kept) if kept else None
 
 
 class StallBudget(Policy):

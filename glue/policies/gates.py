@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from glue.events import GateApplied, GateConflict
+from glue.events import GateApplied, GateConflict, GateList
 from glue.messages import Request
 from glue.policies.policy import Change, Hook, Policy
 
@@ -22,6 +22,7 @@ class Gate:
     allow: Collection[str] | Callable[[State], Collection[str] | None]
     priority: int = 0
     required: bool = False  # drops advisory gates of lower priority while it suppresses something
+    reason: str = ""  # for whoever reads the events
 
     def allowed(self, state: State) -> frozenset[str] | None:
         names = self.allow(state) if callable(self.allow) else self.allow
@@ -32,22 +33,32 @@ class Gates(Policy):
     """Narrow the tools of each request. A permission is never a gate."""
 
     place = "gates"
-    in_chain = True  # a gate holds for the rest of a reply too
 
     def __init__(self, *gates: Gate) -> None:
         self.gates = gates
 
     def before_request(self, state: State, request: Request) -> Hook:
-        active = [(gate, allow) for gate in self.gates if (allow := gate.allowed(state)) is not None]
-        if not active:
+        asked = [(gate, allow) for gate in self.gates if (allow := gate.allowed(state)) is not None]
+        if not asked:
             return None
-        active = _without_advisory(active, frozenset(spec.name for spec in request.tools))
+        active = _without_advisory(asked, frozenset(spec.name for spec in request.tools))
         allowed, winner = join(active)
         names = tuple(gate.name for gate, _ in active)
+        lists = tuple(
+            GateList(
+                name=gate.name,
+                allowed=tuple(sorted(allow)),
+                priority=gate.priority,
+                required=gate.required,
+                reason=gate.reason,
+                dropped=(gate, allow) not in active,
+            )
+            for gate, allow in asked
+        )
         if winner:
-            state.emit(GateConflict(winner=winner, gates=names))
+            state.emit(GateConflict(winner=winner, gates=names, lists=lists))
         tools = tuple(spec for spec in request.tools if spec.name in allowed)
-        state.emit(GateApplied(gates=names, allowed=tuple(spec.name for spec in tools)))
+        state.emit(GateApplied(gates=names, allowed=tuple(spec.name for spec in tools), lists=lists))
         return Change(replace(request, tools=tools, tool_choice=_choice(request.tool_choice, allowed, bool(tools))))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias
@@ -20,6 +21,12 @@ class Say:
     """Tell the model something. Counts a turn, except before a request."""
 
     messages: tuple[UserMessage, ...]
+
+    def __post_init__(self) -> None:
+        given = (self.messages,) if isinstance(self.messages, UserMessage) else self.messages
+        if isinstance(given, str) or not all(isinstance(message, UserMessage) for message in given):
+            raise TypeError(f"Say takes messages made by glue.user, not {self.messages!r}")
+        object.__setattr__(self, "messages", tuple(given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +68,29 @@ class Policy:
     """Override the hooks you need. Each run works on a copy, so attributes may count.
 
     `place` names its place in `glue.policies.ORDER`.
-    `in_chain` is for those that must also be asked between the parts of one truncated reply.
+    Where `state.in_chain`, between the parts of one reply, what a policy says is not taken; where a run has
+    settled, only while `state.may_say`: ask before you take a message from a source.
     """
 
     place = "other"
-    in_chain = False
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args, **kwargs):
+            made = super().__new__(cls)
+            if (args or kwargs) and cls.__init__ is object.__init__:
+                raise TypeError(f"{cls.__name__}() takes no arguments")
+            object.__setattr__(made, "_given", (*args, *kwargs.values()))
+            return made
 
     def start(self) -> Self:
-        """Return the object that serves one run."""
-        return copy.copy(self)
+        """Return a copy that serves one run; its lists, dicts and sets are copied, but for those it was made with."""
+        made = copy.copy(self)
+        given: tuple[object, ...] = getattr(self, "_given", ())
+        for name, value in getattr(made, "__dict__", {}).items():
+            if isinstance(value, (list, dict, set, deque)) and not any(value is each for each in given):
+                made.__dict__[name] = copy.deepcopy(value)
+        return made
 
     def before_request(self, state: State, request: Request) -> Hook:
         return None
@@ -86,6 +107,10 @@ class Policy:
     async def compact(self, state: State) -> Sequence[Message] | None:
         """Return a shorter transcript, when the provider says that this one is too long."""
         return None
+
+    def finish(self, state: State, stop: Stop) -> Stop:
+        """Have the last word on how the run ends."""
+        return stop
 
 
 def nudge(text: str, origin: str = "nudge") -> Say:

@@ -17,7 +17,7 @@ Source = Callable[[], Sequence[str | UserMessage]]  # takes what is waiting; pol
 
 
 class Steering(Policy):
-    """Put waiting messages in front of the next request."""
+    """Put waiting messages in front of the next request; what came during the last reply gets one of its own."""
 
     place = "steering"
 
@@ -25,7 +25,10 @@ class Steering(Policy):
         self.source = source
 
     def before_request(self, state: State, request: Request) -> Hook:
-        return _say(self.source(), "steering")
+        return None if state.in_chain else _say(self.source(), "steering")
+
+    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
+        return _say(self.source(), "steering") if state.may_say else None
 
 
 class FollowUp(Policy):
@@ -37,7 +40,7 @@ class FollowUp(Policy):
         self.source = source
 
     def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
-        return _say(self.source(), "follow_up")
+        return _say(self.source(), "follow_up") if state.may_say else None
 
 
 def _say(waiting: Sequence[str | UserMessage], origin: str) -> Hook:
@@ -70,7 +73,7 @@ class AutoContinue(Policy):
         self._said = 0
 
     def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
-        if self._said >= self.times or not state.tools or not announces(reply.text):
+        if not state.may_say or self._said >= self.times or not state.tools or not announces(reply.text):
             return None
         self._said += 1
         state.emit(Nudge(policy="auto_continue", text=self.text))

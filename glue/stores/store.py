@@ -135,6 +135,11 @@ class Log:
         return tuple(self._fold.messages)
 
     @property
+    def blocks(self) -> bool:
+        """Whether a write waits for a disk or a server."""
+        return self._writer.blocks
+
+    @property
     def read_only(self) -> str:
         """Why the session may not be changed; empty where it may."""
         return self._fold.read_only

@@ -174,7 +174,7 @@ def _entries(events: Iterable[Mapping[str, Json]]) -> list[Entry | Note]:
             children.setdefault(str(event.get("call_id")), []).append(event["event"])
         elif kind == "attempt":
             attempts += attempts_of([event])
-        elif kind == "message_end":
+        elif kind == "message_end" and not (event["message"].get("meta") or {}).get("discarded"):
             entries.append(_with(entry_of(message_from_json(event["message"])), attempts))
         elif kind == "tool_end":
             said = event.get("seconds")

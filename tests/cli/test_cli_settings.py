@@ -340,6 +340,16 @@ def test_a_table_fits_the_terminal(columns: int) -> None:
     assert len(lines) == len(rows) + 2
 
 
+def test_what_matters_less_is_left_out_where_it_does_not_fit() -> None:
+    rows = [("a-name-that-matters", "x" * 30, 1_000_000)]
+
+    assert table(rows, ("name", "detail?", ">n"), Narrow(40)) == [
+        "name                         n",
+        "a-name-that-matters  1,000,000",
+    ]
+    assert "x" * 30 in table(rows, ("name", "detail?", ">n"), Narrow(80))[1]
+
+
 def test_the_table_of_providers_says_which_keys_are_set(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_API_KEY", "AIza-a-secret")
 

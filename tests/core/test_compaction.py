@@ -16,6 +16,7 @@ from glue import (
     Limits,
     Message,
     Outcome,
+    StopReason,
     Text,
     ToolCall,
     ToolMessage,
@@ -31,7 +32,7 @@ from glue.compaction import INTRODUCTION, Compaction, render
 from glue.errors import ContextOverflow
 from glue.events import Compacted
 from glue.limits import estimate_tokens
-from glue.loop.transcript import estimate, harden
+from glue.loop.transcript import CONTINUE, estimate, harden
 from glue.provider import Capabilities
 from glue.stores import FileStore
 from glue.testing import Script, calls, fail, repeat, say, shape
@@ -302,3 +303,23 @@ async def test_a_model_by_name_needs_an_agent_to_open_it() -> None:
 
     with pytest.raises(TypeError, match="has to be opened first"):
         await run(script, [user("x" * 100), user("y")], policies=[policy])
+
+
+def test_keep_recent_never_cuts_inside_a_chain() -> None:
+    def part(text: str, stop: StopReason = StopReason.END_TURN) -> AssistantMessage:
+        return AssistantMessage(content=(Text(text=text),), stop_reason=stop)
+
+    chain: list[Message] = [
+        user("go"),
+        part("one", StopReason.MAX_TOKENS),
+        user(CONTINUE, origin="continue"),
+        part("two"),
+    ]
+    after: list[Message] = [user("next"), part("x")]
+
+    assert keep_recent(2).tail([*chain, *after]) == tuple(after)
+    for most in (3, 4, 5):  # with a part of the chain it would be fewer messages than that
+        assert keep_recent(most).tail([*chain, *after]) in (tuple(after), (chain[0], *chain[1:], *after), None)
+    assert keep_recent(1).tail(chain) is None  # the reply is kept with its parts and its prompt
+    paused: list[Message] = [user("go"), part("a", StopReason.PAUSE_TURN), part("b")]
+    assert keep_recent(1).tail(paused) is None

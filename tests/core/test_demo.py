@@ -18,7 +18,8 @@ def test_the_demo_shows_both_uses_on_two_screens(tmp_path: Path) -> None:
     ran = subprocess.run(line, env=env, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
 
     assert ran.returncode == 0, ran.stderr
-    assert re.search(r"· weather\(city=Toronto\)  ok \d+ ms\n· weather\(city=Oslo\)  ok \d+ ms", ran.stderr)
+    for city in ("Toronto", "Oslo"):
+        assert re.search(rf"· weather\(city={city}\)  ok \d+ ms\n", ran.stderr)
     assert "weather: Oslo: 21 degrees, dry" in ran.stdout
     assert "larder/store.py:17       critical  SQL injection" in ran.stdout
     assert len((ran.stdout + ran.stderr).splitlines()) <= 60

@@ -103,10 +103,10 @@ def test_structured(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_subagents(capsys: pytest.CaptureFixture[str]) -> None:
     script = Script(
-        calls(call("researcher", {"prompt": "Oslo"}), usage=Usage(input=1)),
-        calls(call("read_notes", {"city": "Oslo"}), usage=Usage(input=10)),
-        say("Founded around 1040.", usage=Usage(input=100)),
-        say("Oslo is old.", usage=Usage(input=1000)),
+        calls(call("researcher", {"prompt": "Oslo"}), usage=Usage(input=1, cost=0.0)),
+        calls(call("read_notes", {"city": "Oslo"}), usage=Usage(input=10, cost=0.0)),
+        say("Founded around 1040.", usage=Usage(input=100, cost=0.0)),
+        say("Oslo is old.", usage=Usage(input=1000, cost=0.0)),
     )
 
     run("subagents", script)

@@ -69,7 +69,7 @@ def test_the_same_agent_runs_on_three_wires(loopback: Any) -> None:
     command = [sys.executable, str(EXAMPLE), "groq:llama-x", "anthropic", "gemini/gemini-2.5-flash"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
 
-    assert done.stderr == ""
+    assert done.stderr == "[tool] weather\n" * 3
     assert done.stdout.splitlines() == [
         "groq:llama-x: dry (chat)",
         "anthropic: dry (anthropic)",

@@ -18,7 +18,7 @@ import anyio
 import pytest
 
 import glue
-from glue import Agent, Outcome, run, telemetry
+from glue import Agent, Limits, Outcome, run, telemetry
 from glue.errors import ConfigError
 from glue.providers import with_failover
 from glue.providers.retry import with_escalation, with_retries
@@ -51,6 +51,15 @@ async def test_continuations_and_their_ends_are_counted() -> None:
     assert metrics.attempts_per_run.counts == [1, 1, 0, 1, 0, 0, 0]
     assert (metrics.attempts_per_run.count, metrics.attempts_per_run.total) == (3, 4)
     assert metrics.seconds_per_continued_run.count == 2
+
+
+async def test_a_truncation_without_a_chain_is_counted() -> None:
+    metrics = Metrics()
+
+    for script in (Script(say("", stop="max_tokens")), Script(calls(partial("x"), stop="max_tokens"))):
+        await run(script, "go", on_event=metrics, limits=Limits(continuation_tool_repair_attempts=0))
+
+    assert metrics.truncation_exits == {"not_continued": 2}
 
 
 def test_a_histogram_counts_at_or_below_a_bound() -> None:
@@ -189,8 +198,8 @@ async def test_a_rich_run_is_one_tree(backend: Backend) -> None:
     shown = attributes(top)
     assert shown["gen_ai.conversation.id"] == "s1"
     assert (shown["glue.outcome"], shown["glue.requests"]) == ("done", result.requests)
-    assert shown["gen_ai.usage.input_tokens"] == 400
-    assert shown["glue.usage.cost"] == 1.0
+    assert shown["gen_ai.usage.input_tokens"] == 500  # the child's included
+    assert shown["glue.usage.cost"] == 1.25
     assert {event.name for event in top.events} == {
         "glue.tool_payload_repair",
         "glue.continuation_attempt",

@@ -369,22 +369,30 @@ async def test_stop_ends_runs_and_keeps_their_transcripts(tmp_path: Path) -> Non
     assert again.reused == 1
 
 
-async def test_a_row_that_was_stopped_twice_in_its_answer_says_its_prompt_once(tmp_path: Path) -> None:
+async def test_a_row_that_was_stopped_twice_says_its_prompt_once_and_counts_what_it_cost(tmp_path: Path) -> None:
+    @glue.tool
+    def look() -> str:
+        """Look."""
+        return "ok"
+
     class Stopping:
         name = "stopping"
 
         async def stream(self, request: Request) -> AsyncIterator[Any]:
+            if len(request.messages) == 1:
+                yield glue.Done(message=glue.AssistantMessage(content=(call("look"),), usage=COST))
             yield glue.TextDelta(text="half ")
             job.stop()
             yield glue.TextDelta(text="an answer")
 
     for resume in (False, True):
-        job = glue.map(Agent(Stopping()), ["a"], state=tmp_path / "s.db", resume=resume)
+        job = glue.map(Agent(Stopping(), tools=[look]), ["a"], state=tmp_path / "s.db", resume=resume)
         assert [row.outcome for row in await rows(job)] == ["cancelled"]
 
     (row,) = await rows(glue.map(agent(), ["a"], state=tmp_path / "s.db", resume=True))
 
-    assert (row.text, row.session, row.cost) == ("<a>", "row-1-again-again", 0.01)
+    assert (row.text, row.session) == ("<a>", "row-1-again-again")
+    assert row.cost == pytest.approx(0.03)
     store = SQLiteStore(tmp_path / "s.db")
     assert [message.text for message in await store.load(row.session)] == ["a", "<a>"]
 

@@ -8,12 +8,13 @@ from typing import Any
 import anyio
 import pytest
 
-from glue import Cancel, Limits, Outcome, Request, StopReason, ToolResult, Usage, run, run_continue, tool
-from glue.errors import BudgetExceeded, InvalidContinuation, MaxTurnsExceeded, Stalled
+from glue import Agent, Cancel, Limits, Outcome, Request, StopReason, ToolResult, Usage, run, run_continue, tool
+from glue.errors import BudgetExceeded, ConfigError, InvalidContinuation, MaxTurnsExceeded, Stalled
 from glue.events import Event, GateApplied, GateConflict, LimitReached, MessageEnd, Nudge, WrapUp
 from glue.messages import AssistantMessage, Text, ToolMessage, UserMessage, user
 from glue.policies import Delivery, FollowUp, Gate, Gates, StallBudget, Steering
-from glue.provider import ProviderEvent, TextDelta
+from glue.provider import Capabilities, ProviderEvent, TextDelta
+from glue.providers.failover import with_failover
 from glue.providers.retry import with_retries
 from glue.testing import Script, calls, fail, repeat, say, shape
 
@@ -169,12 +170,62 @@ async def test_s074_money_is_a_budget_too() -> None:
     assert result.cost == pytest.approx(0.8)
 
 
-async def test_s074_money_without_a_price_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    reply = calls("noop", usage=Usage(output=1))
+@pytest.mark.parametrize("usage", [None, Usage(output=1)])
+async def test_s131_money_without_a_price_ends_the_run_at_the_first_reply(usage: Usage | None) -> None:
+    reply = calls("noop", usage=usage)
 
-    await run(Script(reply, reply, "x"), "go", tools=[noop], limits=Limits(usd_budget=1))
+    result = await run(Script(reply, reply, "x"), "go", tools=[noop], limits=Limits(usd_budget=1))
 
-    assert [record.getMessage()[:10] for record in caplog.records] == ["usd_budget"]
+    assert (result.outcome, result.requests) == ("failed", 1)
+    assert isinstance(result.error, ConfigError)
+    assert "usd_budget cannot be kept: no price is known" in str(result.error)
+    assert result.messages[-1].text == "not run: the run ended (failed)"
+
+
+class Named(Script):
+    """A provider that says what it is, and knows no price."""
+
+    capabilities = Capabilities(provider="acme", model="script-1")
+
+
+async def test_s131_a_budget_is_refused_before_the_first_request_where_no_price_is_known() -> None:
+    provider = Named("x")
+
+    for asked in (provider, with_retries(provider), with_failover(provider, provider)):
+        with pytest.raises(ConfigError, match=r"no price is known for acme:script-1.*prices= or GLUE_PRICES"):
+            await run(asked, "go", limits=Limits(usd_budget=1))
+
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize("where", ["agent", "environment"])
+async def test_s131_a_price_may_be_given(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if where == "environment":
+        monkeypatch.setenv("GLUE_PRICES", "other=1/2,script-1=1/2")
+    prices = {"script-1": (1.0, 2.0)} if where == "agent" else None
+    reply = say("x", usage=Usage(input=500_000, output=250_000))
+
+    result = await Agent(Named(reply), prices=prices, limits=Limits(usd_budget=1)).run("go")
+
+    assert (result.outcome, result.cost) == ("done", 1.0)
+    assert result.messages[-1].usage.cost == 1.0  # type: ignore[union-attr]
+    monkeypatch.setenv("GLUE_PRICES", "script-1=cheap")
+    with pytest.raises(ConfigError, match="GLUE_PRICES must be like"):
+        await run(Script("x"), "go")
+
+
+async def test_s131_a_reply_that_overshoots_ends_the_run_and_its_calls_do_not_run() -> None:
+    reply = calls("noop", usage=Usage(output=1, cost=0.9))
+
+    result = await run(Script(reply, reply), "go", tools=[noop], limits=Limits(usd_budget=0.8))
+
+    assert (result.requests, result.outcome, shape(result.messages)) == (1, "budget", "u a t")
+    assert result.messages[-1].text == "not run: the run ended (budget)"
+    assert result.stop_reason == "token_budget"
+    answer = await run(Script(say("x", usage=Usage(cost=0.9))), "go", limits=Limits(usd_budget=0.8))
+    assert (answer.outcome, answer.text) == ("budget", "x")
+    exact = await run(Script(say("x", usage=Usage(cost=0.8))), "go", limits=Limits(usd_budget=0.8))
+    assert exact.outcome == "done"
 
 
 async def test_s074_time_is_a_budget_too() -> None:
@@ -316,7 +367,7 @@ async def test_s085_steering_goes_in_front_of_the_next_request() -> None:
     assert [m.text for m in provider.requests[0].messages] == ["go", "before"]
     assert provider.requests[1].messages[-1].text == "during"
     said = [e.message.text for e in events if isinstance(e, MessageEnd) and isinstance(e.message, UserMessage)]
-    assert said == ["before", "during"]
+    assert said == ["go", "before", "during"]
     assert result.turns == 1
 
 

@@ -169,9 +169,9 @@ def test_hardening_twice_changes_nothing(messages: list[Message]) -> None:
 def test_unanswered_calls_of_the_last_reply_are_found() -> None:
     messages: list[Message] = [user("u"), said("", call("t", id="a"), call("t", id="b")), result("a")]
 
-    assert [(m.call_id, m.text, m.is_error) for m in unanswered(messages)] == [("b", "cancelled", True)]
-    assert unanswered([user("u")]) == []
-    assert unanswered([said("x")]) == []
+    assert [(m.call_id, m.text, m.is_error) for m in unanswered(messages, "cancelled")] == [("b", "cancelled", True)]
+    assert unanswered([user("u")], "cancelled") == []
+    assert unanswered([said("x")], "cancelled") == []
 
 
 def test_the_prompt_is_the_user_messages_at_the_end() -> None:

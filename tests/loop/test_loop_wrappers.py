@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -10,7 +11,7 @@ import pytest
 
 from glue import Cancel, Limits, Message, Policy, Request, Usage, run, tool
 from glue.errors import ContextOverflow, EmptyReply, ProviderError
-from glue.events import Compacted, Event, MessageStart, OutputCapEscalated, TurnEnd, TurnStart
+from glue.events import Compacted, Event, MessageEnd, MessageStart, OutputCapEscalated, TurnEnd, TurnStart
 from glue.loop.state import State
 from glue.messages import AssistantMessage, user
 from glue.provider import Attempt, TextDelta
@@ -129,7 +130,10 @@ async def test_s054_a_discarded_reply_is_named() -> None:
 
     started = [event.id for event in events if type(event).__name__ == "MessageStart"]  # type: ignore[union-attr]
     discarded = [event.discarded for event in events if isinstance(event, OutputCapEscalated)]
-    assert started == [*discarded, result.messages[-1].id]
+    assert started[1:] == [*discarded, result.messages[-1].id]
+    ended = [event.message for event in events if isinstance(event, MessageEnd)]
+    assert [message.id for message in ended] == started
+    assert [(message.meta or {}).get("discarded") for message in ended] == [None, True, None]
 
 
 async def test_what_was_thrown_away_is_still_paid_for() -> None:
@@ -253,7 +257,8 @@ async def test_s063_without_room_to_gain_an_overflow_ends_the_run(policies: list
 
     assert (result.outcome, result.requests) == ("context_window", 1)
     assert isinstance(result.error, ContextOverflow)
-    assert list(result.messages) == LONG
+    assert list(result.messages) == [*LONG[:-1], replace(LONG[-1], excluded=True)]
+    assert "left out of later requests" in result.notice
 
 
 async def test_s064_text_with_a_full_window_is_kept() -> None:
@@ -272,9 +277,21 @@ async def test_s064_text_with_a_full_window_is_kept() -> None:
 async def test_s065_a_pause_goes_on_without_a_word() -> None:
     provider = Script(say("one ", stop="pause_turn"), "two")
 
-    result = await run(provider, "go", limits=Limits(max_turns=1))
+    result = await run(provider, "go", limits=Limits(max_turns=2))
 
     assert (shape(result.messages), result.requests, result.text) == ("u a a", 2, "one two")
+    assert result.turns == 1
+
+
+async def test_s129_an_endless_pause_ends_at_the_turn_limit() -> None:
+    events: list[Event] = []
+    limits = Limits(max_turns=3, max_requests=None)
+
+    result = await run(Script(repeat(say("on ", stop="pause_turn"))), "go", limits=limits, on_event=events.append)
+
+    assert (result.outcome, result.requests, shape(result.messages)) == ("max_turns", 3, "u a a a")
+    assert [event.turn for event in events if isinstance(event, TurnStart)] == [1, 2, 3]
+    assert [event.turn for event in events if isinstance(event, TurnEnd)] == [1, 2, 3]
 
 
 async def test_an_endless_pause_ends_at_the_request_limit() -> None:
@@ -321,5 +338,5 @@ async def test_each_turn_and_each_reply_has_its_own_number_and_id() -> None:
     assert [event.turn for event in events if isinstance(event, TurnStart)] == [1, 2, 3]
     assert [event.turn for event in events if isinstance(event, TurnEnd)] == [1, 2, 3]
     replies = [message.id for message in result.messages if isinstance(message, AssistantMessage)]
-    assert [event.id for event in events if isinstance(event, MessageStart)] == replies
+    assert [event.id for event in events if isinstance(event, MessageStart)] == [result.messages[0].id, *replies]
     assert len(set(replies)) == 3

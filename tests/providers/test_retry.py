@@ -61,13 +61,23 @@ async def test_the_usage_of_an_empty_reply_is_not_lost() -> None:
     assert (result.usage.input, result.usage.output) == (14, 3)
 
 
-async def test_thinking_alone_has_been_seen_so_it_is_not_asked_for_again() -> None:
+async def test_thinking_alone_is_an_empty_reply_and_is_asked_for_again() -> None:
     script, sleeps = Script(say("", thinking="hm"), "ok"), Sleeps()
 
     events = await collect(wrapped(script, sleeps))
 
+    assert isinstance(done := events[-1], Done)
+    assert (done.message.text, len(script.requests), sleeps) == ("ok", 2, [0.25])
+
+
+async def test_an_error_behind_thinking_alone_is_tried_again() -> None:
+    broken = Reply(content=say("", thinking="hm").content, error=fail("transient", status=503))
+    script, sleeps = Script(broken, "ok"), Sleeps()
+
+    events = await collect(wrapped(script, sleeps))
+
     assert isinstance(events[-1], Done)
-    assert len(script.requests) == 1
+    assert len(script.requests) == 2
 
 
 async def test_an_answer_lost_on_the_way_is_asked_for_with_a_hint_and_less_thinking() -> None:
@@ -172,7 +182,7 @@ async def test_the_servers_word_that_it_is_useless_is_believed() -> None:
     assert (len(script.requests), sleeps) == (1, [])
 
 
-@pytest.mark.parametrize("reply", [say("half"), say("", thinking="hm"), calls(call("noop"))])
+@pytest.mark.parametrize("reply", [say("half"), calls(call("noop"))])
 async def test_nothing_is_tried_again_once_something_was_seen(reply: Reply) -> None:
     broken = Reply(content=reply.content, error=fail("transient", status=503))
     script, sleeps = Script(broken, "ok"), Sleeps()

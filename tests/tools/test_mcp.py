@@ -533,7 +533,7 @@ async def test_a_401_says_so_and_what_to_set(web: str) -> None:
 def test_an_older_sdk_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     import types
 
-    from glue.tools.mcp.connection import load_sdk
+    from glue.tools.mcp.transport import load_sdk
 
     monkeypatch.setitem(sys.modules, "mcp", types.ModuleType("mcp"))
 

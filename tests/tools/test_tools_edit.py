@@ -135,7 +135,8 @@ def test_a_quote_with_escapes_spelt_out_is_refused_and_said() -> None:
 
 def test_deleting_lines_leaves_no_blank_one() -> None:
     assert text_of("a\nb\nc\n", "b", "") == "a\nc\n"
-    assert text_of("a\n  b  \nc\n", "b", "") == "a\n    \nc\n"  # not a whole line: only what was quoted goes
+    assert text_of("a\n  b  \nc\n", "b", "") == "a\nc\n"
+    assert text_of("a\n  b d\nc\n", "b", "") == "a\n   d\nc\n"  # not all of a line: only what was quoted goes
     assert text_of("a\n  b  \nc\n", "  b\n", "") == "a\nc\n"
     assert text_of("a\nb", "b", "") == "a"
     assert text_of("a\r\nb\r\nc\r\n", "b", "") == "a\r\nc\r\n"

@@ -153,14 +153,18 @@ def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
 
 
 def _whole_lines_deleted(flat: _Text, span: Span) -> Span:
-    """Take the line end along where whole lines are deleted, so that no blank one is left."""
+    """Where all text of whole lines is deleted, take the blanks around it and the line end along."""
     start, end, new = span
-    at_start = start == 0 or flat.text[start - 1] == "\n"
-    if new or not at_start or flat.text[end - 1 : end] == "\n":
+    if new or flat.text[end - 1 : end] == "\n":
         return span
-    if flat.text[end : end + 1] == "\n":
-        return start, end + 1, new
-    return (start - 1, end, new) if end == len(flat.text) and start else span
+    line = flat.text.rfind("\n", 0, start) + 1
+    stop = flat.text.find("\n", end)
+    stop = len(flat.text) if stop < 0 else stop
+    if flat.text[line:start].strip(" \t") or flat.text[end:stop].strip(" \t"):
+        return span
+    if stop < len(flat.text):
+        return line, stop + 1, new
+    return (line - 1, stop, new) if line else (line, stop, new)
 
 
 # The ladder ------------------------------------------------------------------------------------------

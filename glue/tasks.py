@@ -1,0 +1,168 @@
+"""Tasks and threads beneath anyio: writes that complete, threads that can be left behind, calls from outside the loop.
+
+The one module that knows asyncio and trio by name. anyio's scopes do not hold off asyncio's own `task.cancel()`, its
+worker threads keep a process alive, and it has no task that outlives the block it was started in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import copy_context
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import sniffio
+
+T = TypeVar("T")
+
+THREADS = 64  # of tools at a time, in one event loop
+_limiters: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("glue-tool-threads")
+
+
+def on_asyncio() -> bool:
+    return sniffio.current_async_library() == "asyncio"
+
+
+async def complete(work: Coroutine[Any, Any, T]) -> T:
+    """Await something to its end, whatever is cancelled meanwhile; the cancellation is raised afterwards."""
+    if not on_asyncio():
+        values = []
+        with anyio.CancelScope(shield=True):
+            values.append(await work)
+        return values[0]
+    import asyncio
+
+    task, cancelled = asyncio.ensure_future(work), None
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        task.exception()  # seen, so that asyncio does not complain; the first error wins
+        raise cancelled
+    return task.result()
+
+
+def spawn(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Start a task that belongs to the event loop, not to the block it was started in; it must not raise."""
+    if on_asyncio():
+        import asyncio
+
+        task = asyncio.ensure_future(function())
+        _running.add(task)  # asyncio itself holds tasks weakly
+        task.add_done_callback(_running.discard)
+    else:
+        import trio
+
+        trio.lowlevel.spawn_system_task(function, context=copy_context())
+
+
+_running: set[Any] = set()
+
+
+def caller() -> Callable[[Callable[[], object]], None]:
+    """Give a function that has another called in this event loop; it may be used in any thread or signal handler."""
+    if on_asyncio():
+        import asyncio
+
+        soon: Callable[..., object] = asyncio.get_running_loop().call_soon_threadsafe
+    else:
+        import trio
+
+        soon = trio.lowlevel.current_trio_token().run_sync_soon
+
+    def call(function: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and whoever was to hear of it with it
+            soon(function)
+
+    return call
+
+
+async def in_thread(function: Callable[..., T], *args: Any) -> T:
+    """Call a function in a thread that is left behind when the call is cancelled, or when the process ends."""
+    limiter = _limiters.get(None)
+    if limiter is None:
+        limiter = anyio.CapacityLimiter(THREADS)
+        _limiters.set(limiter)
+    async with limiter:
+        return await _call_in_thread(function, args)
+
+
+async def _call_in_thread(function: Callable[..., T], args: tuple[Any, ...]) -> T:
+    ended, soon, context = anyio.Event(), caller(), copy_context()
+    values: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            values.append(context.run(function, *args))
+        except BaseException as error:
+            errors.append(error)
+
+    try:
+        worker = _idle.pop()
+    except IndexError:
+        worker = _Worker()
+    worker.inbox.put((work, lambda: soon(ended.set)))
+    await ended.wait()
+    if errors:
+        raise errors[0]
+    return values[0]
+
+
+class _Worker(threading.Thread):
+    """A thread that calls one function after the other, and ends when nobody needs it for a while."""
+
+    def __init__(self) -> None:
+        super().__init__(name="glue tool", daemon=True)
+        self.inbox: SimpleQueue[tuple[Callable[[], None], Callable[[], None]]] = SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                work, told = self.inbox.get(timeout=_IDLE_SECONDS)
+            except Empty:
+                try:
+                    _idle.remove(self)
+                    return
+                except ValueError:  # taken just now
+                    continue
+            work()
+            del work
+            _idle.append(self)
+            told()
+            del told
+
+
+_idle: deque[_Worker] = deque()
+_IDLE_SECONDS = 10.0
+
+
+def run_blocking(function: Callable[[], Awaitable[T]]) -> T:
+    """Run an async function to its end in an event loop of its own, beside one that runs in this thread."""
+
+    async def main() -> T:
+        return await function()
+
+    try:
+        sniffio.current_async_library()
+    except sniffio.AsyncLibraryNotFoundError:
+        inside = False
+    else:
+        inside = True
+    if not inside:
+        return anyio.run(main)
+    # A running loop cannot run another: that one gets a thread, and an interrupt here cancels what it does.
+    from anyio.from_thread import start_blocking_portal
+
+    with start_blocking_portal() as portal:
+        return portal.call(main)
