@@ -189,9 +189,9 @@ def _analysed(bundle: Bundle, given: Mapping[str, Any]) -> tuple[Finding, ...]:
 
 async def _review(bundle: Bundle, chain: Sequence[Provider], **options: Any) -> ReviewRun:
     from glue.agents.review.findings.model import review
-    from glue.agents.review.progress import Progress
+    from glue.agents.review.progress import ReviewProgress
 
-    progress = Progress(bundle)
+    progress = ReviewProgress(bundle)
     try:
         return await review(bundle, providers=chain, on_event=progress, **options)
     finally:

@@ -12,7 +12,7 @@ from glue.agents.review.records import Bundle
 from glue.events import MessageEnd, RequestStart, ToolEnd
 
 
-class Progress:
+class ReviewProgress:
     """A listener that draws one line again with each step; silent where nobody looks."""
 
     def __init__(self, bundle: Bundle, file: TextIO | None = None) -> None:

@@ -6,7 +6,7 @@ import io
 
 from glue import AssistantMessage, ToolCall, ToolMessage, Usage
 from glue.agents.review.change.collect import from_texts
-from glue.agents.review.progress import Progress
+from glue.agents.review.progress import ReviewProgress
 from glue.agents.review.records import Change
 from glue.events import MessageEnd, RequestStart, ToolEnd
 from glue.messages import Request
@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def steps(progress: Progress) -> None:
+def steps(progress: ReviewProgress) -> None:
     progress(RequestStart(number=1, request=Request(messages=())))
     for name, arguments in (("read_file", '{"path": "a.py"}'), ("read_file", "no json"), ("report_finding", "{}")):
         call = ToolCall(id="1", name=name, arguments=arguments)
@@ -30,7 +30,7 @@ def steps(progress: Progress) -> None:
 
 def test_one_line_says_how_far_a_review_is() -> None:
     file = Terminal()
-    progress = Progress(BUNDLE, file)
+    progress = ReviewProgress(BUNDLE, file)
 
     steps(progress)
 
@@ -43,6 +43,6 @@ def test_one_line_says_how_far_a_review_is() -> None:
 def test_a_log_gets_no_progress() -> None:
     file = io.StringIO()
 
-    steps(Progress(BUNDLE, file))
+    steps(ReviewProgress(BUNDLE, file))
 
     assert file.getvalue() == ""
