@@ -23,7 +23,6 @@ def weather(city: str) -> str:
     return f"{city}: 21 degrees, dry"
 
 agent = glue.Agent("offline", tools=[weather])  # or "anthropic:claude-haiku-4-5", "ollama:qwen3" ...
-
 agent.cli()
 '''
 PROMPT = "What is the weather in Toronto, and in Oslo?"
@@ -41,7 +40,7 @@ def main(folder: str = "") -> int:
     screen.line(f'$ python agent.py --usage "{PROMPT}"', "cyan")
     page = run_agent(home)
     screen.line("")
-    screen.line("2. The review bot reads a pull request, here with rules alone", "bold")
+    screen.line("2. The review bot reads a pull request, here without a model", "bold")
     return demo.main(str(home / "pull-request"), page=page)
 
 

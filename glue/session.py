@@ -308,6 +308,7 @@ class Session(Generic[DepsT, OutputT]):
                         raise
                     await anyio.sleep(delay)
                     delay = min(2 * delay, 0.1)
+            await anyio.lowlevel.checkpoint_if_cancelled()
             yield self._log
         finally:
             if entered:

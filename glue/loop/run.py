@@ -280,6 +280,7 @@ def _tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
 
 async def _ready(state: State) -> Request | Stop:
     """Check the limits and ask the policies; return the request to send."""
+    await anyio.lowlevel.checkpoint_if_cancelled()  # a write that was shielded has not noticed
     state.refresh()
     if state.cancel.cancelled:
         return Stop(Outcome.CANCELLED, Cancelled())

@@ -389,6 +389,8 @@ def test_the_page_has_every_event_with_its_fields() -> None:
 
 
 def test_the_users_config_may_name_providers_and_a_projects_may_not(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glue.providers._registry", {})
+    monkeypatch.setattr("glue.providers._configured", {})
     config = Path(os.environ["HOME"]) / ".config" / "glue" / "config.toml"
     config.parent.mkdir(parents=True)
     config.write_text('[providers.nearby]\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "m"\n')

@@ -21,7 +21,7 @@ def test_the_demo_shows_both_uses_on_two_screens(tmp_path: Path) -> None:
     for city in ("Toronto", "Oslo"):
         assert re.search(rf"· weather\(city={city}\)  ok \d+ ms\n", ran.stderr)
     assert "weather: Oslo: 21 degrees, dry" in ran.stdout
-    assert "larder/store.py:17       critical  SQL injection" in ran.stdout
+    assert "larder/store.py:26  high  Undefined name `limit`" in ran.stdout
     assert len((ran.stdout + ran.stderr).splitlines()) <= 60
     assert "weather" in (tmp_path / "demo" / "agent.html").read_text()
 

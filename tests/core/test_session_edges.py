@@ -201,6 +201,18 @@ def test_a_second_cancel_does_not_stop_the_ending() -> None:
     assert stored[1].stop_reason == "cancelled"  # type: ignore[union-attr]
 
 
+async def test_a_prompt_in_a_cancelled_scope_asks_nobody(tmp_path: Path) -> None:
+    script = Script("x")
+    session = Agent(script).session("s", store=FileStore(tmp_path))
+
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await session.prompt("go")
+
+    assert scope.cancelled_caught
+    assert (script.requests, session.messages) == ([], ())
+
+
 # Row 118: a store that fails ----------------------------------------------------------------------
 
 

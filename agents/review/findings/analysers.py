@@ -146,8 +146,8 @@ def _ruff_result(row: Mapping[str, Any], path: str, bundle: Bundle | None) -> Re
     if named and named[1] in rule.get("names", ()):
         return None
     if bundle is not None and "line" in rule:
-        lines = bundle.head[path].split("\n")
-        if not re.search(rule["line"], lines[line - 1] if line <= len(lines) else ""):
+        flagged = "\n".join(bundle.head[path].split("\n")[line - 1 : end])
+        if not re.search(rule["line"], flagged[:2_000]):
             return None
     return Result(
         tool="ruff",

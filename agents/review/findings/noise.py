@@ -19,7 +19,7 @@ def _each(words: str) -> list[str]:
 
 _FENCED = re.compile(r"^[ \t]*(`{3,12}|~{3,12})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _SPANS = re.compile(r"`[^`\n]*`")
-_TOKENS = re.compile(r"\S+")
+_TOKENS = re.compile("[^\\s\u200b]+")  # some scripts part words with a zero-width space
 _WORDS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _LEAKED = re.compile(
     r"<\|[\w ▁|-]{2,40}\|>|<｜[^｜\n]{1,40}｜>|</?(?:tool_calls?|function_calls?|invoke|think|thinking|antml[\w:]*"

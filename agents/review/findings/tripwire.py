@@ -48,8 +48,11 @@ _TELLS = re.compile(
     r"|exactly\s+)*(?:with\s+)?(?:only\s+)?[\"'`]?(?:lgtm|no (?:issues|concerns|findings)|approved|looks good)"
     r"|\b(?:reveal|print|output|show|repeat|leak|send|post|include)\s+(?:me\s+|us\s+)?(?:your"
     r"|the)\s+(?:system\s+prompt|instructions|api[- ]?keys?|secrets?|environment variables?|tokens?)\b"
-    r"|<\|(?:im_start|im_end|system|endoftext)\|>|\[/?INST\]|<</?SYS>>|</?(?:system|tool_call|invoke|function_calls)>"
     r"|\b(?:new|updated|real) (?:system )?(?:instructions|prompt)\s*:",
+    re.IGNORECASE,
+)
+_CHAT = re.compile(
+    r"<\|(?:im_start|im_end|system|endoftext)\|>|\[/?INST\]|<</?SYS>>|</?(?:system|tool_call|invoke|function_calls)>",
     re.IGNORECASE,
 )
 _BIDI = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
@@ -63,15 +66,18 @@ _FLAG_EMOJI = re.compile("\U0001f3f4[\U000e0000-\U000e007f]+")
 
 
 def check(view: View) -> Iterator[Finding]:
+    """The first line of a file that talks to the reviewer; marks of chat templates are the business of some tests."""
     text = "\n".join(line.text for line in view.file.added)
     if not text.isascii():
         yield from _hidden(view)
-    if _found(text) is None:
+    if _found(text) is None and (view.is_test or not _CHAT.search(text)):
         return
     for number in sorted(view.added):
         line = view.lines[number - 1]
-        if talks(line) or talks(f"{line} {_joined(view, number)}", start=line):
+        marked = not view.is_test and _CHAT.search(line)
+        if marked or talks(line) or talks(f"{line} {_joined(view, number)}", start=line):
             yield from INSTRUCTION.at(view, number)
+            return
 
 
 def _hidden(view: View) -> Iterator[Finding]:
@@ -128,6 +134,10 @@ def about(bundle: Bundle, views: tuple[View, ...]) -> tuple[str, ...]:
     texts += [("a file name", re.sub(r"[_\-./]", " ", file.path)) for file in bundle.files]
     # What is too short to be quoted gets no finding of its own.
     texts += [(f"the file {view.path}", view.head) for view in views if len(view.head) < 80]
-    said = [f"{where} holds text that is addressed to an automated reviewer" for where, text in texts if talks(text)]
+    said = [
+        f"{where} holds text that is addressed to an automated reviewer"
+        for where, text in texts
+        if talks(text) or _CHAT.search(text)
+    ]
     said += [f"{where} holds invisible characters" for where, text in texts if hidden_in(text)]
     return tuple(dict.fromkeys(said))

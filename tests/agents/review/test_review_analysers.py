@@ -149,3 +149,18 @@ def test_a_file_of_another_kind_is_refused_in_one_line(tmp_path: Path, text: str
 
     with pytest.raises(ConfigError, match="is no SARIF"):
         analysers.handed_in(change(), [("sarif", str(tmp_path / "a.sarif"))])
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("db.execute(f\"SELECT a FROM t WHERE name LIKE '%{name}%'\")", True),
+        ('db.execute("SELECT a FROM t WHERE id = " + name)', True),
+        ('db.execute(f"DELETE FROM t WHERE id = {name}")', True),
+        ("db.execute(\"SELECT a FROM t WHERE id = '%s'\" % name)", True),
+        ('db.execute(f"SELECT {name} FROM t WHERE id = ?", (1,))', False),
+        ('db.execute(f"SELECT a FROM {name} WHERE id = ?", (1,))', False),
+    ],
+)
+def test_a_value_in_sql_is_told_from_the_name_of_a_table(code: str, told: bool) -> None:
+    assert rules({}, {"a.py": f"def f(db, name):\n    return {code}\n"}) == (["ruff/S608"] if told else [])
