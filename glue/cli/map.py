@@ -361,7 +361,7 @@ def queue(name: str | None, engine: str, as_json: bool) -> None:
     """Say how long the queues are, how fast they move, what failed, and who holds what."""
     from glue.durable.engine import LEASE, Database
 
-    database = Database(engine)
+    database = EngineDatabase(engine)
     database.migrate()
     found = {each: {**database.depth(each), "workers": database.workers(each)} for each in [name] if each}
     found = found or {each: {**database.depth(each), "workers": database.workers(each)} for each in database.queues()}

@@ -22,8 +22,8 @@ from glue.durable.rates import LocalMeter, Rate, limited
 from glue.durable.rows import (
     INVALID,
     OPEN,
+    InputLine,
     Items,
-    Line,
     MapRow,
     Reader,
     finished_row,
@@ -43,7 +43,7 @@ from glue.tasks import spawn
 
 log = logging.getLogger("glue.map")
 
-Put: TypeAlias = "Callable[[Line, MapRow], Awaitable[None]]"
+Put: TypeAlias = "Callable[[InputLine, MapRow], Awaitable[None]]"
 _END: Any = object()
 _CHECKPOINT = 500  # rows between two waits for the disk
 _KEPT = 1000  # results in memory while an earlier row is awaited; the others are read again from the state
@@ -55,7 +55,7 @@ FINAL = FATAL | {"invalid_request", "content_filter", "context_overflow"}
 class Engine(Protocol):
     """What runs the rows. It reads lines as it has room for them, and puts each result once."""
 
-    async def run(self, job: Map, lines: AsyncIterator[Line], put: Put) -> None: ...
+    async def run(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None: ...
 
 
 class Spending:
@@ -136,7 +136,7 @@ def map(  # noqa: A001
     return Map(
         agent,
         inputs,
-        engine=engine or Local(concurrency, retries, retry_delay),
+        engine=engine or EmbeddedEngine(concurrency, retries, retry_delay),
         reader=reader or Reader(template=template),
         state=state,
         resume=resume,
@@ -246,9 +246,9 @@ class Map:
         await anyio.to_thread.run_sync(lambda: self.state.open(resume=self.resume))
         try:
             self.spending.usd, self.spending.tokens = self.state.spent()
-            send, receive = anyio.create_memory_object_stream[tuple[Line, MapRow, bool]](64)
+            send, receive = anyio.create_memory_object_stream[tuple[InputLine, MapRow, bool]](64)
 
-            async def put(line: Line, row: MapRow) -> None:
+            async def put(line: InputLine, row: MapRow) -> None:
                 await send.send((line, row, True))
 
             async with anyio.create_task_group() as tasks:
@@ -259,7 +259,7 @@ class Map:
         finally:
             self.state.close()
 
-    async def _lines(self, send: MemoryObjectSendStream[tuple[Line, MapRow, bool]]) -> AsyncIterator[Line]:
+    async def _lines(self, send: MemoryObjectSendStream[tuple[InputLine, MapRow, bool]]) -> AsyncIterator[InputLine]:
         """Give the lines that are to be run; the results of the others are passed on as they stand."""
         source = self._inputs
         items = source.__aiter__() if isinstance(source, AsyncIterable) else iter(source)
@@ -284,7 +284,7 @@ class Map:
 
     async def _record(
         self,
-        receive: MemoryObjectReceiveStream[tuple[Line, MapRow, bool]],
+        receive: MemoryObjectReceiveStream[tuple[InputLine, MapRow, bool]],
         out: MemoryObjectSendStream[MapRow],
     ) -> None:
         """Keep results before anybody sees them, as many with one commit as there are."""
@@ -319,13 +319,13 @@ class Map:
         return None
 
 
-class Local:
+class EmbeddedEngine:
     """Runs rows in this process."""
 
     def __init__(self, concurrency: int, retries: int, retry_delay: float) -> None:
         self.concurrency, self.retries, self.retry_delay = concurrency, retries, retry_delay
 
-    async def run(self, job: Map, lines: AsyncIterator[Line], put: Put) -> None:
+    async def run(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None:
         model = job.overrides.get("model") or job.agent.settings.model
         provider = job.agent.open(model or "")
         if job.rates:
@@ -357,7 +357,7 @@ class Local:
             with anyio.CancelScope(shield=True):
                 await job.agent.aclose()
 
-    async def _row(self, job: Map, line: Line, overrides: Mapping[str, Any]) -> MapRow:
+    async def _row(self, job: Map, line: InputLine, overrides: Mapping[str, Any]) -> MapRow:
         try:
             key, prompt = job.reader.read(line)
         except ValueError as error:

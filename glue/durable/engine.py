@@ -78,7 +78,7 @@ def need_dbos() -> Any:
     return dbos
 
 
-class Database:
+class EngineDatabase:
     """What we keep beside DBOS's own tables: who works, and the rate limits that all workers share."""
 
     def __init__(self, engine: str) -> None:
@@ -274,7 +274,7 @@ class Worker:
         self.overrides = dict(overrides or {})
         self.application = application(name)
         self.id = f"{socket.gethostname()}-{os.getpid()}-{new_id()[:6]}"
-        self.database = Database(engine)
+        self.database = EngineDatabase(engine)
         self.running: set[str] = set()  # the runs that this process executes
         self.listeners: dict[str, Listener] = {}
         self.workflow: Any = None

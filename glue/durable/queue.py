@@ -12,8 +12,8 @@ import anyio.to_thread
 
 from glue.codec import from_json
 from glue.durable.batch import Map, Put
-from glue.durable.engine import WORKFLOW, Database, application, need_dbos, version
-from glue.durable.rows import INVALID, Line, MapRow
+from glue.durable.engine import WORKFLOW, EngineDatabase, application, need_dbos, version
+from glue.durable.rows import INVALID, InputLine, MapRow
 from glue.errors import StoreError
 from glue.limits import Outcome
 from glue.messages import Json, Message, Usage, messages_to_json
@@ -47,12 +47,12 @@ class QueueEngine:
     ) -> None:
         self.queue, self.window, self.retries, self.poll, self.notice = queue, window, retries, poll, notice
         self.application = application(queue)
-        self.database = Database(engine)
+        self.database = EngineDatabase(engine)
         self._client: Any = None
-        self._out: dict[str, tuple[Line, Json]] = {}  # rows that are out, by the name of their run
+        self._out: dict[str, tuple[InputLine, Json]] = {}  # rows that are out, by the name of their run
         self._lonely = False
 
-    async def run(self, job: Map, lines: AsyncIterator[Line], put: Put) -> None:
+    async def run(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None:
         await anyio.to_thread.run_sync(self._connect)
         try:
             await self._collect(job, lines, put)
@@ -70,7 +70,7 @@ class QueueEngine:
             serializer=dbos.DBOSPortableJSONSerializer(),
         )
 
-    async def _collect(self, job: Map, lines: AsyncIterator[Line], put: Put) -> None:
+    async def _collect(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None:
         more, looked = True, 0.0
         while (more or self._out) and not job.stopped:
             if job.spending.over() is not None and not job.unfinished:
@@ -89,7 +89,7 @@ class QueueEngine:
                 await anyio.sleep(self.poll)
         job.unfinished = job.unfinished or more or bool(self._out)
 
-    async def _enqueue(self, job: Map, lines: AsyncIterator[Line], put: Put) -> bool:
+    async def _enqueue(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> bool:
         """Put some more rows on the queue; False where there are none left."""
         batch: list[tuple[str, tuple[Message, ...]]] = []
         again: list[str] = []
@@ -133,7 +133,7 @@ class QueueEngine:
     def _resume(self, names: list[str]) -> None:
         self._client.resume_workflows(names, queue_name=self.queue)
 
-    async def _ended(self, job: Map) -> list[tuple[Line, MapRow]]:
+    async def _ended(self, job: Map) -> list[tuple[InputLine, MapRow]]:
         """Take in the rows that have ended."""
         names, found = list(self._out), []
         for start in range(0, len(names), _CHUNK):
@@ -174,7 +174,7 @@ class QueueEngine:
                 raise StoreError(f"{self.database.shown}: {' '.join(str(error.orig).split())}") from error
 
 
-def _row(line: Line, key: Json, run: Any, *, spent: bool) -> MapRow:
+def _row(line: InputLine, key: Json, run: Any, *, spent: bool) -> MapRow:
     if run.status == "SUCCESS":
         data = run.output
         error = " ".join(data["error"]["message"].split()) if data["error"] else ""

@@ -30,12 +30,12 @@ INVALID = "invalid"  # the outcome of a row that could not be read
 # What `resume` takes up again: the rest is an answer, if not always the one that was hoped for.
 OPEN = frozenset((INVALID, Outcome.FAILED, Outcome.CANCELLED, Outcome.BUDGET))
 
-Item: TypeAlias = "str | Mapping[str, Json] | Part | Message | Line"
+Item: TypeAlias = "str | Mapping[str, Json] | Part | Message | InputLine"
 Items: TypeAlias = "Iterable[Item] | AsyncIterable[Item]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class InputLine:
     """One input: its number, counted from 1, and its text as it was read."""
 
     number: int
@@ -100,15 +100,15 @@ class JSONLines:
 
     path: str
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[InputLine]:
         for number, text in enumerate(read_lines(self.path), 1):
             if text.strip():  # a blank line counts and is passed over
-                yield Line(number=number, text=text.strip("\r\n"))
+                yield InputLine(number=number, text=text.strip("\r\n"))
 
 
-def numbered(number: int, item: Item) -> Line:
+def numbered(number: int, item: Item) -> InputLine:
     """Number an input of a program; the lines of a file have their numbers."""
-    return item if isinstance(item, Line) else Line(number=number, text=json.dumps(_encoded(item)))
+    return item if isinstance(item, InputLine) else InputLine(number=number, text=json.dumps(_encoded(item)))
 
 
 def _encoded(item: Any) -> Json:
@@ -125,7 +125,7 @@ class Reader:
     template: str = ""  # with {field} for what each row fills in; {{ and }} are braces
     attach: Callable[[str], Part] | None = None  # reads an attachment; ValueError or ConfigError where it may not be
 
-    def read(self, line: Line) -> tuple[Json, tuple[Message, ...]]:
+    def read(self, line: InputLine) -> tuple[Json, tuple[Message, ...]]:
         """Give the row's own id and its prompt; ValueError says what is wrong with the line."""
         row = _parsed(line.text)
         if "messages" in row and not self.template:
@@ -206,7 +206,9 @@ def fill(template: str, row: Mapping[str, Json]) -> str:
     return _FIELD.sub(put, template)
 
 
-def finished_row(line: Line, id: Json, result: RunResult[Any], *, earlier: Usage, tries: int, session: str) -> MapRow:
+def finished_row(
+    line: InputLine, id: Json, result: RunResult[Any], *, earlier: Usage, tries: int, session: str
+) -> MapRow:
     """Make the row of a run; `earlier` is what was spent on it before."""
     return MapRow(
         number=line.number,
@@ -224,7 +226,9 @@ def finished_row(line: Line, id: Json, result: RunResult[Any], *, earlier: Usage
     )
 
 
-def row_from_transcript(line: Line, id: Json, messages: Iterable[Message], session: str, output: Any = None) -> MapRow:
+def row_from_transcript(
+    line: InputLine, id: Json, messages: Iterable[Message], session: str, output: Any = None
+) -> MapRow:
     """Make the row of a run that had ended when its process did, before it could say so."""
     replies = [message for message in messages if isinstance(message, AssistantMessage)]
     reason = replies[-1].stop_reason if replies else StopReason.ERROR

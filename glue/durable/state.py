@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from glue.durable.rows import OPEN, Line, MapRow
+from glue.durable.rows import OPEN, InputLine, MapRow
 from glue.errors import ConfigError, NewerSchema, SessionBusy, StoreError
 from glue.messages import Json, new_id
 from glue.stores.sqlite import _WRITES, Database, SessionLocks, SQLiteStore, _Writer, hold
@@ -152,7 +152,7 @@ class MapState:
         row = self.store.database.open().execute(sql, (name,)).fetchone()
         return row[0] if row is not None else ""
 
-    def put(self, rows: Iterable[tuple[Line, MapRow]]) -> None:
+    def put(self, rows: Iterable[tuple[InputLine, MapRow]]) -> None:
         """Keep results; all of them or none."""
         values = [
             (line.number, line.digest, row.outcome, row.cost, row.usage.total, json.dumps(row.to_json()))
@@ -167,7 +167,7 @@ class MapState:
         row = self.store.database.open().execute(sql, (number,)).fetchone()
         return None if row is None else (row[0], row[1], MapRow.from_json(json.loads(row[2])))
 
-    def finished(self, line: Line) -> MapRow | None:
+    def finished(self, line: InputLine) -> MapRow | None:
         """Give the result of a row that is not to be run again."""
         found = self.get(line.number)
         if found is None or found[1] in OPEN:

@@ -44,7 +44,7 @@ from glue.loop.transcript import (
     visible_text,
 )
 from glue.loop.truncation import Verdict, end_chain, end_repair, is_whole, judge_cut, was_cut
-from glue.loop.turn import Reply, cut_short, exhausted, run_batch, send
+from glue.loop.turn import Answered, cut_short, exhausted, run_batch, send
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
 from glue.options import LoopOptions, Options
 from glue.policies import start_policies
@@ -387,7 +387,7 @@ async def _log_rewrite(journal: Journal, messages: Sequence[Message], removed: S
 # JUDGE --------------------------------------------------------------------------------------------
 
 
-async def _judge(state: State, reply: Reply) -> Verdict:
+async def _judge(state: State, reply: Answered) -> Verdict:
     """Decide what becomes of a reply; the first rule that matches wins."""
     message = reply.message
     if message is not None:

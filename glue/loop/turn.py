@@ -34,7 +34,7 @@ _log = logging.getLogger("glue.tools")
 
 
 @dataclass(slots=True)
-class Reply:
+class Answered:
     """A whole message, or why there is none."""
 
     message: AssistantMessage | None = None
@@ -42,7 +42,7 @@ class Reply:
     stop: Stop | None = None
 
 
-async def send(state: State, request: Request) -> Reply:
+async def send(state: State, request: Request) -> Answered:
     """Send one request and stream its reply, watching for cancellation."""
     if not state.turn_open:
         state.turn_open = state.turns + 1
@@ -54,14 +54,14 @@ async def send(state: State, request: Request) -> Reply:
     state.partial = []
     if state.on_event is not None:
         state.emit(RequestStart(number=state.requests, request=request))
-    reply = Reply()
+    reply = Answered()
     with watched(state) as scope:
         stream = None
         try:
             stream = state.provider.stream(request)
             reply = await _stream(state, stream)
         except ProviderError as error:
-            reply = Reply(error=error)
+            reply = Answered(error=error)
         finally:
             if (close := getattr(stream, "aclose", None)) is not None:
                 await close()
@@ -79,7 +79,7 @@ def cut_short(state: State) -> Stop:
     return Stop(Outcome.BUDGET, budget_error(state, "seconds"))
 
 
-async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Reply:
+async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answered:
     partial, drain, cancel, listening = state.partial, state.drain, state.cancel, state.on_event is not None
     state.reply_id = ""
     before = len(state.attempts)
@@ -91,10 +91,10 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Reply:
             if not state.reply_id:  # a reply without deltas
                 state.reply_id = message.id
                 state.emit(MessageStart(id=message.id, role="assistant"))
-            return Reply(message=_noted(replace(message, id=state.reply_id), state.attempts[before:]))
+            return Answered(message=_noted(replace(message, id=state.reply_id), state.attempts[before:]))
         elif isinstance(event, Attempt):
             if (stop := _attempted(state, event)) is not None:
-                return Reply(stop=stop)
+                return Answered(stop=stop)
             continue
         if not state.reply_id:
             state.reply_id = new_id()
@@ -102,13 +102,13 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Reply:
         if listening:
             state.tell(event)
         if cancel.cancelled:  # a block may hold many deltas and no checkpoint
-            return Reply()
+            return Answered()
         if drain is not None:
             await drain()
     name = state.provider.name
     if state.reply_id:
-        return Reply(error=ProviderError("the stream ended early", kind="protocol", provider=name, emitted=True))
-    return Reply(error=EmptyReply(provider=name))
+        return Answered(error=ProviderError("the stream ended early", kind="protocol", provider=name, emitted=True))
+    return Answered(error=EmptyReply(provider=name))
 
 
 def _checked(state: State, message: AssistantMessage) -> AssistantMessage:

@@ -17,7 +17,7 @@ import pytest
 
 import glue
 from glue import Agent, Limits, Usage
-from glue.durable.engine import Database, Durable, application, database_url, result_from_json, result_to_json
+from glue.durable.engine import EngineDatabase, Durable, application, database_url, result_from_json, result_to_json
 from glue.durable.rates import Rate
 from glue.durable.steps import INTERRUPTED, DurableProvider, DurableTool, error_from_json, error_to_json
 from glue.errors import BudgetExceeded, ConfigError, EmptyReply, FailoverError, ProviderError
@@ -475,7 +475,7 @@ async def test_what_sub_agents_spend_is_counted(tmp_path: Path, engine: str) -> 
 
 @pytest.mark.scale
 async def test_a_rate_holds_over_all_workers(engine: str) -> None:
-    first, second = Database(engine), Database(engine)
+    first, second = EngineDatabase(engine), EngineDatabase(engine)
     first.migrate()
     second.migrate()
 
@@ -525,7 +525,7 @@ def test_a_database_that_does_not_answer_is_one_line(cli: Callable[..., Any]) ->
 
 @pytest.mark.scale
 def test_tables_of_a_newer_version_are_left_alone(cli: Callable[..., Any], engine: str) -> None:
-    database = Database(engine)
+    database = EngineDatabase(engine)
     database.migrate()
     with database.begin() as connection:
         database._execute(connection, "UPDATE glue_schema SET version = 9")

@@ -21,7 +21,7 @@ from glue import Agent, Limits, Request, SQLiteStore, Usage
 from glue.durable import MapRow, Rate
 from glue.durable.batch import Map
 from glue.durable.rates import Limited, LocalMeter, limited
-from glue.durable.rows import Line, Reader
+from glue.durable.rows import InputLine, Reader
 from glue.errors import ConfigError, NewerSchema, ProviderError, SessionBusy
 from glue.providers.offline import Offline
 from glue.testing import Repeat, Reply, Script, call, calls, fail, say
@@ -83,7 +83,7 @@ async def test_a_template_is_filled_from_the_fields_of_a_row() -> None:
     ],
 )
 async def test_a_bad_row_is_told_with_its_line_and_the_rest_goes_on(text: str, said: str) -> None:
-    found = await rows(glue.map(agent(), [Line(number=1, text=text), Line(number=2, text='"fine"')]))
+    found = await rows(glue.map(agent(), [InputLine(number=1, text=text), InputLine(number=2, text='"fine"')]))
 
     assert [row.outcome for row in found] == ["invalid", "done"]
     assert found[0].error.startswith(said)
@@ -412,10 +412,10 @@ async def test_rows_done_are_not_run_again_and_count_once(tmp_path: Path) -> Non
 
 
 async def test_failed_and_bad_rows_are_taken_up_again(tmp_path: Path) -> None:
-    lines = [Line(number=1, text='"a"'), Line(number=2, text="oops")]
+    lines = [InputLine(number=1, text='"a"'), InputLine(number=2, text="oops")]
     found = await rows(glue.map(agent(fail("invalid_request"), Repeat(echo)), lines, state=tmp_path / "s.db"))
     assert [row.outcome for row in found] == ["failed", "invalid"]
-    lines[1] = Line(number=2, text='"b"')
+    lines[1] = InputLine(number=2, text='"b"')
 
     found = await rows(glue.map(agent(), lines, state=tmp_path / "s.db", resume=True))
 
@@ -596,6 +596,6 @@ async def test_rows_do_not_live_in_memory() -> None:
 def test_attachments_are_read_by_who_may(tmp_path: Path) -> None:
     read = Reader(attach=lambda name: glue.Text(text=f"file {name}"))
 
-    _, (message,) = read.read(Line(number=1, text='{"prompt": "see", "attachments": ["a.txt"]}'))
+    _, (message,) = read.read(InputLine(number=1, text='{"prompt": "see", "attachments": ["a.txt"]}'))
 
     assert [part.text for part in message.content if isinstance(part, glue.Text)] == ["see", "file a.txt"]
