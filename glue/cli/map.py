@@ -359,7 +359,7 @@ def worker(file: str, queue: str, engine: str, **given: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def queue(name: str | None, engine: str, as_json: bool) -> None:
     """Say how long the queues are, how fast they move, what failed, and who holds what."""
-    from glue.durable.engine import LEASE, Database
+    from glue.durable.engine import LEASE, EngineDatabase
 
     database = EngineDatabase(engine)
     database.migrate()

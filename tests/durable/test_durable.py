@@ -17,7 +17,7 @@ import pytest
 
 import glue
 from glue import Agent, Limits, Usage
-from glue.durable.engine import EngineDatabase, Durable, application, database_url, result_from_json, result_to_json
+from glue.durable.engine import Durable, EngineDatabase, application, database_url, result_from_json, result_to_json
 from glue.durable.rates import Rate
 from glue.durable.steps import INTERRUPTED, DurableProvider, DurableTool, error_from_json, error_to_json
 from glue.errors import BudgetExceeded, ConfigError, EmptyReply, FailoverError, ProviderError
