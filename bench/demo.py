@@ -22,7 +22,7 @@ def weather(city: str) -> str:
     """Say what the weather is in a city."""
     return f"{city}: 21 degrees, dry"
 
-agent = glue.Agent("offline", tools=[weather])  # or "anthropic:claude-haiku-4-5", "ollama:qwen3" ...
+agent = glue.Agent("offline", tools=[weather])  # or "anthropic:claude-haiku-5-5", "ollama:qwen3" ...
 agent.cli()
 '''
 PROMPT = "What is the weather in Toronto, and in Oslo?"

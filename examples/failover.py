@@ -19,7 +19,7 @@ def ask_status(service: str = "all") -> str:
 
 
 agent = Agent(
-    os.environ.get("GLUE_MODEL") or "openai:gpt-5-nano,groq,offline",
+    os.environ.get("GLUE_MODEL") or "openai:gpt-5.4-nano,groq,offline",
     tools=[ask_status],
     instructions="Answer in one line.",
 )

@@ -3,7 +3,7 @@
 # ///
 """Ask the same agent on several models.
 
-python examples/swap.py anthropic:claude-haiku-4-5 gemini ollama:qwen3:0.6b
+python examples/swap.py anthropic:claude-haiku-5-5 gemini ollama:qwen3:0.6b
 """
 
 import sys
