@@ -44,8 +44,8 @@ _SAID = 20  # rows that went wrong, told one by one; all of them are in the outp
 @click.option(
     "--retries", default=1, show_default=True, type=click.IntRange(min=0), help="Further tries of a failed row."
 )
-@click.option("--budget-usd", type=click.FloatRange(min=0), help="Dollars for all rows together.")
-@click.option("--budget-tokens", type=click.IntRange(min=0), help="Tokens for all rows together.")
+@click.option("--usd-budget", type=click.FloatRange(min=0), help="Dollars for all rows together.")
+@click.option("--token-budget", type=click.IntRange(min=0), help="Tokens for all rows together.")
 @click.option("--rpm", multiple=True, metavar="[PROVIDER=]N", help="Requests a minute, of each or of one provider.")
 @click.option("--tpm", multiple=True, metavar="[PROVIDER=]N", help="Tokens a minute, likewise.")
 @click.option("--max-turns", type=click.IntRange(min=0), help="Turns with tools of a row, at most.")
@@ -102,8 +102,8 @@ def run_map(file: str, inputs: str, given: Mapping[str, Any]) -> int:
         resume=given["resume"],
         ordered=not given["unordered"],
         retries=given["retries"],
-        budget_usd=given["budget_usd"],
-        budget_tokens=given["budget_tokens"],
+        usd_budget=given["usd_budget"],
+        token_budget=given["token_budget"],
         rate=_rates(given["rpm"], given["tpm"]),
         engine=engine,
         **_overrides(agent, file, given),

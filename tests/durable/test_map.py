@@ -250,7 +250,7 @@ async def test_a_mistake_of_the_caller_is_raised() -> None:
         await rows(glue.map(Agent(Script(Repeat(echo)), deps_type=int), ["a"]))
 
 
-@pytest.mark.parametrize(("budget", "done"), [({"budget_usd": 0.02}, 2), ({"budget_tokens": 45}, 3)])
+@pytest.mark.parametrize(("budget", "done"), [({"usd_budget": 0.02}, 2), ({"token_budget": 45}, 3)])
 async def test_no_row_is_started_when_all_together_have_spent_the_budget(budget: Any, done: int) -> None:
     job = glue.map(agent(), ["x"] * 10, concurrency=1, **budget)
 
@@ -266,14 +266,14 @@ async def test_a_run_under_way_ends_before_its_next_request_when_the_budget_is_s
 
     maker = agent(Repeat(calls("look", usage=COST)), tools=[look])
 
-    (row,) = await rows(glue.map(maker, ["x"], budget_usd=0.03))
+    (row,) = await rows(glue.map(maker, ["x"], usd_budget=0.03))
 
     assert (row.outcome, row.requests) == ("budget", 3)
     assert row.cost == pytest.approx(0.03)
 
 
 async def test_what_is_spent_to_the_last_row_is_no_reason_to_resume() -> None:
-    job = glue.map(agent(), ["x", "y"], concurrency=1, budget_usd=0.02)
+    job = glue.map(agent(), ["x", "y"], concurrency=1, usd_budget=0.02)
 
     assert [row.outcome for row in await rows(job)] == ["done", "done"]
     assert not job.unfinished
@@ -398,11 +398,11 @@ async def test_a_row_that_was_stopped_twice_says_its_prompt_once_and_counts_what
 
 
 async def test_rows_done_are_not_run_again_and_count_once(tmp_path: Path) -> None:
-    first = glue.map(agent(), list("abcd"), state=tmp_path / "s.db", budget_usd=0.02, concurrency=1)
+    first = glue.map(agent(), list("abcd"), state=tmp_path / "s.db", usd_budget=0.02, concurrency=1)
     await rows(first)
     maker = agent()
 
-    job = glue.map(maker, list("abcd"), state=tmp_path / "s.db", resume=True, budget_usd=0.03, concurrency=1)
+    job = glue.map(maker, list("abcd"), state=tmp_path / "s.db", resume=True, usd_budget=0.03, concurrency=1)
     found = await rows(job)
 
     assert [row.text for row in found] == ["<a>", "<b>", "<c>"]

@@ -129,12 +129,12 @@ def test_a_state_without_its_output_is_not_lost_either(work: Callable[..., Any])
 
 
 def test_a_spent_budget_has_its_exit_code_and_more_money_goes_on(work: Callable[..., Any]) -> None:
-    ran = work('"a"\n"b"\n"c"\n', "--budget-usd", "0.5", "-n", "1")
+    ran = work('"a"\n"b"\n"c"\n', "--usd-budget", "0.5", "-n", "1")
 
     assert ran.code == 3
     assert "not all rows were run; --resume goes on" in ran.err
     assert [row["text"] for row in output()] == ["<a>", "<b>"]
-    assert work('"a"\n"b"\n"c"\n', "--resume", "--budget-usd", "0.75").code == 0
+    assert work('"a"\n"b"\n"c"\n', "--resume", "--usd-budget", "0.75").code == 0
     assert [row["text"] for row in output()] == ["<a>", "<b>", "<c>"]
 
 

@@ -233,7 +233,7 @@ def test_a_bad_row_and_a_spent_budget_on_a_queue(
     args = ("map", "agent.py", "in.jsonl", "-o", "out.jsonl", "--queue", "rows", "--engine", engine)
     worker = processes.start("worker", "agent.py", "--queue", "rows", "--engine", engine, "--poll", "0.05", "-n", "2")
 
-    ran = cli(*args, "--budget-usd", "0.01")
+    ran = cli(*args, "--usd-budget", "0.01")
 
     assert ran.code == 3
     assert "line 1: no JSON" in ran.err
@@ -241,7 +241,7 @@ def test_a_bad_row_and_a_spent_budget_on_a_queue(
     assert outcomes["invalid"] == 1
     assert outcomes["done"] >= 5
     assert outcomes["budget"] > 0
-    ran = cli(*args, "--resume", "--budget-usd", "1")
+    ran = cli(*args, "--resume", "--usd-budget", "1")
     assert ran.code == 1  # the bad row is still one
     assert Counter(row["outcome"] for row in output(tmp_path)) == {"done": 60, "invalid": 1}
     assert [row["cost"] for row in output(tmp_path)[1:]] == [pytest.approx(0.002)] * 60
