@@ -55,7 +55,7 @@ def whole(turns: int, deltas: int, turn: int) -> bytes:
     return b"".join(pieces(turns, deltas, turn))
 
 
-class Connection(asyncio.Protocol):
+class LoopbackConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         self.buffer = bytearray()
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
 
 async def main() -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(Connection, "127.0.0.1", 0, backlog=1024)
+    server = await loop.create_server(LoopbackConnection, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from glue.providers.catalog import Row
     from glue.providers.failover import with_failover as with_failover
     from glue.providers.http import HTTP as HTTP
-    from glue.providers.http import Answer as Answer
     from glue.providers.http import Deadlines as Deadlines
+    from glue.providers.http import HTTPResponse as HTTPResponse
     from glue.providers.offline import Offline as Offline
     from glue.providers.retry import Backoff as Backoff
     from glue.providers.retry import with_escalation as with_escalation
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HTTP",
-    "Answer",
     "Backoff",
     "Deadlines",
+    "HTTPResponse",
     "Offline",
     "capabilities",
     "default",
@@ -408,7 +408,7 @@ def wire_class(name: str) -> type[Wire]:
 def __getattr__(name: str) -> object:
     homes = {
         **dict.fromkeys(("Backoff", "with_escalation", "with_retries"), "retry"),
-        **dict.fromkeys(("HTTP", "Answer", "Deadlines"), "http"),
+        **dict.fromkeys(("HTTP", "HTTPResponse", "Deadlines"), "http"),
         "with_failover": "failover",
         "Offline": "offline",
     }

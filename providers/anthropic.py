@@ -66,7 +66,7 @@ class _Block:
         return {**self.fields, **{key: "".join(pieces) for key, pieces in self.pieces.items()}}
 
 
-class Decoder(wire.Decoder):
+class AnthropicDecoder(wire.Decoder):
     """Reads a stream of events, or a whole message."""
 
     noun = "message"
@@ -170,7 +170,19 @@ class Decoder(wire.Decoder):
         return (part for part in parts if part is not None)
 
     def _usage(self) -> Usage | None:
-        return usage_of(self.counts)
+        """Normalise the tokens that were counted: their input leaves the cache out."""
+        raw = self.counts
+        if not raw:
+            return None
+        read = encoding.number(raw.get("cache_read_input_tokens")) or 0
+        write = encoding.number(raw.get("cache_creation_input_tokens")) or 0
+        return Usage(
+            input=(encoding.number(raw.get("input_tokens")) or 0) + read + write,
+            output=encoding.number(raw.get("output_tokens")) or 0,
+            cache_read=read,
+            cache_write=write,
+            reasoning=encoding.number(encoding.object_of(raw.get("output_tokens_details")).get("thinking_tokens")),
+        )
 
 
 def _read(block: _Block, *, cut: bool, last: bool) -> Part | None:
@@ -213,24 +225,8 @@ def _kept(data: Json) -> Opaque:
     return Opaque(wire=WIRE, data=data)
 
 
-def usage_of(raw: dict[str, Json]) -> Usage | None:
-    """Normalise the tokens that were counted: their input leaves the cache out."""
-    if not raw:
-        return None
-    read = encoding.number(raw.get("cache_read_input_tokens")) or 0
-    write = encoding.number(raw.get("cache_creation_input_tokens")) or 0
-    return Usage(
-        input=(encoding.number(raw.get("input_tokens")) or 0) + read + write,
-        output=encoding.number(raw.get("output_tokens")) or 0,
-        cache_read=read,
-        cache_write=write,
-        reasoning=encoding.number(encoding.object_of(raw.get("output_tokens_details")).get("thinking_tokens")),
-    )
-
-
 VERSION = "2023-06-01"
 
-_HEADS = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
 _FILLER = b'{"type":"text","text":"(continued)"}'  # a conversation must begin with a user, and not with a blank
 _MARK = b',"cache_control":{"type":"ephemeral"}}'
 _HIDDEN = ("thinking", "redacted_thinking")
@@ -308,18 +304,13 @@ def _tool_form(tool: ToolSpec) -> Json:
 
 def _messages(messages: Sequence[Message], cache: bool, row: Row, model: str) -> bytes:
     key = encoding.memo_key(WIRE, row, model)
-    pieces: list[tuple[str, bytes]] = []
-    for message in messages:
-        blocks: bytes | None = message.memo.get(key)
-        if blocks is None:
-            blocks = message.memo[key] = b",".join(_blocks(message, row, model))
-        pieces.append(("assistant" if isinstance(message, AssistantMessage) else "user", blocks))
+    pieces = encoding.turns(messages, key, lambda message: _blocks(message, row, model))
     if cache:
         for index in stable(messages, pieces):
             written = list(_blocks(messages[index], row, model))
             written[-1] = _marked(written[-1])
             pieces[index] = (pieces[index][0], b",".join(written))
-    return join_turns(pieces, _HEADS, _FILLER)
+    return join_turns(pieces, _FILLER)
 
 
 def _marked(block: bytes) -> bytes:
@@ -338,7 +329,7 @@ def _blocks(message: Message, row: Row, model: str) -> Iterator[bytes]:
 
 def _assistant(message: AssistantMessage, row: Row, model: str) -> Iterator[bytes]:
     own = encoding.is_own(message, row)
-    signed = own and claude.family(message.model) == claude.family(model)
+    signed = claude.is_signed(message, row, model)
     blocks: list[tuple[str, bytes]] = []
     for part in message.content:
         written = _reply_part(part, own, signed)
@@ -371,8 +362,7 @@ def _reply_part(part: Part, own: bool, signed: bool) -> tuple[str, bytes] | None
 
 
 def _has_thinking(message: AssistantMessage, row: Row, model: str) -> bool:
-    signed = encoding.is_own(message, row) and claude.family(message.model) == claude.family(model)
-    return signed and any(_is_thinking(part) for part in message.content)
+    return claude.is_signed(message, row, model) and any(_is_thinking(part) for part in message.content)
 
 
 def _is_thinking(part: Part) -> bool:
@@ -426,7 +416,7 @@ class Anthropic(wire.Wire):
     """Asks one server for messages."""
 
     path = "/messages"
-    decoder = Decoder
+    decoder = AnthropicDecoder
     encode = staticmethod(encode)
     takes_output = staticmethod(takes_output)
     models_query: ClassVar[Mapping[str, str | int]] = {"limit": 1000}

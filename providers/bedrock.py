@@ -64,7 +64,7 @@ class _Block:
         self.closed = False
 
 
-class Decoder(wire.Decoder):
+class BedrockDecoder(wire.Decoder):
     """Reads the frames of a stream, or a whole reply."""
 
     noun = "reply"
@@ -188,7 +188,18 @@ class Decoder(wire.Decoder):
         return (part for part in parts if part is not None)
 
     def _usage(self) -> Usage | None:
-        return usage_of(self.counts)
+        """Normalise the tokens that were counted: their input leaves the cache out."""
+        raw = self.counts
+        if not raw:
+            return None
+        read = encoding.first_number(raw.get("cacheReadInputTokens"), raw.get("cacheReadInputTokenCount")) or 0
+        write = encoding.first_number(raw.get("cacheWriteInputTokens"), raw.get("cacheWriteInputTokenCount")) or 0
+        return Usage(
+            input=(encoding.number(raw.get("inputTokens")) or 0) + read + write,
+            output=encoding.number(raw.get("outputTokens")) or 0,
+            cache_read=read,
+            cache_write=write,
+        )
 
 
 def _read(block: _Block, *, cut: bool, last: bool) -> Part | None:
@@ -235,23 +246,8 @@ def _joined(pieces: list[str]) -> str:
     return encoding.base64_text(b"".join(base64.b64decode(piece) for piece in pieces))
 
 
-def usage_of(raw: dict[str, Json]) -> Usage | None:
-    """Normalise the tokens that were counted: their input leaves the cache out."""
-    if not raw:
-        return None
-    read = encoding.first_number(raw.get("cacheReadInputTokens"), raw.get("cacheReadInputTokenCount")) or 0
-    write = encoding.first_number(raw.get("cacheWriteInputTokens"), raw.get("cacheWriteInputTokenCount")) or 0
-    return Usage(
-        input=(encoding.number(raw.get("inputTokens")) or 0) + read + write,
-        output=encoding.number(raw.get("outputTokens")) or 0,
-        cache_read=read,
-        cache_write=write,
-    )
-
-
 REGION = "us-east-1"
 
-_HEADS = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
 _FILLER = b'{"text":"(continued)"}'  # a conversation must begin with a user, and not with a blank
 _POINT = b'{"cachePoint":{"type":"default"}}'
 _FORMATS = {
@@ -348,11 +344,7 @@ def _thinking(request: Request, messages: Sequence[Message], row: Row, model: st
 
 
 def _has_thinking(message: AssistantMessage, row: Row, model: str) -> bool:
-    return _is_signed(message, row, model) and any(encoding.opaque_of(part, WIRE) for part in message.content)
-
-
-def _is_signed(message: AssistantMessage, row: Row, model: str) -> bool:
-    return encoding.is_own(message, row) and claude.family(message.model) == claude.family(model)
+    return claude.is_signed(message, row, model) and any(encoding.opaque_of(part, WIRE) for part in message.content)
 
 
 def _tools(request: Request, messages: Sequence[Message], cache: bool) -> bytes:
@@ -378,16 +370,11 @@ def _tool(tool: ToolSpec) -> Json:
 
 def _messages(messages: Sequence[Message], cache: bool, row: Row, model: str) -> bytes:
     key = encoding.memo_key(WIRE, row, model)
-    pieces: list[tuple[str, bytes]] = []
-    for message in messages:
-        blocks: bytes | None = message.memo.get(key)
-        if blocks is None:
-            blocks = message.memo[key] = b",".join(_blocks(message, row, model))
-        pieces.append(("assistant" if isinstance(message, AssistantMessage) else "user", blocks))
+    pieces = encoding.turns(messages, key, lambda message: _blocks(message, row, model))
     if cache:
         for index in stable(messages, pieces):
             pieces[index] = (pieces[index][0], pieces[index][1] + b"," + _POINT)
-    return join_turns(pieces, _HEADS, _FILLER)
+    return join_turns(pieces, _FILLER)
 
 
 def _blocks(message: Message, row: Row, model: str) -> Iterator[bytes]:
@@ -434,7 +421,7 @@ def _document(part: File, place: str) -> dict[str, Json]:
 
 
 def _reply(message: AssistantMessage, row: Row, model: str) -> list[dict[str, Json]]:
-    own, signed = encoding.is_own(message, row), _is_signed(message, row, model)
+    own, signed = encoding.is_own(message, row), claude.is_signed(message, row, model)
     blocks: list[dict[str, Json]] = []
     for part in message.content:
         kept = encoding.object_of(encoding.opaque_of(part, WIRE)) if own else {}
@@ -457,9 +444,8 @@ def _reply(message: AssistantMessage, row: Row, model: str) -> list[dict[str, Js
 
 
 def _result(message: ToolMessage, model: str) -> dict[str, Json]:
-    content = list(_content(message.content, message.id)) or [
-        {"text": "(no output)"}
-    ]  # neither nothing nor a blank is taken
+    # Neither nothing nor a blank is taken.
+    content = list(_content(message.content, message.id)) or [{"text": "(no output)"}]
     result: dict[str, Json] = {"toolUseId": encoding.safe_id(message.call_id), "content": content}
     if "claude" in model or "nova" in model:  # the models of others refuse a status
         result["status"] = "error" if message.is_error else "success"
@@ -471,7 +457,7 @@ def _result(message: ToolMessage, model: str) -> dict[str, Json]:
 class Bedrock(wire.Wire):
     """Asks Bedrock, with a bearer token where the connection has one, else with signed requests."""
 
-    decoder = Decoder
+    decoder = BedrockDecoder
     encode = staticmethod(encode)
     takes_output = staticmethod(takes_output)
 

@@ -52,7 +52,7 @@ class Row:
 
     name: str
     _: KW_ONLY
-    wire: str
+    wire: str = "openai_chat"  # what most servers speak
     base_url: str
     key: tuple[str, ...] = ()  # variables, first found wins
     model: str = ""  # the default
@@ -64,6 +64,8 @@ class Row:
     query: tuple[tuple[str, str], ...] = ()
     elsewhere: str = ""  # the wire of a server at another base URL, which may know only the common one
 
+
+GOOGLE = Quirks(images=("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"))
 
 # In a base URL, {NAME} is a variable of the environment, {NAME|OTHER|default} the first that is set.
 # Every row also obeys NAME_BASE_URL. The order is that in which a default is looked for.
@@ -104,11 +106,10 @@ ROWS = (
         model="gemini-3.1-flash-lite",
         window=1_048_576,
         auth="x-goog-api-key",
-        quirks=Quirks(images=("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"), files=("*/*",)),
+        quirks=GOOGLE,
     ),
     Row(
         "azure",
-        wire="openai_chat",
         base_url="{AZURE_OPENAI_ENDPOINT}/openai/v1",
         key=("AZURE_OPENAI_API_KEY",),
         model="gpt-5.4-nano",
@@ -125,7 +126,7 @@ ROWS = (
         model="gemini-3.1-flash-lite",
         window=1_048_576,
         auth="google",
-        quirks=Quirks(images=("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"), files=("*/*",)),
+        quirks=GOOGLE,
     ),
     Row(
         "bedrock",
@@ -134,7 +135,7 @@ ROWS = (
         key=("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID", "AWS_PROFILE"),
         model="amazon.nova-micro-v1:0",
         auth="aws",
-        quirks=Quirks(images=PICTURES, files=("*/*",)),
+        quirks=Quirks(images=PICTURES),
     ),
     Row(
         "bedrock-mantle",
@@ -145,7 +146,6 @@ ROWS = (
     ),
     Row(
         "openrouter",
-        wire="openai_chat",
         base_url="https://openrouter.ai/api/v1",
         key=("OPENROUTER_API_KEY",),
         model="openai/gpt-oss-20b",
@@ -159,7 +159,6 @@ ROWS = (
     ),
     Row(
         "groq",
-        wire="openai_chat",
         base_url="https://api.groq.com/openai/v1",
         key=("GROQ_API_KEY",),
         model="openai/gpt-oss-20b",
@@ -167,7 +166,6 @@ ROWS = (
     ),
     Row(
         "mistral",
-        wire="openai_chat",
         base_url="https://api.mistral.ai/v1",
         key=("MISTRAL_API_KEY",),
         model="mistral-small-latest",
@@ -177,7 +175,6 @@ ROWS = (
     ),
     Row(
         "deepseek",
-        wire="openai_chat",
         base_url="https://api.deepseek.com",
         key=("DEEPSEEK_API_KEY",),
         model="deepseek-v4-flash",
@@ -185,7 +182,6 @@ ROWS = (
     ),
     Row(
         "xai",
-        wire="openai_chat",
         base_url="https://api.x.ai/v1",
         key=("XAI_API_KEY",),
         model="grok-4-1-fast-non-reasoning",
@@ -194,7 +190,6 @@ ROWS = (
     ),
     Row(
         "cerebras",
-        wire="openai_chat",
         base_url="https://api.cerebras.ai/v1",
         key=("CEREBRAS_API_KEY",),
         model="gpt-oss-120b",
@@ -203,35 +198,25 @@ ROWS = (
     ),
     Row(
         "together",
-        wire="openai_chat",
         base_url="https://api.together.xyz/v1",
         key=("TOGETHER_API_KEY", "TOGETHERAI_API_KEY"),
         model="openai/gpt-oss-120b",
     ),
     Row(
         "fireworks",
-        wire="openai_chat",
         base_url="https://api.fireworks.ai/inference/v1",
         key=("FIREWORKS_API_KEY",),
         model="accounts/fireworks/models/gpt-oss-20b",
     ),
     Row(
         "nvidia",
-        wire="openai_chat",
         base_url="https://integrate.api.nvidia.com/v1",
         key=("NVIDIA_API_KEY", "NVIDIA_NIM_API_KEY"),
         model="meta/llama-3.1-8b-instruct",
     ),
-    Row(
-        "huggingface",
-        wire="openai_chat",
-        base_url="https://router.huggingface.co/v1",
-        key=("HF_TOKEN",),
-        model="openai/gpt-oss-20b",
-    ),
+    Row("huggingface", base_url="https://router.huggingface.co/v1", key=("HF_TOKEN",), model="openai/gpt-oss-20b"),
     Row(
         "moonshot",
-        wire="openai_chat",
         base_url="https://api.moonshot.ai/v1",
         key=("MOONSHOT_API_KEY", "MOONSHOTAI_API_KEY"),
         model="kimi-k2.6",
@@ -240,7 +225,6 @@ ROWS = (
     ),
     Row(
         "alibaba",
-        wire="openai_chat",
         base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
         key=("DASHSCOPE_API_KEY", "ALIBABA_API_KEY"),
         model="qwen-turbo",
@@ -248,7 +232,6 @@ ROWS = (
     ),
     Row(
         "zai",
-        wire="openai_chat",
         base_url="https://api.z.ai/api/paas/v4",
         key=("ZAI_API_KEY",),
         model="glm-5.3-flash",
@@ -257,7 +240,6 @@ ROWS = (
     ),
     Row(
         "perplexity",
-        wire="openai_chat",
         base_url="https://api.perplexity.ai",
         key=("PERPLEXITY_API_KEY",),
         model="sonar",
@@ -265,14 +247,12 @@ ROWS = (
     ),
     Row(
         "deepinfra",
-        wire="openai_chat",
         base_url="https://api.deepinfra.com/v1/openai",
         key=("DEEPINFRA_API_KEY",),
         model="openai/gpt-oss-20b",
     ),
     Row(
         "sambanova",
-        wire="openai_chat",
         base_url="https://api.sambanova.ai/v1",
         key=("SAMBANOVA_API_KEY",),
         model="Meta-Llama-3.1-8B-Instruct",
@@ -280,7 +260,6 @@ ROWS = (
     ),
     Row(
         "snowflake",
-        wire="openai_chat",
         base_url="https://{SNOWFLAKE_ACCOUNT}.snowflakecomputing.com/api/v2/cortex/v1",
         key=("SNOWFLAKE_TOKEN",),
         model="llama3.1-8b",
@@ -288,7 +267,6 @@ ROWS = (
     ),
     Row(
         "github",
-        wire="openai_chat",
         base_url="https://models.github.ai/inference",
         key=("GITHUB_API_KEY",),
         model="openai/gpt-4o-mini",
@@ -296,35 +274,26 @@ ROWS = (
     ),
     Row(
         "vercel",
-        wire="openai_chat",
         base_url="https://ai-gateway.vercel.sh/v1",
         key=("VERCEL_AI_GATEWAY_API_KEY", "AI_GATEWAY_API_KEY"),
         model="openai/gpt-oss-20b",
     ),
     Row(
         "ollama",
-        wire="openai_chat",
         base_url="http://localhost:11434/v1",
         key=("OLLAMA_API_KEY",),
         model="qwen3:0.6b",
         window=32_768,
         quirks=Quirks(files=(), local=True, echo="reasoning"),
     ),
-    Row(
-        "llamacpp",
-        wire="openai_chat",
-        base_url="http://localhost:8080/v1",
-        model="default",
-        quirks=Quirks(files=(), local=True),
-    ),
-    Row("vllm", wire="openai_chat", base_url="http://localhost:8000/v1", quirks=Quirks(local=True, echo="reasoning")),
-    Row("lmstudio", wire="openai_chat", base_url="http://localhost:1234/v1", quirks=Quirks(local=True)),
+    Row("llamacpp", base_url="http://localhost:8080/v1", model="default", quirks=Quirks(files=(), local=True)),
+    Row("vllm", base_url="http://localhost:8000/v1", quirks=Quirks(local=True, echo="reasoning")),
+    Row("lmstudio", base_url="http://localhost:1234/v1", quirks=Quirks(local=True)),
     Row(
         "local", wire="local", base_url="http://localhost", window=8_192, quirks=Quirks(local=True, images=(), files=())
     ),
     Row(
         "openai-compatible",
-        wire="openai_chat",
         base_url="{OPENAI_COMPATIBLE_BASE_URL}",
         key=("OPENAI_COMPATIBLE_API_KEY",),
         quirks=Quirks(local=True),

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from glue.messages import Effort, Json
-from glue.providers.encoding import lower
+from glue.messages import AssistantMessage, Effort, Json
+from glue.providers.catalog import Row
+from glue.providers.encoding import is_own, lower
 
 BUDGETS: dict[str, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_000, "xhigh": 24_000, "max": 32_000}
 
@@ -57,6 +58,11 @@ def family(model: str) -> str:
     """Strip a name of region, vendor, date and revision: what is left must agree for a signature to be valid."""
     start = model.find("claude")
     return _SUFFIX.sub("", model[max(start, 0) :])
+
+
+def is_signed(message: AssistantMessage, row: Row, model: str) -> bool:
+    """Say whether the signatures in a reply are valid for a model."""
+    return is_own(message, row) and family(message.model) == family(model)
 
 
 def thinking(known: Claude, effort: Effort | None, max_tokens: int) -> dict[str, Json]:

@@ -454,11 +454,24 @@ def list_of(value: Json) -> list[Json]:
 MOST_MARKS = 2  # of the four that are allowed; tools and system have one each
 
 
-def join_turns(pieces: Iterable[tuple[str, bytes]], heads: Mapping[str, bytes], filler: bytes) -> bytes:
-    """Join the blocks of messages to an array of turns; neighbours of one role share a turn.
+HEADS = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
 
-    A head is `{"role":"user","content":[`. The first turn must be the user's: the filler stands in.
-    """
+
+def turns(
+    messages: Iterable[Message], key: str, blocks: Callable[[Message], Iterable[bytes]]
+) -> list[tuple[str, bytes]]:
+    """Encode the blocks of each message, once, and name its role."""
+    pieces: list[tuple[str, bytes]] = []
+    for message in messages:
+        known: bytes | None = message.memo.get(key)
+        if known is None:
+            known = message.memo[key] = b",".join(blocks(message))
+        pieces.append(("assistant" if isinstance(message, AssistantMessage) else "user", known))
+    return pieces
+
+
+def join_turns(pieces: Iterable[tuple[str, bytes]], filler: bytes, heads: Mapping[str, bytes] = HEADS) -> bytes:
+    """Join blocks to an array of turns; neighbours of one role share one, and the filler begins where no user does."""
     parts: list[bytes] = []
     last = ""
     for role, blocks in pieces:

@@ -7,10 +7,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
-from glue.errors import ConfigError, EmptyReply, ErrorKind, FailoverError, ProviderError
+from glue.errors import ConfigError, ErrorKind, FailoverError, ProviderError
 from glue.limits import StopReason
 from glue.messages import Request
 from glue.provider import (
@@ -25,7 +24,7 @@ from glue.provider import (
     common,
 )
 from glue.providers import lookup, new, resolve
-from glue.providers.retry import Retries, close, is_empty, model_of, opened, with_retries
+from glue.providers.retry import Retries, close, is_empty, model_of, no_reply, opened, with_retries
 
 log = logging.getLogger("glue.failover")
 
@@ -99,7 +98,7 @@ class Failover:
                     self._dead.pop(index, None)
                     yield done
                     return
-                error = _empty(provider, request, done, committed)
+                error = no_reply(provider, request, done, committed)
             except ProviderError as caught:
                 error = caught
             error.emitted = error.emitted or committed
@@ -190,9 +189,7 @@ class Failover:
     async def __aenter__(self) -> Failover:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
@@ -225,17 +222,3 @@ def _is_content(event: ProviderEvent) -> bool:
     if isinstance(event, (TextDelta, ThinkingDelta)):
         return bool(event.text)
     return not isinstance(event, Attempt)
-
-
-def _empty(provider: Provider, request: Request, done: Done | None, committed: bool) -> ProviderError:
-    model = model_of(provider, request)
-    if done is not None and done.message.stop_reason is StopReason.REFUSAL:
-        error: ProviderError = ProviderError("refused", kind="content_filter", provider=provider.name, model=model)
-    elif committed:
-        return ProviderError(
-            "the stream ended without a final event", kind="protocol", provider=provider.name, model=model
-        )
-    else:
-        error = EmptyReply(provider=provider.name, model=model)
-    error.usage = done.message.usage if done is not None else None
-    return error

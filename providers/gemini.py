@@ -177,7 +177,7 @@ class _Parser:
         return isinstance(self._inner, Objects)
 
 
-class Decoder(wire.Decoder):
+class GeminiDecoder(wire.Decoder):
     """Reads a stream of responses: as events, as one growing JSON array, or a single response."""
 
     noun = "response"
@@ -281,7 +281,19 @@ class Decoder(wire.Decoder):
         return [piece.part() for piece in self._pieces]
 
     def _usage(self) -> Usage | None:
-        return usage_of(self.counts)
+        """Normalise the tokens that were counted: thoughts and tool prompts stand apart from the rest."""
+        raw = self.counts
+        if not raw:
+            return None
+        thoughts = encoding.number(raw.get("thoughtsTokenCount"))
+        return Usage(
+            input=(encoding.number(raw.get("promptTokenCount")) or 0)
+            + (encoding.number(raw.get("toolUsePromptTokenCount")) or 0),
+            output=(encoding.number(raw.get("candidatesTokenCount")) or 0) + (thoughts or 0),
+            cache_read=encoding.number(raw.get("cachedContentTokenCount")) or 0,
+            cache_write=0,
+            reasoning=thoughts,
+        )
 
     def _nothing(self) -> ProviderError:
         cut = self.parser.is_cut and not self.parser.stray
@@ -292,21 +304,6 @@ def _camel(name: str) -> str:
     """Name a field as Google's own servers do; some proxies write prompt_token_count."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
-
-
-def usage_of(raw: dict[str, Json]) -> Usage | None:
-    """Normalise the tokens that were counted: thoughts and tool prompts stand apart from the rest."""
-    if not raw:
-        return None
-    thoughts = encoding.number(raw.get("thoughtsTokenCount"))
-    return Usage(
-        input=(encoding.number(raw.get("promptTokenCount")) or 0)
-        + (encoding.number(raw.get("toolUsePromptTokenCount")) or 0),
-        output=(encoding.number(raw.get("candidatesTokenCount")) or 0) + (thoughts or 0),
-        cache_read=encoding.number(raw.get("cachedContentTokenCount")) or 0,
-        cache_write=0,
-        reasoning=thoughts,
-    )
 
 
 _HEADS = {"user": b'{"role":"user","parts":[', "model": b'{"role":"model","parts":['}
@@ -442,7 +439,7 @@ def _contents(messages: Sequence[Message], row: Row, model: str) -> bytes:
         pieces.append(("model" if isinstance(message, AssistantMessage) else "user", known[0]))
     if pictures:
         pieces.append(("user", b",".join(pictures)))
-    return join_turns(pieces, _HEADS, _FILLER)
+    return join_turns(pieces, _FILLER, _HEADS)
 
 
 def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
@@ -504,7 +501,7 @@ def _result(message: ToolMessage, model: str) -> tuple[bytes, bytes]:
 class Gemini(wire.Wire):
     """Asks Google for content: with a key, or through a Cloud project (Vertex) with access tokens."""
 
-    decoder = Decoder
+    decoder = GeminiDecoder
     encode = staticmethod(encode)
     takes_output = staticmethod(takes_output)
     efforts = staticmethod(efforts)

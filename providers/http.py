@@ -83,7 +83,7 @@ on_request: ContextVar[Callable[[Sent], object] | None] = ContextVar("glue.provi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HTTPResponse:
     """A whole answer, whatever its status; names of headers are in lower case."""
 
     status: int
@@ -159,7 +159,7 @@ class HTTP:
         backoff: Backoff | None = None,
         repeat: bool | None = None,
         most: int = BODY,
-    ) -> Answer:
+    ) -> HTTPResponse:
         """Send a request with a JSON or other body and return the whole answer, whatever its status.
 
         With a `backoff` it is tried again: where certainly nothing was done (no connection, a rate limit), and where
@@ -179,7 +179,7 @@ class HTTP:
             try:
                 async with exchange as blocks:
                     received = b"".join([block async for block in blocks])
-                    answer = Answer(status=exchange.status, headers=exchange.headers, body=received)
+                    answer = HTTPResponse(status=exchange.status, headers=exchange.headers, body=received)
             except ProviderError as error:
                 failure = error
             wait = (
@@ -195,11 +195,11 @@ class HTTP:
                 assert failure is not None
                 raise failure
 
-    def request_sync(self, method: str, path: str, **options: Any) -> Answer:
+    def request_sync(self, method: str, path: str, **options: Any) -> HTTPResponse:
         """Do as `request`, from code that is not async; no connection stays open."""
         from glue.tasks import run_blocking
 
-        async def work() -> Answer:
+        async def work() -> HTTPResponse:
             try:
                 return await self.request(method, path, **options)
             finally:
@@ -271,7 +271,7 @@ class HTTP:
         return Connection(self.engine.AsyncHTTPConnection(origin=origin, **options), watch)
 
 
-def _advice(answer: Answer | None) -> float | None:
+def _advice(answer: HTTPResponse | None) -> float | None:
     if answer is None:
         return None
     from glue.providers.errors import advised_wait
@@ -279,7 +279,7 @@ def _advice(answer: Answer | None) -> float | None:
     return advised_wait(answer.headers, None, answer.text[:2000].lower(), True)
 
 
-def _again(answer: Answer | None, failure: ProviderError | None, repeat: bool) -> bool:
+def _again(answer: HTTPResponse | None, failure: ProviderError | None, repeat: bool) -> bool:
     """Say whether a request may be sent once more: it was not carried out, or does no harm twice."""
     if answer is None:
         return failure is not None and failure.retryable and (repeat or not failure.ambiguous)
@@ -337,10 +337,6 @@ class Exchange:
         self._plain: AsyncGenerator[bytes, None] | None = None
         self.status = 0
         self.headers: dict[str, str] = {}  # names in lower case
-
-    @property
-    def content_type(self) -> str:
-        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         blocks: AsyncGenerator[bytes, None] = self._response.stream.__aiter__()

@@ -29,7 +29,7 @@ _servers: dict[str, _Served] = {}
 _lock = threading.Lock()
 
 
-class Local(OpenAIChat):
+class LocalModel(OpenAIChat):
     """Chat completions of a server that is started at first use, on the loopback and with a key of its own."""
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:

@@ -55,7 +55,7 @@ _SAME = ("type", "index")  # what pieces of one reasoning detail have in common
 _STREAMED = ("text", "summary", "data")  # what of it comes in pieces
 
 
-class Decoder(wire.Decoder):
+class ChatDecoder(wire.Decoder):
     """Reads a stream of chunks, or a whole completion."""
 
     noun = "completion"
@@ -246,42 +246,36 @@ class Decoder(wire.Decoder):
         return [*parts, *self._calls.parts(cut=cut, seed=self.facts.get("id", ""))]
 
     def _usage(self) -> Usage | None:
-        return usage_of(self.counts, self.quirks)
+        raw = self.counts
+        if not isinstance(raw, dict) or not raw:
+            return None
+        inputs = encoding.object_of(raw.get("prompt_tokens_details"))
+        outputs = encoding.object_of(raw.get("completion_tokens_details"))
+        prompt = encoding.number(raw.get("prompt_tokens")) or 0
+        output = encoding.number(raw.get("completion_tokens")) or 0
+        reasoning = encoding.first_number(outputs.get("reasoning_tokens"), raw.get("reasoning_tokens"))
+        apart = self.quirks.reasoning_apart or raw.get("total_tokens") == prompt + output + (reasoning or 0)
+        cached = (
+            inputs.get("cached_tokens"),
+            raw.get("prompt_cache_hit_tokens"),
+            raw.get("cached_tokens"),
+            raw.get("num_cached_tokens"),
+        )
+        cost = raw.get("cost")
+        return Usage(
+            input=prompt,
+            output=output + (reasoning or 0) if apart else output,
+            cache_read=encoding.first_number(*cached),
+            cache_write=encoding.first_number(inputs.get("cache_write_tokens"), raw.get("cache_creation_input_tokens")),
+            reasoning=reasoning,
+            cost=float(cost) if isinstance(cost, (int, float)) and not isinstance(cost, bool) else None,
+        )
 
 
 def _indexed(message: dict[str, Json]) -> dict[str, Json]:
     """Number the calls of a whole message, as those of a stream are."""
     calls = message.get("tool_calls") or ()
     return {**message, "tool_calls": [{"index": index, **call} for index, call in enumerate(calls)]}
-
-
-def usage_of(raw: Json, quirks: Quirks) -> Usage | None:
-    """Normalise the tokens that a server counted."""
-    if not isinstance(raw, dict) or not raw:
-        return None
-    inputs, outputs = (
-        encoding.object_of(raw.get("prompt_tokens_details")),
-        encoding.object_of(raw.get("completion_tokens_details")),
-    )
-    prompt = encoding.number(raw.get("prompt_tokens")) or 0
-    output = encoding.number(raw.get("completion_tokens")) or 0
-    reasoning = encoding.first_number(outputs.get("reasoning_tokens"), raw.get("reasoning_tokens"))
-    apart = quirks.reasoning_apart or raw.get("total_tokens") == prompt + output + (reasoning or 0)
-    cached = (
-        inputs.get("cached_tokens"),
-        raw.get("prompt_cache_hit_tokens"),
-        raw.get("cached_tokens"),
-        raw.get("num_cached_tokens"),
-    )
-    cost = raw.get("cost")
-    return Usage(
-        input=prompt,
-        output=output + (reasoning or 0) if apart else output,
-        cache_read=encoding.first_number(*cached),
-        cache_write=encoding.first_number(inputs.get("cache_write_tokens"), raw.get("cache_creation_input_tokens")),
-        reasoning=reasoning,
-        cost=float(cost) if isinstance(cost, (int, float)) and not isinstance(cost, bool) else None,
-    )
 
 
 @dataclass(slots=True)
@@ -657,6 +651,6 @@ class OpenAIChat(wire.Wire):
     """Asks one server for chat completions."""
 
     path = "/chat/completions"
-    decoder = Decoder
+    decoder = ChatDecoder
     encode = staticmethod(encode)
     efforts = staticmethod(efforts)

@@ -31,7 +31,7 @@ WIRE = "openai_responses"
 _TERMINAL = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
 
 
-class Decoder(wire.Decoder):
+class ResponsesDecoder(wire.Decoder):
     """Reads a stream of typed events, or a whole response.
 
     Everything hangs on `output_index`: one gateway changes the ids of an item between events. The
@@ -173,7 +173,20 @@ class Decoder(wire.Decoder):
         return StopReason.REFUSAL if refused and not is_call else StopReason.END_TURN
 
     def _usage(self) -> Usage | None:
-        return usage_of(self.counts)
+        raw = self.counts
+        if not isinstance(raw, dict) or not raw:
+            return None
+        inputs = encoding.object_of(raw.get("input_tokens_details"))
+        outputs = encoding.object_of(raw.get("output_tokens_details"))
+        cost = raw.get("cost")
+        return Usage(
+            input=encoding.number(raw.get("input_tokens")) or 0,
+            output=encoding.number(raw.get("output_tokens")) or 0,
+            cache_read=encoding.number(inputs.get("cached_tokens")),
+            cache_write=encoding.number(inputs.get("cache_write_tokens")),
+            reasoning=encoding.number(outputs.get("reasoning_tokens")),
+            cost=float(cost) if isinstance(cost, (int, float)) and not isinstance(cost, bool) else None,
+        )
 
 
 _INCOMPLETE = {"max_output_tokens": StopReason.MAX_TOKENS, "content_filter": StopReason.REFUSAL}
@@ -210,25 +223,6 @@ def _parts(item: dict[str, Json], following: Json, *, complete: bool) -> Iterato
         yield Thinking(text=text, opaque=opaque) if text else opaque
     elif kind:
         yield Opaque(wire=WIRE, data={"item": item})
-
-
-def usage_of(raw: Json) -> Usage | None:
-    """Normalise the tokens that a server counted."""
-    if not isinstance(raw, dict) or not raw:
-        return None
-    inputs, outputs = (
-        encoding.object_of(raw.get("input_tokens_details")),
-        encoding.object_of(raw.get("output_tokens_details")),
-    )
-    cost = raw.get("cost")
-    return Usage(
-        input=encoding.number(raw.get("input_tokens")) or 0,
-        output=encoding.number(raw.get("output_tokens")) or 0,
-        cache_read=encoding.number(inputs.get("cached_tokens")),
-        cache_write=encoding.number(inputs.get("cache_write_tokens")),
-        reasoning=encoding.number(outputs.get("reasoning_tokens")),
-        cost=float(cost) if isinstance(cost, (int, float)) and not isinstance(cost, bool) else None,
-    )
 
 
 # Requests -----------------------------------------------------------------------------------------
@@ -393,6 +387,6 @@ class OpenAIResponses(wire.Wire):
     """Asks one server for responses."""
 
     path = "/responses"
-    decoder = Decoder
+    decoder = ResponsesDecoder
     encode = staticmethod(encode)
     efforts = staticmethod(efforts)

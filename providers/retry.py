@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Literal, TypeAlias, TypeVar, cast
 
 import anyio
@@ -48,9 +47,7 @@ class Wrapper:
     async def __aenter__(self: Self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
@@ -146,7 +143,7 @@ class Retries(Wrapper):
                 if done is not None and (emitted or not is_empty(done.message)):
                     yield done
                     return
-                error = self._nothing(request, done, emitted)
+                error = no_reply(self.provider, request, done, emitted)
             except ProviderError as caught:
                 error = caught
             error.emitted = error.emitted or emitted
@@ -169,16 +166,6 @@ class Retries(Wrapper):
             if _class(error) == "lost":
                 request = _again(request)
 
-    def _nothing(self, request: Request, done: Done | None, emitted: bool) -> ProviderError:
-        model = model_of(self.provider, request)
-        if emitted:
-            return ProviderError(
-                "the stream ended without a final event", kind="protocol", provider=self.name, model=model
-            )
-        error = EmptyReply(provider=self.name, model=model)
-        error.usage = done.message.usage if done is not None else None
-        return error
-
     def _delay(self, error: ProviderError, tries: dict[_Class, int]) -> float | None:
         """Return the seconds to wait before the next try, or None to give up."""
         which = _class(error)
@@ -196,6 +183,21 @@ class Retries(Wrapper):
 def is_empty(message: AssistantMessage) -> bool:
     """Say whether a reply that claims to be whole holds nothing."""
     return message.stop_reason in _STOPS and not message.calls and not has_content(message.content)
+
+
+def no_reply(provider: Provider, request: Request, done: Done | None, committed: bool) -> ProviderError:
+    """Return the error of a stream that gave no answer."""
+    model = model_of(provider, request)
+    if done is not None and done.message.stop_reason is StopReason.REFUSAL:
+        error: ProviderError = ProviderError("refused", kind="content_filter", provider=provider.name, model=model)
+    elif committed:
+        return ProviderError(
+            "the stream ended without a final event", kind="protocol", provider=provider.name, model=model
+        )
+    else:
+        error = EmptyReply(provider=provider.name, model=model)
+    error.usage = done.message.usage if done is not None else None
+    return error
 
 
 def _class(error: ProviderError) -> _Class | None:
@@ -267,8 +269,8 @@ class Escalation(Wrapper):
                     yield event
             if done is None:
                 return
-            cap = request.max_tokens
-            higher = self._next(cap) if cap is not None and left > 0 and _was_cut(done) else None
+            cap, was_cut = request.max_tokens, done.message.stop_reason is StopReason.MAX_TOKENS
+            higher = self._next(cap) if cap is not None and left > 0 and was_cut else None
             if higher is None:
                 yield done
                 return
@@ -297,7 +299,3 @@ class Escalation(Wrapper):
         if higher is not None and self._ceiling is not None:
             higher = min(higher, self._ceiling)
         return higher if higher is not None and higher > cap else None
-
-
-def _was_cut(done: Done) -> bool:
-    return done.message.stop_reason is StopReason.MAX_TOKENS

@@ -178,10 +178,8 @@ def docker(image: str, *, program: str = "", options: Sequence[str] = ()) -> Run
 
     `program` is docker or podman, whichever is installed if left out; `options` are added to its `run`.
     """
-    found = shutil.which(program, path=PROGRAMS) if program else None
-    found = found or (
-        None if program else shutil.which("docker", path=PROGRAMS) or shutil.which("podman", path=PROGRAMS)
-    )
+    names = (program,) if program else ("docker", "podman")
+    found = next((path for name in names if (path := shutil.which(name, path=PROGRAMS))), None)
     if found is None:
         raise ConfigError(f"{program or 'neither docker nor podman'} is not installed; install one, or use bubblewrap")
     return _Container(found, image, tuple(options))
@@ -248,10 +246,7 @@ class ShellCommand:
 
     def run(self, seconds: float, stop: StopFlag) -> str:
         """Run it to its end, or to that of its time, and say how it went."""
-        done = self.execute(seconds, stop)
-        text = cap(self.output(), SHOWN)
-        separator = "" if not text or text.endswith("\n") else "\n"
-        return f"{text}{separator}[{self.ending(done, seconds)}]"
+        return self.report(self.ending(self.execute(seconds, stop), seconds))
 
     def execute(self, seconds: float, stop: StopFlag) -> Finished:
         argv, env = self.argv, self.env
@@ -283,14 +278,16 @@ class ShellCommand:
             del self.tail[: max(len(self.tail) - SHOWN, 0)]
         return self.seen < KILLED
 
-    def output(self) -> str:
-        """Give what was printed since this was last asked."""
+    def report(self, note: str) -> str:
+        """Give what was printed since this was last asked, and a note below it."""
         with self.lock:
             lost = self.seen - len(self.head) - len(self.tail)
             gap = f"\n[{lost} bytes were not kept]\n".encode() if lost else b""
             whole = bytes(self.head) + gap + bytes(self.tail)
             start, self.read = min(self.read, len(whole)), len(whole)
-        return whole[start:].decode("utf-8", "replace")
+        text = cap(whole[start:].decode("utf-8", "replace"), SHOWN)
+        separator = "" if not text or text.endswith("\n") else "\n"
+        return f"{text}{separator}[{note}]"
 
     def ending(self, done: Finished, seconds: float) -> str:
         if done.reason == "deadline":
@@ -340,9 +337,7 @@ class _Jobs:
         until = time.monotonic() + wait
         while job.thread.is_alive() and time.monotonic() < until and not flag:
             job.thread.join(0.05)
-        text = cap(job.command.output(), SHOWN)
-        separator = "" if not text or text.endswith("\n") else "\n"
-        return f"{text}{separator}[{job.status()}]"
+        return job.command.report(job.status())
 
 
 class _Job:

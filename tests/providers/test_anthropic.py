@@ -33,7 +33,7 @@ from glue import (
     Usage,
     user,
 )
-from glue.providers.anthropic import Anthropic, Decoder, encode, takes_output
+from glue.providers.anthropic import Anthropic, AnthropicDecoder, encode, takes_output
 from glue.providers.catalog import Quirks, Row
 from glue.providers.http import HTTP
 
@@ -393,7 +393,7 @@ def end(reason: str, *, details: Any = None, **usage: int) -> list[dict[str, Any
 
 
 def decode(data: bytes, size: int = 1 << 20) -> tuple[list[Any], AssistantMessage]:
-    decoder = Decoder(Quirks(), "anthropic", MODEL)
+    decoder = AnthropicDecoder(Quirks(), "anthropic", MODEL)
     events = [event for at in range(0, len(data), size) for event in decoder.feed(data[at : at + size])]
     return events, decoder.finish().message
 
@@ -507,7 +507,7 @@ def test_a_stream_without_its_end_is_a_protocol_error() -> None:
 
 
 def test_an_error_in_the_stream_comes_after_what_was_said() -> None:
-    decoder = Decoder(Quirks(), "anthropic", MODEL)
+    decoder = AnthropicDecoder(Quirks(), "anthropic", MODEL)
     problem = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 
     events = decoder.feed(stream(start(input_tokens=5), *text(0, "half"), problem, *end("end_turn")))
@@ -574,7 +574,9 @@ def test_who_called_a_tool_is_kept_unless_it_was_the_model() -> None:
     caller = {"type": "code_execution_20260120", "tool_id": "srv_1"}
     data = {"content": [{"type": "tool_use", "id": "a", "name": "weather", "input": {"x": 1}, "caller": caller}]}
     message = (
-        Decoder(Quirks(), "anthropic", MODEL).decode(json.dumps({**data, "stop_reason": "tool_use"}).encode()).message
+        AnthropicDecoder(Quirks(), "anthropic", MODEL)
+        .decode(json.dumps({**data, "stop_reason": "tool_use"}).encode())
+        .message
     )
 
     assert sent(user("go"), message)[1]["content"][0]["caller"] == caller
@@ -594,7 +596,7 @@ def test_a_whole_message_may_come_instead_of_a_stream() -> None:
         {"type": "tool_use", "id": "a", "name": "weather", "input": {}},
     ]
     data = {"id": "m", "type": "message", "content": content, "stop_reason": "tool_use", "usage": {"output_tokens": 3}}
-    decoder = Decoder(Quirks(), "anthropic", MODEL)
+    decoder = AnthropicDecoder(Quirks(), "anthropic", MODEL)
 
     assert decoder.feed(json.dumps(data).encode()) == []
     message = decoder.finish().message
@@ -664,7 +666,7 @@ def test_damaged_bytes_give_a_reply_or_a_typed_error(junk: bytes, at: int, gone:
     damaged = SMALL[:at] + junk + SMALL[at + gone :]
 
     def outcome(step: int) -> Any:
-        decoder = Decoder(Quirks(), "anthropic", MODEL)
+        decoder = AnthropicDecoder(Quirks(), "anthropic", MODEL)
         events = [event for i in range(0, len(damaged), step) for event in decoder.feed(damaged[i : i + step])]
         try:
             return events, decoder.finish().message.content

@@ -35,7 +35,7 @@ from glue import (
 )
 from glue.errors import MissingKey
 from glue.providers.aws import Credentials, encode_frame, sign
-from glue.providers.bedrock import Bedrock, Decoder, encode, path, takes_output
+from glue.providers.bedrock import Bedrock, BedrockDecoder, encode, path, takes_output
 from glue.providers.catalog import Quirks, Row
 from glue.providers.http import HTTP
 
@@ -321,7 +321,7 @@ def stop(reason: str, **usage: int) -> list[Event]:
 
 
 def decode(data: bytes, size: int = 1 << 20) -> tuple[list[Any], AssistantMessage]:
-    decoder = Decoder(Quirks(), "bedrock", CLAUDE)
+    decoder = BedrockDecoder(Quirks(), "bedrock", CLAUDE)
     events = [event for at in range(0, len(data), size) for event in decoder.feed(data[at : at + size])]
     return events, decoder.finish().message
 
@@ -406,7 +406,9 @@ def test_usage_comes_after_the_end_and_input_includes_the_cache() -> None:
     reply_body = {"output": {"message": {"content": [{"text": "x"}]}}, "stopReason": "end_turn", "usage": twins}
 
     assert message.usage == Usage(input=36, output=5, cache_read=30, cache_write=4)
-    assert Decoder(Quirks(), "bedrock", NOVA).decode(json.dumps(reply_body).encode()).message.usage == message.usage
+    assert (
+        BedrockDecoder(Quirks(), "bedrock", NOVA).decode(json.dumps(reply_body).encode()).message.usage == message.usage
+    )
 
 
 def test_a_count_that_is_cut_off_after_the_end_is_only_a_count() -> None:
@@ -460,7 +462,7 @@ def test_a_whole_reply_is_read() -> None:
         {"image": {"format": "png", "source": {"bytes": "eA=="}}},
     ]
     data = {"output": {"message": {"role": "assistant", "content": content}}, "stopReason": "tool_use", "usage": {}}
-    decoder = Decoder(Quirks(), "bedrock", CLAUDE)
+    decoder = BedrockDecoder(Quirks(), "bedrock", CLAUDE)
 
     decoder.feed(json.dumps(data).encode())
     message = decoder.finish().message
@@ -486,7 +488,7 @@ def test_a_whole_reply_is_read() -> None:
     ],
 )
 def test_an_exception_in_the_stream_comes_after_what_was_said(name: str, kind: str, retryable: bool) -> None:
-    decoder = Decoder(Quirks(), "bedrock", CLAUDE)
+    decoder = BedrockDecoder(Quirks(), "bedrock", CLAUDE)
 
     events = decoder.feed(
         stream(delta(0, text="half"), (name, {"message": "Too many tokens, please wait"}), *stop("end_turn"))
@@ -556,7 +558,7 @@ def test_damaged_bytes_give_a_reply_or_a_typed_error(junk: bytes, at: int, gone:
     damaged = SMALL[:at] + junk + SMALL[at + gone :]
 
     def outcome(step: int) -> Any:
-        decoder = Decoder(Quirks(), "bedrock", CLAUDE)
+        decoder = BedrockDecoder(Quirks(), "bedrock", CLAUDE)
         events = [event for i in range(0, len(damaged), step) for event in decoder.feed(damaged[i : i + step])]
         try:
             return events, decoder.finish().message.content

@@ -25,6 +25,7 @@ from glue.messages import (
     UserMessage,
     user,
 )
+from glue.providers import wire_class
 from glue.providers.catalog import Quirks, Row
 
 WIRES = ("openai_chat", "openai_responses", "anthropic", "gemini", "bedrock")
@@ -60,10 +61,8 @@ def encode(wire: str, messages: list[Message], name: str = "") -> Any:
 
 def say(wire: str, text: str = "", *calls: tuple[str, str, Any], thought: str = "") -> AssistantMessage:
     """Decode a reply in the wire's own form: thought and seal, text, calls."""
-    module = importlib.import_module(f"glue.providers.{wire}")
     body = json.dumps(NATIVE[wire](text, calls, thought)).encode()
-    message: AssistantMessage = module.Decoder(row(wire).quirks, row(wire).name, MODEL[wire]).decode(body).message
-    return message
+    return wire_class(wire).decoder(row(wire).quirks, row(wire).name, MODEL[wire]).decode(body).message
 
 
 def native_chat(text: str, calls: Any, thought: str) -> Any:

@@ -35,7 +35,7 @@ from glue import (
 )
 from glue.errors import ConfigError
 from glue.providers.catalog import Quirks, Row
-from glue.providers.gemini import Decoder, Gemini, encode, path, takes_output
+from glue.providers.gemini import Gemini, GeminiDecoder, encode, path, takes_output
 from glue.providers.google import Tokens
 from glue.providers.http import HTTP
 from glue.providers.sse import Objects
@@ -292,7 +292,7 @@ def stream(*chunks: Any) -> bytes:
 
 
 def decode(data: bytes, size: int = 1 << 20) -> tuple[list[Any], AssistantMessage]:
-    decoder = Decoder(Quirks(), "gemini", OLD)
+    decoder = GeminiDecoder(Quirks(), "gemini", OLD)
     events = [event for at in range(0, len(data), size) for event in decoder.feed(data[at : at + size])]
     return events, decoder.finish().message
 
@@ -395,7 +395,7 @@ def test_thoughts_and_tool_prompts_are_counted_apart() -> None:
 def test_a_cap_eaten_up_by_thoughts_leaves_no_parts() -> None:
     data = {"candidates": [{"content": {"role": "model"}, "finishReason": "MAX_TOKENS"}]}
 
-    assert Decoder(Quirks(), "gemini", OLD).decode(json.dumps(data).encode()).message.content == ()
+    assert GeminiDecoder(Quirks(), "gemini", OLD).decode(json.dumps(data).encode()).message.content == ()
 
 
 def test_a_blocked_prompt_is_a_refusal() -> None:
@@ -403,7 +403,7 @@ def test_a_blocked_prompt_is_a_refusal() -> None:
         "promptFeedback": {"blockReason": "JAILBREAK", "blockReasonMessage": "no"},
         "usageMetadata": {"trafficType": "X"},
     }
-    message = Decoder(Quirks(), "vertex", OLD).decode(json.dumps(data).encode()).message
+    message = GeminiDecoder(Quirks(), "vertex", OLD).decode(json.dumps(data).encode()).message
 
     assert message.stop_reason == "refusal"
     assert message.meta == {"block_reason": "JAILBREAK", "block_message": "no"}
@@ -474,7 +474,7 @@ def test_nothing_is_joined_to_a_part_that_is_signed() -> None:
 def test_an_error_in_the_stream_comes_after_what_was_said() -> None:
     problem = {"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}}
     for data in (stream(chunk({"text": "half"}), problem), json.dumps([chunk({"text": "half"}), problem]).encode()):
-        decoder = Decoder(Quirks(), "gemini", OLD)
+        decoder = GeminiDecoder(Quirks(), "gemini", OLD)
 
         assert decoder.feed(data) == [TextDelta(text="half")]
         with pytest.raises(ProviderError, match="overloaded") as caught:
@@ -532,7 +532,7 @@ def test_damaged_bytes_give_a_reply_or_a_typed_error(array: bool, junk: bytes, a
     damaged = whole[:at] + junk + whole[at + gone :]
 
     def outcome(step: int) -> Any:
-        decoder = Decoder(Quirks(), "gemini", OLD)
+        decoder = GeminiDecoder(Quirks(), "gemini", OLD)
         events = [event for i in range(0, len(damaged), step) for event in decoder.feed(damaged[i : i + step])]
         try:
             return events, [

@@ -33,7 +33,7 @@ from glue.messages import (
 )
 from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers.catalog import Quirks, Row
-from glue.providers.openai_chat import Decoder, OpenAIChat, encode
+from glue.providers.openai_chat import ChatDecoder, OpenAIChat, encode
 
 ROW = Row("acme", wire="openai_chat", base_url="https://acme.example/v1", model="acme-1")
 LOOK = ToolSpec(name="look", description="Look at a thing.", parameters={"type": "object", "properties": {"at": {}}})
@@ -86,7 +86,7 @@ def fragment(index: int | None = 0, id: str | None = None, name: str | None = No
 
 
 def decode(stream: bytes, size: int = 1 << 30, **quirks: Any) -> tuple[list[ProviderEvent], AssistantMessage]:
-    decoder = Decoder(Quirks(**quirks), "acme", "acme-1")
+    decoder = ChatDecoder(Quirks(**quirks), "acme", "acme-1")
     seen: list[ProviderEvent] = []
     for start in range(0, len(stream), size):
         seen += decoder.feed(stream[start : start + size])
@@ -106,7 +106,7 @@ def failure(*chunks: Any, done: bool = True) -> ProviderError:
 def whole(message: Any, finish: str | None = "stop", **more: Any) -> AssistantMessage:
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
     reply = json.dumps({"id": "c1", "model": "acme-1-0", "choices": [choice], **more}).encode()
-    return Decoder(Quirks(), "acme", "acme-1").decode(reply).message
+    return ChatDecoder(Quirks(), "acme", "acme-1").decode(reply).message
 
 
 # Requests -----------------------------------------------------------------------------------------
@@ -529,7 +529,7 @@ def test_an_error_in_a_good_answer_is_an_error() -> None:
 
 
 def test_what_came_before_an_error_in_the_same_block_is_not_lost() -> None:
-    decoder = Decoder(Quirks(), "acme", "acme-1")
+    decoder = ChatDecoder(Quirks(), "acme", "acme-1")
 
     seen = decoder.feed(events(chunk({"content": "x"}), {"error": {"message": "boom"}}))
 
@@ -771,7 +771,7 @@ def test_only_the_first_of_several_answers_counts() -> None:
 
 
 def test_a_whole_reply_to_a_streaming_request_is_shown_late() -> None:
-    decoder = Decoder(Quirks(), "acme", "acme-1")
+    decoder = ChatDecoder(Quirks(), "acme", "acme-1")
     answer = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}
 
     assert decoder.feed(json.dumps(answer).encode()) == []
@@ -866,7 +866,7 @@ def test_a_stream_cut_at_any_byte_says_the_same() -> None:
     seen, message = decode(stream)
 
     for place in range(len(stream)):
-        decoder = Decoder(Quirks(), "acme", "acme-1")
+        decoder = ChatDecoder(Quirks(), "acme", "acme-1")
         assert decoder.feed(stream[:place]) + decoder.feed(stream[place:]) == seen
         assert replace(decoder.finish().message, id="") == replace(message, id="")
 

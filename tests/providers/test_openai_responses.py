@@ -33,7 +33,7 @@ from glue.messages import (
 )
 from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers.catalog import Quirks, Row
-from glue.providers.openai_responses import Decoder, OpenAIResponses, encode
+from glue.providers.openai_responses import OpenAIResponses, ResponsesDecoder, encode
 
 ROW = Row(
     "acme", wire="openai_responses", base_url="https://acme.example/v1", model="acme-1", quirks=Quirks(encrypted=True)
@@ -109,7 +109,7 @@ def function(id: str = "fc_1", call_id: str = "call_1", arguments: str = '{"at":
 
 
 def decode(stream: bytes, size: int = 1 << 30) -> tuple[list[ProviderEvent], AssistantMessage]:
-    decoder = Decoder(Quirks(), "acme", "acme-1")
+    decoder = ResponsesDecoder(Quirks(), "acme", "acme-1")
     seen: list[ProviderEvent] = []
     for start in range(0, len(stream), size):
         seen += decoder.feed(stream[start : start + size])
@@ -122,7 +122,7 @@ def read(*items: Any) -> AssistantMessage:
 
 def whole(*output: Any, status: str = "completed", **more: Any) -> AssistantMessage:
     answer = json.dumps(response(*output, status=status, **more)).encode()
-    return Decoder(Quirks(), "acme", "acme-1").decode(answer).message
+    return ResponsesDecoder(Quirks(), "acme", "acme-1").decode(answer).message
 
 
 def failure(*items: Any) -> ProviderError:
@@ -571,7 +571,7 @@ def test_a_stream_cut_at_any_byte_says_the_same() -> None:
     seen, reply = decode(stream)
 
     for place in range(len(stream)):
-        decoder = Decoder(Quirks(), "acme", "acme-1")
+        decoder = ResponsesDecoder(Quirks(), "acme", "acme-1")
         assert decoder.feed(stream[:place]) + decoder.feed(stream[place:]) == seen
         assert replace(decoder.finish().message, id="") == replace(reply, id="")
 

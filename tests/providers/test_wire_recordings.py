@@ -26,6 +26,7 @@ from glue.messages import (
     Usage,
     UserMessage,
 )
+from glue.providers import wire_class
 from glue.providers.catalog import ROWS, Row
 from glue.providers.errors import classify
 
@@ -183,8 +184,10 @@ def blocks(recording: dict[str, Any], size: int = 1 << 30) -> Iterator[bytes]:
 def decode(recording: dict[str, Any], size: int = 1 << 30) -> tuple[list[Any], AssistantMessage]:
     if not recording["response"]["stream"] and size == 1 << 30:
         body = b"".join(blocks(recording))
-        return [], module(recording).Decoder(row(recording).quirks, recording["provider"], "m").decode(body).message
-    decoder = module(recording).Decoder(row(recording).quirks, recording["provider"], "m")
+        return [], wire_class(MODULES[recording["wire"]]).decoder(
+            row(recording).quirks, recording["provider"], "m"
+        ).decode(body).message
+    decoder = wire_class(MODULES[recording["wire"]]).decoder(row(recording).quirks, recording["provider"], "m")
     events: list[Any] = []
     for block in blocks(recording, size):
         events += decoder.feed(block)
@@ -259,7 +262,10 @@ def transcript(recording: dict[str, Any], body: Any) -> list[Message]:
         elif kind == "assistant":
             whole = json.dumps(value).encode()
             said: AssistantMessage = (
-                module(recording).Decoder(row(recording).quirks, recording["provider"], "m").decode(whole).message
+                wire_class(MODULES[recording["wire"]])
+                .decoder(row(recording).quirks, recording["provider"], "m")
+                .decode(whole)
+                .message
             )
             pending = [(call.name, call.id) for call in said.calls]
             names.update((call.id, call.name) for call in said.calls)

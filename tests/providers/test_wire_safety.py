@@ -14,6 +14,7 @@ from glue.errors import ProviderError
 from glue.limits import StopReason
 from glue.messages import AssistantMessage, File, Image, Message, Request, Text, ToolCall, ToolMessage, ToolSpec, user
 from glue.provider import Done, TextDelta
+from glue.providers import wire_class
 from glue.providers.catalog import Quirks, Row
 from glue.providers.encoding import call_name, lower
 from glue.providers.models import capabilities_of
@@ -38,7 +39,7 @@ def encode(wire: str, messages: list[Message], **fields: Any) -> Any:
 
 
 def decoder(wire: str) -> Any:
-    return importlib.import_module(f"glue.providers.{wire}").Decoder(Quirks(), "acme", "m")
+    return wire_class(wire).decoder(Quirks(), "acme", "m")
 
 
 def called(name: str, arguments: str = "{}") -> list[Message]:

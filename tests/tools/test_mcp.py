@@ -117,7 +117,9 @@ def server(tmp_path: Path) -> Callable[..., Any]:
     return start
 
 
-async def use(connection: mcp.Connection, name: str, seen: list[Any] | None = None, **arguments: Any) -> ToolResult:
+async def use(
+    connection: mcp.ServerConnection, name: str, seen: list[Any] | None = None, **arguments: Any
+) -> ToolResult:
     tool = next(each for each in connection.tools if each.name == f"demo__{name}")
     return await invoke(tool, arguments, seen)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from glue.tools.fs.blocklist import Blocklist as Blocklist
@@ -31,19 +32,13 @@ def safe_open(
     root: Root | str | os.PathLike[str], path: str, *, blocklist: Blocklist | None = None
 ) -> io.BufferedReader:
     """Open a regular file below a root for reading; `UnsafePath` is raised for whatever leads elsewhere."""
-    guard = None if blocklist is None else blocklist.guard
-    if isinstance(root, Root):
-        return root.open(path, guard=guard)
-    with Root(root) as opened:
-        return opened.open(path, guard=guard)
+    with _opened(root) as opened:
+        return opened.open(path, guard=None if blocklist is None else blocklist.guard)
 
 
 def safe_join(root: Root | str | os.PathLike[str], path: str) -> str:
     """Give the plain relative name that a path leads to, for messages; open files with `safe_open`, not by it."""
-    if isinstance(root, Root):
-        with root.place(path) as place:
-            return place.path
-    with Root(root) as opened, opened.place(path) as place:
+    with _opened(root) as opened, opened.place(path) as place:
         return place.path
 
 
@@ -51,13 +46,15 @@ def path_target(root: Root | str | os.PathLike[str], path: str) -> PermissionTar
     """Resolve a path for a permission policy: the name of a link, and that of the file behind it."""
     from glue import PermissionTarget
 
-    if not isinstance(root, Root):
-        with Root(root) as opened:
-            return path_target(opened, path)
-    with root.place(path, final=False) as place:
-        own = place.path
-    with root.place(path) as place:
-        return PermissionTarget(text=own, paths=tuple(dict.fromkeys((own, place.path))))
+    with _opened(root) as opened:
+        with opened.place(path, final=False) as place:
+            own = place.path
+        with opened.place(path) as place:
+            return PermissionTarget(text=own, paths=tuple(dict.fromkeys((own, place.path))))
+
+
+def _opened(root: Root | str | os.PathLike[str]) -> AbstractContextManager[Root]:
+    return nullcontext(root) if isinstance(root, Root) else Root(root)
 
 
 __all__ = ["Blocklist", "Root", "path_target", "safe_join", "safe_open", "tools", "truncate"]

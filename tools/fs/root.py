@@ -37,7 +37,7 @@ Guard = Callable[[tuple[str, ...]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ResolvedPath:
     """Where a path leads: `fd` is the directory itself, or the parent of `name`."""
 
     fd: int
@@ -104,7 +104,7 @@ class Root:
             return open_entry(place, path)
 
     @contextmanager
-    def directory(self, path: str, *, guard: Guard | None = None) -> Iterator[Place]:
+    def directory(self, path: str, *, guard: Guard | None = None) -> Iterator[ResolvedPath]:
         """Hold a directory open; its descriptor is closed at the end."""
         with self.place(path, guard=guard) as place:
             if place.name is not None or place.missing:
@@ -115,7 +115,7 @@ class Root:
     @contextmanager
     def place(
         self, path: str, *, links: bool = True, final: bool = True, guard: Guard | None = None
-    ) -> Iterator[Place]:
+    ) -> Iterator[ResolvedPath]:
         """Walk to a path and hold what it leads to; `guard` sees the plain names and may refuse.
 
         Without `links` no link is followed; without `final` a link at the very end is not.
@@ -150,7 +150,7 @@ def shorten(path: str) -> str:
     return ascii(path) if len(path) <= 200 else ascii(path[:200]) + "..."
 
 
-def open_entry(place: Place, path: str) -> io.BufferedReader:
+def open_entry(place: ResolvedPath, path: str) -> io.BufferedReader:
     """Open the regular file at a place."""
     if place.missing:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -215,7 +215,7 @@ def _proc_device() -> int:
     return found.st_dev
 
 
-def _exists(place: Place) -> bool:
+def _exists(place: ResolvedPath) -> bool:
     try:
         os.stat(place.name or ".", dir_fd=place.fd, follow_symlinks=False)
     except OSError:
@@ -273,7 +273,7 @@ class _Walk:
     def here(self) -> int:
         return self.fds[-1] if self.fds else self.root
 
-    def run(self) -> Place:
+    def run(self) -> ResolvedPath:
         while self.todo:
             part = self.todo.pop()
             if part in ("", "."):
@@ -282,7 +282,7 @@ class _Walk:
                 self.back()
             elif (place := self.enter(part)) is not None:
                 return place
-        return Place(self.here, tuple(self.names), None)
+        return ResolvedPath(self.here, tuple(self.names), None)
 
     def back(self) -> None:
         if not self.fds:
@@ -290,7 +290,7 @@ class _Walk:
         os.close(self.fds.pop())
         self.names.pop()
 
-    def enter(self, part: str) -> Place | None:
+    def enter(self, part: str) -> ResolvedPath | None:
         if len(self.fds) >= MAX_DEPTH:
             raise UnsafePath(f"{shorten(self.path)} is nested deeper than {MAX_DEPTH} directories")
         try:
@@ -301,7 +301,7 @@ class _Walk:
         self.names.append(part)
         return None
 
-    def other(self, part: str, error: OSError) -> Place | None:
+    def other(self, part: str, error: OSError) -> ResolvedPath | None:
         """Go on where a part is no directory: a link, a file, or nothing yet."""
         if error.errno == errno.ENOENT:
             return self.absent(part)
@@ -312,9 +312,9 @@ class _Walk:
         except OSError:
             if self.todo:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.path) from None
-            return Place(self.here, (*self.names, part), part)
+            return ResolvedPath(self.here, (*self.names, part), part)
         if not self.todo and not self.final:
-            return Place(self.here, (*self.names, part), part)
+            return ResolvedPath(self.here, (*self.names, part), part)
         self.expand(target)
         return None
 
@@ -331,7 +331,7 @@ class _Walk:
             self.names.clear()
         self.todo.extend(target.split("/")[::-1])
 
-    def absent(self, part: str) -> Place:
+    def absent(self, part: str) -> ResolvedPath:
         """Say what is missing, name by name; nothing can be a link any more from here on."""
         rest = [part]
         while self.todo:
@@ -341,7 +341,7 @@ class _Walk:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
             if part not in ("", "."):
                 rest.append(part)
-        return Place(self.here, (*self.names, *rest), rest[-1], tuple(rest[:-1]))
+        return ResolvedPath(self.here, (*self.names, *rest), rest[-1], tuple(rest[:-1]))
 
 
 @cache

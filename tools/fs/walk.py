@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from glue.errors import GlueError
 from glue.tools.fs.glob import MAX_PATTERN, Glob
-from glue.tools.fs.root import DIRECTORY, Place, Root, open_at
+from glue.tools.fs.root import DIRECTORY, ResolvedPath, Root, open_at
 
 MAX_FILE = 64 * 1024
 MAX_RULES = 1000
@@ -121,7 +121,7 @@ class _Level:
 
 
 def walk(
-    place: Place, budget: Budget, *, everything: bool = False, rules: tuple[Gitignore, ...] = ()
+    place: ResolvedPath, budget: Budget, *, everything: bool = False, rules: tuple[Gitignore, ...] = ()
 ) -> Iterator[WalkEntry]:
     """Yield what lies below a directory, sorted, folders before what they hold.
 

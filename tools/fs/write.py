@@ -9,7 +9,7 @@ import unicodedata
 from dataclasses import dataclass
 
 from glue.errors import ToolError, UnsafePath
-from glue.tools.fs.root import DIRECTORY, Guard, Place, Root, kind, shorten
+from glue.tools.fs.root import DIRECTORY, Guard, ResolvedPath, Root, kind, shorten
 
 MAX_WRITE = 8 * 1024 * 1024
 
@@ -73,7 +73,7 @@ def _ignorable(char: str) -> bool:
     return unicodedata.category(char) in ("Cf", "Cc", "Cs") or 0xFE00 <= ord(char) <= 0xFE0F
 
 
-def _parents(place: Place, path: str) -> tuple[int, list[int]]:
+def _parents(place: ResolvedPath, path: str) -> tuple[int, list[int]]:
     """Make the folders that are missing, one descriptor at a time."""
     made: list[int] = []
     parent = place.fd
@@ -109,7 +109,7 @@ def _target(parent: int, name: str, path: str, mark: Mark | None) -> os.stat_res
     return old
 
 
-def _replace(root: Root, parent: int, place: Place, content: bytes, old: os.stat_result | None) -> None:
+def _replace(root: Root, parent: int, place: ResolvedPath, content: bytes, old: os.stat_result | None) -> None:
     assert place.name is not None
     temporary = f".{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -157,7 +157,7 @@ def _adopt(fd: int, old: os.stat_result | None) -> None:
             pass
 
 
-def _still_there(root: Root, parent: int, place: Place) -> None:
+def _still_there(root: Root, parent: int, place: ResolvedPath) -> None:
     """Refuse where the folder was moved away since it was opened: it may lie outside by now."""
     held = os.fstat(parent)
     folder = "/".join(place.names[:-1]) or "."

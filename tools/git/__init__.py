@@ -9,8 +9,8 @@ from glue.tools.git.command import DIFF as DIFF
 from glue.tools.git.command import find_git as find_git
 from glue.tools.git.command import run_git as run_git
 from glue.tools.git.objects import TreeEntry as TreeEntry
-from glue.tools.git.output import Commit as Commit
 from glue.tools.git.output import FileChange as FileChange
+from glue.tools.git.output import GitCommit as GitCommit
 from glue.tools.git.output import GrepHit as GrepHit
 from glue.tools.git.output import build_pathspec as build_pathspec
 from glue.tools.git.output import literal_pathspec as literal_pathspec
@@ -43,8 +43,8 @@ def commit_page(repo: Repo, revision: str, offset: int = 1, blocklist: Blocklist
 
 __all__ = [
     "DIFF",
-    "Commit",
     "FileChange",
+    "GitCommit",
     "GrepHit",
     "Repo",
     "TreeEntry",

@@ -14,7 +14,7 @@ from glue.function.decorator import Tool, tool
 from glue.tools.fs.blocklist import Blocklist
 from glue.tools.fs.read import page, show
 from glue.tools.git.command import DIFF, SECONDS, run_git
-from glue.tools.git.output import Commit, FileChange, Pager, literal_pathspec
+from glue.tools.git.output import FileChange, GitCommit, Pager, literal_pathspec
 from glue.tools.git.repo import EMPTY_TREE, SMALLER, Repo
 from glue.tools.process import StopFlag, in_thread
 
@@ -218,7 +218,7 @@ def blame_page(repo: Repo, revision: str, path: str, first: int, last: int) -> s
     )
 
 
-def describe(commit: Commit) -> str:
+def describe(commit: GitCommit) -> str:
     """Write a commit in one line, and the rest of its message below."""
     first, _, rest = commit.message.partition("\n")
     text = f"{commit.sha[:12]} {commit.date[:10]} {commit.author}: {first}"

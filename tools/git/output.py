@@ -32,7 +32,7 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class GitCommit:
     sha: str
     parents: tuple[str, ...]
     author: str
@@ -108,13 +108,13 @@ def tree(out: bytes) -> list[TreeEntry]:
     return entries
 
 
-def log(out: bytes) -> list[Commit]:
+def log(out: bytes) -> list[GitCommit]:
     fields = [field.decode("utf-8", "replace") for field in out.split(b"\0")[:-1]]
     commits = []
     for at in range(0, len(fields) - 5, 6):
         sha, parents, author, email, date, message = fields[at : at + 6]
         commits.append(
-            Commit(
+            GitCommit(
                 sha=sha, parents=tuple(parents.split()), author=author, email=email, date=date, message=message.strip()
             )
         )

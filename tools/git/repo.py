@@ -23,7 +23,7 @@ from glue.tools.git import layout, output
 from glue.tools.git.command import CAP, DIFF, MEMORY, SECONDS, answer, environment, find_git
 from glue.tools.git.layout import SHORT, Refs
 from glue.tools.git.objects import HASH, ObjectReader, TreeEntry
-from glue.tools.git.output import Commit, FileChange, GrepHit, literal_pathspec
+from glue.tools.git.output import FileChange, GitCommit, GrepHit, literal_pathspec
 from glue.tools.process import Sink, StopFlag, run, start
 
 LARGE = 8 * 1024 * 1024  # bigFileThreshold below
@@ -189,12 +189,10 @@ class Repo:
         """
         options = ["diff-tree", "-r", "-p", "--full-index", f"-U{max(0, min(context, 1000))}", *DIFF]
         between = [self._tree(base), self._tree(head), "--"]
-        if sink is not None:
-            return self.git([*options, *between, *(paths or pathspec)], literal=not pathspec, cap=cap, sink=sink)
         try:
-            return self.git([*options, *between, *(paths or pathspec)], literal=not pathspec, cap=cap)
+            return self.git([*options, *between, *(paths or pathspec)], literal=not pathspec, cap=cap, sink=sink)
         except GitError as error:
-            if error.kind != "memory":
+            if error.kind != "memory" or sink is not None:
                 raise
         # git holds a new file whole to say that it is binary, however large; one such file must not hide the rest.
         given = list(pathspec) or [literal_pathspec(path) for path in paths]
@@ -272,7 +270,7 @@ class Repo:
             raise GitError(f"{sha[:12]} is a {found.kind}, not a file", kind="missing")
         return found.content
 
-    def log(self, base: str, head: str, *, limit: int = 50, paths: Sequence[str] = ()) -> list[Commit]:
+    def log(self, base: str, head: str, *, limit: int = 50, paths: Sequence[str] = ()) -> list[GitCommit]:
         """List the commits of `head` that are not in `base`, newest first; an empty base gives all."""
         until = [f"^{self.resolve(base)}"] if base else []
         # --no-mailmap: names as the commits have them, not as a tracked file would have them.

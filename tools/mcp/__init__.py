@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from glue.tools.mcp.config import ServerConfig as ServerConfig
 from glue.tools.mcp.config import read_config as read_config
-from glue.tools.mcp.connection import Connection as Connection
+from glue.tools.mcp.connection import ServerConnection as ServerConnection
 from glue.tools.mcp.connection import ServerPrompt as ServerPrompt
 from glue.tools.mcp.connection import Servers as Servers
 from glue.tools.mcp.connection import connect as connect
@@ -18,8 +18,8 @@ from glue.tools.mcp.connection import connect_http as connect_http
 from glue.tools.mcp.connection import connect_stdio as connect_stdio
 
 __all__ = [
-    "Connection",
     "ServerConfig",
+    "ServerConnection",
     "ServerPrompt",
     "Servers",
     "connect",

@@ -43,7 +43,7 @@ class ConnectOptions:
     """What holds for every server of a block."""
 
     timeout: float = CALL_SECONDS
-    on_change: Callable[[Connection], object] | None = None
+    on_change: Callable[[ServerConnection], object] | None = None
     on_error: Callable[[ServerConfig, ConfigError], object] | None = None
     roots: Sequence[str | os.PathLike[str]] = ()
     elicit: Elicit | None = None
@@ -53,7 +53,7 @@ class ConnectOptions:
 class ServerPrompt:
     """A prompt that a server offers, as `/server:prompt`."""
 
-    def __init__(self, connection: Connection, given: Mapping[str, Any]) -> None:
+    def __init__(self, connection: ServerConnection, given: Mapping[str, Any]) -> None:
         self.connection, self.name = connection, str(given["name"])
         self.arguments = [str(each["name"]) for each in given.get("arguments") or ()]
         self.description = _capped(given.get("description") or given.get("title") or f"A prompt of {connection.name}.")
@@ -68,7 +68,7 @@ class ServerPrompt:
         return [content_part(message["content"]) for message in dumped["messages"]]
 
 
-class Connection:
+class ServerConnection:
     """A server that is connected. `tools` changes when the server says so; read it anew for each run."""
 
     def __init__(self, config: ServerConfig, options: ConnectOptions) -> None:
@@ -382,7 +382,7 @@ def reason(error: BaseException) -> str:
 class Servers:
     """All that is connected; `tools` are those of every server, as they are now."""
 
-    def __init__(self, connections: Sequence[Connection]) -> None:
+    def __init__(self, connections: Sequence[ServerConnection]) -> None:
         self.connections = tuple(connections)
 
     @property
@@ -406,7 +406,7 @@ async def connect(
     servers: str | os.PathLike[str] | Mapping[str, Any] | Iterable[ServerConfig],
     *,
     timeout: float = CALL_SECONDS,
-    on_change: Callable[[Connection], object] | None = None,
+    on_change: Callable[[ServerConnection], object] | None = None,
     on_error: Callable[[ServerConfig, ConfigError], object] | None = None,
     roots: Sequence[str | os.PathLike[str]] = (),
     elicit: Elicit | None = None,
@@ -427,7 +427,7 @@ async def connect(
     options = ConnectOptions(
         timeout=timeout, on_change=on_change, on_error=on_error, roots=roots, elicit=elicit, backoff=backoff
     )
-    connections = [Connection(config, options) for config in configs]
+    connections = [ServerConnection(config, options) for config in configs]
     raised: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
@@ -449,7 +449,7 @@ async def connect_stdio(
     *,
     cwd: str | os.PathLike[str] | None = None,
     **options: Any,
-) -> AsyncIterator[Connection]:
+) -> AsyncIterator[ServerConnection]:
     """Start one server as a process and connect to it; it ends with the block. Options as for `connect`."""
     where = None if cwd is None else os.fspath(cwd)
     config = ServerConfig(name=name, command=command, args=tuple(args), env=dict(env or {}), cwd=where)
@@ -460,7 +460,7 @@ async def connect_stdio(
 @asynccontextmanager
 async def connect_http(
     name: str, url: str, headers: Mapping[str, str] | None = None, *, oauth: bool = False, **options: Any
-) -> AsyncIterator[Connection]:
+) -> AsyncIterator[ServerConnection]:
     """Connect to one server over streamable HTTP. Options as for `connect`."""
     config = ServerConfig(name=name, url=url, headers=dict(headers or {}), oauth=oauth)
     async with connect([config], **options) as servers:
@@ -469,14 +469,14 @@ async def connect_http(
 
 async def _start(
     tasks: TaskGroup,
-    connections: Sequence[Connection],
+    connections: Sequence[ServerConnection],
     on_error: Callable[[ServerConfig, ConfigError], object] | None,
-) -> list[Connection]:
+) -> list[ServerConnection]:
     """Start all at once, and give those that run; the first that does not is the error, or each is told."""
     await anyio.to_thread.run_sync(load_sdk)
     failed: dict[str, ConfigError] = {}
 
-    async def one(connection: Connection, group: TaskGroup) -> None:
+    async def one(connection: ServerConnection, group: TaskGroup) -> None:
         try:
             with anyio.fail_after(START_SECONDS):
                 await tasks.start(connection.run)
@@ -496,7 +496,7 @@ async def _start(
     return [connection for connection in connections if connection.name not in failed]
 
 
-def _start_error(connection: Connection, error: Exception) -> ConfigError:
+def _start_error(connection: ServerConnection, error: Exception) -> ConfigError:
     config = connection.config
     if isinstance(error, ConfigError):
         return error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
@@ -43,15 +43,11 @@ class Transport:
             async with stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr) as (read, write):
                 yield read, write
             return
-        if config.oauth:
-            from glue.tools.mcp.oauth import signed_in
+        from glue.tools.mcp.oauth import signed_in
 
-            with signed_in(config) as auth:
-                async with self._over_http(auth) as streams:
-                    yield streams
-            return
-        async with self._over_http(None) as streams:
-            yield streams
+        with signed_in(config) if config.oauth else nullcontext() as auth:
+            async with self._over_http(auth) as streams:
+                yield streams
 
     @asynccontextmanager
     async def _over_http(self, auth: Any) -> AsyncIterator[Any]:

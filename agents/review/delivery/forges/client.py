@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from glue.agents.review.delivery.clean import line
 from glue.errors import ConfigError, GlueError, ProviderError
-from glue.providers import HTTP, Answer, Deadlines
+from glue.providers import HTTP, Deadlines, HTTPResponse
 
 MOST = 8 * 1024 * 1024  # bytes of one answer
 PAGES = 100  # of one list
@@ -87,7 +87,7 @@ class Client:
             return None
         return self._patient("POST", path, json.dumps(body).encode(), tries=2).json()
 
-    def _patient(self, method: Method, path: str, raw: bytes | None, tries: int) -> Answer:
+    def _patient(self, method: Method, path: str, raw: bytes | None, tries: int) -> HTTPResponse:
         tried = 0
         while True:
             tried += 1
@@ -102,13 +102,13 @@ class Client:
                 self.sleep(busy.wait)
             except ForgeError as error:
                 if method == "DELETE" and error.status == 404:  # gone, perhaps by our own lost request
-                    return Answer(status=404, headers={}, body=b"")
+                    return HTTPResponse(status=404, headers={}, body=b"")
                 again = error.status == 0 or error.status >= 500
                 if not again or tried >= tries:
                     raise
                 self.sleep(min(8.0, 2.0 ** (tried - 1)))
 
-    def _once(self, method: Method, path: str, raw: bytes | None) -> Answer:
+    def _once(self, method: Method, path: str, raw: bytes | None) -> HTTPResponse:
         if not path.startswith("/") or any(char <= " " for char in path):
             raise ConfigError(f"not a path of the API: {path!r}")
         if not self.base.startswith(("https://", "http://")):
@@ -148,7 +148,7 @@ def escaped(text: str) -> str:
     return quote(text, safe="")
 
 
-def _judge(what: str, answer: Answer) -> Answer:
+def _judge(what: str, answer: HTTPResponse) -> HTTPResponse:
     """Return an answer that can be used; what it refuses, or what cannot be read, is raised."""
     status = answer.status
     if 200 <= status < 300:
