@@ -11,7 +11,7 @@ from glue.agents.review.change import diff as patch
 from glue.agents.review.change.config import CONFIG_FILES, Config, blocklist, make, read_config, why_skip
 from glue.agents.review.change.diff import parse
 from glue.agents.review.findings import dedupe
-from glue.agents.review.records import Bundle, Change, Commit, FileDiff, Skip
+from glue.agents.review.records import Bundle, Change, ChangeCommit, FileDiff, SkippedFile
 from glue.errors import GitError, UnsafePath
 from glue.tools.fs import safe_open
 from glue.tools.git import DIFF, FileChange, Repo, literal_pathspec, run_git
@@ -109,9 +109,9 @@ def from_texts(before: Mapping[str, str], after: Mapping[str, str], change: Chan
     return replace(bundle, base={path: text for path, text in before.items() if bundle.file(path)})
 
 
-def _commits(repo: Repo, start: str, end: str) -> tuple[Commit, ...]:
+def _commits(repo: Repo, start: str, end: str) -> tuple[ChangeCommit, ...]:
     found = repo.log(start, end, limit=MAX_COMMITS)
-    return tuple(Commit(sha=one.sha, message=one.message[:4_000], author=one.author) for one in found)
+    return tuple(ChangeCommit(sha=one.sha, message=one.message[:4_000], author=one.author) for one in found)
 
 
 def _bundle(
@@ -140,17 +140,17 @@ def _bundle(
     )
 
 
-def _skip(changed: FileChange, config: Config) -> Skip | None:
+def _skip(changed: FileChange, config: Config) -> SkippedFile | None:
     reason = why_skip(changed.path, config) or (
         "blocked: may hold secrets" if blocklist(config).blocks(changed.old_path) else ""
     )
     lines = (changed.added or 0) + (changed.deleted or 0)
     if not reason and lines > MAX_LINES:
         reason = f"too large: {lines} changed lines"
-    return Skip(path=changed.path, reason=reason, lines=lines) if reason else None
+    return SkippedFile(path=changed.path, reason=reason, lines=lines) if reason else None
 
 
-def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipped: list[Skip]) -> bytes:
+def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipped: list[SkippedFile]) -> bytes:
     """The patch without what is skipped; where even that is too much, file by file until it is full."""
     left_out = {skip.path for skip in skipped}
     kept = [one for one in changed if one.path not in left_out]
@@ -168,7 +168,7 @@ def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipp
     return _piecewise(repo, start, end, kept, skipped)
 
 
-def _piecewise(repo: Repo, start: str, end: str, changed: Iterable[FileChange], skipped: list[Skip]) -> bytes:
+def _piecewise(repo: Repo, start: str, end: str, changed: Iterable[FileChange], skipped: list[SkippedFile]) -> bytes:
     parts: list[bytes] = []
     size = 0
     for one in changed:
@@ -177,7 +177,7 @@ def _piecewise(repo: Repo, start: str, end: str, changed: Iterable[FileChange], 
         except GitError:
             part = b""
         if not part or size + len(part) > MAX_DIFF:
-            skipped.append(Skip(path=one.path, reason="too large", lines=(one.added or 0) + (one.deleted or 0)))
+            skipped.append(SkippedFile(path=one.path, reason="too large", lines=(one.added or 0) + (one.deleted or 0)))
             continue
         parts.append(part)
         size += len(part)
@@ -255,7 +255,7 @@ def _collect(root: str, *, staged: bool, config: Config | None) -> Bundle:
         guidelines = {path: text for path in (*rules.guidelines, dedupe.FILE) if (text := _committed(repo, last, path))}
     options = ["diff", *DIFF, "--full-index", *(["--cached"] if staged else []), last]
     names = _names(_git(root, [*options, "--name-only", "--no-renames", "-z", "--"]))
-    skipped = [Skip(path=name, reason=reason) for name in names if (reason := why_skip(name, rules))]
+    skipped = [SkippedFile(path=name, reason=reason) for name in names if (reason := why_skip(name, rules))]
     spec = [":(top)", *(literal_pathspec(skip.path, exclude=True) for skip in skipped)]
     diff = _git(root, [*options, "-p", "--", *spec]).decode("utf-8", "surrogateescape")
     head: dict[str, str] = {}
@@ -264,7 +264,7 @@ def _collect(root: str, *, staged: bool, config: Config | None) -> Bundle:
             reason = why_skip(name, rules)
             content = None if reason else _work_text(root, name, rules)
             if content is None:
-                skipped.append(Skip(path=name, reason=reason or "not a text file"))
+                skipped.append(SkippedFile(path=name, reason=reason or "not a text file"))
             else:
                 diff += patch.added_file(name, content)
     files = parse(diff)

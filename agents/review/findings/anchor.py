@@ -14,7 +14,7 @@ _FENCE = re.compile(r"^\s*(?:```|~~~)\w*\s*$")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QuotePlace:
     """Where a quote stands: lines of the new file, or of the old one on the LEFT side."""
 
     path: str
@@ -43,7 +43,7 @@ def anchor(finding: Finding, files: Sequence[FileDiff], head: Mapping[str, str])
 
 def locate(
     quote: str, path: str, files: Sequence[FileDiff], head: Mapping[str, str], claimed: int | None = None
-) -> Place | None:
+) -> QuotePlace | None:
     """Look in the file's hunks, its deleted lines, the other files' hunks, and the rest of the file, in this order."""
     if sum(not char.isspace() for char in quote) < MIN_QUOTE:
         return None
@@ -79,29 +79,29 @@ def _plain(text: str) -> str:
     return "".join(text.split())
 
 
-def _in_hunks(wanted: tuple[str, ...], file: FileDiff, claimed: int | None) -> Place | None:
+def _in_hunks(wanted: tuple[str, ...], file: FileDiff, claimed: int | None) -> QuotePlace | None:
     added = {line.new for line in file.added}
-    places: list[Place] = []
+    places: list[QuotePlace] = []
     for hunk in file.hunks:
         rows = [(line.new, _plain(line.text)) for line in hunk.lines if line.new is not None]
-        places += [Place(file.path, start, end) for start, end in _matches(wanted, rows)]
+        places += [QuotePlace(file.path, start, end) for start, end in _matches(wanted, rows)]
     changed = [place for place in places if any(number in added for number in range(place.start, place.end + 1))]
     return _choose(changed or places, claimed)
 
 
-def _in_deleted(wanted: tuple[str, ...], file: FileDiff, claimed: int | None) -> Place | None:
+def _in_deleted(wanted: tuple[str, ...], file: FileDiff, claimed: int | None) -> QuotePlace | None:
     rows = [(line.old, _plain(line.text)) for line in file.deleted if line.old is not None]
-    place = _choose([Place(file.path, start, end, "LEFT") for start, end in _matches(wanted, rows)], claimed)
+    place = _choose([QuotePlace(file.path, start, end, "LEFT") for start, end in _matches(wanted, rows)], claimed)
     return replace(place, how="deleted") if place else None
 
 
-def _in_text(wanted: tuple[str, ...], path: str, text: str, claimed: int | None) -> Place | None:
+def _in_text(wanted: tuple[str, ...], path: str, text: str, claimed: int | None) -> QuotePlace | None:
     rows = [(number, _plain(line)) for number, line in enumerate(text.split("\n"), 1)]
-    place = _choose([Place(path, start, end) for start, end in _matches(wanted, rows)], claimed)
+    place = _choose([QuotePlace(path, start, end) for start, end in _matches(wanted, rows)], claimed)
     return replace(place, how="file") if place else None
 
 
-def _choose(places: list[Place], claimed: int | None) -> Place | None:
+def _choose(places: list[QuotePlace], claimed: int | None) -> QuotePlace | None:
     if len(places) <= 1:
         return places[0] if places else None
     if claimed is None:
@@ -109,7 +109,7 @@ def _choose(places: list[Place], claimed: int | None) -> Place | None:
     return replace(min(places, key=lambda place: _distance(place, claimed)), how="nearest")
 
 
-def _distance(place: Place, line: int) -> int:
+def _distance(place: QuotePlace, line: int) -> int:
     return max(place.start - line, line - place.end, 0)
 
 

@@ -149,7 +149,7 @@ _SPENT = (Outcome.BUDGET, Outcome.MAX_TURNS)
 
 
 @dataclass(slots=True)
-class Setting:
+class ReviewSetting:
     """What every attempt of one review shares."""
 
     bundle: Bundle
@@ -195,7 +195,7 @@ class _Spent:
 class _Attempt:
     """One provider's way through the chunks."""
 
-    def __init__(self, setting: Setting, provider: Provider, index: int) -> None:
+    def __init__(self, setting: ReviewSetting, provider: Provider, index: int) -> None:
         self.setting, self.provider, self.index = setting, provider, index
         self.desk = Desk(setting.bundle, setting.config, source=provider.name, known=setting.ruled)
         self.spent = _Spent()
@@ -293,7 +293,7 @@ def said(finding: Finding) -> str:
 
 
 async def _ask(
-    provider: Provider, text: str, offered: Sequence[Any], limits: Limits, setting: Setting, desk: Desk
+    provider: Provider, text: str, offered: Sequence[Any], limits: Limits, setting: ReviewSetting, desk: Desk
 ) -> RunResult[None]:
     """Ask about one chunk; a reply in the wrong channel is read if it is the JSON form, else asked for again once."""
     request = Request(system=system(setting.bundle, setting.config, setting.seed))
@@ -384,7 +384,7 @@ async def review(
     result = by_rules(bundle, ruled)
     work.so_far = lambda: whole(replace(result, finished=False))
     unread = narrow(bundle, earlier) if earlier is not None else bundle
-    setting = Setting(unread, config, repo, on_event, seed, ruled, around, record, replay, work)
+    setting = ReviewSetting(unread, config, repo, on_event, seed, ruled, around, record, replay, work)
     for index, provider in enumerate(providers if earlier is None or unread.files else ()):
         attempt = _Attempt(setting, provider, index)
         work.so_far = lambda attempt=attempt: whole(replace(attempt.drafted(), finished=False))

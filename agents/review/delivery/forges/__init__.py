@@ -14,7 +14,7 @@ from glue.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ForgeRow:
     """A forge: its name, the class that speaks to it, and the variables that may hold its write token."""
 
     name: str
@@ -33,9 +33,9 @@ class Row:
 
 # Asked in this order whose job this is: Gitea's runner sets GitHub's variables too.
 FORGES = (
-    Row("gitlab", "gitlab:GitLab", ("GLUE_REVIEW_TOKEN", "GITLAB_TOKEN")),
-    Row("gitea", "gitea:Gitea", ("GLUE_REVIEW_TOKEN", "GITEA_TOKEN", "FORGEJO_TOKEN", "GITHUB_TOKEN")),
-    Row("github", "github:GitHub", ("GLUE_REVIEW_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")),
+    ForgeRow("gitlab", "gitlab:GitLab", ("GLUE_REVIEW_TOKEN", "GITLAB_TOKEN")),
+    ForgeRow("gitea", "gitea:Gitea", ("GLUE_REVIEW_TOKEN", "GITEA_TOKEN", "FORGEJO_TOKEN", "GITHUB_TOKEN")),
+    ForgeRow("github", "github:GitHub", ("GLUE_REVIEW_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")),
 )
 NAMES = tuple(sorted(row.name for row in FORGES))
 TOKENS = tuple(dict.fromkeys(name for row in FORGES for name in row.tokens))
@@ -86,7 +86,7 @@ def open_forge(
     return kind(client, place.repo, place.number, head, base)
 
 
-def _row(name: str) -> Row:
+def _row(name: str) -> ForgeRow:
     found = next((row for row in FORGES if row.name == name), None)
     if found is None:
         raise ConfigError(f"no forge found in the environment; give --forge ({', '.join(NAMES)}) and --repo")
