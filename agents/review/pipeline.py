@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glue import Provider
+from glue.agents.review import records
 from glue.agents.review.change.config import Config
 from glue.agents.review.delivery import clean
 from glue.agents.review.records import Bundle, Change, Finding, ReviewRun, Severity
@@ -188,8 +189,7 @@ def _analysed(bundle: Bundle, given: Mapping[str, Any]) -> tuple[Finding, ...]:
 
 
 async def _review(bundle: Bundle, chain: Sequence[Provider], **options: Any) -> ReviewRun:
-    from glue.agents.review.findings.model import review
-    from glue.agents.review.progress import ReviewProgress
+    from glue.agents.review.findings.model import ReviewProgress, review
 
     progress = ReviewProgress(bundle)
     try:
@@ -284,8 +284,6 @@ def _rendered(report: Any, given: Mapping[str, Any]) -> str:
 
 
 def save(folder: str, bundle: Bundle, run: ReviewRun) -> None:
-    from glue.agents.review import records
-
     home = Path(folder)
     home.mkdir(parents=True, exist_ok=True)
     records.save(bundle, home / "bundle.json")
@@ -294,7 +292,7 @@ def save(folder: str, bundle: Bundle, run: ReviewRun) -> None:
 
 def result(path: str) -> ReviewRun | Score:
     """Read what a review or a self-test left behind."""
-    from glue.agents.review import cassette, records, selftest
+    from glue.agents.review import cassette, selftest
 
     raw = Path(path).read_bytes()
     if cassette.KIND.encode() in raw[:400]:

@@ -249,10 +249,10 @@ def collect_dirty(root: str | os.PathLike[str], *, config: Config | None = None)
 def _collect(root: str, *, staged: bool, config: Config | None) -> Bundle:
     with Repo(root) as repo:
         last = repo.resolve("HEAD")
-        data = {} if config is not None else _worktree_config(repo, last)
+        data = {} if config is not None else _config(repo, last)
         rules = config if config is not None else make(data)
-        paths = tuple(entry.path for entry in repo.list_tree(last)[:20_000])
-        guidelines = {path: text for path in (*rules.guidelines, dedupe.FILE) if (text := _committed(repo, last, path))}
+        paths = tuple(entry.path for entry in repo.list_tree(last)[:MAX_PATHS])
+        guidelines = _guidelines(repo, last, rules)
     options = ["diff", *DIFF, "--full-index", *(["--cached"] if staged else []), last]
     names = _names(_git(root, [*options, "--name-only", "--no-renames", "-z", "--"]))
     skipped = [SkippedFile(path=name, reason=reason) for name in names if (reason := why_skip(name, rules))]
@@ -260,7 +260,8 @@ def _collect(root: str, *, staged: bool, config: Config | None) -> Bundle:
     diff = _git(root, [*options, "-p", "--", *spec]).decode("utf-8", "surrogateescape")
     head: dict[str, str] = {}
     if not staged:
-        for name in _untracked(root):
+        untracked = _git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"])
+        for name in _names(untracked)[:MAX_UNTRACKED]:
             reason = why_skip(name, rules)
             content = None if reason else _work_text(root, name, rules)
             if content is None:
@@ -298,7 +299,7 @@ def _new_text(root: str, file: FileDiff, staged: bool, config: Config) -> str | 
         return patch.after_of_new(file)
     if staged:
         out = _git(root, ["cat-file", "blob", f":0:{file.path}"])
-        return out.decode("utf-8", "replace") if len(out) < MAX_BLOB else None
+        return _decode(out) if len(out) < MAX_BLOB else None
     return _work_text(root, file.path, config)
 
 
@@ -312,26 +313,7 @@ def _work_text(root: str, path: str, config: Config) -> str | None:
         return None
     if len(raw) == MAX_BLOB or b"\0" in raw:
         return None
-    return raw.decode("utf-8", "replace")
-
-
-def _untracked(root: str) -> list[str]:
-    return _names(_git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"]))[:MAX_UNTRACKED]
-
-
-def _worktree_config(repo: Repo, rev: str) -> dict[str, object]:
-    for path in CONFIG_FILES:
-        text = _committed(repo, rev, path)
-        if text:
-            return read_config(text, f"{path} of {rev[:12]}")
-    return {}
-
-
-def _committed(repo: Repo, rev: str, path: str) -> str:
-    entry = repo.entry(rev, path)
-    if entry is None or entry.kind != "blob" or entry.mode == "120000":
-        return ""
-    return repo.blob(entry.sha, cap=32 * 1024, cut=True).decode("utf-8", "replace")
+    return _decode(raw)
 
 
 def _names(out: bytes) -> list[str]:

@@ -85,7 +85,11 @@ def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known]
         whole = [item for at, item in enumerate(report.items) if at not in before]
         _whole_files(forge, whole, report, bundle, done)
     if done.resent:
-        _heal_inline(forge)
+        seen: set[tuple[str, str]] = set()
+        for one in sorted(forge.known(), key=lambda known: known.comment):
+            if one.key in seen:
+                forge.delete_inline(one)
+            seen.add(one.key)
     lost = refused | {_key(item) for item in new[len(posts) :]}
     done.listed = len(lost)
     items = [
@@ -102,14 +106,14 @@ def _fixed(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known],
     """Resolve the discussions of findings that are gone, and list them, as far as this run has looked."""
     shown = [item.finding for item in report.items] + [item.finding for item, _ in report.dismissed]
     still = {id(old) for old in match(shown, known, bundle).values()}
-    gone = [old for old in known if id(old) not in still and _looked(old, report, bundle)]
+    gone = [old for old in known if id(old) not in still and _looked(old, report)]
     for old in gone:
         if not old.resolved:
             done.resolved += forge.resolve(old)
     return replace(report, fixed=tuple(gone))
 
 
-def _looked(old: Known, report: Report, bundle: Bundle) -> bool:
+def _looked(old: Known, report: Report) -> bool:
     """Whether this run would have found it again: the same kind of reviewer, and the whole file."""
     if report.codes or not report.finished or (old.by_model and not report.model):
         return False
@@ -195,14 +199,6 @@ def _heal_sticky(forge: Forge, found: Sequence[Comment]) -> None:
     """Delete all but the first: a request that seemed lost may have arrived late."""
     for extra in found[1:]:
         forge.delete_comment(extra)
-
-
-def _heal_inline(forge: Forge) -> None:
-    seen: set[tuple[str, str]] = set()
-    for known in sorted(forge.known(), key=lambda one: one.comment):
-        if known.key in seen:
-            forge.delete_inline(known)
-        seen.add(known.key)
 
 
 def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:

@@ -106,11 +106,8 @@ def _choose(places: list[QuotePlace], claimed: int | None) -> QuotePlace | None:
         return places[0] if places else None
     if claimed is None:
         return replace(places[0], how="nearest")
-    return replace(min(places, key=lambda place: _distance(place, claimed)), how="nearest")
-
-
-def _distance(place: QuotePlace, line: int) -> int:
-    return max(place.start - line, line - place.end, 0)
+    nearest = min(places, key=lambda place: max(place.start - claimed, claimed - place.end, 0))
+    return replace(nearest, how="nearest")
 
 
 def _matches(wanted: tuple[str, ...], rows: list[tuple[int, str]]) -> list[tuple[int, int]]:
@@ -130,10 +127,6 @@ def _matches(wanted: tuple[str, ...], rows: list[tuple[int, str]]) -> list[tuple
     return found
 
 
-def _each(words: str) -> list[str]:
-    return words.split()
-
-
 _FENCED = re.compile(r"^[ \t]*(`{3,12}|~{3,12})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]{1,300})`")
 _NAME = re.compile(r"[A-Za-z_$][\w$]{2,}")
@@ -142,14 +135,14 @@ _PATH = re.compile(
 )
 # Words of the languages themselves say nothing about the change.
 _COMMON = frozenset(
-    _each(
+    (
         "null None True False true false nil undefined self this return await async const let var def func"
         " function class int str bool float string number any list dict set tuple map object void error Error"
         " Exception try except catch finally with for while not and the key value type interface import from new"
         " delete assert raise throw yield lambda pass break continue public private protected static final struct"
         " enum switch case default else elif range len print HTTP GET POST PUT PATCH JSON SQL API URL UTC main"
         " test tests"
-    )
+    ).split()
 )
 _CASED = re.compile(r"\b(?:[a-z]+[A-Z]\w+|[A-Z][a-z0-9]+[A-Z]\w+|[a-z]+_[a-z]\w+)\b")
 ABOUT = 0.50  # of the names in a summary
