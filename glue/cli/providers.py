@@ -40,10 +40,7 @@ def _check(name: str) -> int:
     from glue.providers.models import check
     from glue.text import one_line
 
-    async def ask() -> tuple[int, str]:
-        return await check(name)
-
-    code, text = anyio.run(ask)
+    code, text = anyio.run(check, name)
     click.echo(one_line(text) if code == 0 else f"glue: {one_line(text)}", err=code != 0)
     return code
 
@@ -97,8 +94,9 @@ def list_(provider: str | None, server: bool, as_json: bool) -> None:
     print_table([_model_cells(row) for row in rows], ("model", ">window?", ">input", ">output", ">cached?", "?"))
     for alias, spec in sorted(aliases().items()) if not name else ():
         click.echo(f"{alias} = {spec}")
-    told = f"USD per million tokens, list prices of {listing.date()}; any other model may be named, without a cost."
-    click.echo(told)
+    click.echo(
+        f"USD per million tokens, list prices of {listing.date()}; any other model may be named, without a cost."
+    )
 
 
 def _model_cells(row: dict[str, Any]) -> tuple[object, ...]:

@@ -128,15 +128,13 @@ def summary(path: Path) -> dict[str, Any]:
     reply = (seen.get("message_end") or {}).get("message") or {}
     parts = (prompt.get("message") or {}).get("content") or ()
     said = " ".join(part.get("text", f"[{part.get('type')}]") for part in parts if isinstance(part, Mapping))
-    usage = end.get("usage") or {}
-    cost = end.get("cost")
-    stamp = path.stem
+    usage, stamp = end.get("usage") or {}, path.stem
     return {
-        "id": path.stem,
+        "id": stamp,
         "at": f"{stamp[:4]}-{stamp[4:6]}-{stamp[6:8]} {stamp[9:11]}:{stamp[11:13]}",
         "model": ":".join(filter(None, (reply.get("provider"), reply.get("model")))) or str(prompt.get("model") or ""),
         "outcome": str(end.get("outcome") or ("failed" if end else "cut off")),
         "tokens": int(usage.get("input") or 0) + int(usage.get("output") or 0),
-        "cost": cost,
+        "cost": end.get("cost"),
         "prompt": one_line(said, 200),
     }
