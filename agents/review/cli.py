@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from glue.agents.review import pipeline, records
+from glue.agents.review.change.config import make, why_not
 from glue.agents.review.delivery import clean, forges
 from glue.agents.review.records import SEVERITIES, Bundle, ReviewRun
 from glue.errors import ConfigError, GitError, GlueError, UnsafePath
@@ -106,8 +107,6 @@ def review(ctx: click.Context, /, **given: Any) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from glue.agents.review.change.config import why_not
-
     environ = dict(os.environ)
     bundle = _told(pipeline.gather(given, environ), given)
     config = pipeline.settings(bundle, given)
@@ -205,7 +204,6 @@ def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
     import anyio
 
     from glue.agents.review import cassette
-    from glue.agents.review.change.config import make
     from glue.agents.review.findings.model import review as review_bundle
 
     old = cassette.load(run_file)

@@ -14,7 +14,7 @@ import click
 
 from glue import Provider
 from glue.agents.review import records
-from glue.agents.review.change.config import Config
+from glue.agents.review.change.config import Config, make, read_config
 from glue.agents.review.delivery import clean
 from glue.agents.review.records import Bundle, Change, Finding, ReviewRun, Severity
 from glue.errors import ConfigError, GlueError
@@ -104,14 +104,10 @@ def asked(bundle: Bundle, environ: Mapping[str, str]) -> Bundle:
 
 def settings(bundle: Bundle, given: Mapping[str, Any]) -> Config:
     """The base's own settings, or those of the file that the user named."""
-    from glue.agents.review.change.config import make
-
     return make(_plain(bundle, given))
 
 
 def _plain(bundle: Bundle, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    from glue.agents.review.change.config import read_config
-
     path = given.get("config_path")
     return read_config(Path(path).read_text(encoding="utf-8"), path) if path else bundle.config
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import click
 
+from glue.errors import ConfigError
+from glue.text import one_line
+
 
 @click.command()
 @click.option("--check", "names", multiple=True, metavar="NAME", help="Send one tiny request and say what happened.")
@@ -38,7 +41,6 @@ def _check(name: str) -> int:
     import anyio
 
     from glue.providers.models import check
-    from glue.text import one_line
 
     code, text = anyio.run(check, name)
     click.echo(one_line(text) if code == 0 else f"glue: {one_line(text)}", err=code != 0)
@@ -113,7 +115,6 @@ def _model_cells(row: dict[str, Any]) -> tuple[object, ...]:
 def alias(name: str, model: str) -> None:
     """Give a model a name of your own: `glue models alias fast groq:llama-3.1-8b-instant`, then `-m fast`."""
     from glue.cli.config import write_setting
-    from glue.errors import ConfigError
     from glue.providers import known, lookup
 
     if not re.fullmatch(r"[A-Za-z][\w-]*", name) or name in known():

@@ -15,6 +15,7 @@ from glue.cli.output import print_table
 from glue.errors import ConfigError
 from glue.messages import UserMessage, message_to_json
 from glue.paths import state_dir
+from glue.text import one_line
 
 MOST = 1000  # runs that are kept; older ones are removed
 
@@ -114,8 +115,6 @@ def find_run(named: str) -> Path:
 
 
 def summary(path: Path) -> dict[str, Any]:
-    from glue.text import one_line
-
     seen: dict[str, Any] = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         kind = line[10:].partition('"')[0]
