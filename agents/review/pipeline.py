@@ -137,8 +137,9 @@ def run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
         )
     work = Work(say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None)
     with ExitStack() as stack:
-        is_git = given.get("root") and not given.get("diff") and _is_repository(given["root"])
-        repo = stack.enter_context(Repo(given["root"])) if is_git else None
+        root = "" if given.get("diff") else given.get("root", "")
+        is_git = root and any(os.path.lexists(os.path.join(root, name)) for name in (".git", "objects"))
+        repo = stack.enter_context(Repo(root)) if is_git else None
         options: dict[str, Any] = {"config": config, "repo": repo, "record": record, "work": work}
         options |= {"earlier": _earlier(given), "analysed": _analysed(bundle, given)}
         try:
@@ -154,10 +155,6 @@ def run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
 
 
 INTERRUPTED = "interrupted"
-
-
-def _is_repository(root: str) -> bool:
-    return any(os.path.lexists(os.path.join(root, name)) for name in (".git", "objects"))
 
 
 def _earlier(given: Mapping[str, Any]) -> Earlier | None:
