@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from glue.agents.review import pipeline
+from glue.agents.review import pipeline, records
+from glue.agents.review.change.config import make, why_not
 from glue.agents.review.delivery import clean, forges
 from glue.agents.review.records import SEVERITIES, Bundle, ReviewRun
 from glue.errors import ConfigError, GitError, GlueError, UnsafePath
@@ -27,8 +28,11 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+_FILES = click.Path(exists=True, dir_okay=False)
+_FOLDER = click.Path(exists=True, file_okay=False)
+_root = click.option("-C", "root", default=".", type=_FOLDER, help="The repository.")
 _where = _options(
-    click.option("-C", "root", default=".", type=click.Path(exists=True, file_okay=False), help="The repository."),
+    _root,
     click.option("--base", default="", help="The branch it starts from; found by itself if left out."),
     click.option("--head", default="", help="The commit under review (HEAD)."),
     click.option("--range", "range_", default="", metavar="A..B", help="Review a range of commits."),
@@ -40,7 +44,6 @@ _where = _options(
     click.option("--issue", "issues", multiple=True, help="Title of an issue that the change is to solve."),
 )
 _pr = click.option("--pr", type=int, default=None, help="The pull request; found in CI by itself.")
-_FILES = click.Path(exists=True, dir_okay=False)
 _model = _options(
     click.option(
         "-m",
@@ -48,12 +51,7 @@ _model = _options(
         default="",
         help="Provider and model; several with commas. Left out: GLUE_MODEL, or rules alone.",
     ),
-    click.option(
-        "--config",
-        "config_path",
-        type=click.Path(exists=True, dir_okay=False),
-        help="Settings to use instead of the base's own.",
-    ),
+    click.option("--config", "config_path", type=_FILES, help="Settings to use instead of the base's own."),
     click.option("--record", type=click.Path(dir_okay=False), help="Keep everything in a run file for `replay`."),
     click.option(
         "--previous",
@@ -109,8 +107,6 @@ def review(ctx: click.Context, /, **given: Any) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from glue.agents.review.change.config import why_not
-
     environ = dict(os.environ)
     bundle = _told(pipeline.gather(given, environ), given)
     config = pipeline.settings(bundle, given)
@@ -139,15 +135,13 @@ def _told(bundle: Bundle, given: Any) -> Bundle:
 @click.option("--out", default="bundle.json", type=click.Path(dir_okay=False), help="Where to write the bundle.")
 def collect(out: str, **given: Any) -> None:
     """Gather the change from git objects into a bundle. Needs no key and no write token."""
-    from glue.agents.review import records
-
     bundle = _told(pipeline.gather(given, os.environ), given)
     records.save(bundle, out)
     click.echo(f"{out}: {len(bundle.files)} files, {len(bundle.skipped)} left out", err=True)
 
 
 @review.command("run")
-@click.option("--bundle", "bundle_path", default="bundle.json", type=click.Path(exists=True, dir_okay=False))
+@click.option("--bundle", "bundle_path", default="bundle.json", type=_FILES)
 @click.option(
     "-C", "root", default="", help="The repository, for the reading tools; without it the bundle is all there is."
 )
@@ -156,8 +150,6 @@ def collect(out: str, **given: Any) -> None:
 @click.pass_context
 def run_command(ctx: click.Context, /, bundle_path: str, out: str, **given: Any) -> None:
     """Review a bundle: the rules, and a model where one is named. Never sees a write token."""
-    from glue.agents.review import records
-
     for name in forges.TOKENS:
         os.environ.pop(name, None)
     bundle = records.load(Bundle, bundle_path)
@@ -168,8 +160,8 @@ def run_command(ctx: click.Context, /, bundle_path: str, out: str, **given: Any)
 
 
 _saved = _options(
-    click.option("--bundle", "bundle_path", default="bundle.json", type=click.Path(exists=True, dir_okay=False)),
-    click.option("--findings", "findings_path", default="findings.json", type=click.Path(exists=True, dir_okay=False)),
+    click.option("--bundle", "bundle_path", default="bundle.json", type=_FILES),
+    click.option("--findings", "findings_path", default="findings.json", type=_FILES),
 )
 
 
@@ -187,8 +179,6 @@ _saved = _options(
 @click.pass_context
 def publish(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: Any) -> None:
     """Gate, redact and post saved findings. Needs the write token and no model."""
-    from glue.agents.review import records
-
     bundle, run = records.load(Bundle, bundle_path), records.load(ReviewRun, findings_path)
     ctx.exit(pipeline.publish(bundle, run, given, os.environ, post=True))
 
@@ -200,14 +190,12 @@ def publish(ctx: click.Context, /, bundle_path: str, findings_path: str, **given
 @click.pass_context
 def gate(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: Any) -> None:
     """Judge saved findings and post nothing: the exit code is the answer."""
-    from glue.agents.review import records
-
     bundle, run = records.load(Bundle, bundle_path), records.load(ReviewRun, findings_path)
     ctx.exit(pipeline.publish(bundle, run, given, os.environ, post=False))
 
 
 @review.command()
-@click.argument("run_file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("run_file", type=_FILES)
 @_gate
 @_output
 @click.pass_context
@@ -216,7 +204,6 @@ def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
     import anyio
 
     from glue.agents.review import cassette
-    from glue.agents.review.change.config import make
     from glue.agents.review.findings.model import review as review_bundle
 
     old = cassette.load(run_file)
@@ -229,8 +216,8 @@ def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
 
 
 @review.command("diff")
-@click.argument("old", type=click.Path(exists=True, dir_okay=False))
-@click.argument("new", type=click.Path(exists=True, dir_okay=False))
+@click.argument("old", type=_FILES)
+@click.argument("new", type=_FILES)
 @click.pass_context
 def diff_command(ctx: click.Context, /, old: str, new: str) -> None:
     """Say how two reviews differ; each is a findings.json, a run file, or a score. Exit code 1 where they do."""
@@ -248,7 +235,7 @@ def diff_command(ctx: click.Context, /, old: str, new: str) -> None:
 
 
 @review.command()
-@click.option("-C", "root", default=".", type=click.Path(exists=True, file_okay=False), help="The repository.")
+@_root
 @click.pass_context
 def doctor(ctx: click.Context, /, root: str) -> None:
     """Look at your own workflows for what would hand a pull request your rights."""
@@ -263,7 +250,7 @@ def doctor(ctx: click.Context, /, root: str) -> None:
 
 
 @review.command()
-@click.option("-C", "root", default=".", type=click.Path(exists=True, file_okay=False), help="The repository.")
+@_root
 @click.option("-m", "--model", default="", help="Provider and model to test; left out: GLUE_MODEL.")
 @click.option("--count", default=10, type=click.IntRange(1, 500), help="How many fixes to undo.")
 @click.option("--out", type=click.Path(dir_okay=False), help="Keep the score, to compare with `review diff`.")
@@ -271,7 +258,6 @@ def selftest(root: str, model: str, count: int, out: str | None) -> None:
     """Undo real fixes of your own history, in memory, and see how many a model finds, beside clean changes."""
     import anyio
 
-    from glue.agents.review import records
     from glue.agents.review.change.collect import top
     from glue.agents.review.selftest import Score
     from glue.agents.review.selftest import selftest as test
@@ -294,7 +280,7 @@ def selftest(root: str, model: str, count: int, out: str | None) -> None:
 
 @review.command()
 @click.argument("kind", type=click.Choice(["github", "gitlab", "gitea", "pre-push"]))
-@click.option("-C", "root", default=".", type=click.Path(exists=True, file_okay=False), help="The repository.")
+@_root
 @click.option("--from", "source", default="", metavar="OWNER/NAME@COMMIT", help="Where CI gets glue from, pinned.")
 @click.option("-m", "--model", default="", help="Provider and model that CI asks.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
@@ -325,7 +311,7 @@ def respond() -> None:
 
     Outputs of the step: command, review (true or false), head, base and number.
     """
-    from glue.agents.review.delivery import clean, outputs
+    from glue.agents.review.delivery import outputs
     from glue.agents.review.delivery.commands import respond as answer
 
     found = answer(os.environ)

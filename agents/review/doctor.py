@@ -47,8 +47,7 @@ def examine(root: str | Path) -> list[Trouble]:
 def workflow(text: str, path: str = "workflow.yml") -> list[Trouble]:
     """Check one workflow. It reads lines, not YAML: good enough for how workflows are written, and it cannot be fooled
     into running anything."""
-    lines = text.split("\n")
-    return [Trouble(path, number, level, said) for number, level, said in _faults(lines)]
+    return [Trouble(path, *fault) for fault in _faults(text.split("\n"))]
 
 
 def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
@@ -64,11 +63,8 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
         )
         yield head, "error", said
     if not re.search(r"^\s*permissions:", whole, re.MULTILINE):
-        yield (
-            1,
-            "warning",
-            "no `permissions:`; the token gets the repository's default, often write; name what is needed",
-        )
+        said = "no `permissions:`; the token gets the repository's default, often write; name what is needed"
+        yield 1, "warning", said
     if re.search(r"^\s*permissions:\s*write-all", whole, re.MULTILINE):
         number = next(n for n, line in enumerate(bare, 1) if "write-all" in line)
         yield number, "error", "`permissions: write-all` gives every job every right"
@@ -81,11 +77,8 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
         elif line.strip() and inside is not None and indent <= inside:
             inside = None
         if inside is not None and _UNTRUSTED.search(line):
-            yield (
-                number,
-                "error",
-                "text of the pull request is pasted into a script; hand it over as an `env:` variable",
-            )
+            said = "text of the pull request is pasted into a script; hand it over as an `env:` variable"
+            yield number, "error", said
         used = _USES.match(line)
         if used:
             yield from _action(used["what"], number, head, bool(privileged))

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glue import Provider
-from glue.agents.review.change.config import Config
+from glue.agents.review import records
+from glue.agents.review.change.config import Config, make, read_config
 from glue.agents.review.delivery import clean
 from glue.agents.review.records import Bundle, Change, Finding, ReviewRun, Severity
 from glue.errors import ConfigError, GlueError
@@ -103,14 +104,10 @@ def asked(bundle: Bundle, environ: Mapping[str, str]) -> Bundle:
 
 def settings(bundle: Bundle, given: Mapping[str, Any]) -> Config:
     """The base's own settings, or those of the file that the user named."""
-    from glue.agents.review.change.config import make
-
     return make(_plain(bundle, given))
 
 
 def _plain(bundle: Bundle, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    from glue.agents.review.change.config import read_config
-
     path = given.get("config_path")
     return read_config(Path(path).read_text(encoding="utf-8"), path) if path else bundle.config
 
@@ -140,8 +137,9 @@ def run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
         )
     work = Work(say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None)
     with ExitStack() as stack:
-        is_git = given.get("root") and not given.get("diff") and _is_repository(given["root"])
-        repo = stack.enter_context(Repo(given["root"])) if is_git else None
+        root = "" if given.get("diff") else given.get("root", "")
+        is_git = root and any(os.path.lexists(os.path.join(root, name)) for name in (".git", "objects"))
+        repo = stack.enter_context(Repo(root)) if is_git else None
         options: dict[str, Any] = {"config": config, "repo": repo, "record": record, "work": work}
         options |= {"earlier": _earlier(given), "analysed": _analysed(bundle, given)}
         try:
@@ -157,10 +155,6 @@ def run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
 
 
 INTERRUPTED = "interrupted"
-
-
-def _is_repository(root: str) -> bool:
-    return any(os.path.lexists(os.path.join(root, name)) for name in (".git", "objects"))
 
 
 def _earlier(given: Mapping[str, Any]) -> Earlier | None:
@@ -188,8 +182,7 @@ def _analysed(bundle: Bundle, given: Mapping[str, Any]) -> tuple[Finding, ...]:
 
 
 async def _review(bundle: Bundle, chain: Sequence[Provider], **options: Any) -> ReviewRun:
-    from glue.agents.review.findings.model import review
-    from glue.agents.review.progress import ReviewProgress
+    from glue.agents.review.findings.model import ReviewProgress, review
 
     progress = ReviewProgress(bundle)
     try:
@@ -284,8 +277,6 @@ def _rendered(report: Any, given: Mapping[str, Any]) -> str:
 
 
 def save(folder: str, bundle: Bundle, run: ReviewRun) -> None:
-    from glue.agents.review import records
-
     home = Path(folder)
     home.mkdir(parents=True, exist_ok=True)
     records.save(bundle, home / "bundle.json")
@@ -294,7 +285,7 @@ def save(folder: str, bundle: Bundle, run: ReviewRun) -> None:
 
 def result(path: str) -> ReviewRun | Score:
     """Read what a review or a self-test left behind."""
-    from glue.agents.review import cassette, records, selftest
+    from glue.agents.review import cassette, selftest
 
     raw = Path(path).read_bytes()
     if cassette.KIND.encode() in raw[:400]:

@@ -34,7 +34,7 @@ CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DiffLine:
     """One line of a hunk. Deleted lines have no new number, added ones no old number."""
 
     kind: Literal[" ", "+", "-"]
@@ -54,7 +54,7 @@ class Hunk:
     new_start: int
     new_count: int
     section: str = ""  # what git printed behind the second @@
-    lines: tuple[Line, ...] = ()
+    lines: tuple[DiffLine, ...] = ()
 
     @property
     def commentable(self) -> tuple[int, ...]:
@@ -62,11 +62,11 @@ class Hunk:
         return tuple(line.new for line in self.lines if line.new is not None)
 
     @property
-    def added(self) -> tuple[Line, ...]:
+    def added(self) -> tuple[DiffLine, ...]:
         return tuple(line for line in self.lines if line.kind == "+")
 
     @property
-    def deleted(self) -> tuple[Line, ...]:
+    def deleted(self) -> tuple[DiffLine, ...]:
         return tuple(line for line in self.lines if line.kind == "-")
 
 
@@ -99,11 +99,11 @@ class FileDiff:
         return frozenset(number for hunk in self.hunks for number in hunk.commentable)
 
     @property
-    def added(self) -> tuple[Line, ...]:
+    def added(self) -> tuple[DiffLine, ...]:
         return tuple(line for hunk in self.hunks for line in hunk.added)
 
     @property
-    def deleted(self) -> tuple[Line, ...]:
+    def deleted(self) -> tuple[DiffLine, ...]:
         return tuple(line for hunk in self.hunks for line in hunk.deleted)
 
 
@@ -111,7 +111,7 @@ class FileDiff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class ChangeCommit:
     sha: str
     message: str = ""
     author: str = ""
@@ -136,14 +136,14 @@ class Change:
     head_sha: str = ""
     base_sha: str = ""  # the tip of the base branch
     merge_base: str = ""
-    commits: tuple[Commit, ...] = ()
+    commits: tuple[ChangeCommit, ...] = ()
     issues: tuple[str, ...] = ()  # titles of what it is said to solve
     asked_by: str = ""  # who asked for this review, and with what words
     request: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skip:
+class SkippedFile:
     """A file that was left out of the review, and why."""
 
     path: str
@@ -160,7 +160,7 @@ class Bundle:
     files: tuple[FileDiff, ...] = field(default=(), metadata={"derived": True})  # parsed from the diff
     head: Mapping[str, str] = field(default_factory=dict)  # path -> text after the change
     base: Mapping[str, str] = field(default_factory=dict)  # path -> text before it, under the old name
-    skipped: tuple[Skip, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
     config: Mapping[str, object] = field(default_factory=dict)  # the config file of the merge-base, as it was read
     guidelines: Mapping[str, str] = field(default_factory=dict)  # path -> text, of the merge-base
     paths: tuple[str, ...] = ()  # names of all files at the head, as far as they fit
@@ -259,7 +259,7 @@ class ReviewRun:
     dropped: tuple[Finding, ...] = ()
     summary: str = ""  # what finish_review was told
     coverage: Coverage = Coverage()
-    skipped: tuple[Skip, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
     finished: bool = False  # whether finish_review was called
     provider: str = ""  # "" where only the rules ran
     model: str = ""

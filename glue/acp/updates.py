@@ -536,14 +536,10 @@ def _without_refused(messages: Sequence[Message]) -> Iterator[Message]:
     for start, stop in pairwise(starts):
         run = messages[start:stop]
         if not _refused(run):
-            yield from (message for message in run if not _delivered(message))
+            yield from (each for each in run if not (isinstance(each, ToolMessage) and each.call_id == "delivered"))
 
 
 def _refused(run: Sequence[Message]) -> bool:
     replies = [message for message in run if isinstance(message, AssistantMessage)]
     excluded = all(message.excluded for message in run)
     return excluded and (not replies or replies[-1].stop_reason is StopReason.REFUSAL)
-
-
-def _delivered(message: Message) -> bool:
-    return isinstance(message, ToolMessage) and message.call_id == "delivered"

@@ -18,6 +18,7 @@ import click
 
 from glue.agent import Agent
 from glue.errors import ConfigError, GlueError
+from glue.text import clean_text, one_line
 
 PROMPTS = {
     "tool": "What is the weather in Toronto?",
@@ -186,8 +187,6 @@ def inspect(file: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    from glue.text import clean_text, one_line
-
     click.echo(f"file           {one_line(file)}")
     if found["about"]:
         click.echo(f"about          {one_line(found['about'], 200)}")

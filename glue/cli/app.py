@@ -108,7 +108,7 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
         sys.stdout.flush()
         if isinstance(code, int) and code:
             sys.exit(code)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         fail("cancelled", 130, as_json=as_json)
     except click.ClickException as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2; older ones print it themselves
@@ -118,8 +118,6 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: leave quietly
         sys.exit(141)
-    except KeyboardInterrupt:
-        fail("cancelled", 130, as_json=as_json)
     except Exception as error:
         if os.environ.get("GLUE_DEBUG"):
             raise

@@ -87,15 +87,11 @@ def _fork(chat: Chat, rest: str) -> None:
     before = chat.session
     messages = chat.portal.call(before.load)
     at = _place(messages, rest)
-    chat.session = chat.portal.call(_forked, before, at)
+    chat.session = chat.portal.call(before.fork, at)
     count = len(messages) if at is None else at
     if chat.kept:
         chat.kept = chat.session.id
     chat.note(f"forked {before.id} after {count} messages; you are in {chat.session.id}")
-
-
-async def _forked(session: Any, at: int | None) -> Any:
-    return await session.fork(at)
 
 
 def _place(messages: tuple[Any, ...], rest: str) -> int | None:
@@ -413,7 +409,9 @@ class Chat:
             try:
                 item = self.inbox.get()
                 if isinstance(item, _Question):
-                    item.answer(self._answer(item.request))
+                    with silent_keys(echo=True):
+                        decision = self._decision(item.request)
+                    item.answer(decision)
                 elif isinstance(item, BaseException):
                     return self._failed(item)
                 else:
@@ -486,10 +484,6 @@ class Chat:
             spinner.is_on = was_on
             asked.is_over = True
         return asked.decision
-
-    def _answer(self, request: PermissionRequest) -> Decision:
-        with silent_keys(echo=True):
-            return self._decision(request)
 
     def _decision(self, request: PermissionRequest) -> Decision:
         err = self.printer.err

@@ -13,6 +13,7 @@ import click
 
 from glue.errors import ConfigError
 from glue.paths import config_dir
+from glue.text import suggest
 
 # Each setting with the form it has in a file. As a variable it is GLUE_ and its name in capitals.
 SETTINGS: Mapping[str, type] = {
@@ -196,8 +197,6 @@ def set_(name: str, value: str) -> None:
     """Write a setting to config.toml; a list is parted by commas."""
     plain = name.replace("-", "_")
     if plain not in SETTINGS:
-        from glue.text import suggest
-
         raise ConfigError(f"there is no setting {name!r}; {suggest(plain, SETTINGS)}")
     parsed = from_environment({variable(plain): value})
     if plain not in parsed:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -12,8 +17,14 @@ from urllib.parse import urlsplit
 import anyio
 import click
 
-from glue.errors import ConfigError
-from glue.providers import find_base_url, known, lookup
+from glue.cli.config import settings
+from glue.cli.run import screens
+from glue.cli.sessions import is_address, open_store, store_name, store_path
+from glue.errors import ConfigError, GlueError
+from glue.providers import default, find_base_url, known, lookup
+from glue.providers.models import date
+from glue.stores.store import SessionInfo, Store
+from glue.text import one_line
 
 
 class Check(NamedTuple):
@@ -33,10 +44,6 @@ def doctor(reach: bool, names: tuple[str, ...]) -> None:
 
     Nothing is sent anywhere unless --reach or --provider asks for it, and then no key and no prompt.
     """
-    from glue.cli.run import screens
-    from glue.providers import lookup
-    from glue.text import one_line
-
     for name in names:
         lookup(name)
     out, _ = screens()
@@ -75,8 +82,6 @@ def _python() -> Check:
 
 
 def _package() -> Iterator[Check]:
-    from importlib.metadata import PackageNotFoundError, version
-
     import glue
 
     try:
@@ -104,10 +109,6 @@ def _package() -> Iterator[Check]:
 
 
 def _settings() -> Check:
-    from glue.cli.config import settings
-    from glue.errors import ConfigError
-    from glue.providers import lookup
-
     try:
         found = settings()
         for spec in found["model"].value.split(",") if "model" in found else ():
@@ -118,9 +119,6 @@ def _settings() -> Check:
 
 
 def _keys() -> Iterator[Check]:
-    from glue.errors import ConfigError
-    from glue.providers import default, find_base_url, known, lookup
-
     keys = {}
     for name in known():
         row = lookup(name)
@@ -148,10 +146,6 @@ def _keys() -> Iterator[Check]:
 
 
 def _models() -> Check:
-    from datetime import UTC, datetime
-
-    from glue.providers.models import date
-
     days = (datetime.now(UTC) - datetime.fromisoformat(date()).replace(tzinfo=UTC)).days
     return Check(
         "prices", f"of {date()}, {days} days old", "a newer glue-agents has newer ones" if days > 120 else "", False
@@ -159,10 +153,6 @@ def _models() -> Check:
 
 
 def _git() -> Check:
-    import re
-    import shutil
-    import subprocess
-
     program = shutil.which("git")
     if program is None:
         return Check("git", "not found", "install git 2.30 or newer; the git tools and `glue review` need it")
@@ -178,13 +168,6 @@ def _git() -> Check:
 
 
 def _store() -> Check:
-    import anyio
-
-    from glue.cli.config import settings
-    from glue.cli.sessions import is_address, open_store, store_name, store_path
-    from glue.errors import GlueError
-    from glue.stores.store import SessionInfo, Store
-
     try:
         made = settings().get("store")
         if made and is_address(made.value):
@@ -218,8 +201,6 @@ def _store() -> Check:
 
 
 def _network() -> Iterator[Check]:
-    from urllib.parse import urlsplit
-
     found: dict[str, str] = {}
     for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
         for spelled in (name.lower(), name):

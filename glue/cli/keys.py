@@ -61,6 +61,10 @@ def _read(path: Path) -> dict[str, str]:
     return found
 
 
+def _stored() -> dict[str, str]:
+    return _read(keys_file()) if keys_file().is_file() else {}
+
+
 def _write(found: Mapping[str, str]) -> None:
     path = keys_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -88,8 +92,7 @@ def set_(name: str) -> None:
     value = str(value).strip()
     if not value or not value.isascii() or not value.isprintable() or " " in value:
         raise ConfigError("a key is one word of printable ASCII letters; nothing was stored")
-    stored = _read(keys_file()) if keys_file().is_file() else {}
-    _write({**stored, variable: value})
+    _write({**_stored(), variable: value})
     click.echo(f"{variable} is stored in {keys_file()}", err=True)
 
 
@@ -110,8 +113,7 @@ def path() -> None:
 @click.argument("name")
 def remove(name: str) -> None:
     """Remove a stored key."""
-    variable = _variable(name)
-    stored = _read(keys_file()) if keys_file().is_file() else {}
+    variable, stored = _variable(name), _stored()
     if variable not in stored:
         raise ConfigError(f"{variable} is not stored; there are: {', '.join(sorted(stored)) or 'none'}")
     _write({name: value for name, value in stored.items() if name != variable})
@@ -120,7 +122,7 @@ def remove(name: str) -> None:
 def show_list(*, as_json: bool) -> None:
     from glue.providers import known, lookup
 
-    stored = _read(keys_file()) if keys_file().is_file() else {}
+    stored = _stored()
     variables = {key for name in known() for key in lookup(name).key} | set(stored)
     rows = []
     for variable in sorted(variables):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -113,7 +114,8 @@ def main(agent: Agent[Any, Any], args: Sequence[str] | None = None, *, prompt: s
     from glue.cli.app import guarded
 
     path = getattr(sys.modules.get("__main__"), "__file__", None)
-    guarded(_command(agent, path, prompt), list(args) if args is not None else None, _program())
+    program = os.path.basename(sys.argv[0]) or "agent"
+    guarded(_command(agent, path, prompt), list(args) if args is not None else None, program)
 
 
 def _command(agent: Agent[Any, Any], path: str | None, usual: str) -> click.Command:
@@ -131,12 +133,6 @@ def _command(agent: Agent[Any, Any], path: str | None, usual: str) -> click.Comm
     if agent.name:
         command.help = (command.help or "").replace("the agent", f"the agent {agent.name}", 1)
     return command
-
-
-def _program() -> str:
-    import os
-
-    return os.path.basename(sys.argv[0]) or "agent"
 
 
 _LIMITS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")

@@ -133,15 +133,13 @@ class Spinner:
         if not self.is_on or self._started is None:
             return
         self._frame += 1
-        wheel = _WHEEL[self._frame % len(_WHEEL)] if self._is_unicode() else "|/-\\"[self._frame % 4]
-        text = f"{wheel} {self.label} {time.monotonic() - self._started:.0f} s"
+        is_unicode = (self.screen.file.encoding or "").lower().replace("-", "") == "utf8"
+        wheel = _WHEEL if is_unicode else "|/-\\"
+        text = f"{wheel[self._frame % len(wheel)]} {self.label} {time.monotonic() - self._started:.0f} s"
         if self.tokens:
             text += f", {self.tokens:,} tokens"
         self.screen.write("\r" + self.screen.paint(one_line(text, self.screen.width - 1), "dim") + "\x1b[K")
         self._shown = True
-
-    def _is_unicode(self) -> bool:
-        return (self.screen.file.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def _is_terminal(file: TextIO) -> bool:

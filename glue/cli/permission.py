@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from glue.cli.output import Screen
+from glue.errors import GlueError
 from glue.permission import AllowAll, Ask, Decision, Permission, PermissionRequest, Rules, allow, deny
 from glue.text import clean_text, one_line
 
@@ -80,7 +81,6 @@ def _change(request: PermissionRequest) -> list[str] | None:
 
 def _text(path: str) -> str | None:
     """Read a file that a tool of somebody else's is about to replace, where it lies below the working directory."""
-    from glue.errors import GlueError
     from glue.tools.fs import safe_open
 
     try:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from glue.errors import ConfigError
+
 if TYPE_CHECKING:
     from glue.prompts import Catalog, Prompt
 
@@ -76,8 +78,6 @@ def _catalogs(source: str | None) -> tuple[Catalog, ...]:
 
 
 def _find(source: str | None, name: str) -> Catalog:
-    from glue.errors import ConfigError
-
     found = {catalog.name: catalog for catalog in _catalogs(source)}
     if name not in found:
         raise ConfigError(f"there is no prompt {name!r}; there are: {', '.join(found) or 'none'}")

@@ -9,6 +9,9 @@ from typing import Any
 
 import click
 
+from glue.errors import ConfigError
+from glue.text import one_line
+
 
 @click.command()
 @click.option("--check", "names", multiple=True, metavar="NAME", help="Send one tiny request and say what happened.")
@@ -38,12 +41,8 @@ def _check(name: str) -> int:
     import anyio
 
     from glue.providers.models import check
-    from glue.text import one_line
 
-    async def ask() -> tuple[int, str]:
-        return await check(name)
-
-    code, text = anyio.run(ask)
+    code, text = anyio.run(check, name)
     click.echo(one_line(text) if code == 0 else f"glue: {one_line(text)}", err=code != 0)
     return code
 
@@ -97,8 +96,9 @@ def list_(provider: str | None, server: bool, as_json: bool) -> None:
     print_table([_model_cells(row) for row in rows], ("model", ">window?", ">input", ">output", ">cached?", "?"))
     for alias, spec in sorted(aliases().items()) if not name else ():
         click.echo(f"{alias} = {spec}")
-    told = f"USD per million tokens, list prices of {listing.date()}; any other model may be named, without a cost."
-    click.echo(told)
+    click.echo(
+        f"USD per million tokens, list prices of {listing.date()}; any other model may be named, without a cost."
+    )
 
 
 def _model_cells(row: dict[str, Any]) -> tuple[object, ...]:
@@ -115,7 +115,6 @@ def _model_cells(row: dict[str, Any]) -> tuple[object, ...]:
 def alias(name: str, model: str) -> None:
     """Give a model a name of your own: `glue models alias fast groq:llama-3.1-8b-instant`, then `-m fast`."""
     from glue.cli.config import write_setting
-    from glue.errors import ConfigError
     from glue.providers import known, lookup
 
     if not re.fullmatch(r"[A-Za-z][\w-]*", name) or name in known():

@@ -16,6 +16,7 @@ from glue.errors import ConfigError, ReplayError
 from glue.messages import Request
 from glue.provider import Provider, ProviderEvent
 from glue.testing.cassette import Cassette, Recorder, Replay, use_provider
+from glue.text import clean_text, one_line
 
 
 @click.command()
@@ -64,7 +65,6 @@ _DEFAULTS: dict[str, Any] = {
 
 def _play(exchanges: Sequence[Mapping[str, Any]], verbose: bool) -> None:
     from glue.cli.run import screens
-    from glue.text import clean_text, one_line
 
     out, err = screens()
     for exchange in exchanges:

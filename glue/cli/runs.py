@@ -15,6 +15,7 @@ from glue.cli.output import print_table
 from glue.errors import ConfigError
 from glue.messages import UserMessage, message_to_json
 from glue.paths import state_dir
+from glue.text import one_line
 
 MOST = 1000  # runs that are kept; older ones are removed
 
@@ -114,8 +115,6 @@ def find_run(named: str) -> Path:
 
 
 def summary(path: Path) -> dict[str, Any]:
-    from glue.text import one_line
-
     seen: dict[str, Any] = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         kind = line[10:].partition('"')[0]
@@ -128,15 +127,13 @@ def summary(path: Path) -> dict[str, Any]:
     reply = (seen.get("message_end") or {}).get("message") or {}
     parts = (prompt.get("message") or {}).get("content") or ()
     said = " ".join(part.get("text", f"[{part.get('type')}]") for part in parts if isinstance(part, Mapping))
-    usage = end.get("usage") or {}
-    cost = end.get("cost")
-    stamp = path.stem
+    usage, stamp = end.get("usage") or {}, path.stem
     return {
-        "id": path.stem,
+        "id": stamp,
         "at": f"{stamp[:4]}-{stamp[4:6]}-{stamp[6:8]} {stamp[9:11]}:{stamp[11:13]}",
         "model": ":".join(filter(None, (reply.get("provider"), reply.get("model")))) or str(prompt.get("model") or ""),
         "outcome": str(end.get("outcome") or ("failed" if end else "cut off")),
         "tokens": int(usage.get("input") or 0) + int(usage.get("output") or 0),
-        "cost": cost,
+        "cost": end.get("cost"),
         "prompt": one_line(said, 200),
     }

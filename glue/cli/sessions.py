@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from glue.errors import ConfigError
+from glue.errors import ConfigError, StoreError
 from glue.paths import state_dir
+from glue.text import clean_text, one_line
 
 if TYPE_CHECKING:
     from glue.messages import Message
@@ -71,8 +72,6 @@ def search(given: str | None, /, words: tuple[str, ...], store: str | None, as_j
         fields = ("session", "message_id", "role", "snippet", "at")
         click.echo(json.dumps([{name: getattr(hit, name) for name in fields} for hit in hits], indent=2))
     else:
-        from glue.text import one_line
-
         for hit in hits:
             click.echo(f"{one_line(hit.session)}  {hit.role}  {one_line(hit.snippet)}")
     sys.exit(0 if hits else 1)
@@ -111,7 +110,6 @@ def export(given: str | None, name: str, store: str | None, form: str, output: s
 def rm(given: str | None, names: tuple[str, ...], store: str | None, yes: bool) -> None:
     """Remove conversations for good."""
     from glue.cli.output import is_interactive
-    from glue.errors import ConfigError
 
     for name in names:
         _load(store or given, name)
@@ -126,7 +124,6 @@ def rm(given: str | None, names: tuple[str, ...], store: str | None, yes: bool) 
 def show_list(named: str | None, *, as_json: bool) -> None:
     from glue.cli.output import print_table
     from glue.stores.store import lineage
-    from glue.text import one_line
 
     found = _with_store(named, lambda opened: opened.list())
     if as_json:
@@ -172,8 +169,6 @@ def _with_store(named: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
 
 
 def _load(named: str | None, name: str) -> tuple[Message, ...]:
-    from glue.errors import ConfigError, StoreError
-
     async def load(store: Store) -> tuple[Message, ...]:
         try:
             return await store.load(name)
@@ -187,7 +182,6 @@ def _load(named: str | None, name: str) -> tuple[Message, ...]:
 
 def _plain_text(message: Message) -> str:
     from glue.messages import AssistantMessage, Thinking, ToolMessage
-    from glue.text import clean_text
 
     if isinstance(message, ToolMessage):
         return clean_text(f"[{message.name}{', an error' if message.is_error else ''}]\n{message.text}\n")

@@ -11,6 +11,7 @@ import click
 
 from glue.context import AnyTool
 from glue.errors import ConfigError
+from glue.text import clean_text
 
 
 @click.group(invoke_without_command=True)
@@ -71,7 +72,6 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
     Leaves with 1 where there is something to mend.
     """
     from glue.cli.agentfile import run_file
-    from glue.text import clean_text
     from glue.tools.check import ToolProblem, check_tools, tools_of
 
     found: list[ToolProblem] = []

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from glue.errors import ConfigError, GlueError, ReplayError, StoreError
 from glue.paths import state_dir
+from glue.text import count, dollars
 
 if TYPE_CHECKING:
     from glue.stores.store import Store
@@ -58,8 +60,6 @@ def _index(folder: Path, named: str | None) -> Path:
     import anyio
 
     from glue.cli.runs import log_files, summary
-    from glue.errors import ConfigError, GlueError
-    from glue.text import count, dollars
     from glue.view.page import index, page
     from glue.view.sources import read_file, read_session
     from glue.view.transcript import Listed
@@ -108,7 +108,6 @@ def _transcript(target: str, named: str | None) -> Transcript:
     import anyio
 
     from glue.cli.runs import find_run, runs_dir
-    from glue.errors import ConfigError, ReplayError, StoreError
     from glue.view.sources import read_file, read_session
 
     path = Path(target)
@@ -125,7 +124,6 @@ def _transcript(target: str, named: str | None) -> Transcript:
 def _store(target: str, named: str | None) -> Store:
     from glue.cli.config import settings
     from glue.cli.sessions import is_address, open_store, store_path
-    from glue.errors import ConfigError
 
     found = settings({"store": named}).get("store")
     place = str(found.value) if found is not None else ""
@@ -139,7 +137,6 @@ def _store(target: str, named: str | None) -> Store:
 
 def _beside(target: str) -> Path:
     """Choose a name in the current folder; only a page of ours is written over."""
-    from glue.errors import ConfigError
     from glue.view.page import MARK
 
     name = re.sub(r"[^\w.@+=,-]+", "-", Path(target).name).lstrip(".-") or "transcript"

@@ -60,7 +60,6 @@ def as_curl(sent: Sent) -> str:
 
 def key_variable(url: str) -> str:
     """Name the variable whose key goes to an address, or "" where none is known."""
-
     from glue.providers import find_base_url, known, lookup
 
     for name in known():

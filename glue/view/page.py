@@ -213,7 +213,7 @@ def bar(turn: Turn, longest: float) -> str:
 def strip(turns: Sequence[Turn]) -> str:
     """Draw all replies in a row: their time where it is known, or else their tokens."""
     timed = any(turn.seconds for turn in turns)
-    spent = [_time(turn) if timed else _tokens(turn) for turn in turns]
+    spent = [(turn.model_seconds or 0.0, turn.tool_seconds or 0.0) if timed else _tokens(turn) for turn in turns]
     if len(turns) < 2 or not any(map(sum, spent)):
         return ""
     size = -(-len(turns) // MOST)
@@ -235,10 +235,6 @@ def strip(turns: Sequence[Turn]) -> str:
         f'<span class="key"><i class="tools"></i>{kinds[1]}</span>'
         '<span class="key"><i class="bad"></i>problems</span></figcaption></figure>'
     )
-
-
-def _time(turn: Turn) -> tuple[float, float]:
-    return turn.model_seconds or 0.0, turn.tool_seconds or 0.0
 
 
 def _tokens(turn: Turn) -> tuple[float, float]:

@@ -9,7 +9,16 @@ from pathlib import PurePosixPath
 from glue import estimate_tokens
 from glue.agents.review.change.diff import numbered
 from glue.agents.review.change.syntax import functions, language
-from glue.agents.review.records import Bundle, Coverage, CoverageState, FileDiff, Hunk, HunkCoverage, Line, Skip
+from glue.agents.review.records import (
+    Bundle,
+    Coverage,
+    CoverageState,
+    DiffLine,
+    FileDiff,
+    Hunk,
+    HunkCoverage,
+    SkippedFile,
+)
 
 MAX_LINE = 1_000  # characters of one line that are shown
 CONTEXT = 60  # lines of the enclosing function that are shown on each side of a hunk
@@ -84,7 +93,7 @@ def coverage(bundle: Bundle, shown: Iterable[Chunk], reason: str = "budget spent
     return Coverage(hunks=tuple(ledger))
 
 
-def _skipped(skip: Skip) -> HunkCoverage:
+def _skipped(skip: SkippedFile) -> HunkCoverage:
     required = skip.reason.startswith("too large")
     return HunkCoverage(
         path=skip.path, hunk=0, state="skipped", reason=skip.reason, lines=skip.lines, required=required
@@ -149,7 +158,7 @@ def _hunk_pieces(file: FileDiff, hunk: Hunk, head: str, budget: int, estimate: C
         yield Piece(file.path, hunk.index, text, estimate(text), at + size >= len(lines), cut)
 
 
-def _short(line: Line) -> Line:
+def _short(line: DiffLine) -> DiffLine:
     if len(line.text) <= MAX_LINE:
         return line
     return replace(line, text=f"{line.text[:MAX_LINE]} [{len(line.text) - MAX_LINE} more characters]")

@@ -11,7 +11,7 @@ from glue.agents.review.change import diff as patch
 from glue.agents.review.change.config import CONFIG_FILES, Config, blocklist, make, read_config, why_skip
 from glue.agents.review.change.diff import parse
 from glue.agents.review.findings import dedupe
-from glue.agents.review.records import Bundle, Change, Commit, FileDiff, Skip
+from glue.agents.review.records import Bundle, Change, ChangeCommit, FileDiff, SkippedFile
 from glue.errors import GitError, UnsafePath
 from glue.tools.fs import safe_open
 from glue.tools.git import DIFF, FileChange, Repo, literal_pathspec, run_git
@@ -109,9 +109,9 @@ def from_texts(before: Mapping[str, str], after: Mapping[str, str], change: Chan
     return replace(bundle, base={path: text for path, text in before.items() if bundle.file(path)})
 
 
-def _commits(repo: Repo, start: str, end: str) -> tuple[Commit, ...]:
+def _commits(repo: Repo, start: str, end: str) -> tuple[ChangeCommit, ...]:
     found = repo.log(start, end, limit=MAX_COMMITS)
-    return tuple(Commit(sha=one.sha, message=one.message[:4_000], author=one.author) for one in found)
+    return tuple(ChangeCommit(sha=one.sha, message=one.message[:4_000], author=one.author) for one in found)
 
 
 def _bundle(
@@ -140,17 +140,17 @@ def _bundle(
     )
 
 
-def _skip(changed: FileChange, config: Config) -> Skip | None:
+def _skip(changed: FileChange, config: Config) -> SkippedFile | None:
     reason = why_skip(changed.path, config) or (
         "blocked: may hold secrets" if blocklist(config).blocks(changed.old_path) else ""
     )
     lines = (changed.added or 0) + (changed.deleted or 0)
     if not reason and lines > MAX_LINES:
         reason = f"too large: {lines} changed lines"
-    return Skip(path=changed.path, reason=reason, lines=lines) if reason else None
+    return SkippedFile(path=changed.path, reason=reason, lines=lines) if reason else None
 
 
-def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipped: list[Skip]) -> bytes:
+def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipped: list[SkippedFile]) -> bytes:
     """The patch without what is skipped; where even that is too much, file by file until it is full."""
     left_out = {skip.path for skip in skipped}
     kept = [one for one in changed if one.path not in left_out]
@@ -168,7 +168,7 @@ def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipp
     return _piecewise(repo, start, end, kept, skipped)
 
 
-def _piecewise(repo: Repo, start: str, end: str, changed: Iterable[FileChange], skipped: list[Skip]) -> bytes:
+def _piecewise(repo: Repo, start: str, end: str, changed: Iterable[FileChange], skipped: list[SkippedFile]) -> bytes:
     parts: list[bytes] = []
     size = 0
     for one in changed:
@@ -177,7 +177,7 @@ def _piecewise(repo: Repo, start: str, end: str, changed: Iterable[FileChange], 
         except GitError:
             part = b""
         if not part or size + len(part) > MAX_DIFF:
-            skipped.append(Skip(path=one.path, reason="too large", lines=(one.added or 0) + (one.deleted or 0)))
+            skipped.append(SkippedFile(path=one.path, reason="too large", lines=(one.added or 0) + (one.deleted or 0)))
             continue
         parts.append(part)
         size += len(part)
@@ -249,22 +249,23 @@ def collect_dirty(root: str | os.PathLike[str], *, config: Config | None = None)
 def _collect(root: str, *, staged: bool, config: Config | None) -> Bundle:
     with Repo(root) as repo:
         last = repo.resolve("HEAD")
-        data = {} if config is not None else _worktree_config(repo, last)
+        data = {} if config is not None else _config(repo, last)
         rules = config if config is not None else make(data)
-        paths = tuple(entry.path for entry in repo.list_tree(last)[:20_000])
-        guidelines = {path: text for path in (*rules.guidelines, dedupe.FILE) if (text := _committed(repo, last, path))}
+        paths = tuple(entry.path for entry in repo.list_tree(last)[:MAX_PATHS])
+        guidelines = _guidelines(repo, last, rules)
     options = ["diff", *DIFF, "--full-index", *(["--cached"] if staged else []), last]
     names = _names(_git(root, [*options, "--name-only", "--no-renames", "-z", "--"]))
-    skipped = [Skip(path=name, reason=reason) for name in names if (reason := why_skip(name, rules))]
+    skipped = [SkippedFile(path=name, reason=reason) for name in names if (reason := why_skip(name, rules))]
     spec = [":(top)", *(literal_pathspec(skip.path, exclude=True) for skip in skipped)]
     diff = _git(root, [*options, "-p", "--", *spec]).decode("utf-8", "surrogateescape")
     head: dict[str, str] = {}
     if not staged:
-        for name in _untracked(root):
+        untracked = _git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"])
+        for name in _names(untracked)[:MAX_UNTRACKED]:
             reason = why_skip(name, rules)
             content = None if reason else _work_text(root, name, rules)
             if content is None:
-                skipped.append(Skip(path=name, reason=reason or "not a text file"))
+                skipped.append(SkippedFile(path=name, reason=reason or "not a text file"))
             else:
                 diff += patch.added_file(name, content)
     files = parse(diff)
@@ -298,7 +299,7 @@ def _new_text(root: str, file: FileDiff, staged: bool, config: Config) -> str | 
         return patch.after_of_new(file)
     if staged:
         out = _git(root, ["cat-file", "blob", f":0:{file.path}"])
-        return out.decode("utf-8", "replace") if len(out) < MAX_BLOB else None
+        return _decode(out) if len(out) < MAX_BLOB else None
     return _work_text(root, file.path, config)
 
 
@@ -312,26 +313,7 @@ def _work_text(root: str, path: str, config: Config) -> str | None:
         return None
     if len(raw) == MAX_BLOB or b"\0" in raw:
         return None
-    return raw.decode("utf-8", "replace")
-
-
-def _untracked(root: str) -> list[str]:
-    return _names(_git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"]))[:MAX_UNTRACKED]
-
-
-def _worktree_config(repo: Repo, rev: str) -> dict[str, object]:
-    for path in CONFIG_FILES:
-        text = _committed(repo, rev, path)
-        if text:
-            return read_config(text, f"{path} of {rev[:12]}")
-    return {}
-
-
-def _committed(repo: Repo, rev: str, path: str) -> str:
-    entry = repo.entry(rev, path)
-    if entry is None or entry.kind != "blob" or entry.mode == "120000":
-        return ""
-    return repo.blob(entry.sha, cap=32 * 1024, cut=True).decode("utf-8", "replace")
+    return _decode(raw)
 
 
 def _names(out: bytes) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from glue.agents.review.records import FileDiff, Hunk, Line, Status
+from glue.agents.review.records import DiffLine, FileDiff, Hunk, Status
 
 _HUNK = re.compile(rb"@@ -(\d{1,10})(?:,(\d{1,10}))? \+(\d{1,10})(?:,(\d{1,10}))? @@ ?(.*)", re.DOTALL)
 _ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b'"': 34, b"\\": 92}
@@ -159,7 +159,7 @@ class _Parser:
             section=_text(match[5].rstrip(b"\r")),
         )
         self.at += 1
-        lines: list[Line] = []
+        lines: list[DiffLine] = []
         while self.at < len(self.lines) and (old_left > 0 or new_left > 0):
             line = self.lines[self.at]
             kind, content = line[:1], line[1:]
@@ -196,13 +196,13 @@ class _Parser:
             self.at += 1
 
 
-def _line(kind: str, old: int | None, new: int | None, content: bytes) -> Line:
+def _line(kind: str, old: int | None, new: int | None, content: bytes) -> DiffLine:
     if content.endswith(b"\r"):
-        return Line(kind, old, new, _text(content[:-1]), "\r\n")  # type: ignore[arg-type]
-    return Line(kind, old, new, _text(content))  # type: ignore[arg-type]
+        return DiffLine(kind, old, new, _text(content[:-1]), "\r\n")  # type: ignore[arg-type]
+    return DiffLine(kind, old, new, _text(content))  # type: ignore[arg-type]
 
 
-def _without_end(line: Line) -> Line:
+def _without_end(line: DiffLine) -> DiffLine:
     return replace(line, text=line.text + line.end[:-1], end="")
 
 

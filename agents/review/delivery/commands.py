@@ -101,7 +101,7 @@ def reply(command: Command) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class CommandResponse:
     """What is to be done. `review` asks for collect, run and publish of exactly this head."""
 
     command: str = ""
@@ -116,20 +116,20 @@ class Response:
         return self.command in ("review", "ask") and not self.refused
 
 
-def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] | None = None) -> Response:
+def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] | None = None) -> CommandResponse:
     """Read the event of this job and answer the command in it, if there is one."""
     place = where(environ)
     command = read(place.event)
     if command is None:
-        return Response()
+        return CommandResponse()
     forge = open_forge(place, environ, head="", sleep=sleep)
     if not allowed(command.by, forge.permission):
-        return Response(command=command.name, by=command.by, refused="only people with write access are heard")
+        return CommandResponse(command=command.name, by=command.by, refused="only people with write access are heard")
     head, base = forge.tips()
     text = reply(command)
     if text:
         _reply(forge, text)
-    return Response(command=command.name, by=command.by, number=command.number, head=head, base=base)
+    return CommandResponse(command=command.name, by=command.by, number=command.number, head=head, base=base)
 
 
 def _reply(forge: Forge, text: str) -> None:

@@ -16,9 +16,9 @@ from glue.agents.review.change.config import Config
 from glue.agents.review.delivery import clean, commands, gate, render
 from glue.agents.review.delivery import report as verdict
 from glue.agents.review.delivery.forges import open_forge, where
-from glue.agents.review.delivery.forges.client import ForgeError, Sent
+from glue.agents.review.delivery.forges.client import ForgeError, ForgeRequest
 from glue.agents.review.delivery.forges.forge import CheckRuns, Comment, Forge, Post, Where, post_once
-from glue.agents.review.delivery.report import Item, Report, Verdict, build
+from glue.agents.review.delivery.report import Item, Report, ReviewVerdict, build
 from glue.agents.review.delivery.secrets import Guard, guard, mask
 from glue.agents.review.findings.dedupe import Dismissal, Known, match
 from glue.agents.review.records import Bundle, ReviewRun, Severity
@@ -29,7 +29,7 @@ _log = logging.getLogger("glue.review")
 
 
 @dataclass(slots=True, kw_only=True)
-class Delivery:
+class PostResult:
     """What came of posting. `problem` is empty where everything arrived."""
 
     posted: int = 0  # inline comments that are new
@@ -47,13 +47,13 @@ class Delivery:
         return not self.problem
 
 
-def deliver(forge: Forge, report: Report, bundle: Bundle, *, quiet: bool = True) -> Delivery:
+def deliver(forge: Forge, report: Report, bundle: Bundle, *, quiet: bool = True) -> PostResult:
     """Post new inline comments in one review, resolve those of what is gone, bring the sticky comment up to date.
 
     Of an inconclusive run only what analysers and rules found is posted, and an older sticky comment stays as it is.
     With `quiet`, a clean report opens no comment; it only brings an old one up to date.
     """
-    done = Delivery()
+    done = PostResult()
     if report.codes and not report.items:
         done.sticky = "none"
         return done
@@ -72,7 +72,7 @@ def deliver(forge: Forge, report: Report, bundle: Bundle, *, quiet: bool = True)
     return done
 
 
-def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: Delivery) -> Report:
+def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: PostResult) -> Report:
     """Post what is new; return the report with what could not stand inline, and what stood there, marked so."""
     before = match([item.finding for item in report.items], known, bundle)
     new = [item for at, item in enumerate(report.items) if item.inline and at not in before]
@@ -85,7 +85,11 @@ def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known]
         whole = [item for at, item in enumerate(report.items) if at not in before]
         _whole_files(forge, whole, report, bundle, done)
     if done.resent:
-        _heal_inline(forge)
+        seen: set[tuple[str, str]] = set()
+        for one in sorted(forge.known(), key=lambda known: known.comment):
+            if one.key in seen:
+                forge.delete_inline(one)
+            seen.add(one.key)
     lost = refused | {_key(item) for item in new[len(posts) :]}
     done.listed = len(lost)
     items = [
@@ -98,25 +102,25 @@ def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known]
     return replace(report, items=tuple(items), open=frozenset(items[at].finding.fingerprint for at in older))
 
 
-def _fixed(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: Delivery) -> Report:
+def _fixed(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: PostResult) -> Report:
     """Resolve the discussions of findings that are gone, and list them, as far as this run has looked."""
     shown = [item.finding for item in report.items] + [item.finding for item, _ in report.dismissed]
     still = {id(old) for old in match(shown, known, bundle).values()}
-    gone = [old for old in known if id(old) not in still and _looked(old, report, bundle)]
+    gone = [old for old in known if id(old) not in still and _looked(old, report)]
     for old in gone:
         if not old.resolved:
             done.resolved += forge.resolve(old)
     return replace(report, fixed=tuple(gone))
 
 
-def _looked(old: Known, report: Report, bundle: Bundle) -> bool:
+def _looked(old: Known, report: Report) -> bool:
     """Whether this run would have found it again: the same kind of reviewer, and the whole file."""
     if report.codes or not report.finished or (old.by_model and not report.model):
         return False
     return all(hunk.state == "full" for hunk in report.coverage.required if hunk.path == old.path)
 
 
-def _send(forge: Forge, posts: Sequence[Post], report: Report, done: Delivery) -> set[tuple[str, str]]:
+def _send(forge: Forge, posts: Sequence[Post], report: Report, done: PostResult) -> set[tuple[str, str]]:
     """Send a review; where the forge takes none, send its comments one by one. Returns what was refused."""
     wanted = {post.key for post in posts}
     there: set[tuple[str, str]] = set()
@@ -138,7 +142,7 @@ def _send(forge: Forge, posts: Sequence[Post], report: Report, done: Delivery) -
     return {post.key for post in posts if post.key not in there and not _single(forge, post, done)}
 
 
-def _single(forge: Forge, post: Post, done: Delivery) -> bool:
+def _single(forge: Forge, post: Post, done: PostResult) -> bool:
     def arrived() -> bool:
         return post.key in {one.key for one in forge.known()}
 
@@ -152,7 +156,7 @@ def _single(forge: Forge, post: Post, done: Delivery) -> bool:
     return True
 
 
-def _whole_files(forge: Forge, items: Sequence[Item], report: Report, bundle: Bundle, done: Delivery) -> None:
+def _whole_files(forge: Forge, items: Sequence[Item], report: Report, bundle: Bundle, done: PostResult) -> None:
     """Comment on files whose finding stands on no line of the diff."""
     room = max(0, min(FILE_LEVEL, gate.FINDINGS - done.posted - done.skipped))
     for item in items:
@@ -164,7 +168,7 @@ def _whole_files(forge: Forge, items: Sequence[Item], report: Report, bundle: Bu
         room -= 1
 
 
-def _sticky(forge: Forge, report: Report, done: Delivery, quiet: bool) -> None:
+def _sticky(forge: Forge, report: Report, done: PostResult, quiet: bool) -> None:
     """Keep exactly one sticky comment of ours, and change it only where its words change."""
     body = render.sticky(report)
     found = stickies(forge)
@@ -195,14 +199,6 @@ def _heal_sticky(forge: Forge, found: Sequence[Comment]) -> None:
     """Delete all but the first: a request that seemed lost may have arrived late."""
     for extra in found[1:]:
         forge.delete_comment(extra)
-
-
-def _heal_inline(forge: Forge) -> None:
-    seen: set[tuple[str, str]] = set()
-    for known in sorted(forge.known(), key=lambda one: one.comment):
-        if known.key in seen:
-            forge.delete_inline(known)
-        seen.add(known.key)
 
 
 def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
@@ -248,9 +244,9 @@ class Published:
     """What publish came to: the report, what was posted or would have been, and the verdict."""
 
     report: Report
-    verdict: Verdict
-    delivery: Delivery | None = None
-    requests: tuple[Sent, ...] = ()
+    verdict: ReviewVerdict
+    delivery: PostResult | None = None
+    requests: tuple[ForgeRequest, ...] = ()
 
 
 def publish(
@@ -275,8 +271,8 @@ def publish(
     With `check`, GitHub also gets a check run with annotations; its token then needs `checks: write`.
     """
     secrets = known_secrets(environ, run)
-    delivery: Delivery | None = None
-    requests: tuple[Sent, ...] = ()
+    delivery: PostResult | None = None
+    requests: tuple[ForgeRequest, ...] = ()
     forge: Forge | None = None
     report = build(bundle, run, secrets, given=given, config=config)
     if post:
@@ -293,7 +289,7 @@ def publish(
         said, problem = _ledger(forge, report, bundle) if report.items and not report.codes else ((), "")
         if said:
             report = build(bundle, run, secrets, given=(*given, *said), config=config)
-        delivery = Delivery(problem=problem) if problem else deliver(forge, report, bundle, quiet=quiet)
+        delivery = PostResult(problem=problem) if problem else deliver(forge, report, bundle, quiet=quiet)
         delivery.problem = clean.line(secrets.redact(delivery.problem))
         report = delivery.report or report
         if not delivery.url and delivery.sticky == "added" and not (dry or blind):
@@ -357,7 +353,7 @@ def secrets_out(secrets: Guard) -> Callable[[str], str]:
     return check
 
 
-def shown(requests: Iterable[Sent], base: str = "") -> str:
+def shown(requests: Iterable[ForgeRequest], base: str = "") -> str:
     """Write requests as they would leave, one JSON object a line."""
     rows = [{"method": sent.method, "url": f"{base}{sent.path}", "body": sent.body} for sent in requests]
     return "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)

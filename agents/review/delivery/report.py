@@ -25,7 +25,7 @@ from glue.agents.review.records import (
     Finding,
     ReviewRun,
     Severity,
-    Skip,
+    SkippedFile,
 )
 
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -56,7 +56,7 @@ class Report:
     open: frozenset[str] = frozenset()  # fingerprints of what was posted before and is still here
     summary: str = ""
     coverage: Coverage = field(default_factory=Coverage)
-    skipped: tuple[Skip, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
     notices: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
     dropped: int = 0
@@ -253,7 +253,7 @@ PASS, GATE, INCONCLUSIVE, UNDELIVERED = 0, 1, 3, 4  # exit codes; 2 is a usage e
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ReviewVerdict:
     """What a review came to. `delivered` is None where nothing was to be posted."""
 
     ran: bool
@@ -291,7 +291,7 @@ def decide(
     require_coverage: float | None = None,
     delivered: bool | None = None,
     undelivered: str = "",
-) -> Verdict:
+) -> ReviewVerdict:
     """Come to a verdict. `fail_on` is the mildest severity that fails the gate, None for none."""
     reasons: list[str] = []
     codes = tuple(codes)
@@ -307,7 +307,7 @@ def decide(
         reasons.append(f"{coverage.percent:g} % of the change was read in full")
     if delivered is False:
         reasons.append(f"not delivered: {undelivered or 'the forge refused'}")
-    return Verdict(
+    return ReviewVerdict(
         ran=not codes and finished,
         covered=covered,
         below=not grave,

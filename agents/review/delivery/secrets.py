@@ -111,7 +111,7 @@ def guard(environ: Mapping[str, str], extra: Mapping[str, str] | None = None) ->
     windows: dict[str, str] = {}
     for value, name in values.items():
         for form in _forms(value):
-            folded = _fold(form)
+            folded = "".join(char for char in unicodedata.normalize("NFKC", form).casefold() if char.isalnum())
             if len(folded) < SHORTEST:
                 continue
             needles.setdefault(folded, name)
@@ -191,10 +191,6 @@ def _aligned(raw: bytes) -> Iterable[str]:
         first = -(-8 * shift // 6)
         last = 8 * (shift + len(raw)) // 6
         yield text[first:last]
-
-
-def _fold(text: str) -> str:
-    return "".join(char for char in unicodedata.normalize("NFKC", text).casefold() if char.isalnum())
 
 
 def _mixed(value: str) -> bool:

@@ -89,7 +89,8 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
         said = _run_ruff(program, scratch)
     head: list[Result] = []
     base: list[Result] = []
-    broken = {names[os.path.realpath(row["filename"])] for row in said if _is_syntax(row)}
+    unparsed = [row for row in said if row.get("code") in (None, "invalid-syntax", "E999")]
+    broken = {names[os.path.realpath(row["filename"])] for row in unparsed}
     for row in said:
         side, path = names[os.path.realpath(row["filename"])]
         if (side, path) not in broken and (result := _ruff_result(row, path, bundle if side == "head" else None)):
@@ -131,10 +132,6 @@ def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
     except ValueError:
         return []
     return [row for row in rows if isinstance(row, dict) and row.get("filename")]
-
-
-def _is_syntax(row: Mapping[str, Any]) -> bool:
-    return row.get("code") in (None, "invalid-syntax", "E999")
 
 
 def _ruff_result(row: Mapping[str, Any], path: str, bundle: Bundle | None) -> Result | None:

@@ -14,7 +14,7 @@ _FENCE = re.compile(r"^\s*(?:```|~~~)\w*\s*$")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QuotePlace:
     """Where a quote stands: lines of the new file, or of the old one on the LEFT side."""
 
     path: str
@@ -43,7 +43,7 @@ def anchor(finding: Finding, files: Sequence[FileDiff], head: Mapping[str, str])
 
 def locate(
     quote: str, path: str, files: Sequence[FileDiff], head: Mapping[str, str], claimed: int | None = None
-) -> Place | None:
+) -> QuotePlace | None:
     """Look in the file's hunks, its deleted lines, the other files' hunks, and the rest of the file, in this order."""
     if sum(not char.isspace() for char in quote) < MIN_QUOTE:
         return None
@@ -79,38 +79,35 @@ def _plain(text: str) -> str:
     return "".join(text.split())
 
 
-def _in_hunks(wanted: tuple[str, ...], file: FileDiff, claimed: int | None) -> Place | None:
+def _in_hunks(wanted: tuple[str, ...], file: FileDiff, claimed: int | None) -> QuotePlace | None:
     added = {line.new for line in file.added}
-    places: list[Place] = []
+    places: list[QuotePlace] = []
     for hunk in file.hunks:
         rows = [(line.new, _plain(line.text)) for line in hunk.lines if line.new is not None]
-        places += [Place(file.path, start, end) for start, end in _matches(wanted, rows)]
+        places += [QuotePlace(file.path, start, end) for start, end in _matches(wanted, rows)]
     changed = [place for place in places if any(number in added for number in range(place.start, place.end + 1))]
     return _choose(changed or places, claimed)
 
 
-def _in_deleted(wanted: tuple[str, ...], file: FileDiff, claimed: int | None) -> Place | None:
+def _in_deleted(wanted: tuple[str, ...], file: FileDiff, claimed: int | None) -> QuotePlace | None:
     rows = [(line.old, _plain(line.text)) for line in file.deleted if line.old is not None]
-    place = _choose([Place(file.path, start, end, "LEFT") for start, end in _matches(wanted, rows)], claimed)
+    place = _choose([QuotePlace(file.path, start, end, "LEFT") for start, end in _matches(wanted, rows)], claimed)
     return replace(place, how="deleted") if place else None
 
 
-def _in_text(wanted: tuple[str, ...], path: str, text: str, claimed: int | None) -> Place | None:
+def _in_text(wanted: tuple[str, ...], path: str, text: str, claimed: int | None) -> QuotePlace | None:
     rows = [(number, _plain(line)) for number, line in enumerate(text.split("\n"), 1)]
-    place = _choose([Place(path, start, end) for start, end in _matches(wanted, rows)], claimed)
+    place = _choose([QuotePlace(path, start, end) for start, end in _matches(wanted, rows)], claimed)
     return replace(place, how="file") if place else None
 
 
-def _choose(places: list[Place], claimed: int | None) -> Place | None:
+def _choose(places: list[QuotePlace], claimed: int | None) -> QuotePlace | None:
     if len(places) <= 1:
         return places[0] if places else None
     if claimed is None:
         return replace(places[0], how="nearest")
-    return replace(min(places, key=lambda place: _distance(place, claimed)), how="nearest")
-
-
-def _distance(place: Place, line: int) -> int:
-    return max(place.start - line, line - place.end, 0)
+    nearest = min(places, key=lambda place: max(place.start - claimed, claimed - place.end, 0))
+    return replace(nearest, how="nearest")
 
 
 def _matches(wanted: tuple[str, ...], rows: list[tuple[int, str]]) -> list[tuple[int, int]]:
@@ -130,10 +127,6 @@ def _matches(wanted: tuple[str, ...], rows: list[tuple[int, str]]) -> list[tuple
     return found
 
 
-def _each(words: str) -> list[str]:
-    return words.split()
-
-
 _FENCED = re.compile(r"^[ \t]*(`{3,12}|~{3,12})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]{1,300})`")
 _NAME = re.compile(r"[A-Za-z_$][\w$]{2,}")
@@ -142,14 +135,14 @@ _PATH = re.compile(
 )
 # Words of the languages themselves say nothing about the change.
 _COMMON = frozenset(
-    _each(
+    (
         "null None True False true false nil undefined self this return await async const let var def func"
         " function class int str bool float string number any list dict set tuple map object void error Error"
         " Exception try except catch finally with for while not and the key value type interface import from new"
         " delete assert raise throw yield lambda pass break continue public private protected static final struct"
         " enum switch case default else elif range len print HTTP GET POST PUT PATCH JSON SQL API URL UTC main"
         " test tests"
-    )
+    ).split()
 )
 _CASED = re.compile(r"\b(?:[a-z]+[A-Z]\w+|[A-Z][a-z0-9]+[A-Z]\w+|[a-z]+_[a-z]\w+)\b")
 ABOUT = 0.50  # of the names in a summary

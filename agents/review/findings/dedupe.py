@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from glue.agents.review.records import CONFIDENCES, SEVERITIES, Bundle, Commit, Finding
+from glue.agents.review.records import CONFIDENCES, SEVERITIES, Bundle, ChangeCommit, Finding
 
 _TRAILER = re.compile(r"^Review-Dismiss:[ \t]*([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t]*(.*)$", re.MULTILINE | re.IGNORECASE)
 _ROW = re.compile(r"^([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t:]*(.*)$")
@@ -162,7 +162,7 @@ def dismissals(bundle: Bundle) -> tuple[Dismissal, ...]:
     return (*found, *trailers(bundle.change.commits))
 
 
-def trailers(commits: Iterable[Commit]) -> tuple[Dismissal, ...]:
+def trailers(commits: Iterable[ChangeCommit]) -> tuple[Dismissal, ...]:
     """Read `Review-Dismiss: <id> reason` of commit messages; an author's own word is shown, not binding."""
     return tuple(
         Dismissal(id=match.group(1).lower(), reason=match.group(2).strip(), by=commit.author, binding=False)

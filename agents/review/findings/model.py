@@ -6,10 +6,12 @@ import hashlib
 import json
 import re
 import secrets
+import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TextIO
 
 from anyio import to_thread
 
@@ -25,7 +27,7 @@ from glue.agents.review.findings.tools import Desk, tools
 from glue.agents.review.findings.tripwire import strip_hidden
 from glue.agents.review.records import Bundle, Finding, ReviewRun, Try, from_json
 from glue.errors import ConfigError, GitError, ToolError
-from glue.events import Event
+from glue.events import Event, MessageEnd, RequestStart, ToolEnd
 from glue.prompts import Catalog
 from glue.tools.git import Repo
 
@@ -149,7 +151,7 @@ _SPENT = (Outcome.BUDGET, Outcome.MAX_TURNS)
 
 
 @dataclass(slots=True)
-class Setting:
+class ReviewSetting:
     """What every attempt of one review shares."""
 
     bundle: Bundle
@@ -195,7 +197,7 @@ class _Spent:
 class _Attempt:
     """One provider's way through the chunks."""
 
-    def __init__(self, setting: Setting, provider: Provider, index: int) -> None:
+    def __init__(self, setting: ReviewSetting, provider: Provider, index: int) -> None:
         self.setting, self.provider, self.index = setting, provider, index
         self.desk = Desk(setting.bundle, setting.config, source=provider.name, known=setting.ruled)
         self.spent = _Spent()
@@ -293,7 +295,7 @@ def said(finding: Finding) -> str:
 
 
 async def _ask(
-    provider: Provider, text: str, offered: Sequence[Any], limits: Limits, setting: Setting, desk: Desk
+    provider: Provider, text: str, offered: Sequence[Any], limits: Limits, setting: ReviewSetting, desk: Desk
 ) -> RunResult[None]:
     """Ask about one chunk; a reply in the wrong channel is read if it is the JSON form, else asked for again once."""
     request = Request(system=system(setting.bundle, setting.config, setting.seed))
@@ -384,7 +386,7 @@ async def review(
     result = by_rules(bundle, ruled)
     work.so_far = lambda: whole(replace(result, finished=False))
     unread = narrow(bundle, earlier) if earlier is not None else bundle
-    setting = Setting(unread, config, repo, on_event, seed, ruled, around, record, replay, work)
+    setting = ReviewSetting(unread, config, repo, on_event, seed, ruled, around, record, replay, work)
     for index, provider in enumerate(providers if earlier is None or unread.files else ()):
         attempt = _Attempt(setting, provider, index)
         work.so_far = lambda attempt=attempt: whole(replace(attempt.drafted(), finished=False))
@@ -427,3 +429,46 @@ def by_rules(bundle: Bundle, ruled: tuple[Finding, ...]) -> ReviewRun:
 def _secret_files(bundle: Bundle) -> tuple[str, ...]:
     names = [skip.path for skip in bundle.skipped if skip.reason.startswith("blocked")]
     return tuple(f"{name} is changed here and may hold secrets; its content was shown to nobody" for name in names[:5])
+
+
+class ReviewProgress:
+    """A listener that draws one line again with each step; silent where nobody looks."""
+
+    def __init__(self, bundle: Bundle, file: TextIO | None = None) -> None:
+        self.file = file if file is not None else sys.stderr
+        self.is_on = self.file.isatty()
+        self.hunks = sum(len(each.hunks) for each in bundle.files)
+        self.files: set[str] = set()
+        self.requests = self.findings = self.tokens = 0
+        self.cost = 0.0
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RequestStart):
+            self.requests += 1
+        elif isinstance(event, ToolEnd) and not event.message.is_error:
+            self.findings += event.call.name == "report_finding"
+            with suppress(ValueError, AttributeError, TypeError):
+                self.files.add(str(json.loads(event.call.arguments)["path"]) if event.call.name == "read_file" else "")
+        elif isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage) and event.message.usage:
+            self.tokens += event.message.usage.total
+            self.cost += event.message.usage.cost or 0.0
+        self.draw()
+
+    def __str__(self) -> str:
+        files = len(self.files - {""})
+        cost = f", ${self.cost:.4f}" if self.cost else ""
+        return (
+            f"reviewing {self.hunks} hunks: request {self.requests}, {files} files read, "
+            f"{self.findings} findings, {self.tokens:,} tokens{cost}"
+        )
+
+    def draw(self) -> None:
+        if self.is_on:
+            self.file.write(f"\r{self}\x1b[K")
+            self.file.flush()
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self.is_on and self.requests:
+            self.file.write("\r\x1b[K")
+            self.file.flush()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tomllib
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import PurePosixPath
 
 from glue.agents.review.change.syntax import is_test, language, read
@@ -101,30 +104,12 @@ def _balance(text: str, path: str) -> tuple[int, ...]:
     return tuple(code.count(pair[0]) - code.count(pair[1]) for pair in _PAIRS)
 
 
-def _python(text: str) -> str:
+def _refused(parse: Callable[[str], object], text: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(text)
+            parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return str(error)[:120]
-    return ""
-
-
-def _json(text: str) -> str:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return str(error)[:120]
-    return ""
-
-
-def _toml(text: str) -> str:
-    import tomllib
-
-    try:
-        tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
         return str(error)[:120]
     return ""
 
@@ -139,4 +124,9 @@ def _yaml(text: str) -> str:
     return ""
 
 
-_PARSERS = {".py": _python, ".pyi": _python, ".json": _json, ".toml": _toml, ".yaml": _yaml, ".yml": _yaml}
+_PARSERS: dict[str, Callable[[str], str]] = {
+    **dict.fromkeys((".py", ".pyi"), partial(_refused, ast.parse)),
+    ".json": partial(_refused, json.loads),
+    ".toml": partial(_refused, tomllib.loads),
+    **dict.fromkeys((".yaml", ".yml"), _yaml),
+}

@@ -52,7 +52,7 @@ class View:
         if hunk is None:
             return None
         first = last = line
-        while self._ink(first, last) < MIN_QUOTE:
+        while sum(not char.isspace() for char in self.quote(first, last)) < MIN_QUOTE:
             if last + 1 in hunk.commentable:
                 last += 1
             elif first - 1 in hunk.commentable:
@@ -63,9 +63,6 @@ class View:
 
     def quote(self, start: int, end: int) -> str:
         return "\n".join(self.lines[start - 1 : end])
-
-    def _ink(self, start: int, end: int) -> int:
-        return sum(not char.isspace() for char in self.quote(start, end))
 
 
 def views(bundle: Bundle) -> tuple[View, ...]:

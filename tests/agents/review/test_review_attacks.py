@@ -23,7 +23,16 @@ from glue.agents.review.delivery.outputs import FORMATS, step_outputs
 from glue.agents.review.delivery.publish import Published, known_secrets, publish
 from glue.agents.review.delivery.render import FINDING, REVIEW, STICKY
 from glue.agents.review.delivery.report import build
-from glue.agents.review.records import Bundle, Change, Commit, Coverage, Finding, HunkCoverage, ReviewRun, Skip
+from glue.agents.review.records import (
+    Bundle,
+    Change,
+    ChangeCommit,
+    Coverage,
+    Finding,
+    HunkCoverage,
+    ReviewRun,
+    SkippedFile,
+)
 
 HEAD, BASE = "a" * 40, "b" * 40
 SECRET = "Zx9" + "Kd02mPq7Lz4Tt8Wc1Rv6Yb3Ns5Ha"
@@ -279,7 +288,7 @@ def test_what_a_model_says_in_a_finding_cannot_act(forge: FakeForge, name: str) 
 def test_what_a_rule_repeats_from_a_change_cannot_act(forge: FakeForge, name: str) -> None:
     text = SAYS[name]
     finding = replace(GOOD, source="rules", rule="x", title=text, body=text, acceptance=text, note=text)
-    run = review(finding, provider="", notices=(text,), skipped=(Skip(path=text, reason=text),))
+    run = review(finding, provider="", notices=(text,), skipped=(SkippedFile(path=text, reason=text),))
 
     done = send(forge, bundle(title=text, asked_by=text, request=text), run)
 
@@ -446,7 +455,7 @@ def test_a_hostile_file_name_cannot_act(forge: FakeForge, name: str, source: str
     diff = DIFF.replace("b/app.py", mark).replace("a/app.py", mark.replace('"b/', '"a/'))
     finding = replace(GOOD, path=PATHS[name], source=source, rule="x" if source == "rules" else "", anchor="file")
 
-    done = send(forge, bundle(diff), review(finding, skipped=(Skip(path=PATHS[name], reason="generated"),)))
+    done = send(forge, bundle(diff), review(finding, skipped=(SkippedFile(path=PATHS[name], reason="generated"),)))
 
     assert len(done.report.items) == 1
     assert len(forge.pulls[1].comments) == 1
@@ -459,7 +468,7 @@ def test_a_hostile_file_name_cannot_act(forge: FakeForge, name: str, source: str
         {"author": "@octocat](https://evil.example)"},
         {"asked_by": "mallory\n/close\n@octocat", "request": "/review\n::error::x <!-- x -->"},
         {"head_ref": "--upload-pack=x;`id`", "base_ref": "../main\n::x"},
-        {"commits": (Commit(sha="1" * 40, message="x\n\nReview-Dismiss: deadbeef @octocat <img>", author="@x"),)},
+        {"commits": (ChangeCommit(sha="1" * 40, message="x\n\nReview-Dismiss: deadbeef @octocat <img>", author="@x"),)},
     ],
 )
 def test_hostile_metadata_cannot_act(forge: FakeForge, change: dict[str, Any]) -> None:
@@ -474,7 +483,7 @@ def test_a_dismissal_with_a_hostile_reason_is_listed_inertly(forge: FakeForge) -
     mark = build(bundle(), review(GOOD), known_secrets({})).findings[0].fingerprint
     message = f"x\n\nReview-Dismiss: {mark} @octocat ![x](https://evil.example) {SECRET}"
 
-    done = send(forge, bundle(commits=(Commit(sha="1" * 40, message=message, author="@mallory"),)), review(GOOD))
+    done = send(forge, bundle(commits=(ChangeCommit(sha="1" * 40, message=message, author="@mallory"),)), review(GOOD))
 
     assert len(done.report.dismissed) == 1
 

@@ -18,7 +18,7 @@ from glue.agents.review.change.chunk import chunks, coverage
 from glue.agents.review.change.collect import collect, from_texts
 from glue.agents.review.cli import review as command
 from glue.agents.review.findings.model import callers, question, review
-from glue.agents.review.records import Bundle, Change, ReviewRun, Skip
+from glue.agents.review.records import Bundle, Change, ReviewRun, SkippedFile
 from glue.agents.review.selftest import Score, changes, differences, selftest
 from glue.testing import Script, call, calls
 from glue.tools.git import Repo
@@ -217,7 +217,7 @@ def test_a_skipped_file_counts_with_its_lines() -> None:
         files=bundle.files,
         diff=bundle.diff,
         head=bundle.head,
-        skipped=(Skip(path="b.py", reason="too large", lines=200_000),),
+        skipped=(SkippedFile(path="b.py", reason="too large", lines=200_000),),
     )
 
     assert coverage(huge, chunks(huge)).percent < 0.1

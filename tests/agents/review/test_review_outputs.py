@@ -25,7 +25,7 @@ from glue.agents.review.delivery.outputs import FORMATS, render, terminal, to_co
 from glue.agents.review.delivery.publish import known_secrets, publish
 from glue.agents.review.delivery.render import inline, summary
 from glue.agents.review.delivery.report import Report, build
-from glue.agents.review.records import Bundle, Change, Coverage, Finding, HunkCoverage, ReviewRun, Skip
+from glue.agents.review.records import Bundle, Change, Coverage, Finding, HunkCoverage, ReviewRun, SkippedFile
 
 HEAD, BASE = "a" * 40, "b" * 40
 DIFF = """diff --git a/src/app one.py b/src/app one.py
@@ -255,7 +255,7 @@ def test_markdown_lists_findings_with_an_acceptance_for_each() -> None:
 
 def test_nothing_is_called_clean_that_was_not_read_in_full() -> None:
     hunk = HunkCoverage(path="src/app one.py", hunk=1, state="partial", reason="budget spent", lines=5)
-    partial = report(coverage=Coverage(hunks=(hunk,)), skipped=(Skip(path="x.lock", reason="generated"),))
+    partial = report(coverage=Coverage(hunks=(hunk,)), skipped=(SkippedFile(path="x.lock", reason="generated"),))
 
     assert not partial.clean
     assert "No findings in what was read" in summary(partial)

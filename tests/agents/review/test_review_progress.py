@@ -6,7 +6,7 @@ import io
 
 from glue import AssistantMessage, ToolCall, ToolMessage, Usage
 from glue.agents.review.change.collect import from_texts
-from glue.agents.review.progress import ReviewProgress
+from glue.agents.review.findings.model import ReviewProgress
 from glue.agents.review.records import Change
 from glue.events import MessageEnd, RequestStart, ToolEnd
 from glue.messages import Request

@@ -18,7 +18,7 @@ from glue.agents.review.change.diff import parse
 from glue.agents.review.delivery.forges import where
 from glue.agents.review.delivery.publish import Published, publish, shown
 from glue.agents.review.delivery.render import FINDING, STICKY
-from glue.agents.review.records import Bundle, Change, Commit, Coverage, Finding, HunkCoverage, ReviewRun
+from glue.agents.review.records import Bundle, Change, ChangeCommit, Coverage, Finding, HunkCoverage, ReviewRun
 from glue.errors import ConfigError
 
 HEAD, BASE = "a" * 40, "b" * 40
@@ -380,7 +380,9 @@ def test_the_place_is_read_from_the_environment(tmp_path: Path) -> None:
 
 def test_an_authors_trailer_lists_a_finding_and_does_not_pass_the_gate(github: FakeForge) -> None:
     mark = send(github, review(MUTABLE), dry=True).report.findings[0].fingerprint
-    dismissed = bundle(commits=(Commit(sha="1" * 40, message=f"fix\n\nReview-Dismiss: {mark} wanted", author="ann"),))
+    dismissed = bundle(
+        commits=(ChangeCommit(sha="1" * 40, message=f"fix\n\nReview-Dismiss: {mark} wanted", author="ann"),)
+    )
 
     done = send(github, review(MUTABLE), bundle=dismissed)
 
@@ -402,7 +404,7 @@ def test_an_author_cannot_dismiss_a_secret_or_an_attack(github: FakeForge) -> No
     grave = (replace(MUTABLE, source="rules", rule="secret"), replace(BOUND, source="rules", category="attack"))
     found = send(github, review(*grave), dry=True).report.findings
     trailers = "\n".join(f"Review-Dismiss: {one.fingerprint} mine" for one in found)
-    change = bundle(commits=(Commit(sha="1" * 40, message=f"x\n\n{trailers}", author="ann"),))
+    change = bundle(commits=(ChangeCommit(sha="1" * 40, message=f"x\n\n{trailers}", author="ann"),))
 
     assert len(send(github, review(*grave), bundle=change, dry=True).report.items) == 2
 

@@ -29,7 +29,7 @@ class ForgeError(GlueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class ForgeRequest:
     """One request as it left, or would have left."""
 
     method: Method
@@ -49,7 +49,7 @@ class Client:
     patience: float = 120.0  # seconds of waiting for rate limits, over all requests
     sleep: Callable[[float], None] = time.sleep
     check: Callable[[str], str] = lambda text: text  # the last look at every text that leaves
-    log: list[Sent] = field(default_factory=list)
+    log: list[ForgeRequest] = field(default_factory=list)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     def get(self, path: str, **query: str | int) -> Any:
@@ -75,7 +75,7 @@ class Client:
     def change(self, method: Method, path: str, body: Any = None) -> Any:
         """Send a change. A POST is sent once and never again after an unclear failure; others may repeat."""
         body = _checked(body, self.check)
-        self.log.append(Sent(method=method, path=path, body=body))
+        self.log.append(ForgeRequest(method=method, path=path, body=body))
         if self.dry or self.blind:
             return {}
         raw = None if body is None else json.dumps(body).encode()

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from glue.agents.review.delivery.forges.client import Client, ForgeError
 from glue.agents.review.delivery.render import FINDING, fields
-from glue.agents.review.delivery.report import Report, Verdict
+from glue.agents.review.delivery.report import Report, ReviewVerdict
 from glue.agents.review.findings.dedupe import Known
 from glue.agents.review.records import Change
 
@@ -98,7 +98,7 @@ class Forge(Protocol):
 class CheckRuns(Protocol):
     """A forge that shows the outcome of a review beside its CI jobs."""
 
-    def post_check(self, report: Report, verdict: Verdict) -> None: ...
+    def post_check(self, report: Report, verdict: ReviewVerdict) -> None: ...
 
 
 def post_once(send: Callable[[], None], arrived: Callable[[], bool], pause: Callable[[float], None]) -> int:

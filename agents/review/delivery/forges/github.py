@@ -22,7 +22,7 @@ from glue.agents.review.delivery.forges.forge import (
     post_once,
     valid_sha,
 )
-from glue.agents.review.delivery.report import GATE, PASS, Item, Report, Verdict
+from glue.agents.review.delivery.report import GATE, PASS, Item, Report, ReviewVerdict
 from glue.agents.review.findings.dedupe import Known
 from glue.agents.review.records import Change
 from glue.errors import ConfigError
@@ -171,7 +171,7 @@ class GitHub(PullRequest):
     def delete_inline(self, known: Known) -> None:
         self.client.change("DELETE", f"{self.root}/pulls/comments/{known.comment}")
 
-    def post_check(self, report: Report, verdict: Verdict) -> None:
+    def post_check(self, report: Report, verdict: ReviewVerdict) -> None:
         """Add or renew the check run of this head."""
         body = check_run(report, verdict)
         found = self._checks(report)
@@ -207,7 +207,7 @@ class GitHub(PullRequest):
             raise ForgeError("cannot find out whose token this is: neither GET /user nor GraphQL says it") from None
 
 
-def check_run(report: Report, verdict: Verdict) -> dict[str, Any]:
+def check_run(report: Report, verdict: ReviewVerdict) -> dict[str, Any]:
     """Write a check run. It never says success where something was not read."""
     conclusion = {PASS: "success", GATE: "failure"}.get(verdict.exit_code, "neutral")
     if conclusion == "success" and not report.clean:

@@ -104,7 +104,7 @@ class GitLab:
         return found
 
     def comments(self) -> list[Comment]:
-        return comment_rows(self._notes())
+        return comment_rows(mine(list(self.client.pages(f"{self.root}/notes")), self.me(), "author"))
 
     def add_comment(self, body: str) -> None:
         self.client.change("POST", f"{self.root}/notes", {"body": body})
@@ -148,6 +148,3 @@ class GitLab:
 
     def delete_inline(self, known: Known) -> None:
         self.client.change("DELETE", f"{self.root}/notes/{known.comment}")
-
-    def _notes(self) -> list[dict[str, Any]]:
-        return mine(list(self.client.pages(f"{self.root}/notes")), self.me(), "author")
