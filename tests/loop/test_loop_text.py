@@ -431,3 +431,16 @@ async def test_s032_no_continuations_may_be_allowed() -> None:
     result = await run(Script(cut()), "go", limits=Limits(continuation_max_attempts=0))
 
     assert (result.requests, result.outcome, result.text) == (1, "truncated", "x")
+
+
+@pytest.mark.parametrize("counted", [0, 1])
+async def test_a_collapsed_chain_keeps_the_usage_of_the_part_that_has_one(counted: int) -> None:
+    usage = Usage(input=3, output=4)
+    parts = [
+        cut("part one ", usage=usage if counted == 0 else None),
+        say("part two", usage=usage if counted == 1 else None),
+    ]
+
+    result = collapse_continuations(await run(Script(*parts), "go"))
+
+    assert result.messages[-1].usage == usage  # type: ignore[union-attr]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glue.errors import InvalidContinuation
 from glue.loop.transcript import (
     NO_RESULT,
     History,
     answer_calls,
+    chain_texts,
     estimate,
     harden,
     message_chars,
     needs_answer,
     prompt_start,
+    resume_prompts,
     unanswered,
 )
 from glue.messages import AssistantMessage, Message, Opaque, Text, Thinking, ToolMessage, UserMessage, user
@@ -200,3 +204,17 @@ def test_tokens_are_what_was_said_thought_called_and_returned() -> None:
 
 def opaque() -> Opaque:
     return Opaque(wire="w", data={"long": "x" * 99})
+
+
+def test_a_chain_reaches_back_over_our_own_prompts_alone() -> None:
+    chain: list[Message] = [said("old"), user("q"), said("one"), user("go on", origin="continue"), said("two")]
+
+    assert chain_texts(chain) == ["one", "two"]
+    assert chain_texts(chain[:3]) == ["one"]
+
+
+def test_there_is_nothing_to_go_on_from_and_why() -> None:
+    with pytest.raises(InvalidContinuation, match="the transcript is empty"):
+        resume_prompts([])
+    with pytest.raises(InvalidContinuation, match="the model has answered"):
+        resume_prompts([user("q"), said("a")])
