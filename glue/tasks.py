@@ -147,6 +147,28 @@ _idle: deque[_Worker] = deque()
 _IDLE_SECONDS = 10.0
 
 
+async def _woken_by_signals(main: Callable[[], Awaitable[T]]) -> T:
+    """Wake the loop for each signal: one that comes right before it waits would be heard only with the next event."""
+    if threading.current_thread() is not threading.main_thread() or not on_asyncio():
+        return await main()  # trio does this itself
+    import asyncio
+    import signal
+    import socket
+
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        loop.add_reader(ours, lambda: ours.recv(4096))
+        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        try:
+            return await main()
+        finally:
+            signal.set_wakeup_fd(before)
+            loop.remove_reader(ours)
+
+
 def run_blocking(function: Callable[[], Awaitable[T]]) -> T:
     """Run an async function to its end in an event loop of its own, beside one that runs in this thread."""
 
@@ -160,7 +182,7 @@ def run_blocking(function: Callable[[], Awaitable[T]]) -> T:
     else:
         inside = True
     if not inside:
-        return anyio.run(main)
+        return anyio.run(_woken_by_signals, main)
     # A running loop cannot run another: that one gets a thread, and an interrupt here cancels what it does.
     from anyio.from_thread import start_blocking_portal
 
