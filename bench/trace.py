@@ -65,6 +65,7 @@ class Trace:
         self.functions: set[tuple[str, str]] = set()
         self.switches = 0
         self._last = ""
+        self._importing = 0
         self._names: dict[str, str] = {}
 
     @contextlib.contextmanager
@@ -79,7 +80,13 @@ class Trace:
 
     def __call__(self, frame: Any, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event != "call" or code.co_name in ("<module>", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>"):
+        if code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__":
+            self._importing += (event == "call") - (event == "return")
+        if (
+            event != "call"
+            or self._importing
+            or code.co_name in ("<module>", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>")
+        ):
             return
         file = self._file(code.co_filename)
         if not file:
