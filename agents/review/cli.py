@@ -296,9 +296,9 @@ def rules() -> None:
     from glue.agents.review.findings.analysers import find_ruff, ruff_rules
     from glue.agents.review.findings.rules import RULES
 
-    for rule in RULES:
-        title = rule.title.replace("{", "<").replace("}", ">")
-        click.echo(f"{rule.name:<22}{rule.severity:<10}{title}")
+    for name, rule in RULES.items():
+        title = rule["title"].replace("{", "<").replace("}", ">")
+        click.echo(f"{name:<22}{rule['severity']:<10}{title}")
     for code, ruff in ruff_rules().items():
         click.echo(f"ruff/{code:<17}{ruff['severity']:<10}{ruff['why']}")
     if not find_ruff():

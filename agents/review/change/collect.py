@@ -8,9 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from glue.agents.review.change import diff as patch
-from glue.agents.review.change.config import CONFIG_FILES, Config, blocklist, make, read_config, why_skip
+from glue.agents.review.change.config import (
+    CONFIG_FILES,
+    DISMISSED_FILE,
+    Config,
+    blocklist,
+    make,
+    read_config,
+    why_skip,
+)
 from glue.agents.review.change.diff import parse
-from glue.agents.review.findings import dedupe
 from glue.agents.review.records import Bundle, Change, ChangeCommit, FileDiff, SkippedFile
 from glue.errors import GitError, UnsafePath
 from glue.tools.fs import safe_open
@@ -217,7 +224,7 @@ def _config(repo: Repo, rev: str) -> dict[str, object]:
 
 
 def _guidelines(repo: Repo, rev: str, config: Config) -> dict[str, str]:
-    texts = {path: _read(repo, rev, path) for path in (*config.guidelines, dedupe.FILE)}
+    texts = {path: _read(repo, rev, path) for path in (*config.guidelines, DISMISSED_FILE)}
     return {path: text for path, text in texts.items() if text}
 
 

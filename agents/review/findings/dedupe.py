@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from glue.agents.review.change.config import DISMISSED_FILE
 from glue.agents.review.records import CONFIDENCES, SEVERITIES, Bundle, ChangeCommit, Finding
 
 _TRAILER = re.compile(r"^Review-Dismiss:[ \t]*([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t]*(.*)$", re.MULTILINE | re.IGNORECASE)
@@ -16,7 +17,6 @@ _STOP = frozenset(
     "the and for that this with from are was not but has have when which what where then than will would can could"
     " should its into here there does been being more also only any all one two code line value function change".split()
 )
-FILE = ".glue/dismissed"  # of the merge-base: one fingerprint and its reason a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ def dismissals(bundle: Bundle) -> tuple[Dismissal, ...]:
     """Read what was dismissed: in the committed file of the merge-base, and in trailers of the commits."""
     found = [
         Dismissal(id=match.group(1).lower(), reason=match.group(2).strip(), by="the repository")
-        for row in bundle.guidelines.get(FILE, "").splitlines()
+        for row in bundle.guidelines.get(DISMISSED_FILE, "").splitlines()
         if (match := _ROW.match(row.strip()))
     ]
     return (*found, *trailers(bundle.change.commits))

@@ -24,7 +24,6 @@ from glue.agents.review.change.syntax import functions, is_test, language
 from glue.agents.review.delivery import gate
 from glue.agents.review.findings import deterministic, rules
 from glue.agents.review.findings.tools import Desk, tools
-from glue.agents.review.findings.tripwire import strip_hidden
 from glue.agents.review.records import Bundle, Finding, ReviewRun, Try, from_json
 from glue.errors import ConfigError, GitError, ToolError
 from glue.events import Event, MessageEnd, RequestStart, ToolEnd
@@ -91,7 +90,7 @@ def question(
     said = [f"- {one.path}:{one.line or ''} {one.title}" for one in known[:40]]
     parts += ["Already reported by analysers and rules:\n" + "\n".join(said)] if said else []
     parts += [chunk.text, callers] if callers else [chunk.text]
-    shown = strip_hidden("\n\n".join(parts)).replace(mark, "")
+    shown = rules.strip_hidden("\n\n".join(parts)).replace(mark, "")
     part = f" This is part {number} of {total}; the other parts are reviewed on their own." if total > 1 else ""
     asked = f" A maintainer asks: {' '.join(change.request.split())[:500]}" if change.request else ""
     return (

@@ -50,7 +50,7 @@ def test_it_works_from_a_subfolder(larder: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_it_works_on_a_bare_repository(larder: Path, tmp_path: Path) -> None:
-    demo._git(larder, "clone", "-q", "--bare", str(larder), str(tmp_path / "bare.git"))
+    demo.git(larder, "clone", "-q", "--bare", str(larder), str(tmp_path / "bare.git"))
 
     code, out = invoke("-C", str(tmp_path / "bare.git"), "--base", "main", "--head", "find-items")
 
@@ -59,7 +59,7 @@ def test_it_works_on_a_bare_repository(larder: Path, tmp_path: Path) -> None:
 
 
 def test_on_main_with_a_dirty_tree_it_says_dirty(larder: Path) -> None:
-    demo._git(larder, "checkout", "-q", "main")
+    demo.git(larder, "checkout", "-q", "main")
     assert invoke()[1] == "glue review: there is nothing to review\n"
     (larder / "larder/store.py").write_text("x = undefined_name\n")
 
@@ -188,8 +188,8 @@ def test_init_writes_the_workflow_once(larder: Path, kind: str, path: str) -> No
 def test_the_question_holds_the_whole_function_and_its_callers(larder: Path) -> None:
     bundle = collect(larder, base="main", head="find-items")
     (larder / "larder/shop.py").write_text("def sell(larder):\n    return larder.take('rice', 1)\n")
-    demo._git(larder, "add", "--all")
-    demo._git(larder, "commit", "-q", "-m", "shop")
+    demo.git(larder, "add", "--all")
+    demo.git(larder, "commit", "-q", "-m", "shop")
     bundle = collect(larder, base="main", head="find-items")
     with Repo(larder) as repo:
         around = callers(bundle, repo)
@@ -230,11 +230,20 @@ def history(root: Path) -> None:
     code = "def first(rows):\n    if not rows:\n        return None\n    return rows[0]\n"
     test = "def test_first():\n    assert first([]) is None\n"
     broken = code.replace("    if not rows:\n        return None\n", "")
-    demo._commit(
-        root, {"a.py": broken, "b.py": "x = 1\n", "tests/test_a.py": "def test_x():\n    assert 1\n"}, "Start", new=True
-    )
-    demo._commit(root, {"a.py": code, "tests/test_a.py": test}, "Fix first for an empty list")
-    demo._commit(root, {"b.py": "x = 2\n"}, "Count to two")
+    started = {"a.py": broken, "b.py": "x = 1\n", "tests/test_a.py": "def test_x():\n    assert 1\n"}
+    fixed = {"a.py": code, "tests/test_a.py": test}
+    root.mkdir(exist_ok=True)
+    demo.git(root, "init", "-q", "-b", "main")
+    for message, files in {
+        "Start": started,
+        "Fix first for an empty list": fixed,
+        "Count to two": {"b.py": "x = 2\n"},
+    }.items():
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        demo.git(root, "add", "--all")
+        demo.git(root, "commit", "-q", "-m", message)
 
 
 def finding(**changes: Any) -> dict[str, Any]:

@@ -597,8 +597,8 @@ def test_an_inconclusive_run_has_its_own_code(larder: Path) -> None:
 
 def test_missing_coverage_can_be_made_a_failure(larder: Path) -> None:
     (larder / "larder/huge.py").write_text("x = 1\n" * 30_000)
-    demo._git(larder / "larder", "add", "--all")
-    demo._git(larder / "larder", "commit", "-q", "-m", "huge")
+    demo.git(larder / "larder", "add", "--all")
+    demo.git(larder / "larder", "commit", "-q", "-m", "huge")
 
     assert invoke("--fail-on", "never")[0] == 0
     assert invoke("--fail-on", "never", "--require-coverage", "100")[0] == 3
