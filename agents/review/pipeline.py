@@ -20,8 +20,8 @@ from glue.agents.review.records import Bundle, Change, Finding, ReviewRun, Sever
 from glue.errors import ConfigError, GlueError
 
 if TYPE_CHECKING:
-    from glue.agents.review.change.incremental import Earlier
     from glue.agents.review.delivery.forges.forge import Where
+    from glue.agents.review.findings.dedupe import Earlier
     from glue.agents.review.selftest import Score
 
 
@@ -159,12 +159,12 @@ INTERRUPTED = "interrupted"
 
 def _earlier(given: Mapping[str, Any]) -> Earlier | None:
     """The review to go on from; one that is missing or of no use is left out, and that is said."""
-    from glue.agents.review.change import incremental
+    from glue.agents.review.findings import dedupe
 
     if not given.get("previous"):
         return None
     try:
-        return incremental.load(given["previous"])
+        return dedupe.load(given["previous"])
     except ConfigError as error:
         click.echo(f"glue review: {clean.line(str(error))}; the whole change is reviewed", err=True)
         return None

@@ -19,10 +19,10 @@ from glue import AssistantMessage, Limits, Outcome, Provider, Request, RunResult
 from glue.agents.review.cassette import RunFile, replay_tools
 from glue.agents.review.change.chunk import Chunk, chunks, coverage, everything
 from glue.agents.review.change.config import Config, make, matches
-from glue.agents.review.change.incremental import Earlier, carried, joined, narrow
 from glue.agents.review.change.syntax import functions, is_test, language
 from glue.agents.review.delivery import gate
 from glue.agents.review.findings import deterministic, rules
+from glue.agents.review.findings.dedupe import Earlier, carried, joined, narrow
 from glue.agents.review.findings.tools import Desk, tools
 from glue.agents.review.records import Bundle, Finding, ReviewRun, Try, from_json
 from glue.errors import ConfigError, GitError, ToolError

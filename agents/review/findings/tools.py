@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from glue import Tool, tool
 from glue.agents.review.change.config import Config, blocklist
 from glue.agents.review.delivery import gate
-from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, context, names
+from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault, weakens_test
+from glue.agents.review.findings.prose import context, names
 from glue.agents.review.findings.rules import strip_hidden
-from glue.agents.review.findings.suggest import fault, weakens_test
 from glue.agents.review.records import Bundle, Category, Confidence, Finding, Severity
 from glue.errors import GitError, ToolError
 from glue.tools.git import Repo, commit_page

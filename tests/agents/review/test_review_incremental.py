@@ -8,7 +8,7 @@ import pytest
 
 from glue.agents.review import records
 from glue.agents.review.change.collect import from_texts
-from glue.agents.review.change.incremental import Earlier, load, narrow
+from glue.agents.review.findings.dedupe import Earlier, load, narrow
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, Change, ReviewRun
 from glue.errors import ConfigError

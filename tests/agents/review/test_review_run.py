@@ -18,8 +18,8 @@ from glue.agents.review.cli import review as command
 from glue.agents.review.delivery.forges import change_of
 from glue.agents.review.delivery.forges.forge import Where
 from glue.agents.review.doctor import workflow
+from glue.agents.review.findings.anchor import fault, weakens_test
 from glue.agents.review.findings.model import examples, question, review, system, token
-from glue.agents.review.findings.suggest import fault, weakens_test
 from glue.agents.review.findings.tools import Desk, tools
 from glue.agents.review.records import Bundle, Change, Finding, ReviewRun
 from glue.errors import ConfigError, ReplayError, ToolError
