@@ -38,10 +38,8 @@ def gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Bundle:
         return _from_diff(given["diff"].read())
     if given["range_"]:
         return collect.collect_range(root, given["range_"], only=only)
-    if given["staged"]:
-        return collect.collect_staged(root)
-    if given["dirty"]:
-        return collect.collect_dirty(root)
+    if given["staged"] or given["dirty"]:
+        return collect.collect_dirty(root, staged=given["staged"])
     if given["base"] or given["head"]:
         return asked(
             collect.collect(

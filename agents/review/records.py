@@ -61,14 +61,6 @@ class Hunk:
         """The RIGHT-side lines a forge accepts a comment on: added and context."""
         return tuple(line.new for line in self.lines if line.new is not None)
 
-    @property
-    def added(self) -> tuple[DiffLine, ...]:
-        return tuple(line for line in self.lines if line.kind == "+")
-
-    @property
-    def deleted(self) -> tuple[DiffLine, ...]:
-        return tuple(line for line in self.lines if line.kind == "-")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDiff:
@@ -100,11 +92,11 @@ class FileDiff:
 
     @property
     def added(self) -> tuple[DiffLine, ...]:
-        return tuple(line for hunk in self.hunks for line in hunk.added)
+        return tuple(line for hunk in self.hunks for line in hunk.lines if line.kind == "+")
 
     @property
     def deleted(self) -> tuple[DiffLine, ...]:
-        return tuple(line for hunk in self.hunks for line in hunk.deleted)
+        return tuple(line for hunk in self.hunks for line in hunk.lines if line.kind == "-")
 
 
 # What collect writes -------------------------------------------------------------------------------

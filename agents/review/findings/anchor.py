@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from glue.agents.review.change.syntax import is_test, language, read
+from glue.agents.review.change.syntax import blanked, is_test, language
 from glue.agents.review.records import Anchor, Bundle, FileDiff, Finding, Side
 
 MIN_QUOTE = 8  # characters that are no blanks; a shorter quote proves nothing
@@ -184,7 +184,7 @@ def _parses(path: str, old: str, new: str) -> str:
     if kind in _PARSERS:
         after = _refused(kind, new)
         return f"with the suggestion the file no longer parses: {after}" if after and not _refused(kind, old) else ""
-    codes = [read(text, language(path)).code for text in (old, new)] if language(path) else ["", ""]
+    codes = [blanked(text, language(path)) for text in (old, new)] if language(path) else ["", ""]
     was, now = ([code.count(a) - code.count(b) for a, b in ("()", "[]", "{}")] for code in codes)
     return "with the suggestion the brackets do not match" if was != now else ""
 

@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from glue import AssistantMessage, Limits, Outcome, Provider, Request, RunResult, Usage, run, user
 from glue.agents.review.cassette import RunFile, replay_tools
-from glue.agents.review.change.chunk import Chunk, chunks, coverage, everything
+from glue.agents.review.change.chunk import Chunk, chunks, coverage
 from glue.agents.review.change.config import Config, make, matches
 from glue.agents.review.change.syntax import functions, is_test, language
 from glue.agents.review.delivery import gate
@@ -419,7 +419,7 @@ def by_rules(bundle: Bundle, ruled: tuple[Finding, ...]) -> ReviewRun:
     return ReviewRun(
         findings=ruled,
         summary=f"{gate.host_summary(bundle, ruled)} No model was asked: analysers and rules see known mistakes only.",
-        coverage=everything(bundle),
+        coverage=coverage(bundle, None),
         finished=True,
         prompt="rules",
     )

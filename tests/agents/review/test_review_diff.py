@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glue.agents.review.change import diff as patch
-from glue.agents.review.change.diff import numbered, parse
+from glue.agents.review.change.chunk import numbered
+from glue.agents.review.change.diff import parse
 from glue.agents.review.records import FileDiff
 
 CORPUS = os.environ.get("GLUE_REVIEW_CORPUS", "")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from glue.agents.review.change.collect import from_diff, from_texts
-from glue.agents.review.change.syntax import edits, functions, is_generated, is_test, lex, pairs, read
+from glue.agents.review.change.syntax import blanked, edits, functions, is_generated, is_test, lex, pairs
 from glue.agents.review.findings import rules
 from glue.agents.review.findings.anchor import anchor
 from glue.agents.review.records import Change, ChangeCommit, Finding
@@ -245,10 +245,11 @@ def test_every_rule_has_a_test_and_a_name_of_its_own() -> None:
 
 
 def test_code_strings_and_comments_are_told_apart() -> None:
-    source = read('a = "x // y"; // z\nb = `t ${u}`; /* c\nd */ e = /[/"]/.test(f);\n', "js")
+    text = 'a = "x // y"; // z\nb = `t ${u}`; /* c\nd */ e = /[/"]/.test(f);\n'
+    code = blanked(text, "js")
 
-    assert source.code.split("\n")[0] == 'a = "      ";     '
-    assert len(source.code) == len(source.text)
+    assert code.split("\n")[0] == 'a = "      ";     '
+    assert len(code) == len(text)
 
 
 def test_functions_are_found_with_their_classes_and_decorators() -> None:
