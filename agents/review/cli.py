@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from glue.agents.review import pipeline, records
-from glue.agents.review.change.config import make, why_not
+from glue.agents.review import records
+from glue.agents.review.change.config import make, read_config, why_not
 from glue.agents.review.delivery import clean, forges
-from glue.agents.review.records import SEVERITIES, Bundle, ReviewRun
+from glue.agents.review.records import SEVERITIES, Bundle, Change, Finding, ReviewRun, Severity
 from glue.errors import ConfigError, GitError, GlueError, UnsafePath
+
+if TYPE_CHECKING:
+    from glue import Provider
+    from glue.agents.review.change.collect import Only
+    from glue.agents.review.findings.dedupe import Earlier
+    from glue.agents.review.selftest import Score
 
 F = TypeVar("F", bound=Callable[..., Any])
 FORMATS = ("terminal", "markdown", "html", "json", "sarif", "rdjson", "codequality", "annotations")
+INTERRUPTED = "interrupted"
+TEMPLATES = {
+    "github": ("github.yml", ".github/workflows/review.yml"),
+    "gitlab": ("gitlab.yml", ".gitlab/review.yml"),
+    "gitea": ("gitea.yml", ".gitea/workflows/review.yml"),
+    "pre-push": ("pre-push", ".git/hooks/pre-push"),
+}
 
 
 def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -108,25 +124,22 @@ def review(ctx: click.Context, /, **given: Any) -> None:
     if ctx.invoked_subcommand is not None:
         return
     environ = dict(os.environ)
-    bundle = _told(pipeline.gather(given, environ), given)
-    config = pipeline.settings(bundle, given)
-    reason = why_not(bundle.change, config)
-    if reason:
+    bundle = _gather(given, environ)
+    if reason := why_not(bundle.change, make(_settings(bundle, given))):
         click.echo(f"glue review: skipped: {reason}", err=True)
         return
     if not bundle.files and not bundle.skipped:
-        click.echo(f"glue review: {pipeline.why_nothing(given)}", err=True)
+        click.echo(f"glue review: there is nothing to review{_hint(given)}", err=True)
         return
-    run = pipeline.run(bundle, given)
+    run = _run(bundle, given)
     if given["save"]:
-        pipeline.save(given["save"], bundle, run)
+        home = Path(given["save"])
+        home.mkdir(parents=True, exist_ok=True)
+        records.save(bundle, home / "bundle.json")
+        records.save(run, home / "findings.json")
     posts = given["post"] if given["post"] is not None else bundle.change.mode == "pull_request"
-    posts = (posts or given["dry_run"]) and run.outcome != pipeline.INTERRUPTED
-    ctx.exit(pipeline.publish(bundle, run, given, environ, post=posts))
-
-
-def _told(bundle: Bundle, given: Any) -> Bundle:
-    return replace(bundle, change=replace(bundle.change, issues=tuple(given["issues"]))) if given["issues"] else bundle
+    posts = (posts or given["dry_run"]) and run.outcome != INTERRUPTED
+    ctx.exit(_publish(bundle, run, given, environ, post=posts))
 
 
 @review.command()
@@ -135,7 +148,7 @@ def _told(bundle: Bundle, given: Any) -> Bundle:
 @click.option("--out", default="bundle.json", type=click.Path(dir_okay=False), help="Where to write the bundle.")
 def collect(out: str, **given: Any) -> None:
     """Gather the change from git objects into a bundle. Needs no key and no write token."""
-    bundle = _told(pipeline.gather(given, os.environ), given)
+    bundle = _gather(given, os.environ)
     records.save(bundle, out)
     click.echo(f"{out}: {len(bundle.files)} files, {len(bundle.skipped)} left out", err=True)
 
@@ -153,7 +166,7 @@ def run_command(ctx: click.Context, /, bundle_path: str, out: str, **given: Any)
     for name in forges.TOKENS:
         os.environ.pop(name, None)
     bundle = records.load(Bundle, bundle_path)
-    run = pipeline.run(bundle, given)
+    run = _run(bundle, given)
     records.save(run, out)
     click.echo(f"{out}: {len(run.findings)} findings, {run.coverage.percent:g} % read in full", err=True)
     ctx.exit(3 if run.codes else 0)
@@ -180,7 +193,7 @@ _saved = _options(
 def publish(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: Any) -> None:
     """Gate, redact and post saved findings. Needs the write token and no model."""
     bundle, run = records.load(Bundle, bundle_path), records.load(ReviewRun, findings_path)
-    ctx.exit(pipeline.publish(bundle, run, given, os.environ, post=True))
+    ctx.exit(_publish(bundle, run, given, os.environ, post=True))
 
 
 @review.command()
@@ -191,7 +204,7 @@ def publish(ctx: click.Context, /, bundle_path: str, findings_path: str, **given
 def gate(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: Any) -> None:
     """Judge saved findings and post nothing: the exit code is the answer."""
     bundle, run = records.load(Bundle, bundle_path), records.load(ReviewRun, findings_path)
-    ctx.exit(pipeline.publish(bundle, run, given, os.environ, post=False))
+    ctx.exit(_publish(bundle, run, given, os.environ, post=False))
 
 
 @review.command()
@@ -211,7 +224,7 @@ def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
     run = anyio.run(lambda: review_bundle(old.bundle, providers=old.replays(), config=config, record=old, replay=True))
     lines = cassette.differences(old.result, run) if old.result else ["the run file has no result"]
     click.echo("\n".join(lines) if lines else "the same findings, summary and requests", err=True)
-    code = pipeline.publish(old.bundle, run, given, {}, post=False)
+    code = _publish(old.bundle, run, given, {}, post=False)
     ctx.exit(1 if lines else code)
 
 
@@ -223,7 +236,7 @@ def diff_command(ctx: click.Context, /, old: str, new: str) -> None:
     """Say how two reviews differ; each is a findings.json, a run file, or a score. Exit code 1 where they do."""
     from glue.agents.review import cassette, selftest
 
-    one, other = pipeline.result(old), pipeline.result(new)
+    one, other = _result(old), _result(new)
     if isinstance(one, ReviewRun) and isinstance(other, ReviewRun):
         lines = cassette.differences(one, other)
     elif isinstance(one, selftest.Score) and isinstance(other, selftest.Score):
@@ -259,17 +272,16 @@ def selftest(root: str, model: str, count: int, out: str | None) -> None:
     import anyio
 
     from glue.agents.review.change.collect import top
-    from glue.agents.review.selftest import Score
     from glue.agents.review.selftest import selftest as test
     from glue.tools.git import Repo
 
-    chain = pipeline.providers(model)
+    chain = providers(model)
 
     async def score(repo: Repo) -> Score:
         try:
             return await test(repo, providers=lambda: chain, count=count, say=lambda text: click.echo(text, err=True))
         finally:
-            await pipeline.close(chain)
+            await _close(chain)
 
     with Repo(top(root)) as repo:
         found = anyio.run(score, repo)
@@ -279,15 +291,39 @@ def selftest(root: str, model: str, count: int, out: str | None) -> None:
 
 
 @review.command()
-@click.argument("kind", type=click.Choice(["github", "gitlab", "gitea", "pre-push"]))
+@click.argument("kind", type=click.Choice(list(TEMPLATES)))
 @_root
 @click.option("--from", "source", default="", metavar="OWNER/NAME@COMMIT", help="Where CI gets glue from, pinned.")
 @click.option("-m", "--model", default="", help="Provider and model that CI asks.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
     """Write the workflow that reviews pull requests, or a git hook that reviews before a push."""
-    for row in pipeline.init(root, kind, source, model, force):
-        click.echo(row)
+    from importlib.resources import files
+
+    from glue.agents.review.change.collect import top
+
+    name, place = TEMPLATES[kind]
+    path = Path(top(root), place)
+    if path.exists() and not force:
+        raise ConfigError(f"{path} is there already; --force replaces it")
+    text = files("glue.agents.review").joinpath("ci", name).read_text(encoding="utf-8")
+    owner, _, commit = source.partition("@")
+    if source and (owner.count("/") != 1 or not commit):
+        raise ConfigError(f"--from takes OWNER/NAME@COMMIT, not {source!r}")
+    unpinned = not source and "REPLACE_WITH_A_FULL_COMMIT_HASH" in text
+    if source:
+        text = text.replace("OWNER/glue", owner).replace("REPLACE_WITH_A_FULL_COMMIT_HASH", commit)
+    if model:
+        text = text.replace("anthropic:claude-haiku-4-5", model)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    if kind == "pre-push":
+        path.chmod(0o755)
+    click.echo(f"wrote {path}")
+    if unpinned:
+        click.echo("put the repository and the commit of glue where it says OWNER/glue and REPLACE_..., or use --from")
+    if kind == "gitlab":
+        click.echo(f"add to .gitlab-ci.yml:  include: {{local: {place}}}")
 
 
 @review.command()
@@ -320,3 +356,233 @@ def respond() -> None:
     outputs.append(os.environ.get("GITHUB_OUTPUT", ""), outputs.step_outputs(values))
     said = found.refused or (f"{found.command} by {found.by}" if found.command else "no command")
     click.echo(f"glue review: {clean.line(said)}", err=True)
+
+
+# What several commands do -----------------------------------------------------------------------------
+
+
+def _gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Bundle:
+    """Collect what the options name, or what CI is about, or the current branch."""
+    from glue.agents.review.change import collect as source
+
+    root, chosen = source.top(given["root"]), [name for name in ("range_", "staged", "dirty", "diff") if given[name]]
+    only = source.Only(given["paths"], given["ignored"])
+    if len(chosen) > 1 or (chosen and (given["base"] or given["head"])):
+        raise ConfigError("--range, --staged, --dirty, --diff and --base/--head exclude each other; give one")
+    if given["diff"]:
+        raw = given["diff"].read()
+        bundle = source.from_diff(raw, change=Change(mode="diff"))
+        if raw.strip() and not bundle.files:
+            raise ConfigError("--diff: this is no diff; give what `git diff` prints")
+    elif given["range_"]:
+        bundle = source.collect_range(root, given["range_"], only=only)
+    elif chosen:
+        bundle = source.collect_dirty(root, staged=given["staged"])
+    else:
+        bundle = _branch(root, given, environ, only)
+    issues = tuple(given["issues"])
+    return replace(bundle, change=replace(bundle.change, issues=issues)) if issues else bundle
+
+
+def _branch(root: str, given: Mapping[str, Any], environ: Mapping[str, str], only: Only) -> Bundle:
+    """Collect a branch: the one that is named, the one of CI's pull request, or the current one."""
+    from glue.agents.review.change.collect import collect
+    from glue.agents.review.delivery.commands import read
+
+    place = forges.where(environ)
+    base, head = given["base"], given["head"]
+    is_named = bool(base or head)
+    change = None if is_named else forges.change_of(place, environ)
+    if change is not None:
+        base, head = change.base_sha or change.base_ref, change.head_sha
+    elif given.get("pr") is not None:  # a job that no event of a pull request started
+        change = Change(mode="pull_request", forge=place.forge, repo=place.repo, number=given["pr"])
+    bundle = collect(root, base=base, head=head or "HEAD", change=change, only=only)
+    command = read(place.event) if is_named else None
+    if command is None:
+        return bundle
+    # Somebody asked for this review in a comment; `respond` has checked that they may.
+    words = command.argument if command.name == "ask" else ""
+    change = replace(bundle.change, mode="pull_request", forge=place.forge, repo=place.repo, number=place.number)
+    return replace(bundle, change=replace(change, asked_by=command.by, request=words))
+
+
+def _hint(given: Mapping[str, Any]) -> str:
+    """Say what there would be to review."""
+    from glue.agents.review.change import collect as source
+
+    asked_for = any(given[name] for name in ("range_", "staged", "dirty", "diff", "base", "head"))
+    try:
+        dirty = not asked_for and bool(source.collect_dirty(source.top(given["root"])).files)
+    except GlueError:
+        dirty = False
+    return "; there are changes that are not committed: --dirty reviews them" if dirty else ""
+
+
+def _settings(bundle: Bundle, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The base's own settings, or those of the file that the user named."""
+    path = given.get("config_path")
+    return read_config(Path(path).read_text(encoding="utf-8"), path) if path else bundle.config
+
+
+def _run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
+    """Review a bundle with the rules and, where one is named, a model."""
+    import secrets
+
+    import anyio
+
+    from glue.agents.review.cassette import RunFile
+    from glue.agents.review.change.collect import top
+    from glue.agents.review.findings.analysers import find_ruff
+    from glue.agents.review.findings.model import ReviewProgress, Work
+    from glue.agents.review.findings.model import review as review_bundle
+    from glue.tools.git import Repo
+
+    if given["record"] and given["previous"]:
+        raise ConfigError("--record keeps a whole review; leave out --previous")
+    plain = _settings(bundle, given)
+    config = make(plain)
+    record = RunFile(secrets.token_hex(16), bundle, config=plain) if given["record"] else None
+    chain = providers(given["model"], config.model)
+    if not find_ruff() and any(file.path.endswith(".py") for file in bundle.files):
+        click.echo(
+            "glue review: ruff is not installed and looks at nothing: pip install 'glue-agents[review]'", err=True
+        )
+    work = Work(say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None)
+    options: dict[str, Any] = {"providers": chain, "config": config, "record": record, "work": work}
+    options |= {"earlier": _earlier(given["previous"]), "analysed": _analysed(bundle, given)}
+
+    async def go(repo: Repo | None) -> ReviewRun:
+        progress = ReviewProgress(bundle)
+        try:
+            return await review_bundle(bundle, repo=repo, on_event=progress, **options)
+        finally:
+            progress.end()
+            await _close(chain)
+
+    with ExitStack() as stack:
+        root = top(given["root"]) if given["root"] and not given.get("diff") else ""
+        is_git = root and any(os.path.lexists(os.path.join(root, name)) for name in (".git", "objects"))
+        repo = stack.enter_context(Repo(root)) if is_git else None
+        try:
+            done = anyio.run(go, repo)
+        except KeyboardInterrupt:
+            if work.so_far is None:
+                raise
+            done = replace(work.so_far(), outcome=INTERRUPTED)
+            click.echo("glue review: stopped; this is what was found so far", err=True)
+    if record is not None and record.result is not None:
+        record.save(given["record"])
+    return done
+
+
+def _earlier(folder: str | None) -> Earlier | None:
+    """The review to go on from; one that is missing or of no use is left out, and that is said."""
+    from glue.agents.review.findings.dedupe import load
+
+    try:
+        return load(folder) if folder else None
+    except ConfigError as error:
+        click.echo(f"glue review: {clean.line(str(error))}; the whole change is reviewed", err=True)
+        return None
+
+
+def _analysed(bundle: Bundle, given: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """What other tools found, from the files that the user names."""
+    from glue.agents.review.findings.analysers import handed_in
+
+    now = [(form, path) for form in ("sarif", "rdjson") for path in given[form]]
+    before = [(form, path) for form in ("sarif", "rdjson") for path in given[f"{form}_base"]]
+    if before and not now:
+        raise ConfigError("--sarif-base and --rdjson-base are compared with --sarif and --rdjson; give these too")
+    return handed_in(bundle, now, before) if now else ()
+
+
+async def _close(chain: Sequence[Provider]) -> None:
+    """Close what was opened by name."""
+    for provider in chain:
+        if hasattr(provider, "aclose"):
+            await provider.aclose()
+
+
+def providers(model: str, configured: str = "") -> list[Provider]:
+    """The chain by name; without one the rules speak alone. Whoever has no key is left out, and that is said."""
+    from glue import providers as known
+
+    named = model or os.environ.get("GLUE_MODEL", "") or configured
+    specs = [spec.strip() for spec in named.split(",") if spec.strip() and spec.strip() != "offline"]
+    ready = [spec for spec in specs if known.key_available(spec)]
+    for spec in specs:
+        if spec not in ready:
+            click.echo(f"glue review: {spec} has no key and is left out", err=True)
+    if specs and not ready:
+        return [known.new(specs[0])]  # raises, and names the variable
+    return [known.new(spec) for spec in ready]
+
+
+def _publish(
+    bundle: Bundle, run: ReviewRun, given: Mapping[str, Any], environ: Mapping[str, str], *, post: bool
+) -> int:
+    """Gate and post or only show; the exit code is the verdict."""
+    from glue.agents.review.delivery import outputs
+    from glue.agents.review.delivery import publish as publishing
+
+    config = make(_settings(bundle, given))
+    fail_on: Severity | None = config.fail_on
+    if given["fail_on"]:
+        fail_on = None if given["fail_on"] == "never" else given["fail_on"]
+    required = given["require_coverage"] if given["require_coverage"] is not None else config.require_coverage or None
+    dry = bool(given.get("dry_run"))
+    # Where to post: what CI says, and what the user says instead.
+    said = {name: given[name] for name in ("forge", "api", "repo") if given.get(name)}
+    said |= {"number": given["pr"]} if given.get("pr") is not None else {}
+    published = publishing.publish(
+        bundle,
+        run,
+        environ,
+        place=replace(forges.where(environ), **said),
+        post=post,
+        dry=dry,
+        blind=bool(given.get("blind")),
+        fail_on=fail_on,
+        require_coverage=required,
+        config=config,
+        check=bool(given.get("check")),
+    )
+    report = published.report
+    if dry:
+        text = publishing.shown(published.requests)
+    elif given["form"] == "terminal":
+        colour = not given["output"] and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        text = outputs.terminal(report, colour=colour)
+    else:
+        text = outputs.render(report, given["form"])
+    if given["output"]:
+        Path(given["output"]).write_text(text, encoding="utf-8")
+    else:
+        click.echo(text, nl=False)
+    if not dry:
+        values: dict[str, str | int | float | bool] = {
+            "verdict": published.verdict.word,
+            "findings": len(report.items),
+            "comment-url": published.delivery.url if published.delivery else "",
+        }
+        outputs.write_step(report, environ, values)
+    for reason in published.verdict.reasons:
+        click.echo(f"glue review: {reason}", err=True)
+    return published.verdict.exit_code
+
+
+def _result(path: str) -> ReviewRun | Score:
+    """Read what a review or a self-test left behind."""
+    from glue.agents.review import cassette, selftest
+
+    raw = Path(path).read_bytes()
+    if cassette.KIND.encode() in raw[:400]:
+        result = cassette.load(path).result
+        if result is None:
+            raise ConfigError(f"{path} has no result")
+        return result
+    if b'"kind": "selftest"' in raw:
+        return records.load(selftest.Score, path)
+    return records.load(ReviewRun, path)

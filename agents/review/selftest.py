@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from glue import Provider
-from glue.agents.review import records
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config
 from glue.agents.review.change.syntax import is_doc, is_generated, is_test, language
@@ -95,10 +94,6 @@ def differences(old: Score, new: Score) -> list[str]:
         if was is not None and was.found != trial.found:
             lines.append(f"{'+' if trial.found else '-'} {trial.sha[:12]} {trial.subject}")
     return lines
-
-
-def load(path: str) -> Score:
-    return records.load(Score, path)
 
 
 async def selftest(

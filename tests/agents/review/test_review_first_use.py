@@ -107,7 +107,7 @@ def test_paths_narrow_a_review_and_issues_reach_the_model(larder: Path, tmp_path
 
 SLOW = """
 import sys, anyio
-from glue.agents.review import pipeline
+from glue.agents.review import cli
 from glue.agents.review.cli import review
 from glue.testing import Script, call, calls
 
@@ -125,7 +125,7 @@ class Slow:
         async for event in self.script.stream(request):
             yield event
 
-pipeline.providers = lambda *names: [Slow()]
+cli.providers = lambda *names: [Slow()]
 review(sys.argv[1:])
 """
 
