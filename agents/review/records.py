@@ -297,14 +297,6 @@ def dumps(record: Any) -> str:
     return json.dumps(glue.to_json(record), indent=1) + "\n"
 
 
-def loads(cls: type[RecordT], text: str | bytes, where: str = "") -> RecordT:
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where or cls.__name__} is not JSON: {error}") from error
-    return from_json(cls, data, where)
-
-
 def save(record: Any, path: str | Path) -> None:
     Path(path).write_text(dumps(record), encoding="ascii")
 
@@ -312,7 +304,9 @@ def save(record: Any, path: str | Path) -> None:
 def load(cls: type[RecordT], path: str | Path) -> RecordT:
     """Read a record from a file that `save` wrote."""
     try:
-        text = Path(path).read_bytes()
+        data = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    return loads(cls, text, str(path))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from error
+    return from_json(cls, data, str(path))

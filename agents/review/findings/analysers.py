@@ -68,36 +68,33 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
     """Run ruff over the Python files of a change, as they were and as they are."""
     changed = [file for file in bundle.files if _reviewed(file, bundle)][:MOST_FILES]
     program = find_ruff() if changed else ""
-    # What was deleted may have moved: its findings are old ones.
-    changed += [file for file in bundle.files if file.status == "deleted" and language(file.path) == "python"]
     if not program:
         return ()
+    # What was deleted may have moved: its findings are old ones.
+    changed += [file for file in bundle.files if file.status == "deleted" and language(file.path) == "python"]
     with tempfile.TemporaryDirectory(prefix="glue-review-") as scratch:
+        home = os.path.realpath(scratch)
         names: dict[str, tuple[str, str]] = {}  # in the scratch folder -> side, path
         for number, file in enumerate(changed):
-            for side, text in (
-                ("head", bundle.head.get(file.path)),
-                ("base", bundle.base.get(file.old_path or file.path)),
-            ):
+            texts = {"head": bundle.head.get(file.path), "base": bundle.base.get(file.old_path or file.path)}
+            for side, text in texts.items():
                 if text is not None:
                     # The name may matter (`__init__.py`), the folders do not.
                     stem = re.sub(r"[^\w.]", "_", file.path.rsplit("/", 1)[-1])
-                    place = Path(scratch, f"{side}-{number}", stem)
+                    place = Path(home, f"{side}-{number}", stem)
                     place.parent.mkdir()
                     place.write_text(text, encoding="utf-8", errors="replace")
-                    names[os.path.realpath(place)] = (side, file.path)
-        said = _run_ruff(program, scratch)
-    head: list[Result] = []
-    base: list[Result] = []
-    unparsed = [row for row in said if row.get("code") in (None, "invalid-syntax", "E999")]
-    broken = {names[os.path.realpath(row["filename"])] for row in unparsed}
-    for row in said:
-        side, path = names[os.path.realpath(row["filename"])]
-        if (side, path) not in broken and (result := _ruff_result(row, path, bundle if side == "head" else None)):
-            (head if side == "head" else base).append(result)
-    # What did not parse before says nothing of what is new.
-    unread = {path for side, path in broken if side == "base"}
-    return tuple(new_findings([one for one in head if one.path not in unread], base, bundle, compared=True))
+                    names[str(place)] = (side, file.path)
+        said = [(names[os.path.realpath(row["filename"])], row) for row in _run_ruff(program, home)]
+    results: dict[str, list[Result]] = {"head": [], "base": []}
+    broken = {place for place, row in said if row.get("code") in (None, "invalid-syntax", "E999")}
+    for (side, path), row in said:
+        # What did not parse before says nothing of what is new.
+        if (side, path) in broken or ("base", path) in broken:
+            continue
+        if result := _ruff_result(row, path, bundle if side == "head" else None):
+            results[side].append(result)
+    return tuple(new_findings(results["head"], results["base"], bundle, compared=True))
 
 
 def _reviewed(file: FileDiff, bundle: Bundle) -> bool:
@@ -108,29 +105,18 @@ def _reviewed(file: FileDiff, bundle: Bundle) -> bool:
 
 
 def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
-    chosen = ",".join(ruff_rules())
     argv = [program, "check", "--isolated", "--no-cache", "--quiet", "--exit-zero", "--output-format=json"]
-    argv += ["--target-version=py314", f"--select={chosen}", "--no-preview", "--force-exclude", "."]
+    argv += ["--target-version=py314", f"--select={','.join(ruff_rules())}", "--no-preview", "--force-exclude", "."]
+    env = {"HOME": folder, "PATH": "", "NO_COLOR": "1"}
+    nothing = subprocess.DEVNULL
     with tempfile.TemporaryFile() as out:
         try:
-            subprocess.run(
-                argv,
-                cwd=folder,
-                env={"HOME": folder, "PATH": "", "NO_COLOR": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.DEVNULL,
-                timeout=SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
+            subprocess.run(argv, cwd=folder, env=env, stdin=nothing, stdout=out, stderr=nothing, timeout=SECONDS)
+            out.seek(0)
+            raw = out.read(MOST_BYTES + 1)
+            rows = json.loads(raw) if len(raw) <= MOST_BYTES else []
+        except (OSError, subprocess.TimeoutExpired, ValueError):
             return []
-        out.seek(0)
-        raw = out.read(MOST_BYTES + 1)
-    try:
-        rows = json.loads(raw) if len(raw) <= MOST_BYTES else []
-    except ValueError:
-        return []
     return [row for row in rows if isinstance(row, dict) and row.get("filename")]
 
 
@@ -179,11 +165,9 @@ def _load(form: str, path: str) -> list[Result]:
     if len(raw) > MOST_BYTES:
         raise ConfigError(f"{path} has more than {MOST_BYTES} bytes")
     try:
-        data = json.loads(raw)
-        found = list(_READERS[form](data))
+        return list(_READERS[form](json.loads(raw)))
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise ConfigError(f"{path} is no {form.upper()}: {error}") from error
-    return found
 
 
 def _sarif(data: Any) -> Iterator[Result]:
