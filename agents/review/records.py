@@ -189,6 +189,10 @@ class Finding:
     dropped: str = ""  # the gate's code; such a finding is never posted
     note: str = ""  # what the host did to it: "suggestion does not parse", "test and code disagree" ...
 
+    @property
+    def where(self) -> str:
+        return f"{self.path}:{self.line}" if self.line else self.path
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HunkCoverage:

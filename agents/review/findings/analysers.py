@@ -236,15 +236,10 @@ def new_findings(
     told: Counter[tuple[str, str]] = Counter()
     same: set[tuple[str, str, str]] = set()  # an undefined name is said once, however often it is used
     for result in sorted(head, key=lambda one: (one.path, one.line)):
-        file = bundle.file(result.path)
-        text = bundle.head.get(result.path)
-        if (
-            file is None
-            or text is None
-            or file.status == "deleted"
-            or told[result.rule, result.path] >= PER_FILE
-            or (result.tool == "ruff" and (result.rule, result.path, result.message) in same and "`" in result.message)
-        ):
+        file, text = bundle.file(result.path), bundle.head.get(result.path)
+        if file is None or text is None or file.status == "deleted" or told[result.rule, result.path] >= PER_FILE:
+            continue
+        if result.tool == "ruff" and (result.rule, result.path, result.message) in same and "`" in result.message:
             continue
         mark = _mark(result, text)
         if before[mark] > 0:
@@ -268,15 +263,13 @@ def _finding(result: Result, file: FileDiff, text: str) -> Finding:
     hunk = next((hunk for hunk in file.hunks if last in hunk.commentable), None)
     if hunk is not None and first not in hunk.commentable:
         first = last
-    quote = "\n".join(lines[first - 1 : last])
     title = " ".join(result.message.split())
     title, _, more = title.partition(". ") if len(title) > 200 else (title, "", "")
-    body = " ".join(part for part in (result.why or more or title, f"({result.tool} says so.)") if part)
     return Finding(
         path=file.path,
-        quote=quote,
+        quote="\n".join(lines[first - 1 : last]),
         title=title[:200],
-        body=body,
+        body=f"{result.why or more or title} ({result.tool} says so.)".lstrip(),
         severity=result.severity,
         confidence="high",
         category="bug",

@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from glue.agents.review import records
@@ -71,26 +72,6 @@ def quote_key(finding: Finding) -> str:
     return _digest("quote", _folded(finding.quote))
 
 
-def fingerprint(finding: Finding) -> str:
-    """Digest what was said of which code. Neither path nor line is in it, so it survives renames and moves."""
-    code = _folded(finding.quote)
-    if code:
-        return _digest("code", finding.rule or finding.category, code)
-    return _digest("file", finding.rule or finding.category, finding.path, _folded(finding.title).lower())
-
-
-def assign(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Give every finding its fingerprint; the same code twice in one file is told apart by its order."""
-    seen: Counter[tuple[str, str]] = Counter()
-    named: list[Finding] = []
-    for finding in sorted(findings, key=lambda one: (one.path, one.line or 0)):
-        mark = fingerprint(finding)
-        seen[mark, finding.path] += 1
-        count = seen[mark, finding.path]
-        named.append(replace(finding, fingerprint=mark if count == 1 else f"{mark}-{count}"))
-    return tuple(named)
-
-
 def rank(finding: Finding) -> tuple[int, int, str, int]:
     """Sort the worst and surest first."""
     return (
@@ -111,7 +92,23 @@ def unique(findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Find
             dropped.append(replace(finding, dropped="duplicate"))
         else:
             kept.append(finding)
-    return assign(kept), tuple(dropped)
+    return tuple(_named(kept)), tuple(dropped)
+
+
+def _named(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Give every finding its fingerprint: what was said of which code.
+
+    Neither path nor line is in it, so it survives renames and moves; the same code twice in one file is told apart by
+    its order.
+    """
+    seen: Counter[tuple[str, str]] = Counter()
+    for finding in sorted(findings, key=lambda one: (one.path, one.line or 0)):
+        about, code = finding.rule or finding.category, _folded(finding.quote)
+        place = ("code", about, code) if code else ("file", about, finding.path, _folded(finding.title).lower())
+        mark = _digest(*place)
+        seen[mark, finding.path] += 1
+        count = seen[mark, finding.path]
+        yield replace(finding, fingerprint=mark if count == 1 else f"{mark}-{count}")
 
 
 def match(findings: Sequence[Finding], known: Sequence[Known], bundle: Bundle) -> dict[int, Known]:
@@ -144,17 +141,14 @@ def _sameness(finding: Finding, old: Known) -> float:
     bonus = words - far
     if old.fingerprint == finding.fingerprint and (finding.rule or words >= 0.12):
         return 6 + bonus
-    if _bare(old.fingerprint) == _bare(finding.fingerprint) and not far and (finding.rule or words >= 0.12):
+    same = old.fingerprint.partition("-")[0] == finding.fingerprint.partition("-")[0]
+    if same and not far and (finding.rule or words >= 0.12):
         return 5 + bonus  # the order of equal lines in a file has changed
     if old.quote and old.quote == quote_key(finding) and not far and words >= 0.2 and not finding.rule:
         return 4 + bonus
     if span and old.line is not None and not far and words >= 0.3 and not (finding.rule or not old.by_model):
         return 2 + bonus
     return 0.0
-
-
-def _bare(mark: str) -> str:
-    return mark.partition("-")[0]
 
 
 def _overlap(one: str, other: str) -> float:
@@ -220,12 +214,27 @@ def _digest(*parts: str) -> str:
 # Reviewed before ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Earlier:
     """A review that was saved (`--save`), and the change it read."""
 
     bundle: Bundle
     run: ReviewRun
+
+    def has(self, path: str, hunk: Hunk) -> bool:
+        """Whether a hunk was read in full."""
+        return (path, _words_of(hunk)) in self._read
+
+    @cached_property
+    def _read(self) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
+        full = {(entry.path, entry.hunk) for entry in self.run.coverage.hunks if entry.state == "full"}
+        hunks = ((file.path, hunk) for file in self.bundle.files for hunk in file.hunks)
+        return {(path, _words_of(hunk)) for path, hunk in hunks if (path, hunk.index) in full}
+
+
+def _words_of(hunk: Hunk) -> tuple[tuple[str, str], ...]:
+    """Know a hunk again by its words; the lines above it may have moved it."""
+    return tuple((line.kind, line.text) for line in hunk.lines)
 
 
 def load(folder: str | Path) -> Earlier:
@@ -240,50 +249,29 @@ def load(folder: str | Path) -> Earlier:
 
 def narrow(bundle: Bundle, earlier: Earlier) -> Bundle:
     """Leave in a bundle only the hunks that the earlier review did not read in full."""
-    read = _read(earlier)
-    files = [
-        replace(file, hunks=tuple(hunk for hunk in file.hunks if _mark(file.path, hunk) not in read))
-        for file in bundle.files
-    ]
-    left = {file.path for file, before in zip(files, bundle.files, strict=True) if file.hunks or not before.hunks}
-    return replace(bundle, files=tuple(file for file in files if file.path in left))
+    files = []
+    for file in bundle.files:
+        hunks = tuple(hunk for hunk in file.hunks if not earlier.has(file.path, hunk))
+        if hunks or not file.hunks:
+            files.append(replace(file, hunks=hunks))
+    return replace(bundle, files=tuple(files))
 
 
 def carried(bundle: Bundle, earlier: Earlier) -> tuple[Finding, ...]:
     """Give what a model said before of hunks that are still there; the rules speak anew for themselves."""
-    read = _read(earlier)
-    still = {file.path for file in bundle.files for hunk in file.hunks if _mark(file.path, hunk) in read}
-    placed = [
-        anchor(finding, bundle.files, bundle.head)
-        for finding in earlier.run.findings
-        if not finding.rule and finding.path in still
-    ]
-    return tuple(finding for finding in placed if finding is not None)
+    still = {file.path for file in bundle.files if any(earlier.has(file.path, hunk) for hunk in file.hunks)}
+    said = [finding for finding in earlier.run.findings if not finding.rule and finding.path in still]
+    return tuple(placed for finding in said if (placed := anchor(finding, bundle.files, bundle.head)))
 
 
 def joined(bundle: Bundle, earlier: Earlier, now: Coverage) -> Coverage:
     """Write the ledger of the whole change: what was read now, and what was read before."""
-    read, sha = _read(earlier), earlier.bundle.change.head_sha[:12] or "an earlier head"
+    sha = earlier.bundle.change.head_sha[:12] or "an earlier head"
     entries = {(entry.path, entry.hunk): entry for entry in now.hunks}
     for file in bundle.files:
         for hunk in file.hunks:
-            if _mark(file.path, hunk) in read:
+            if earlier.has(file.path, hunk):
                 entries[file.path, hunk.index] = HunkCoverage(
                     path=file.path, hunk=hunk.index, state="full", reason=f"read at {sha}", lines=len(hunk.lines)
                 )
     return Coverage(hunks=tuple(entries.values()))
-
-
-def _read(earlier: Earlier) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
-    full = {(entry.path, entry.hunk) for entry in earlier.run.coverage.hunks if entry.state == "full"}
-    return {
-        _mark(file.path, hunk)
-        for file in earlier.bundle.files
-        for hunk in file.hunks
-        if (file.path, hunk.index) in full
-    }
-
-
-def _mark(path: str, hunk: Hunk) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Know a hunk again by its words; the lines above it may have moved it."""
-    return path, tuple((line.kind, line.text) for line in hunk.lines)

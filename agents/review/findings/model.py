@@ -263,8 +263,7 @@ class _Attempt:
 
 def said(finding: Finding) -> str:
     """A finding in one line."""
-    where = f"{finding.path}:{finding.line}" if finding.line else finding.path
-    return f"{where}: {finding.severity}: {finding.title}"
+    return f"{finding.where}: {finding.severity}: {finding.title}"
 
 
 async def _ask(

@@ -51,8 +51,7 @@ class Desk:
             raise
         self.findings.append(placed)
         self.on_finding(placed)
-        where = f"{placed.path}:{placed.line}" if placed.line else placed.path
-        return " ".join([f"Recorded as finding {len(self.findings)} on {where}.", *notes])
+        return " ".join([f"Recorded as finding {len(self.findings)} on {placed.where}.", *notes])
 
     def finish(self, summary: str) -> str:
         """Take the summary, and the run ends with it. What is wrong with one is said twice; then it does without."""
