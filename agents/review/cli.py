@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from glue.agents.review.selftest import Score
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 FORMATS = ("terminal", "markdown", "html", "json", "sarif", "rdjson", "codequality", "annotations")
 INTERRUPTED = "interrupted"
 TEMPLATES = {
@@ -269,22 +271,14 @@ def doctor(ctx: click.Context, /, root: str) -> None:
 @click.option("--out", type=click.Path(dir_okay=False), help="Keep the score, to compare with `review diff`.")
 def selftest(root: str, model: str, count: int, out: str | None) -> None:
     """Undo real fixes of your own history, in memory, and see how many a model finds, beside clean changes."""
-    import anyio
-
     from glue.agents.review.change.collect import top
     from glue.agents.review.selftest import selftest as test
     from glue.tools.git import Repo
 
     chain = providers(model)
-
-    async def score(repo: Repo) -> Score:
-        try:
-            return await test(repo, providers=lambda: chain, count=count, say=lambda text: click.echo(text, err=True))
-        finally:
-            await _close(chain)
-
+    tell = partial(click.echo, err=True)
     with Repo(top(root)) as repo:
-        found = anyio.run(score, repo)
+        found = _ask(chain, lambda: test(repo, providers=lambda: chain, count=count, say=tell))
     click.echo(str(found))
     if out:
         records.save(found, out)
@@ -429,8 +423,6 @@ def _run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
     """Review a bundle with the rules and, where one is named, a model."""
     import secrets
 
-    import anyio
-
     from glue.agents.review.cassette import RunFile
     from glue.agents.review.change.collect import top
     from glue.agents.review.findings.analysers import find_ruff
@@ -452,20 +444,20 @@ def _run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
     options: dict[str, Any] = {"providers": chain, "config": config, "record": record, "work": work}
     options |= {"earlier": _earlier(given["previous"]), "analysed": _analysed(bundle, given)}
 
-    async def go(repo: Repo | None) -> ReviewRun:
-        progress = ReviewProgress(bundle)
+    progress = ReviewProgress(bundle)
+
+    async def go() -> ReviewRun:
         try:
             return await review_bundle(bundle, repo=repo, on_event=progress, **options)
         finally:
             progress.end()
-            await _close(chain)
 
     with ExitStack() as stack:
         root = top(given["root"]) if given["root"] and not given.get("diff") else ""
         is_git = root and any(os.path.lexists(os.path.join(root, name)) for name in (".git", "objects"))
         repo = stack.enter_context(Repo(root)) if is_git else None
         try:
-            done = anyio.run(go, repo)
+            done = _ask(chain, go)
         except KeyboardInterrupt:
             if work.so_far is None:
                 raise
@@ -498,11 +490,19 @@ def _analysed(bundle: Bundle, given: Mapping[str, Any]) -> tuple[Finding, ...]:
     return handed_in(bundle, now, before) if now else ()
 
 
-async def _close(chain: Sequence[Provider]) -> None:
-    """Close what was opened by name."""
-    for provider in chain:
-        if hasattr(provider, "aclose"):
-            await provider.aclose()
+def _ask(chain: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
+    """Run what asks a chain of providers, then close what was opened by name."""
+    import anyio
+
+    async def asked() -> T:
+        try:
+            return await work()
+        finally:
+            for provider in chain:
+                if hasattr(provider, "aclose"):
+                    await provider.aclose()
+
+    return anyio.run(asked)
 
 
 def providers(model: str, configured: str = "") -> list[Provider]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -181,23 +181,17 @@ def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipp
         except GitError as error:
             if error.kind != "too_large":
                 raise
-    return _piecewise(repo, start, end, kept, skipped)
-
-
-def _piecewise(repo: Repo, start: str, end: str, changed: Iterable[FileChange], skipped: list[SkippedFile]) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    for one in changed:
+    diff = b""
+    for one in kept:
         try:
             part = repo.diff_tree(start, end, tuple(dict.fromkeys((one.old_path, one.path))), cap=MAX_DIFF // 8)
         except GitError:
             part = b""
-        if not part or size + len(part) > MAX_DIFF:
+        if part and len(diff) + len(part) <= MAX_DIFF:
+            diff += part
+        else:
             skipped.append(SkippedFile(path=one.path, reason="too large", lines=(one.added or 0) + (one.deleted or 0)))
-            continue
-        parts.append(part)
-        size += len(part)
-    return b"".join(parts)
+    return diff
 
 
 def _texts(

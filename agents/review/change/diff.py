@@ -16,6 +16,7 @@ _HEADER = re.compile(
     rb"|Binary files |GIT binary patch$)(.*)",
     re.DOTALL,
 )
+_ESCAPE = re.compile(rb"\\(?:([0-3][0-7]{2})|(.?))", re.DOTALL)
 _ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b'"': 34, b"\\": 92}
 _QUOTED = re.compile(rb'\A"(?:\\.|[^"\\])*\\?"?', re.DOTALL)
 _NO_NEWLINE = b"\\ "
@@ -144,10 +145,9 @@ class _Parser:
         """Read the two name lines and the hunks."""
         if self._peek(0).startswith(b"--- ") and self._peek(1).startswith(b"+++ "):
             old, new = _side(self._peek(0)), _side(self._peek(1))
-            if old != b"/dev/null" and draft.status not in ("renamed", "copied"):
-                draft.old_name = draft.bare(old)
-            if new != b"/dev/null" and draft.status not in ("renamed", "copied"):
-                draft.new_name = draft.bare(new)
+            if draft.status not in ("renamed", "copied"):
+                draft.old_name = draft.bare(old) if old != b"/dev/null" else draft.old_name
+                draft.new_name = draft.bare(new) if new != b"/dev/null" else draft.new_name
             if not draft.left and b"/dev/null" in (old, new):  # no git header said so
                 draft.status = "added" if old == b"/dev/null" else "deleted"
             self.at += 2
@@ -240,19 +240,7 @@ def _unquote(value: bytes) -> bytes:
     """Undo git's C-style quoting."""
     if len(value) < 2 or not (value.startswith(b'"') and value.endswith(b'"')):
         return value
-    value, out, at = value[1:-1], bytearray(), 0
-    while at < len(value):
-        byte = value[at : at + 1]
-        if byte != b"\\":
-            out += byte
-            at += 1
-        elif re.match(rb"[0-3][0-7]{2}", value[at + 1 : at + 4]):
-            out.append(int(value[at + 1 : at + 4], 8))
-            at += 4
-        else:
-            out.append(_ESCAPES.get(value[at + 1 : at + 2], 92))
-            at += 2
-    return bytes(out)
+    return _ESCAPE.sub(lambda one: bytes([_ESCAPES.get(one[2], 92) if one[1] is None else int(one[1], 8)]), value[1:-1])
 
 
 def before(head: str, file: FileDiff) -> str:
