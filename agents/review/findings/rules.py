@@ -38,6 +38,15 @@ RULES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
     files("glue.agents.review.findings").joinpath("rules.toml").read_text(encoding="utf-8")
 )
 
+
+def _pattern(rule: str, flags: int = 0) -> re.Pattern[str]:
+    return re.compile("".join(RULES[rule]["pattern"]), flags)
+
+
+_TELLS = _pattern("injection-tripwire", re.IGNORECASE)
+_AUTH, _LOCK, _CLOSE = _pattern("auth-removed"), _pattern("lock-removed"), _pattern("close-removed")
+_SANITISER, _LIMIT, _FLAGS = _pattern("sanitising-removed"), _pattern("limit-removed"), _pattern("protection-off")
+_SECRETS = {shape["what"]: re.compile(shape["pattern"]) for shape in RULES["committed-secret"]["shapes"]}
 _KEYWORDS = frozenset(
     "if not and or is in None True False null undefined nil true false typeof instanceof return raise throw new await"
     " async self this len err".split()
@@ -56,34 +65,6 @@ _TERNARY = re.compile(r"(?P<cond>[^{};]+) \?")
 _PLATFORM = re.compile(
     r"PY[23]\b|version|platform|WIN|win32|__debug__|DEBUG|TYPE_CHECKING|deprecat|legacy|compat", re.IGNORECASE
 )
-_AUTH = re.compile(
-    r"(?P<what>@ (?:\w+ \. )*(?:login_required|requires?_\w+|permission_required|jwt_required|user_passes_test"
-    r"|admin_required|roles?_required|authenticated|csrf_protect)\b"
-    r"|Depends \( (?:require|get_current|verify|auth|check|current)\w*"
-    r"|\b(?:require|ensure|check|verify)_?(?:Auth|Admin|Login|LoggedIn|Permissions?|Role|Owner|Signature|CSRF"
-    r"|auth|admin|login|permissions?|role|owner|signature|csrf|api_key)\w*)"
-)
-_LOCK = re.compile(
-    r"(?P<what>(?:\w+ \. )*\w*(?:mu|mutex|Mutex|lock|Lock|mtx)\w* \. (?:R?Lock|acquire|lock) \( \)"
-    r"|(?:async )?with (?:\w+ \. )*\w*lock\w*\b(?= [:(,]))",
-)
-_CLOSE = re.compile(
-    r"(?P<what>(?P<owner>\w+) (?:\?\. |\. )(?:close|Close|dispose|unsubscribe|disconnect|abort|release|Release"
-    r"|terminate|removeEventListener|removeListener|Stop|Unlock) \()|(?P<timer>clear(?:Timeout|Interval) \()"
-)
-_SANITISER = re.compile(
-    r"(?P<what>(?:\w+ \. )*(?:sanitize\w*|escape(?:_?[Hh]tml|HTML|Shell\w*)?|encodeURI(?:Component)?|quote_plus"
-    r"|EscapeString|HTMLEscapeString|QueryEscape|PathEscape|secure_filename|strip_tags|safe_join)"
-    r"|(?:shlex|pipes) \. quote) \("
-)
-_LIMIT = re.compile(
-    r"(?P<what>\b(?:timeout|timeout_ms|max_length|maxLength|max_size|maxBytes|max_redirects|limit)\b [=:] [^,(){}]+)"
-    r"|(?P<call>\. (?:limit|setTimeout|SetDeadline|WithTimeout) \( [^()]* \))|(?P<sql>\bLIMIT \S+)"
-)
-_FLAGS = re.compile(
-    r"^(?:verify|verify_ssl|ssl_verify|check_hostname|autoescape|rejectUnauthorized|strict|httponly|httpOnly|secure"
-    r"|escape|validate|csrf\w*)$"
-)
 _INTENT = re.compile(
     r"\b(?:remov|drop|delet|no longer|unneed|unnecess|redundan|dead|unused|obsolete|simplif|allow|permit|support|revert"
     r"|deprecat|clean ?up|refactor|not need|disable|get rid|back ?out|undo)\w*",
@@ -95,20 +76,6 @@ _SKIPS = {
     "go": re.compile(r"\bt \. Skip(?:Now|f)? \("),
 }
 _JS_TEST = re.compile(r"\b(x?(?:it|test|describe))((?:\.\w+)*)\s*\(\s*(['\"`])((?:\\.|(?!\3).)+)\3")
-_SECRETS = (
-    ("a private key", re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----(?!.{0,4}(?:\.\.\.|\\n\.\.\.))")),
-    ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
-    ("a GitHub token", re.compile(r"\bgh[pousr]_[A-Za-z0-9]{36,}\b|\bgithub_pat_\w{40,}\b")),
-    ("a GitLab token", re.compile(r"\bglpat-[\w-]{20,}\b")),
-    ("a Slack token", re.compile(r"\bxox[abeoprs]-\d[\w-]{20,}\b")),
-    ("a live Stripe key", re.compile(r"\b[rs]k_live_[A-Za-z0-9]{16,}\b")),
-    ("a SendGrid key", re.compile(r"\bSG\.[\w-]{16,}\.[\w-]{16,}\b")),
-    ("a Google API key", re.compile(r"\bAIza[\w-]{35}\b")),
-    ("an OpenAI key", re.compile(r"\bsk-(?:proj-)?(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{40,}\b")),
-    ("an Anthropic key", re.compile(r"\bsk-ant-(?=[A-Za-z_-]*\d)[\w-]{20,}\b")),
-    ("an npm token", re.compile(r"\bnpm_[A-Za-z0-9]{36}\b")),
-    ("a PyPI token", re.compile(r"\bpypi-[\w-]{50,}\b")),
-)
 _HINT = re.compile(r"PRIVATE KEY|A[KS]IA|gh[pousr]_|github_pat_|glpat|xox|k_live|SG\.|AIza|sk-|npm_|pypi-")
 _EXAMPLE = re.compile(r"example|sample|dummy|fake|placeholder|x{6}|0{8}|1234567|abcdef|your[-_]", re.IGNORECASE)
 _SPOKEN_OF = re.compile(
@@ -176,7 +143,8 @@ class View:
                 first -= 1
             else:
                 return
-        said: dict[str, Any] = {name: text.format(**names) for name, text in RULES[rule].items()}
+        words = ("category", "severity", "confidence", "title", "body", "acceptance")
+        said: dict[str, Any] = {word: RULES[rule][word].format(**names) for word in words}
         yield Finding(
             path=self.path,
             quote=quote,
@@ -251,26 +219,6 @@ def _ignored(finding: Finding, bundle: Bundle) -> bool:
 # Text that talks to the reviewer, and characters that nobody can see ---------------------------------
 
 
-_TELLS = re.compile(
-    r"\b(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|every\s+|the\s+|your\s+|these\s+|my\s+)*(?:previous|prior|above|earlier|preceding|system|"
-    r"foregoing|existing)\s+(?:\w+\s+)?(?:instruction|prompt|rule|direction|message|guideline|context|polic)\w*"
-    r"|\byou are now (?:an?|the) (?:\w+ ){0,3}(?:ai|assistant|language model|llm|chatbot|reviewer|code review\w*)\b"
-    r"|\byou are (?:an?|the) (?:\w+ ){0,3}(?:reviewer|code review\w*|review(?:ing)? (?:bot|agent|model))\b"
-    r"|\b(?:ai|llm|automated|bot|model)[- ](?:code[- ])?(?:reviewers?|assistants?|agents?)\b.{0,40}\b(?:must|should"
-    r"|please|ignore|approve|do not|don't|skip|say|output|report)\b"
-    r"|\b(?:note|attention|message|instruction)s?\s+(?:to|for)\s+(?:the\s+|any\s+|all\s+)?(?:ai|llm|automated"
-    r"|language|code review\w*|review(?:er|ing)? (?:bot|model|agent))\b"
-    r"|\b(?:do not|don't|never)\s+(?:report|flag|mention|comment on|raise)\s+(?:any\s+|this\s+|these\s+|the\s+)*"
-    r"(?:issues?|findings?|problems?|bugs?|vulnerabilit\w+|concerns?|file|code|change|pr|pull request)\b"
-    r"|\b(?:approve|merge|lgtm)\s+(?:this|the)\s+(?:pr|pull request|change|merge request|diff)\b.{0,40}\b(?:without"
-    r"|immediately|regardless|no matter|automatically)\b"
-    r"|\b(?:reply|respond|answer|output|say|print)\s+(?:only\s+|just\s+"
-    r"|exactly\s+)*(?:with\s+)?(?:only\s+)?[\"'`]?(?:lgtm|no (?:issues|concerns|findings)|approved|looks good)"
-    r"|\b(?:reveal|print|output|show|repeat|leak|send|post|include)\s+(?:me\s+|us\s+)?(?:your"
-    r"|the)\s+(?:system\s+prompt|instructions|api[- ]?keys?|secrets?|environment variables?|tokens?)\b"
-    r"|\b(?:new|updated|real) (?:system )?(?:instructions|prompt)\s*:",
-    re.IGNORECASE,
-)
 _CHAT = re.compile(
     r"<\|(?:im_start|im_end|system|endoftext)\|>|\[/?INST\]|<</?SYS>>|</?(?:system|tool_call|invoke|function_calls)>",
     re.IGNORECASE,
@@ -366,7 +314,7 @@ def _secrets(view: View) -> Iterator[Finding]:
     for number, line in view.added.items():
         if len(line) > 4_000 or not _HINT.search(line) or _EXAMPLE.search(line):
             continue
-        what = next((name for name, shape in _SECRETS if shape.search(line)), "")
+        what = next((name for name, shape in _SECRETS.items() if shape.search(line)), "")
         if what and not (what == "a private key" and _SPOKEN_OF.search(line)):
             yield from view.say("committed-secret", number, what=what)
 
