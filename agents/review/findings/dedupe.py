@@ -16,16 +16,7 @@ from pathlib import Path
 from glue.agents.review import records
 from glue.agents.review.change.config import DISMISSED_FILE
 from glue.agents.review.findings.anchor import anchor
-from glue.agents.review.records import (
-    CONFIDENCES,
-    SEVERITIES,
-    Bundle,
-    Coverage,
-    Finding,
-    Hunk,
-    HunkCoverage,
-    ReviewRun,
-)
+from glue.agents.review.records import CONFIDENCES, SEVERITIES, Bundle, Coverage, Finding, Hunk, HunkCoverage, ReviewRun
 from glue.errors import ConfigError
 
 _TRAILER = re.compile(r"^Review-Dismiss:[ \t]*([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t]*(.*)$", re.MULTILINE | re.IGNORECASE)
@@ -74,12 +65,7 @@ def quote_key(finding: Finding) -> str:
 
 def rank(finding: Finding) -> tuple[int, int, str, int]:
     """Sort the worst and surest first."""
-    return (
-        SEVERITIES.index(finding.severity),
-        CONFIDENCES.index(finding.confidence),
-        finding.path,
-        finding.line or 0,
-    )
+    return (SEVERITIES.index(finding.severity), CONFIDENCES.index(finding.confidence), finding.path, finding.line or 0)
 
 
 def unique(findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:

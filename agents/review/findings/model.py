@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from anyio import to_thread
 
-from glue import AssistantMessage, Limits, Outcome, Provider, Request, RunResult, Usage, run, user
+from glue import AssistantMessage, Limits, Message, Outcome, Provider, Request, RunResult, Usage, run, user
 from glue.agents.review.cassette import RunFile, replay_tools
 from glue.agents.review.change.chunk import Chunk, chunks, coverage
 from glue.agents.review.change.config import Config, make, matches
@@ -170,6 +170,7 @@ class _Attempt:
     def __init__(self, setting: ReviewSetting, provider: Provider, index: int) -> None:
         self.setting, self.provider, self.index = setting, provider, index
         self.desk = Desk(setting.bundle, setting.config, source=provider.name, known=setting.ruled)
+        self.asked, self.offered = provider, list[Any](tools(self.desk, setting.repo))
         self.pieces = chunks(setting.bundle, setting.config.chunk_tokens)
         self.shown: list[Chunk] = []
         self.codes: list[str] = []
@@ -180,16 +181,15 @@ class _Attempt:
     async def run(self) -> ReviewRun:
         """Ask about every chunk, as far as the budget goes."""
         setting, desk, record = self.setting, self.desk, self.setting.record
-        asked = self.provider if record is None or setting.replay else record.record(self.provider)
-        offered: list[Any] = list(tools(desk, setting.repo))
         if record is not None and setting.replay:
-            offered = replay_tools(offered, self.index, record, desk.read)
+            self.offered = replay_tools(self.offered, self.index, record, desk.read)
         elif record is not None:
-            record.tools = tuple(tool.spec for tool in offered)
+            self.asked = record.record(self.provider)
+            record.tools = tuple(tool.spec for tool in self.offered)
         desk.on_finding = lambda finding: setting.work.say(f"  {said(finding)}")
         for number, chunk in enumerate(self.pieces, 1):
             limits = self._limits()
-            if limits is None or not await self._chunk(asked, offered, limits, chunk, number):
+            if limits is None or not await self._chunk(chunk, number, limits):
                 break
         return self.drafted()
 
@@ -205,8 +205,11 @@ class _Attempt:
             max_turns=config.max_turns, max_requests=None, token_budget=tokens, usd_budget=usd, seconds=seconds
         )
 
-    async def _chunk(self, asked: Provider, offered: list[Any], limits: Limits, chunk: Chunk, number: int) -> bool:
-        """Ask about one chunk; False where the attempt is over."""
+    async def _chunk(self, chunk: Chunk, number: int, limits: Limits) -> bool:
+        """Ask about one chunk; False where the attempt is over.
+
+        A reply in the wrong channel is read if it is the JSON form, else asked for again once.
+        """
         setting, desk = self.setting, self.desk
         where = ", ".join(dict.fromkeys(piece.path for piece in chunk.pieces))
         cost = f", ${self.usage.cost:.4f}" if self.usage.cost else ""
@@ -214,9 +217,10 @@ class _Attempt:
         setting.work.say(f"{self.provider.name}: part {number} of {len(self.pieces)}: {where[:200]} ({counted})")
         desk.finished = False
         text = question(setting.bundle, chunk, number, len(self.pieces), setting.ruled, setting.seed, setting.callers)
-        self.last = last = await _ask(asked, text, offered, limits, setting, desk)
-        self.turns += last.turns
-        self.usage += last.usage
+        last = await self._ask(text, limits)
+        done = desk.finished or not last.outcome.complete or _take_json(last.text, desk) or desk.give_up()
+        if not done and (left := self._limits()) is not None:
+            last = await self._ask((*last.messages, user(AGAIN, origin="nudge")), left)
         named = (one.model for one in last.messages if isinstance(one, AssistantMessage) and one.model)
         self.model = next(named, self.model)
         if last.error is not None and last.outcome is Outcome.FAILED and not desk.finished:
@@ -228,6 +232,16 @@ class _Attempt:
             return False
         self.shown.append(chunk)
         return True
+
+    async def _ask(self, prompt: str | Sequence[Message], limits: Limits) -> RunResult[None]:
+        setting = self.setting
+        request = Request(system=system(setting.bundle, setting.config, setting.seed))
+        self.last = last = await run(
+            self.asked, prompt, tools=self.offered, limits=limits, request=request, on_event=setting.on_event
+        )
+        self.turns += last.turns
+        self.usage += last.usage
+        return last
 
     def figures(self) -> dict[str, Any]:
         """What a run and a try both tell."""
@@ -264,18 +278,6 @@ class _Attempt:
 def said(finding: Finding) -> str:
     """A finding in one line."""
     return f"{finding.where}: {finding.severity}: {finding.title}"
-
-
-async def _ask(
-    provider: Provider, text: str, offered: Sequence[Any], limits: Limits, setting: ReviewSetting, desk: Desk
-) -> RunResult[None]:
-    """Ask about one chunk; a reply in the wrong channel is read if it is the JSON form, else asked for again once."""
-    request = Request(system=system(setting.bundle, setting.config, setting.seed))
-    result = await run(provider, text, tools=offered, limits=limits, request=request, on_event=setting.on_event)
-    if desk.finished or not result.outcome.complete or _take_json(result.text, desk) or desk.give_up():
-        return result
-    again = (*result.messages, user(AGAIN, origin="nudge"))
-    return await run(provider, again, tools=offered, limits=limits, request=request, on_event=setting.on_event)
 
 
 def _take_json(text: str, desk: Desk) -> bool:

@@ -205,12 +205,13 @@ async def test_a_provider_that_fails_is_followed_by_the_next() -> None:
 
 
 async def test_text_in_the_wrong_channel_is_asked_for_again_once() -> None:
-    script = Script(say("I think line 3 divides by zero."), reporting(), FINISH)
+    script = Script(say("I think line 3 divides by zero.", usage=Usage(input=70)), reporting(), FINISH)
 
     run = await review(shop(), providers=[script])
 
     assert "Nothing of that was recorded" in script.requests[1].messages[-1].text
     assert len(run.findings) == 1
+    assert run.tokens_in == run.tries[0].tokens_in == 70  # what was said in the wrong channel was paid for too
 
 
 async def test_a_model_without_tools_may_answer_with_one_json_object() -> None:
