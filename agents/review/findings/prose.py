@@ -1,6 +1,5 @@
 """Judge a model's prose: loops, shuffled words, wrong scripts, cut-off text, leaked prompts, names that occur nowhere.
 
-
 No model is asked. Thresholds are set on recorded reviews and damaged copies of them; `bench/review.py` prints the
 confusion matrix.
 """
@@ -9,80 +8,40 @@ from __future__ import annotations
 
 import itertools
 import re
+import tomllib
 import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable
+from importlib.resources import files
 
 from glue.agents.review.records import Bundle
 
+_DATA = tomllib.loads(files("glue.agents.review.findings").joinpath("prose.toml").read_text(encoding="utf-8"))
+_PATTERNS = {code: "".join(parts) for code, parts in _DATA["patterns"].items()}
+_LEAKED = re.compile(_PATTERNS.pop("transport.token"), re.MULTILINE)
+_ECHOES = {code: re.compile(pattern, re.IGNORECASE | re.MULTILINE) for code, pattern in _PATTERNS.items()}
+_NOT_AFTER = frozenset(_DATA["not_after_an_article"].split())
+_COMMON = _NOT_AFTER | frozenset(_DATA["common"].split())
+_KEYWORDS = frozenset(_DATA["keywords"].split())
 _FENCED = re.compile(r"^[ \t]*(`{3,12}|~{3,12})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _SPANS = re.compile(r"`[^`\n]*`")
 _TOKENS = re.compile("[^\\s\u200b]+")  # some scripts part words with a zero-width space
 _WORDS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
-_LEAKED = re.compile(
-    r"<\|[\w ▁|-]{2,40}\|>|<｜[^｜\n]{1,40}｜>|</?(?:tool_calls?|function_calls?|invoke|think|thinking|antml[\w:]*"
-    r"|tool_response|parameter|scratchpad)\b|\[/?(?:INST|TOOL_CALLS|AVAILABLE_TOOLS)\]|<<SYS>>|^(?:Human|Assistant):",
-    re.MULTILINE,
-)
 _CALL = re.compile(
     r"""["']?(?:name|tool|function|tool_name)["']?\s*:\s*["'][\w.-]+["']\s*,\s*["'](?:arguments|parameters|input|args)["']\s*:"""
 )
 _JSON = re.compile(r"^\s*(?:```\w*\s*)?[\[{][\s\S]{2,}[\]}]\s*(?:```)?\s*$")
-_PLACEHOLDER = re.compile(
-    r"\btest (?:body|title)\b|\blorem ipsum\b|\bTODO: (?:write|fill)\b|\bfoo bar baz\b"
-    r"|\{\{ ?(?:title|body|summary|path|finding)[^{}\n]{0,40}\}\}"
-    r"|^[ \t]*\.\.\.[ \t]*$"
-    r"|<(?:one[- ]line|short|your|insert|brief|path|title|description|summary)\b[ -][^<>\n=]{2,60}>"
-    r"|\[(?:insert|your|placeholder|one-line)\b[^\]\n]{0,60}\]",
-    re.IGNORECASE | re.MULTILINE,
-)
-_NARRATION = re.compile(
-    r"\b(?:let me|let's|i(?:'ll| will| need to| should| am going to)(?: now| first| also)?|now i(?:'ll)?"
-    r"|next,? i(?:'ll| will)) (?:check|look|read|examine|verify|see|start|open|inspect|review|analy[sz]e|search"
-    r"|grep|take|confirm|understand|think|fetch|find)\b"
-    r"|\b(?:certainly|sure|of course|absolutely)[!,.] (?:here|i)\b"
-    r"|\bhere(?:'s| is) (?:the|my|your) (?:review|analysis|json)\b",
-    re.IGNORECASE,
-)
-_REFUSAL = re.compile(
-    r"\bas an? (?:ai|large language|language model)\b|\bi(?:'m| am) (?:sorry|unable|an ai|just an ai)\b"
-    r"|\bi can(?:'t|not) (?:assist|help|comply|review)\b",
-    re.IGNORECASE,
-)
 _DIFF = re.compile(
     r"^(?:diff --git |@@ -\d|index [0-9a-f]{7,}\.\.|--- (?:a/|/dev/null)|\+\+\+ (?:b/|/dev/null))", re.MULTILINE
 )
 _MOJIBAKE = re.compile(r"Ã[\u0080-\u00bf\u0152-\u2122ƒ‚]|â€|â‚¬|Â[\u00a0-\u00bf]|ï»¿|ï¿½|Ð[\u0080-\u00bf]")
 _SENTENCE_END = re.compile(r"""[.!?:;…。！？។।](?:["'”’»)\]*_`]*)\s*$|[)\]`"'”’*]\s*$""")
 _FULL_STOP = re.compile(r"""[.!?:…。！？។।](?:["'”’»)\]*_`]*)\s*$""")
-_NOT_AFTER = frozenset(
-    "the a an of to in on at by from with for and or but is are was were be been has have had it its this that these"
-    " those which who if as so than then does do did will would can could should may might not".split()
-)
-_COMMON = _NOT_AFTER | frozenset(
-    "no when where there into before after without while only also because since any all each same other more must"
-    " instead one you your we they he she i".split()
-)
-_SCRIPTS = {"zh": ("CJK",), "ja": ("CJK", "HIRAGANA", "KATAKANA"), "ko": ("HANGUL", "CJK"), "ru": ("CYRILLIC",),
-            "uk": ("CYRILLIC",), "bg": ("CYRILLIC",), "el": ("GREEK",), "ar": ("ARABIC",), "fa": ("ARABIC",),
-            "he": ("HEBREW",), "hi": ("DEVANAGARI",), "th": ("THAI",), "km": ("KHMER",), "lo": ("LAO",),
-            "my": ("MYANMAR",), "bn": ("BENGALI",), "ta": ("TAMIL",), "ka": ("GEORGIAN",)}  # fmt: skip
 _SPAN = re.compile(r"`([^`\n]{1,300})`")
 _NAME = re.compile(r"[A-Za-z_$][\w$]{2,}")
 _PATH = re.compile(
     r"(?<![\w/.@+-])((?:[\w@+-]+/)+[\w@+.-]+\.[A-Za-z]{1,5}|[\w-]+\.(?:py|js|ts|tsx|jsx|go|rs|rb|java|c|h|cpp|cs|php|md|toml|yaml|yml|json|sql|sh))(?![\w/])"
-)
-# Words of the languages themselves say nothing about the change.
-_KEYWORDS = frozenset(
-    (
-        "null None True False true false nil undefined self this return await async const let var def func"
-        " function class int str bool float string number any list dict set tuple map object void error Error"
-        " Exception try except catch finally with for while not and the key value type interface import from new"
-        " delete assert raise throw yield lambda pass break continue public private protected static final struct"
-        " enum switch case default else elif range len print HTTP GET POST PUT PATCH JSON SQL API URL UTC main"
-        " test tests"
-    ).split()
 )
 _CASED = re.compile(r"\b(?:[a-z]+[A-Z]\w+|[A-Z][a-z0-9]+[A-Z]\w+|[a-z]+_[a-z]\w+)\b")
 ABOUT = 0.50  # of the names in a summary
@@ -150,12 +109,7 @@ def _degenerate(text: str, prose: str, language: str) -> Iterable[str]:
 
 
 def _echo(text: str, prose: str, examples: Iterable[str]) -> Iterable[str]:
-    if _PLACEHOLDER.search(prose):
-        yield "echo.placeholder"
-    if _NARRATION.search(prose):
-        yield "echo.narration"
-    if _REFUSAL.search(prose):
-        yield "echo.refusal"
+    yield from (code for code, pattern in _ECHOES.items() if pattern.search(prose))
     if len(_DIFF.findall(prose)) >= 3:
         yield "echo.diff"
     mine = _shingles(text)
@@ -201,7 +155,7 @@ def _coverage(tokens: list[str]) -> float:
 
 def _foreign(prose: str, language: str) -> float:
     """The share of letters of a script that the configured language is not written in."""
-    allowed = ("LATIN", *_SCRIPTS.get(language, ()))
+    allowed = ("LATIN", *_DATA["scripts"].get(language, ()))
     letters = [char for char in prose if char.isalpha()]
     if len(letters) < 12:
         return 0.0
