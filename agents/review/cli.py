@@ -48,6 +48,7 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 _FILES = click.Path(exists=True, dir_okay=False)
 _FOLDER = click.Path(exists=True, file_okay=False)
+_MODEL_HELP = "Provider and model; several with commas. Left out: GLUE_MODEL, or rules alone."
 _root = click.option("-C", "root", default=".", type=_FOLDER, help="The repository.")
 _where = _options(
     _root,
@@ -61,14 +62,9 @@ _where = _options(
     click.option("--paths-ignore", "ignored", multiple=True, metavar="GLOB", help="Leave these files out."),
     click.option("--issue", "issues", multiple=True, help="Title of an issue that the change is to solve."),
 )
-_pr = click.option("--pr", type=int, default=None, help="The pull request; found in CI by itself.")
+_pr = click.option("--pr", type=int, help="The pull request; found in CI by itself.")
 _model = _options(
-    click.option(
-        "-m",
-        "--model",
-        default="",
-        help="Provider and model; several with commas. Left out: GLUE_MODEL, or rules alone.",
-    ),
+    click.option("-m", "--model", default="", help=_MODEL_HELP),
     click.option("--config", "config_path", type=_FILES, help="Settings to use instead of the base's own."),
     click.option("--record", type=click.Path(dir_okay=False), help="Keep everything in a run file for `replay`."),
     click.option(
@@ -82,14 +78,9 @@ _model = _options(
     click.option("--rdjson-base", multiple=True, type=_FILES, help="The same from reviewdog's format."),
 )
 _gate = _options(
+    click.option("--fail-on", type=click.Choice([*SEVERITIES, "never"]), help="The mildest severity that fails."),
     click.option(
-        "--fail-on", type=click.Choice([*SEVERITIES, "never"]), default=None, help="The mildest severity that fails."
-    ),
-    click.option(
-        "--require-coverage",
-        type=click.FloatRange(0, 100),
-        default=None,
-        help="Percent of the change that must have been read.",
+        "--require-coverage", type=click.FloatRange(0, 100), help="Percent of the change that must have been read."
     ),
 )
 _output = _options(
@@ -350,9 +341,6 @@ def respond() -> None:
     outputs.append(os.environ.get("GITHUB_OUTPUT", ""), outputs.step_outputs(values))
     said = found.refused or (f"{found.command} by {found.by}" if found.command else "no command")
     click.echo(f"glue review: {clean.line(said)}", err=True)
-
-
-# What several commands do -----------------------------------------------------------------------------
 
 
 def _gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Bundle:

@@ -30,9 +30,6 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")
 CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
 
 
-# The diff ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class DiffLine:
     """One line of a hunk. Deleted lines have no new number, added ones no old number."""
@@ -99,9 +96,6 @@ class FileDiff:
         return tuple(line for hunk in self.hunks for line in hunk.lines if line.kind == "-")
 
 
-# What collect writes -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeCommit:
     sha: str
@@ -160,9 +154,6 @@ class Bundle:
 
     def file(self, path: str) -> FileDiff | None:
         return next((file for file in self.files if file.path == path), None)
-
-
-# What run writes -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

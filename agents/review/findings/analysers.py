@@ -47,9 +47,6 @@ class Result:
     why: str = ""
 
 
-# ruff -------------------------------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=1)
 def ruff_rules() -> Mapping[str, Mapping[str, Any]]:
     """The rules of ruff that are asked for, with their reasons."""
@@ -144,9 +141,6 @@ def _ruff_result(row: Mapping[str, Any], path: str, bundle: Bundle | None) -> Re
     )
 
 
-# Results of other tools ---------------------------------------------------------------------------------
-
-
 def handed_in(
     bundle: Bundle, given: Sequence[tuple[str, str]], base: Sequence[tuple[str, str]] = ()
 ) -> tuple[Finding, ...]:
@@ -218,9 +212,6 @@ _READERS = {"sarif": _sarif, "rdjson": _rdjson}
 
 def _relative(path: str) -> str:
     return re.sub(r"^(?:file://)?(?:\./)+", "", path)
-
-
-# What is new ---------------------------------------------------------------------------------------------
 
 
 def new_findings(

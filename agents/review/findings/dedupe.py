@@ -197,9 +197,6 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-# Reviewed before ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Earlier:
     """A review that was saved (`--save`), and the change it read."""

@@ -168,9 +168,6 @@ def _shingles(text: str, size: int = 8) -> set[tuple[str, ...]]:
     return {tuple(words[at : at + size]) for at in range(len(words) - size + 1)}
 
 
-# Names ------------------------------------------------------------------------------------------------
-
-
 def context(bundle: Bundle) -> str:
     """Everything the reviewer was shown or could have read of the touched files."""
     names = " ".join(f"{file.path} {file.old_path}" for file in bundle.files)

@@ -216,9 +216,6 @@ def _ignored(finding: Finding, bundle: Bundle) -> bool:
     return any(f"review: ignore {finding.rule}" in line for line in near)
 
 
-# Text that talks to the reviewer, and characters that nobody can see ---------------------------------
-
-
 _CHAT = re.compile(
     r"<\|(?:im_start|im_end|system|endoftext)\|>|\[/?INST\]|<</?SYS>>|</?(?:system|tool_call|invoke|function_calls)>",
     re.IGNORECASE,
@@ -298,9 +295,6 @@ def notices(bundle: Bundle) -> tuple[str, ...]:
     return tuple(dict.fromkeys(said))
 
 
-# What else must not come in --------------------------------------------------------------------------
-
-
 def _conflict(view: View) -> Iterator[Finding]:
     """All three markers, in order, among the added lines of a file that is code or settings."""
     marks = {n: line[0] for n, line in view.added.items() if re.match(r"<{7} |={7}$|>{7} ", line)}
@@ -322,9 +316,6 @@ def _secrets(view: View) -> Iterator[Finding]:
 def _settings(view: View) -> Iterator[Finding]:
     if view.path in (*CONFIG_FILES, *GUIDELINE_FILES, DISMISSED_FILE) and view.added:
         yield from view.say("review-rules-changed", min(view.added), path=view.path)
-
-
-# What went away ---------------------------------------------------------------------------------------
 
 
 def _removed(view: View) -> Iterator[Finding]:
@@ -475,9 +466,6 @@ def _code(words: str) -> str:
     """Tokens as people write them."""
     text = re.sub(r"(?<=[\w)\]\"]) (?=[.(\[,:;)\]])|(?<=[(\[.@!]) ", "", words.strip())
     return re.sub(r" (?=\?\.)|(?<=\?\.) ", "", text).replace("`", "'")
-
-
-# Tests ------------------------------------------------------------------------------------------------
 
 
 def _tests(view: View) -> Iterator[Finding]:
