@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from glue.agents.review.change import diff as patch
@@ -43,15 +44,12 @@ class Only:
 
 def top(path: str | os.PathLike[str]) -> str:
     """The repository that a folder belongs to: the first one at or above it; the folder itself where there is none."""
-    here = os.path.abspath(path)
-    while True:
-        bare = all(os.path.lexists(os.path.join(here, name)) for name in ("HEAD", "objects", "refs"))
-        if bare or os.path.lexists(os.path.join(here, ".git")):
-            return here
-        above = os.path.dirname(here)
-        if above == here:
-            return os.fspath(path)
-        here = above
+    place = Path(os.path.abspath(path))
+    for here in (place, *place.parents):
+        bare = all(os.path.lexists(here / name) for name in ("HEAD", "objects", "refs"))
+        if bare or os.path.lexists(here / ".git"):
+            return str(here)
+    return os.fspath(path)
 
 
 def collect(
@@ -65,14 +63,13 @@ def collect(
 ) -> Bundle:
     """Bundle the change from where `head` left `base`. Nothing is checked out and no program of the repository runs."""
     with Repo(root, seconds=60.0) as repo:
-        start = repo.resolve(base or repo.base_branch())
-        end = repo.resolve(head)
-        meeting = repo.merge_base(start, end)
+        start, end = repo.resolve(base or repo.base_branch()), repo.resolve(head)
         told = change or Change(mode="branch", base_ref=base or repo.base_branch(), head_ref=head)
-        told = replace(told, head_sha=end, base_sha=start, merge_base=meeting, commits=_commits(repo, meeting, end))
-        if not told.title and told.commits:
-            told = replace(told, title=told.commits[-1].message.split("\n")[0] if len(told.commits) == 1 else "")
-        return _bundle(repo, meeting, end, told, config, only)
+        bundle = _bundle(repo, repo.merge_base(start, end), end, replace(told, base_sha=start), config, only)
+    commits = bundle.change.commits
+    if told.title or len(commits) != 1:
+        return bundle
+    return replace(bundle, change=replace(bundle.change, title=commits[0].message.split("\n")[0]))
 
 
 def collect_range(
@@ -86,10 +83,8 @@ def collect_range(
         start = repo.resolve(one)
         if dots == "...":
             start = repo.merge_base(start, end)
-        change = Change(
-            mode="range", head_sha=end, base_sha=start, merge_base=start, base_ref=one, head_ref=other or "HEAD"
-        )
-        return _bundle(repo, start, end, replace(change, commits=_commits(repo, start, end)), config, only)
+        change = Change(mode="range", base_sha=start, base_ref=one, head_ref=other or "HEAD")
+        return _bundle(repo, start, end, change, config, only)
 
 
 def from_diff(diff: bytes | str, *, head: dict[str, str] | None = None, change: Change | None = None) -> Bundle:
@@ -108,18 +103,10 @@ def from_diff(diff: bytes | str, *, head: dict[str, str] | None = None, change: 
 
 def from_texts(before: Mapping[str, str], after: Mapping[str, str], change: Change | None = None) -> Bundle:
     """Make the bundle of a change that is given as texts, path -> text: for tests, and for trying a rule out."""
-    parts = []
-    for path in sorted({*before, *after}):
-        old, new = before.get(path), after.get(path)
-        if old != new:
-            parts.append(patch.between(path, old, new))
-    bundle = from_diff("".join(parts), head=dict(after), change=change)
+    changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
+    diff = "".join(patch.between(path, before.get(path), after.get(path)) for path in changed)
+    bundle = from_diff(diff, head=dict(after), change=change)
     return replace(bundle, base={path: text for path, text in before.items() if bundle.file(path)})
-
-
-def _commits(repo: Repo, start: str, end: str) -> tuple[ChangeCommit, ...]:
-    found = repo.log(start, end, limit=MAX_COMMITS)
-    return tuple(ChangeCommit(sha=one.sha, message=one.message[:4_000], author=one.author) for one in found)
 
 
 def _bundle(
@@ -128,6 +115,9 @@ def _bundle(
     rules, given = _settings(repo, start, end, config)
     if only is not None:
         rules = replace(rules, include=only.paths or rules.include, exclude=(*rules.exclude, *only.ignored))
+    log = repo.log(start, end, limit=MAX_COMMITS)
+    commits = tuple(ChangeCommit(sha=one.sha, message=one.message[:4_000], author=one.author) for one in log)
+    change = replace(change, head_sha=end, merge_base=start, commits=commits)
     changed = repo.changes(start, end)
     skipped = [skip for one in changed if (skip := _skip(one, rules))]
     diff = _diff(repo, start, end, changed, skipped)

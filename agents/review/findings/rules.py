@@ -61,6 +61,7 @@ _GUARDS = {
 }
 _PART = re.compile(r"(?:and|&&) (?P<right>[^{};]+)|(?P<left>[^{};]+) (?:and|&&)")
 _WRAPPER = re.compile(r"if (?P<cond>[^{};]+?)(?: : ; \{| \{)?")
+_HANDLER = re.compile(r"\} (?:except|catch) (?P<what>[^{}]*?)(?: : ;)? \{.*\}")
 _TERNARY = re.compile(r"(?P<cond>[^{};]+) \?")
 _PLATFORM = re.compile(
     r"PY[23]\b|version|platform|WIN|win32|__debug__|DEBUG|TYPE_CHECKING|deprecat|legacy|compat", re.IGNORECASE
@@ -72,7 +73,6 @@ _INTENT = re.compile(
 )
 _SKIPS = {
     "python": re.compile(r"@ (?:pytest \. mark \. (?:skip|xfail)|(?:unittest \. )?(?:skip|expectedFailure))\b(?!if)"),
-    "js": re.compile(r"\b(?:it|test|describe) \. (?:skip|todo) \(|\b(?:xit|xtest|xdescribe) \("),
     "go": re.compile(r"\bt \. Skip(?:Now|f)? \("),
 }
 _JS_TEST = re.compile(r"\b(x?(?:it|test|describe))((?:\.\w+)*)\s*\(\s*(['\"`])((?:\\.|(?!\3).)+)\3")
@@ -410,12 +410,8 @@ def _check_in(text: str, after: list[str], spoken: str) -> str:
     if (match := _TERNARY.fullmatch(text)) and any(one.startswith(": ") for one in after):
         return match["cond"]
     if re.fullmatch(r"try (?:: ; )?\{", text):
-        handlers = (
-            match
-            for one in after
-            if (match := re.fullmatch(r"\} (?:except|catch) (?P<what>[^{}]*?)(?: : ;)? \{.*\}", one))
-        )
-        return next((f"except {match['what']}" for match in handlers), "")
+        handlers = filter(None, map(_HANDLER.fullmatch, after))
+        return next((f"except {handler['what']}" for handler in handlers), "")
     return ""
 
 

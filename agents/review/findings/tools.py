@@ -85,9 +85,8 @@ class Desk:
     def _checked(self, finding: Finding) -> tuple[Finding, list[str]]:
         notes: list[str] = []
         if len("".join(finding.quote.split())) < MIN_QUOTE:
-            raise ToolError(
-                f"the quote is too short to find; quote at least {MIN_QUOTE} characters of one line, verbatim"
-            )
+            short = f"the quote is too short to find; quote at least {MIN_QUOTE} characters of one line, verbatim"
+            raise ToolError(short)
         paths = [file.path for file in self.bundle.files]
         placed = anchor(finding, self.bundle.files, self.bundle.head)
         if placed is None and finding.path not in paths:
