@@ -37,11 +37,8 @@ def examine(root: str | Path) -> list[Trouble]:
     """Check every workflow below a repository's root."""
     top = Path(root)
     files = sorted({path for pattern in _PATTERNS for path in top.glob(pattern) if path.is_file()})
-    found: list[Trouble] = []
-    for path in files:
-        text = path.read_text(encoding="utf-8", errors="replace")
-        found += workflow(text, str(path.relative_to(top)))
-    return found
+    texts = {str(path.relative_to(top)): path.read_text(encoding="utf-8", errors="replace") for path in files}
+    return [trouble for path, text in texts.items() for trouble in workflow(text, path)]
 
 
 def workflow(text: str, path: str = "workflow.yml") -> list[Trouble]:

@@ -127,8 +127,8 @@ class _Parser:
         elif name in (b"rename to ", b"copy to "):
             draft.new_name = _unquote(value)
         elif name == b"similarity index ":
-            number = value.rstrip(b"%")
-            draft.fields["similarity"] = int(number) if number.isdigit() else None
+            number = re.fullmatch(rb"(\d{1,3})%*", value)
+            draft.fields["similarity"] = int(number[1]) if number else None
         elif name == b"index ":
             shas, _, mode = value.partition(b" ")
             old, _, new = shas.partition(b"..")

@@ -406,7 +406,7 @@ class ReviewProgress:
         elif isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage) and event.message.usage:
             self.tokens += event.message.usage.total
             self.cost += event.message.usage.cost or 0.0
-        self.draw()
+        self._draw(str(self))
 
     def __str__(self) -> str:
         files = len(self.files - {""})
@@ -416,13 +416,12 @@ class ReviewProgress:
             f"{self.findings} findings, {self.tokens:,} tokens{cost}"
         )
 
-    def draw(self) -> None:
-        if self.is_on:
-            self.file.write(f"\r{self}\x1b[K")
-            self.file.flush()
-
     def end(self) -> None:
         """Take the line away."""
-        if self.is_on and self.requests:
-            self.file.write("\r\x1b[K")
+        if self.requests:
+            self._draw("")
+
+    def _draw(self, text: str) -> None:
+        if self.is_on:
+            self.file.write(f"\r{text}\x1b[K")
             self.file.flush()

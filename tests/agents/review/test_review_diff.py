@@ -69,6 +69,13 @@ def test_a_copy_is_told_from_a_rename() -> None:
     assert one("diff --git a/a b/b\nsimilarity index 90%\ncopy from a\ncopy to b\n").status == "copied"
 
 
+def test_a_similarity_that_is_no_percentage_is_left_out() -> None:
+    head = f"diff --git a/a b/b\nsimilarity index {'9' * 5_000}%\n"
+    file = one(f"{head}rename from a\nrename to b\n")
+
+    assert (file.status, file.similarity) == ("renamed", None)
+
+
 def test_a_new_and_a_deleted_empty_file_need_no_name_lines() -> None:
     added, deleted = parse(
         "diff --git a/pkg/a b.py b/pkg/a b.py\nnew file mode 100644\nindex 0..e69de29\n"
