@@ -89,6 +89,10 @@ _output = _options(
 )
 
 
+def _tell(text: str) -> None:
+    click.echo(f"glue review: {text}", err=True)
+
+
 class _Group(click.Group):
     """Say a user's mistake in one line, and leave with the code of a usage error."""
 
@@ -96,7 +100,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except GlueError as error:
-            click.echo(f"glue review: {clean.line(str(error), 600)}", err=True)
+            _tell(clean.line(str(error), 600))
             ctx.exit(2 if isinstance(error, ConfigError | GitError | UnsafePath) else 3)
 
 
@@ -119,10 +123,10 @@ def review(ctx: click.Context, /, **given: Any) -> None:
     environ = dict(os.environ)
     bundle = _gather(given, environ)
     if reason := why_not(bundle.change, make(_settings(bundle, given))):
-        click.echo(f"glue review: skipped: {reason}", err=True)
+        _tell(f"skipped: {reason}")
         return
     if not bundle.files and not bundle.skipped:
-        click.echo(f"glue review: there is nothing to review{_hint(given)}", err=True)
+        _tell(f"there is nothing to review{_hint(given)}")
         return
     run = _run(bundle, given)
     if given["save"]:
@@ -323,7 +327,7 @@ def rules() -> None:
     for code, ruff in ruff_rules().items():
         click.echo(f"ruff/{code:<17}{ruff['severity']:<10}{ruff['why']}")
     if not find_ruff():
-        click.echo("glue review: ruff is not installed: pip install 'glue-agents[review]'", err=True)
+        _tell("ruff is not installed: pip install 'glue-agents[review]'")
 
 
 @review.command()
@@ -340,7 +344,7 @@ def respond() -> None:
     values |= {"base": found.base, "number": found.number or 0}
     outputs.append(os.environ.get("GITHUB_OUTPUT", ""), outputs.step_outputs(values))
     said = found.refused or (f"{found.command} by {found.by}" if found.command else "no command")
-    click.echo(f"glue review: {clean.line(said)}", err=True)
+    _tell(clean.line(said))
 
 
 def _gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Bundle:
@@ -425,9 +429,7 @@ def _run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
     record = RunFile(secrets.token_hex(16), bundle, config=plain) if given["record"] else None
     chain = providers(given["model"], config.model)
     if not find_ruff() and any(file.path.endswith(".py") for file in bundle.files):
-        click.echo(
-            "glue review: ruff is not installed and looks at nothing: pip install 'glue-agents[review]'", err=True
-        )
+        _tell("ruff is not installed and looks at nothing: pip install 'glue-agents[review]'")
     work = Work(say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None)
     options: dict[str, Any] = {"providers": chain, "config": config, "record": record, "work": work}
     options |= {"earlier": _earlier(given["previous"]), "analysed": _analysed(bundle, given)}
@@ -450,7 +452,7 @@ def _run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
             if work.so_far is None:
                 raise
             done = replace(work.so_far(), outcome=INTERRUPTED)
-            click.echo("glue review: stopped; this is what was found so far", err=True)
+            _tell("stopped; this is what was found so far")
     if record is not None and record.result is not None:
         record.save(given["record"])
     return done
@@ -463,7 +465,7 @@ def _earlier(folder: str | None) -> Earlier | None:
     try:
         return load(folder) if folder else None
     except ConfigError as error:
-        click.echo(f"glue review: {clean.line(str(error))}; the whole change is reviewed", err=True)
+        _tell(f"{clean.line(str(error))}; the whole change is reviewed")
         return None
 
 
@@ -502,7 +504,7 @@ def providers(model: str, configured: str = "") -> list[Provider]:
     ready = [spec for spec in specs if known.key_available(spec)]
     for spec in specs:
         if spec not in ready:
-            click.echo(f"glue review: {spec} has no key and is left out", err=True)
+            _tell(f"{spec} has no key and is left out")
     if specs and not ready:
         return [known.new(specs[0])]  # raises, and names the variable
     return [known.new(spec) for spec in ready]
@@ -557,7 +559,7 @@ def _publish(
         }
         outputs.write_step(report, environ, values)
     for reason in published.verdict.reasons:
-        click.echo(f"glue review: {reason}", err=True)
+        _tell(reason)
     return published.verdict.exit_code
 
 

@@ -9,6 +9,7 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 from shutil import get_terminal_size
+from typing import Any
 
 import anyio
 
@@ -40,20 +41,18 @@ def main(folder: str = "", page: Path | None = None) -> int:
     repo, out = home / "larder", home / "review"
     out.mkdir(parents=True)
     build(repo)
-    change = Change(
-        mode="pull_request",
-        forge="github",
-        repo="example/larder",
-        number=7,
-        title="Find items by name",
-        author="newcomer",
-        base_ref="main",
-        head_ref="find-items",
-    )
+    pull: dict[str, Any] = {"forge": "github", "repo": "example/larder", "number": 7}
+    told: dict[str, Any] = {
+        "title": "Find items by name",
+        "author": "newcomer",
+        "base_ref": "main",
+        "head_ref": "find-items",
+    }
+    change = Change(mode="pull_request", **pull, **told)
     bundle = collect(repo, base="main", head="find-items", change=change)
     record = RunFile(seed="demo", bundle=bundle)
     run = anyio.run(lambda: review(bundle, record=record))
-    place = Where(forge="github", api="https://api.github.com", repo="example/larder", number=7)
+    place = Where(api="https://api.github.com", **pull)
     published = publish(bundle, run, {}, place=place, dry=True, blind=True)
     records.save(bundle, out / "bundle.json")
     records.save(run, out / "findings.json")

@@ -12,11 +12,10 @@ from glue.agents.review.records import Bundle, Coverage, CoverageState, FileDiff
 
 MAX_LINE = 1_000  # characters of one line that are shown
 CONTEXT = 60  # lines of the enclosing function that are shown on each side of a hunk
-_SUFFIXES = (
+_TEXT_SUFFIXES = frozenset(
     ".py .pyi .js .jsx .ts .tsx .mjs .cjs .go .rs .java .kt .rb .php .c .h .cc .cpp .cs .swift .sh .sql .html .css"
-    " .json .toml .yaml .yml .md .txt .cfg .ini .xml .vue .svelte"
+    " .json .toml .yaml .yml .md .txt .cfg .ini .xml .vue .svelte".split()
 )
-_TEXT_SUFFIXES = frozenset(_SUFFIXES.split())
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,9 +167,8 @@ def _load(form: str, path: str) -> list[Result]:
 def _sarif(data: Any) -> Iterator[Result]:
     for run in data["runs"]:
         driver = run["tool"]["driver"]
-        levels = {
-            rule["id"]: rule.get("defaultConfiguration", {}).get("level", "warning") for rule in driver.get("rules", ())
-        }
+        rules = driver.get("rules", ())
+        levels = {rule["id"]: rule.get("defaultConfiguration", {}).get("level", "warning") for rule in rules}
         for row in run.get("results") or ():
             if row.get("baselineState") in ("unchanged", "absent") or row.get("suppressions"):
                 continue
