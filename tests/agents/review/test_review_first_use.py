@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from fakes.review import invoke, work_in_larder
 
 from glue.agents.review import demo, doctor, records
 from glue.agents.review.change.chunk import chunks, coverage
 from glue.agents.review.change.collect import collect, from_texts
-from glue.agents.review.cli import review as command
 from glue.agents.review.findings.model import callers, question, review
 from glue.agents.review.records import Bundle, Change, ReviewRun, SkippedFile
 from glue.agents.review.selftest import Score, changes, differences, selftest
@@ -28,18 +27,7 @@ DONE = calls(call("finish_review", {"summary": "The change was read in full. Not
 
 @pytest.fixture
 def larder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in list(os.environ):
-        if name.startswith(("GITHUB_", "GITEA_", "GITLAB_", "CI_", "GLUE_")):
-            monkeypatch.delenv(name)
-    demo.build(tmp_path / "larder")
-    monkeypatch.chdir(tmp_path / "larder")
-    return tmp_path / "larder"
-
-
-def invoke(*args: str, stdin: str | None = None) -> tuple[int, str]:
-    result = CliRunner().invoke(command, args, input=stdin)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
-    return result.exit_code, result.output
+    return work_in_larder(tmp_path, monkeypatch)
 
 
 def test_it_works_from_a_subfolder(larder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
