@@ -195,11 +195,8 @@ def _texts(repo: Repo, sha: str, *, tested: bool) -> tuple[dict[str, str], dict[
         return None
     if len(changed) > 10 or (tested and not any(is_test(one.path) for one in changed)):
         return None
-    sources = [
-        one
-        for one in changed
-        if language(one.path) and not (is_test(one.path) or is_doc(one.path) or is_generated(one.path))
-    ]
+    sources = [one for one in changed if language(one.path)]
+    sources = [one for one in sources if not (is_test(one.path) or is_doc(one.path) or is_generated(one.path))]
     if not 1 <= len(sources) <= FILES or any((one.added or 0) + (one.deleted or 0) > 200 for one in sources):
         return None
     before: dict[str, str] = {}

@@ -79,8 +79,7 @@ def collect_range(
     match = re.fullmatch(r"(.+?)(\.{2,3})(.*)", range_, re.DOTALL)
     one, dots, other = match.groups() if match else (range_, "..", "HEAD")
     with Repo(root, seconds=60.0) as repo:
-        end = repo.resolve(other or "HEAD")
-        start = repo.resolve(one)
+        start, end = repo.resolve(one), repo.resolve(other or "HEAD")
         if dots == "...":
             start = repo.merge_base(start, end)
         change = Change(mode="range", base_sha=start, base_ref=one, head_ref=other or "HEAD")

@@ -68,13 +68,7 @@ def system(bundle: Bundle, config: Config, seed: str) -> str:
 
 
 def question(
-    bundle: Bundle,
-    chunk: Chunk,
-    number: int,
-    total: int,
-    known: tuple[Finding, ...],
-    seed: str,
-    callers: str = "",
+    bundle: Bundle, chunk: Chunk, number: int, total: int, known: tuple[Finding, ...], seed: str, callers: str = ""
 ) -> str:
     """One chunk of the diff with what one has to know about the change around it; untrusted text between marks."""
     mark = token(seed, "material")

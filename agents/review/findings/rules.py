@@ -353,8 +353,7 @@ def _slides(words: list[str], edit: Edit) -> Iterator[tuple[str, ...]]:
 
 def _lost(view: View, new: Function, edit: Edit, words: tuple[str, ...], few: bool) -> Iterator[Finding]:
     """What protected the rest of the function and was taken out of it; with more than that, other code went too."""
-    text, moved = " ".join(words), view.sides.moved
-    name = new.name.rsplit(".", 1)[-1]
+    text, moved, name = " ".join(words), view.sides.moved, new.name.rsplit(".", 1)[-1]
     if words == ("await",):
         if "async" in new.words or view.language == "js":
             yield from _await(view, new, edit)
