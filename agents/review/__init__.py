@@ -7,14 +7,11 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from glue.agents.review.change.collect import collect as collect
-    from glue.agents.review.change.config import Config as Config
-    from glue.agents.review.delivery.publish import publish as publish
-    from glue.agents.review.findings.model import review as review
-    from glue.agents.review.records import Bundle as Bundle
-    from glue.agents.review.records import Change as Change
-    from glue.agents.review.records import Finding as Finding
-    from glue.agents.review.records import ReviewRun as ReviewRun
+    from glue.agents.review.change.collect import collect
+    from glue.agents.review.change.config import Config
+    from glue.agents.review.delivery.publish import publish
+    from glue.agents.review.findings.model import review
+    from glue.agents.review.records import Bundle, Change, Finding, ReviewRun
 
 _HOMES = {
     "collect": "change.collect",

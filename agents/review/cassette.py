@@ -48,8 +48,13 @@ class RunFile:
         head = {"type": KIND, "version": 1, "seed": self.seed, "config": dict(self.config), "providers": names}
         rows: list[dict[str, Any]] = [head, {"type": "bundle", "bundle": glue.to_json(self.bundle)}]
         for index, cassette in enumerate(self.cassettes):
-            rows += [_short(index, exchange) for exchange in cassette.exchanges]
-            self.answers |= _answers(index, cassette)
+            for exchange in cassette.exchanges:
+                # What the bundle and the last event say already is left out.
+                done = [event for event in exchange["events"] if event["type"] == "done"]
+                rows.append({**exchange, "provider": index, "events": done})
+                for message in map(message_from_json, rows[-1].pop("request", {}).get("messages", ())):
+                    if isinstance(message, ToolMessage):
+                        self.answers[f"{index}/{message.call_id}"] = (message.text, message.is_error)
         rows += [
             {"type": "tool", "call": call, "text": text, "error": bad} for call, (text, bad) in self.answers.items()
         ]
@@ -59,19 +64,6 @@ class RunFile:
         if self.result is not None:
             rows.append({"type": "result", "run": glue.to_json(self.result)})
         Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="ascii")
-
-
-def _short(index: int, exchange: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out of an exchange what the bundle and its other events say already."""
-    kept = {name: value for name, value in exchange.items() if name != "request"}
-    return {**kept, "provider": index, "events": [event for event in exchange["events"] if event["type"] == "done"]}
-
-
-def _answers(index: int, cassette: Cassette) -> dict[str, tuple[str, bool]]:
-    requests = [exchange["request"] for exchange in cassette.exchanges if "request" in exchange]
-    messages = [message_from_json(data) for request in requests for data in request["messages"]]
-    tools = [message for message in messages if isinstance(message, ToolMessage)]
-    return {f"{index}/{message.call_id}": (message.text, message.is_error) for message in tools}
 
 
 def load(path: str | Path) -> RunFile:
@@ -136,18 +128,10 @@ def replay_tools(tools: Iterable[Tool[..., Any]], index: int, file: RunFile, rea
 
 def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
     """Say in lines how two reviews differ: findings by what they are about, then the rest."""
-
-    def key(finding: Any) -> tuple[str, str, str]:
-        return finding.path, finding.rule or finding.category, " ".join(finding.quote.split())
-
-    before, after = {key(one): one for one in old.findings}, {key(one): one for one in new.findings}
-    lines = [f"- {_say(one)}" for name, one in before.items() if name not in after]
-    lines += [f"+ {_say(one)}" for name, one in after.items() if name not in before]
-    lines += [
-        f"~ {_say(before[name])} -> {_say(one)}"
-        for name, one in after.items()
-        if name in before and _say(before[name]) != _say(one)
-    ]
+    before, after = _spoken(old), _spoken(new)
+    lines = [f"- {said}" for key, said in before.items() if key not in after]
+    lines += [f"+ {said}" for key, said in after.items() if key not in before]
+    lines += [f"~ {before[key]} -> {said}" for key, said in after.items() if before.get(key, said) != said]
     for name in ("summary", "codes", "provider", "model", "prompt", "finished", "tripwire", "notices"):
         was, now = getattr(old, name), getattr(new, name)
         if was != now:
@@ -157,6 +141,9 @@ def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
     return [clean.line(line, 300) for line in lines]
 
 
-def _say(finding: Any) -> str:
-    where = f"{finding.path}:{finding.line}" if finding.line else finding.path
-    return f"{finding.severity} {where} {finding.title}"
+def _spoken(run: ReviewRun) -> dict[tuple[str, str, str], str]:
+    """The findings of a review by what they are about."""
+    return {
+        (one.path, one.rule or one.category, " ".join(one.quote.split())): f"{one.severity} {one.where} {one.title}"
+        for one in run.findings
+    }

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, TypeVar
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from glue.agents.review import pipeline, records
-from glue.agents.review.change.config import make, why_not
+from glue.agents.review import records
+from glue.agents.review.change.config import make, read_config, why_not
 from glue.agents.review.delivery import clean, forges
-from glue.agents.review.records import SEVERITIES, Bundle, ReviewRun
+from glue.agents.review.records import SEVERITIES, Bundle, Change, Finding, ReviewRun, Severity
 from glue.errors import ConfigError, GitError, GlueError, UnsafePath
 
+if TYPE_CHECKING:
+    from glue import Provider
+    from glue.agents.review.change.collect import Only
+    from glue.agents.review.findings.dedupe import Earlier
+    from glue.agents.review.selftest import Score
+
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 FORMATS = ("terminal", "markdown", "html", "json", "sarif", "rdjson", "codequality", "annotations")
+INTERRUPTED = "interrupted"
+TEMPLATES = {
+    "github": ("github.yml", ".github/workflows/review.yml"),
+    "gitlab": ("gitlab.yml", ".gitlab/review.yml"),
+    "gitea": ("gitea.yml", ".gitea/workflows/review.yml"),
+    "pre-push": ("pre-push", ".git/hooks/pre-push"),
+}
 
 
 def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -30,6 +48,7 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 _FILES = click.Path(exists=True, dir_okay=False)
 _FOLDER = click.Path(exists=True, file_okay=False)
+_MODEL_HELP = "Provider and model; several with commas. Left out: GLUE_MODEL, or rules alone."
 _root = click.option("-C", "root", default=".", type=_FOLDER, help="The repository.")
 _where = _options(
     _root,
@@ -43,14 +62,9 @@ _where = _options(
     click.option("--paths-ignore", "ignored", multiple=True, metavar="GLOB", help="Leave these files out."),
     click.option("--issue", "issues", multiple=True, help="Title of an issue that the change is to solve."),
 )
-_pr = click.option("--pr", type=int, default=None, help="The pull request; found in CI by itself.")
+_pr = click.option("--pr", type=int, help="The pull request; found in CI by itself.")
 _model = _options(
-    click.option(
-        "-m",
-        "--model",
-        default="",
-        help="Provider and model; several with commas. Left out: GLUE_MODEL, or rules alone.",
-    ),
+    click.option("-m", "--model", default="", help=_MODEL_HELP),
     click.option("--config", "config_path", type=_FILES, help="Settings to use instead of the base's own."),
     click.option("--record", type=click.Path(dir_okay=False), help="Keep everything in a run file for `replay`."),
     click.option(
@@ -64,20 +78,19 @@ _model = _options(
     click.option("--rdjson-base", multiple=True, type=_FILES, help="The same from reviewdog's format."),
 )
 _gate = _options(
+    click.option("--fail-on", type=click.Choice([*SEVERITIES, "never"]), help="The mildest severity that fails."),
     click.option(
-        "--fail-on", type=click.Choice([*SEVERITIES, "never"]), default=None, help="The mildest severity that fails."
-    ),
-    click.option(
-        "--require-coverage",
-        type=click.FloatRange(0, 100),
-        default=None,
-        help="Percent of the change that must have been read.",
+        "--require-coverage", type=click.FloatRange(0, 100), help="Percent of the change that must have been read."
     ),
 )
 _output = _options(
     click.option("--format", "form", type=click.Choice(FORMATS), default="terminal", help="What to print."),
     click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write it to a file instead."),
 )
+
+
+def _tell(text: str) -> None:
+    click.echo(f"glue review: {text}", err=True)
 
 
 class _Group(click.Group):
@@ -87,7 +100,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except GlueError as error:
-            click.echo(f"glue review: {clean.line(str(error), 600)}", err=True)
+            _tell(clean.line(str(error), 600))
             ctx.exit(2 if isinstance(error, ConfigError | GitError | UnsafePath) else 3)
 
 
@@ -108,25 +121,22 @@ def review(ctx: click.Context, /, **given: Any) -> None:
     if ctx.invoked_subcommand is not None:
         return
     environ = dict(os.environ)
-    bundle = _told(pipeline.gather(given, environ), given)
-    config = pipeline.settings(bundle, given)
-    reason = why_not(bundle.change, config)
-    if reason:
-        click.echo(f"glue review: skipped: {reason}", err=True)
+    bundle = _gather(given, environ)
+    if reason := why_not(bundle.change, make(_settings(bundle, given))):
+        _tell(f"skipped: {reason}")
         return
     if not bundle.files and not bundle.skipped:
-        click.echo(f"glue review: {pipeline.why_nothing(given)}", err=True)
+        _tell(f"there is nothing to review{_hint(given)}")
         return
-    run = pipeline.run(bundle, given)
+    run = _run(bundle, given)
     if given["save"]:
-        pipeline.save(given["save"], bundle, run)
+        home = Path(given["save"])
+        home.mkdir(parents=True, exist_ok=True)
+        records.save(bundle, home / "bundle.json")
+        records.save(run, home / "findings.json")
     posts = given["post"] if given["post"] is not None else bundle.change.mode == "pull_request"
-    posts = (posts or given["dry_run"]) and run.outcome != pipeline.INTERRUPTED
-    ctx.exit(pipeline.publish(bundle, run, given, environ, post=posts))
-
-
-def _told(bundle: Bundle, given: Any) -> Bundle:
-    return replace(bundle, change=replace(bundle.change, issues=tuple(given["issues"]))) if given["issues"] else bundle
+    posts = (posts or given["dry_run"]) and run.outcome != INTERRUPTED
+    ctx.exit(_publish(bundle, run, given, environ, post=posts))
 
 
 @review.command()
@@ -135,7 +145,7 @@ def _told(bundle: Bundle, given: Any) -> Bundle:
 @click.option("--out", default="bundle.json", type=click.Path(dir_okay=False), help="Where to write the bundle.")
 def collect(out: str, **given: Any) -> None:
     """Gather the change from git objects into a bundle. Needs no key and no write token."""
-    bundle = _told(pipeline.gather(given, os.environ), given)
+    bundle = _gather(given, os.environ)
     records.save(bundle, out)
     click.echo(f"{out}: {len(bundle.files)} files, {len(bundle.skipped)} left out", err=True)
 
@@ -153,7 +163,7 @@ def run_command(ctx: click.Context, /, bundle_path: str, out: str, **given: Any)
     for name in forges.TOKENS:
         os.environ.pop(name, None)
     bundle = records.load(Bundle, bundle_path)
-    run = pipeline.run(bundle, given)
+    run = _run(bundle, given)
     records.save(run, out)
     click.echo(f"{out}: {len(run.findings)} findings, {run.coverage.percent:g} % read in full", err=True)
     ctx.exit(3 if run.codes else 0)
@@ -180,7 +190,7 @@ _saved = _options(
 def publish(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: Any) -> None:
     """Gate, redact and post saved findings. Needs the write token and no model."""
     bundle, run = records.load(Bundle, bundle_path), records.load(ReviewRun, findings_path)
-    ctx.exit(pipeline.publish(bundle, run, given, os.environ, post=True))
+    ctx.exit(_publish(bundle, run, given, os.environ, post=True))
 
 
 @review.command()
@@ -191,7 +201,7 @@ def publish(ctx: click.Context, /, bundle_path: str, findings_path: str, **given
 def gate(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: Any) -> None:
     """Judge saved findings and post nothing: the exit code is the answer."""
     bundle, run = records.load(Bundle, bundle_path), records.load(ReviewRun, findings_path)
-    ctx.exit(pipeline.publish(bundle, run, given, os.environ, post=False))
+    ctx.exit(_publish(bundle, run, given, os.environ, post=False))
 
 
 @review.command()
@@ -211,7 +221,7 @@ def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
     run = anyio.run(lambda: review_bundle(old.bundle, providers=old.replays(), config=config, record=old, replay=True))
     lines = cassette.differences(old.result, run) if old.result else ["the run file has no result"]
     click.echo("\n".join(lines) if lines else "the same findings, summary and requests", err=True)
-    code = pipeline.publish(old.bundle, run, given, {}, post=False)
+    code = _publish(old.bundle, run, given, {}, post=False)
     ctx.exit(1 if lines else code)
 
 
@@ -223,7 +233,7 @@ def diff_command(ctx: click.Context, /, old: str, new: str) -> None:
     """Say how two reviews differ; each is a findings.json, a run file, or a score. Exit code 1 where they do."""
     from glue.agents.review import cassette, selftest
 
-    one, other = pipeline.result(old), pipeline.result(new)
+    one, other = _result(old), _result(new)
     if isinstance(one, ReviewRun) and isinstance(other, ReviewRun):
         lines = cassette.differences(one, other)
     elif isinstance(one, selftest.Score) and isinstance(other, selftest.Score):
@@ -256,38 +266,53 @@ def doctor(ctx: click.Context, /, root: str) -> None:
 @click.option("--out", type=click.Path(dir_okay=False), help="Keep the score, to compare with `review diff`.")
 def selftest(root: str, model: str, count: int, out: str | None) -> None:
     """Undo real fixes of your own history, in memory, and see how many a model finds, beside clean changes."""
-    import anyio
-
     from glue.agents.review.change.collect import top
-    from glue.agents.review.selftest import Score
     from glue.agents.review.selftest import selftest as test
     from glue.tools.git import Repo
 
-    chain = pipeline.providers(model)
-
-    async def score(repo: Repo) -> Score:
-        try:
-            return await test(repo, providers=lambda: chain, count=count, say=lambda text: click.echo(text, err=True))
-        finally:
-            await pipeline.close(chain)
-
+    chain = providers(model)
+    tell = partial(click.echo, err=True)
     with Repo(top(root)) as repo:
-        found = anyio.run(score, repo)
+        found = _ask(chain, lambda: test(repo, providers=lambda: chain, count=count, say=tell))
     click.echo(str(found))
     if out:
         records.save(found, out)
 
 
 @review.command()
-@click.argument("kind", type=click.Choice(["github", "gitlab", "gitea", "pre-push"]))
+@click.argument("kind", type=click.Choice(list(TEMPLATES)))
 @_root
 @click.option("--from", "source", default="", metavar="OWNER/NAME@COMMIT", help="Where CI gets glue from, pinned.")
 @click.option("-m", "--model", default="", help="Provider and model that CI asks.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
     """Write the workflow that reviews pull requests, or a git hook that reviews before a push."""
-    for row in pipeline.init(root, kind, source, model, force):
-        click.echo(row)
+    from importlib.resources import files
+
+    from glue.agents.review.change.collect import top
+
+    name, place = TEMPLATES[kind]
+    path = Path(top(root), place)
+    if path.exists() and not force:
+        raise ConfigError(f"{path} is there already; --force replaces it")
+    text = files("glue.agents.review").joinpath("ci", name).read_text(encoding="utf-8")
+    owner, _, commit = source.partition("@")
+    if source and (owner.count("/") != 1 or not commit):
+        raise ConfigError(f"--from takes OWNER/NAME@COMMIT, not {source!r}")
+    unpinned = not source and "REPLACE_WITH_A_FULL_COMMIT_HASH" in text
+    if source:
+        text = text.replace("OWNER/glue", owner).replace("REPLACE_WITH_A_FULL_COMMIT_HASH", commit)
+    if model:
+        text = text.replace("anthropic:claude-haiku-4-5", model)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    if kind == "pre-push":
+        path.chmod(0o755)
+    click.echo(f"wrote {path}")
+    if unpinned:
+        click.echo("put the repository and the commit of glue where it says OWNER/glue and REPLACE_..., or use --from")
+    if kind == "gitlab":
+        click.echo(f"add to .gitlab-ci.yml:  include: {{local: {place}}}")
 
 
 @review.command()
@@ -296,13 +321,13 @@ def rules() -> None:
     from glue.agents.review.findings.analysers import find_ruff, ruff_rules
     from glue.agents.review.findings.rules import RULES
 
-    for rule in RULES:
-        title = rule.title.replace("{", "<").replace("}", ">")
-        click.echo(f"{rule.name:<22}{rule.severity:<10}{title}")
+    for name, rule in RULES.items():
+        title = rule["title"].replace("{", "<").replace("}", ">")
+        click.echo(f"{name:<22}{rule['severity']:<10}{title}")
     for code, ruff in ruff_rules().items():
         click.echo(f"ruff/{code:<17}{ruff['severity']:<10}{ruff['why']}")
     if not find_ruff():
-        click.echo("glue review: ruff is not installed: pip install 'glue-agents[review]'", err=True)
+        _tell("ruff is not installed: pip install 'glue-agents[review]'")
 
 
 @review.command()
@@ -319,4 +344,235 @@ def respond() -> None:
     values |= {"base": found.base, "number": found.number or 0}
     outputs.append(os.environ.get("GITHUB_OUTPUT", ""), outputs.step_outputs(values))
     said = found.refused or (f"{found.command} by {found.by}" if found.command else "no command")
-    click.echo(f"glue review: {clean.line(said)}", err=True)
+    _tell(clean.line(said))
+
+
+def _gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Bundle:
+    """Collect what the options name, or what CI is about, or the current branch."""
+    from glue.agents.review.change import collect as source
+
+    root, chosen = source.top(given["root"]), [name for name in ("range_", "staged", "dirty", "diff") if given[name]]
+    only = source.Only(given["paths"], given["ignored"])
+    if len(chosen) > 1 or (chosen and (given["base"] or given["head"])):
+        raise ConfigError("--range, --staged, --dirty, --diff and --base/--head exclude each other; give one")
+    if given["diff"]:
+        raw = given["diff"].read()
+        bundle = source.from_diff(raw, change=Change(mode="diff"))
+        if raw.strip() and not bundle.files:
+            raise ConfigError("--diff: this is no diff; give what `git diff` prints")
+    elif given["range_"]:
+        bundle = source.collect_range(root, given["range_"], only=only)
+    elif chosen:
+        bundle = source.collect_dirty(root, staged=given["staged"])
+    else:
+        bundle = _branch(root, given, environ, only)
+    issues = tuple(given["issues"])
+    return replace(bundle, change=replace(bundle.change, issues=issues)) if issues else bundle
+
+
+def _branch(root: str, given: Mapping[str, Any], environ: Mapping[str, str], only: Only) -> Bundle:
+    """Collect a branch: the one that is named, the one of CI's pull request, or the current one."""
+    from glue.agents.review.change.collect import collect
+    from glue.agents.review.delivery.commands import read
+
+    place = forges.where(environ)
+    base, head = given["base"], given["head"]
+    is_named = bool(base or head)
+    change = None if is_named else forges.change_of(place, environ)
+    if change is not None:
+        base, head = change.base_sha or change.base_ref, change.head_sha
+    elif given.get("pr") is not None:  # a job that no event of a pull request started
+        change = Change(mode="pull_request", forge=place.forge, repo=place.repo, number=given["pr"])
+    bundle = collect(root, base=base, head=head or "HEAD", change=change, only=only)
+    command = read(place.event) if is_named else None
+    if command is None:
+        return bundle
+    # Somebody asked for this review in a comment; `respond` has checked that they may.
+    words = command.argument if command.name == "ask" else ""
+    change = replace(bundle.change, mode="pull_request", forge=place.forge, repo=place.repo, number=place.number)
+    return replace(bundle, change=replace(change, asked_by=command.by, request=words))
+
+
+def _hint(given: Mapping[str, Any]) -> str:
+    """Say what there would be to review."""
+    from glue.agents.review.change import collect as source
+
+    asked_for = any(given[name] for name in ("range_", "staged", "dirty", "diff", "base", "head"))
+    try:
+        dirty = not asked_for and bool(source.collect_dirty(source.top(given["root"])).files)
+    except GlueError:
+        dirty = False
+    return "; there are changes that are not committed: --dirty reviews them" if dirty else ""
+
+
+def _settings(bundle: Bundle, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The base's own settings, or those of the file that the user named."""
+    path = given.get("config_path")
+    return read_config(Path(path).read_text(encoding="utf-8"), path) if path else bundle.config
+
+
+def _run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
+    """Review a bundle with the rules and, where one is named, a model."""
+    import secrets
+
+    from glue.agents.review.cassette import RunFile
+    from glue.agents.review.change.collect import top
+    from glue.agents.review.findings.analysers import find_ruff
+    from glue.agents.review.findings.model import ReviewProgress, Work
+    from glue.agents.review.findings.model import review as review_bundle
+    from glue.tools.git import Repo
+
+    if given["record"] and given["previous"]:
+        raise ConfigError("--record keeps a whole review; leave out --previous")
+    plain = _settings(bundle, given)
+    config = make(plain)
+    record = RunFile(secrets.token_hex(16), bundle, config=plain) if given["record"] else None
+    chain = providers(given["model"], config.model)
+    if not find_ruff() and any(file.path.endswith(".py") for file in bundle.files):
+        _tell("ruff is not installed and looks at nothing: pip install 'glue-agents[review]'")
+    work = Work(say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None)
+    options: dict[str, Any] = {"providers": chain, "config": config, "record": record, "work": work}
+    options |= {"earlier": _earlier(given["previous"]), "analysed": _analysed(bundle, given)}
+
+    progress = ReviewProgress(bundle)
+
+    async def go() -> ReviewRun:
+        try:
+            return await review_bundle(bundle, repo=repo, on_event=progress, **options)
+        finally:
+            progress.end()
+
+    with ExitStack() as stack:
+        root = top(given["root"]) if given["root"] and not given.get("diff") else ""
+        is_git = root and any(os.path.lexists(os.path.join(root, name)) for name in (".git", "objects"))
+        repo = stack.enter_context(Repo(root)) if is_git else None
+        try:
+            done = _ask(chain, go)
+        except KeyboardInterrupt:
+            if work.so_far is None:
+                raise
+            done = replace(work.so_far(), outcome=INTERRUPTED)
+            _tell("stopped; this is what was found so far")
+    if record is not None and record.result is not None:
+        record.save(given["record"])
+    return done
+
+
+def _earlier(folder: str | None) -> Earlier | None:
+    """The review to go on from; one that is missing or of no use is left out, and that is said."""
+    from glue.agents.review.findings.dedupe import load
+
+    try:
+        return load(folder) if folder else None
+    except ConfigError as error:
+        _tell(f"{clean.line(str(error))}; the whole change is reviewed")
+        return None
+
+
+def _analysed(bundle: Bundle, given: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """What other tools found, from the files that the user names."""
+    from glue.agents.review.findings.analysers import handed_in
+
+    now = [(form, path) for form in ("sarif", "rdjson") for path in given[form]]
+    before = [(form, path) for form in ("sarif", "rdjson") for path in given[f"{form}_base"]]
+    if before and not now:
+        raise ConfigError("--sarif-base and --rdjson-base are compared with --sarif and --rdjson; give these too")
+    return handed_in(bundle, now, before) if now else ()
+
+
+def _ask(chain: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
+    """Run what asks a chain of providers, then close what was opened by name."""
+    import anyio
+
+    async def asked() -> T:
+        try:
+            return await work()
+        finally:
+            for provider in chain:
+                if hasattr(provider, "aclose"):
+                    await provider.aclose()
+
+    return anyio.run(asked)
+
+
+def providers(model: str, configured: str = "") -> list[Provider]:
+    """The chain by name; without one the rules speak alone. Whoever has no key is left out, and that is said."""
+    from glue import providers as known
+
+    named = model or os.environ.get("GLUE_MODEL", "") or configured
+    specs = [spec.strip() for spec in named.split(",") if spec.strip() and spec.strip() != "offline"]
+    ready = [spec for spec in specs if known.key_available(spec)]
+    for spec in specs:
+        if spec not in ready:
+            _tell(f"{spec} has no key and is left out")
+    if specs and not ready:
+        return [known.new(specs[0])]  # raises, and names the variable
+    return [known.new(spec) for spec in ready]
+
+
+def _publish(
+    bundle: Bundle, run: ReviewRun, given: Mapping[str, Any], environ: Mapping[str, str], *, post: bool
+) -> int:
+    """Gate and post or only show; the exit code is the verdict."""
+    from glue.agents.review.delivery import outputs
+    from glue.agents.review.delivery import publish as publishing
+
+    config = make(_settings(bundle, given))
+    fail_on: Severity | None = config.fail_on
+    if given["fail_on"]:
+        fail_on = None if given["fail_on"] == "never" else given["fail_on"]
+    required = given["require_coverage"] if given["require_coverage"] is not None else config.require_coverage or None
+    dry = bool(given.get("dry_run"))
+    # Where to post: what CI says, and what the user says instead.
+    said = {name: given[name] for name in ("forge", "api", "repo") if given.get(name)}
+    said |= {"number": given["pr"]} if given.get("pr") is not None else {}
+    published = publishing.publish(
+        bundle,
+        run,
+        environ,
+        place=replace(forges.where(environ), **said),
+        post=post,
+        dry=dry,
+        blind=bool(given.get("blind")),
+        fail_on=fail_on,
+        require_coverage=required,
+        config=config,
+        check=bool(given.get("check")),
+    )
+    report = published.report
+    if dry:
+        text = publishing.shown(published.requests)
+    elif given["form"] == "terminal":
+        colour = not given["output"] and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        text = outputs.terminal(report, colour=colour)
+    else:
+        text = outputs.render(report, given["form"])
+    if given["output"]:
+        Path(given["output"]).write_text(text, encoding="utf-8")
+    else:
+        click.echo(text, nl=False)
+    if not dry:
+        values: dict[str, str | int | float | bool] = {
+            "verdict": published.verdict.word,
+            "findings": len(report.items),
+            "comment-url": published.delivery.url if published.delivery else "",
+        }
+        outputs.write_step(report, environ, values)
+    for reason in published.verdict.reasons:
+        _tell(reason)
+    return published.verdict.exit_code
+
+
+def _result(path: str) -> ReviewRun | Score:
+    """Read what a review or a self-test left behind."""
+    from glue.agents.review import cassette, selftest
+
+    raw = Path(path).read_bytes()
+    if cassette.KIND.encode() in raw[:400]:
+        result = cassette.load(path).result
+        if result is None:
+            raise ConfigError(f"{path} has no result")
+        return result
+    if b'"kind": "selftest"' in raw:
+        return records.load(selftest.Score, path)
+    return records.load(ReviewRun, path)

@@ -37,11 +37,8 @@ def examine(root: str | Path) -> list[Trouble]:
     """Check every workflow below a repository's root."""
     top = Path(root)
     files = sorted({path for pattern in _PATTERNS for path in top.glob(pattern) if path.is_file()})
-    found: list[Trouble] = []
-    for path in files:
-        text = path.read_text(encoding="utf-8", errors="replace")
-        found += workflow(text, str(path.relative_to(top)))
-    return found
+    texts = {str(path.relative_to(top)): path.read_text(encoding="utf-8", errors="replace") for path in files}
+    return [trouble for path, text in texts.items() for trouble in workflow(text, path)]
 
 
 def workflow(text: str, path: str = "workflow.yml") -> list[Trouble]:
@@ -56,44 +53,42 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
     privileged = re.search(r"\bpull_request_target\b|\bworkflow_run\b|\bissue_comment\b", whole)
     head = next((number for number, line in enumerate(bare, 1) if _HEAD.search(line)), 0)
     if privileged and head:
-        event = privileged.group()
         said = (
-            f"{event} runs with secrets and checks out the head: whoever opens a pull request runs code with them; "
-            "collect by git objects instead, or use pull_request"
+            f"{privileged.group()} runs with secrets and checks out the head: whoever opens a pull request runs code "
+            "with them; collect by git objects instead, or use pull_request"
         )
         yield head, "error", said
     if not re.search(r"^\s*permissions:", whole, re.MULTILINE):
-        said = "no `permissions:`; the token gets the repository's default, often write; name what is needed"
-        yield 1, "warning", said
+        yield (
+            1,
+            "warning",
+            "no `permissions:`; the token gets the repository's default, often write; name what is needed",
+        )
     if re.search(r"^\s*permissions:\s*write-all", whole, re.MULTILINE):
         number = next(n for n, line in enumerate(bare, 1) if "write-all" in line)
         yield number, "error", "`permissions: write-all` gives every job every right"
     inside: int | None = None
     for number, line in enumerate(bare, 1):
-        indent = len(line) - len(line.lstrip())
         started = re.match(r"[\s-]*(?=run:)", line)
         if started:
             inside = started.end()
-        elif line.strip() and inside is not None and indent <= inside:
+        elif line.strip() and inside is not None and len(line) - len(line.lstrip()) <= inside:
             inside = None
         if inside is not None and _UNTRUSTED.search(line):
-            said = "text of the pull request is pasted into a script; hand it over as an `env:` variable"
-            yield number, "error", said
-        used = _USES.match(line)
-        if used:
-            yield from _action(used["what"], number, head, bool(privileged))
+            yield (
+                number,
+                "error",
+                "text of the pull request is pasted into a script; hand it over as an `env:` variable",
+            )
+        what = used["what"] if (used := _USES.match(line)) else ""
+        if what.startswith("./"):
+            if head and number > head:
+                level = "error" if privileged else "warning"
+                yield number, level, f"`uses: {what}` after checking out the head runs the pull request's own action"
+        elif what.startswith("docker://"):
+            if "@sha256:" not in what:
+                yield number, "warning", f"{what} is not pinned; add its @sha256 digest"
+        elif what and not _PINNED.search(what):
+            yield number, "warning", f"{what} is a moving tag; pin it to a full commit hash"
     if privileged and re.search(r"persist-credentials:\s*true", whole):
         yield 1, "warning", "persist-credentials leaves the token in .git/config, where every later step can read it"
-
-
-def _action(what: str, number: int, head: int, privileged: bool) -> Iterator[tuple[int, str, str]]:
-    if what.startswith("./"):
-        if head and number > head:
-            level = "error" if privileged else "warning"
-            yield number, level, f"`uses: {what}` after checking out the head runs the pull request's own action"
-        return
-    if what.startswith("docker://"):
-        if "@sha256:" not in what:
-            yield number, "warning", f"{what} is not pinned; add its @sha256 digest"
-    elif not _PINNED.search(what):
-        yield number, "warning", f"{what} is a moving tag; pin it to a full commit hash"

@@ -30,9 +30,6 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")
 CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
 
 
-# The diff ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class DiffLine:
     """One line of a hunk. Deleted lines have no new number, added ones no old number."""
@@ -60,14 +57,6 @@ class Hunk:
     def commentable(self) -> tuple[int, ...]:
         """The RIGHT-side lines a forge accepts a comment on: added and context."""
         return tuple(line.new for line in self.lines if line.new is not None)
-
-    @property
-    def added(self) -> tuple[DiffLine, ...]:
-        return tuple(line for line in self.lines if line.kind == "+")
-
-    @property
-    def deleted(self) -> tuple[DiffLine, ...]:
-        return tuple(line for line in self.lines if line.kind == "-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +89,11 @@ class FileDiff:
 
     @property
     def added(self) -> tuple[DiffLine, ...]:
-        return tuple(line for hunk in self.hunks for line in hunk.added)
+        return tuple(line for hunk in self.hunks for line in hunk.lines if line.kind == "+")
 
     @property
     def deleted(self) -> tuple[DiffLine, ...]:
-        return tuple(line for hunk in self.hunks for line in hunk.deleted)
-
-
-# What collect writes -------------------------------------------------------------------------------
+        return tuple(line for hunk in self.hunks for line in hunk.lines if line.kind == "-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,9 +156,6 @@ class Bundle:
         return next((file for file in self.files if file.path == path), None)
 
 
-# What run writes -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing to say about one place. `line` is the last line on the RIGHT side, None where there is none."""
@@ -196,6 +179,10 @@ class Finding:
     fingerprint: str = ""
     dropped: str = ""  # the gate's code; such a finding is never posted
     note: str = ""  # what the host did to it: "suggestion does not parse", "test and code disagree" ...
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}:{self.line}" if self.line else self.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,14 +292,6 @@ def dumps(record: Any) -> str:
     return json.dumps(glue.to_json(record), indent=1) + "\n"
 
 
-def loads(cls: type[RecordT], text: str | bytes, where: str = "") -> RecordT:
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where or cls.__name__} is not JSON: {error}") from error
-    return from_json(cls, data, where)
-
-
 def save(record: Any, path: str | Path) -> None:
     Path(path).write_text(dumps(record), encoding="ascii")
 
@@ -320,7 +299,9 @@ def save(record: Any, path: str | Path) -> None:
 def load(cls: type[RecordT], path: str | Path) -> RecordT:
     """Read a record from a file that `save` wrote."""
     try:
-        text = Path(path).read_bytes()
+        data = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    return loads(cls, text, str(path))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from error
+    return from_json(cls, data, str(path))

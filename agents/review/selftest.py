@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from glue import Provider
-from glue.agents.review import records
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config
 from glue.agents.review.change.syntax import is_doc, is_generated, is_test, language
@@ -97,10 +96,6 @@ def differences(old: Score, new: Score) -> list[str]:
     return lines
 
 
-def load(path: str) -> Score:
-    return records.load(Score, path)
-
-
 async def selftest(
     repo: Repo,
     *,
@@ -136,8 +131,8 @@ def _word(trial: Trial) -> str:
 
 def _trial(run: ReviewRun, bundle: Bundle, sha: str, subject: str, undone: bool) -> Trial:
     said = [finding for finding in run.findings if not finding.rule] if not run.codes else []
-    near = {(file.path, number) for file in bundle.files for number in _changed(file, 1)} if undone else set()
-    exact = {(file.path, number) for file in bundle.files for number in _changed(file, 0)} if undone else set()
+    files = bundle.files if undone else ()
+    near, exact = ({(file.path, at) for file in files for at in _changed(file, beside)} for beside in (1, 0))
     hits = [finding for finding in said if _on(finding, near)]
     return Trial(
         sha=sha,
@@ -146,7 +141,7 @@ def _trial(run: ReviewRun, bundle: Bundle, sha: str, subject: str, undone: bool)
         found=bool(hits),
         exact=any(_on(finding, exact) for finding in hits),
         alarms=len(said) - len(hits),
-        ruled=any(_on(finding, near) for finding in deterministic(bundle)) if undone else False,
+        ruled=undone and any(_on(finding, near) for finding in deterministic(bundle)),
         inconclusive=bool(run.codes),
     )
 
@@ -187,8 +182,8 @@ def changes(repo: Repo, count: int, head: str = "HEAD") -> Iterator[tuple[Bundle
         wanted.append((bundle, commit.sha, subject, is_fix))
         if len(fixes) >= count and len(clean) >= count:
             break
-    for pair in zip(fixes, clean[: len(fixes)] + [None] * (len(fixes) - len(clean)), strict=False):
-        yield from (one for one in pair if one is not None)
+    for index, fix in enumerate(fixes):
+        yield from (fix, *clean[index : index + 1])
 
 
 def _texts(repo: Repo, sha: str, *, tested: bool) -> tuple[dict[str, str], dict[str, str]] | None:
@@ -200,11 +195,8 @@ def _texts(repo: Repo, sha: str, *, tested: bool) -> tuple[dict[str, str], dict[
         return None
     if len(changed) > 10 or (tested and not any(is_test(one.path) for one in changed)):
         return None
-    sources = [
-        one
-        for one in changed
-        if language(one.path) and not (is_test(one.path) or is_doc(one.path) or is_generated(one.path))
-    ]
+    sources = [one for one in changed if language(one.path)]
+    sources = [one for one in sources if not (is_test(one.path) or is_doc(one.path) or is_generated(one.path))]
     if not 1 <= len(sources) <= FILES or any((one.added or 0) + (one.deleted or 0) > 200 for one in sources):
         return None
     before: dict[str, str] = {}

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from glue import estimate_tokens
-from glue.agents.review.change.diff import numbered
 from glue.agents.review.change.syntax import functions, language
-from glue.agents.review.records import (
-    Bundle,
-    Coverage,
-    CoverageState,
-    DiffLine,
-    FileDiff,
-    Hunk,
-    HunkCoverage,
-    SkippedFile,
-)
+from glue.agents.review.records import Bundle, Coverage, CoverageState, FileDiff, Hunk, HunkCoverage, SkippedFile
 
 MAX_LINE = 1_000  # characters of one line that are shown
 CONTEXT = 60  # lines of the enclosing function that are shown on each side of a hunk
-_SUFFIXES = (
+_TEXT_SUFFIXES = frozenset(
     ".py .pyi .js .jsx .ts .tsx .mjs .cjs .go .rs .java .kt .rb .php .c .h .cc .cpp .cs .swift .sh .sql .html .css"
-    " .json .toml .yaml .yml .md .txt .cfg .ini .xml .vue .svelte"
+    " .json .toml .yaml .yml .md .txt .cfg .ini .xml .vue .svelte".split()
 )
-_TEXT_SUFFIXES = frozenset(_SUFFIXES.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +27,6 @@ class Piece:
     text: str
     tokens: int
     last: bool = True  # whether this is the hunk's last part
-    cut: bool = False  # whether a long line was shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,112 +44,54 @@ class Chunk:
         return sum(piece.tokens for piece in self.pieces)
 
 
-def chunks(bundle: Bundle, budget: int = 12_000, estimate: Callable[[str], int] = estimate_tokens) -> tuple[Chunk, ...]:
+def chunks(bundle: Bundle, budget: int = 12_000) -> tuple[Chunk, ...]:
     """Pack the hunks, in order, into chunks of at most `budget` tokens each."""
     packed: list[Chunk] = []
-    held: list[Piece] = []
-    for piece in _pieces(bundle, budget, estimate):
-        if held and sum(one.tokens for one in held) + piece.tokens > budget:
-            packed.append(Chunk(tuple(held)))
-            held = []
-        held.append(piece)
-    if held:
-        packed.append(Chunk(tuple(held)))
+    for piece in _pieces(bundle, budget):
+        if packed and packed[-1].tokens + piece.tokens <= budget:
+            packed[-1] = Chunk((*packed[-1].pieces, piece))
+        else:
+            packed.append(Chunk((piece,)))
     return tuple(packed)
 
 
-def coverage(bundle: Bundle, shown: Iterable[Chunk], reason: str = "budget spent") -> Coverage:
-    """Write the ledger: what the shown chunks hold, and why the rest is missing."""
-    parts: dict[tuple[str, int], list[Piece]] = {}
-    for chunk in shown:
-        for piece in chunk.pieces:
-            parts.setdefault((piece.path, piece.hunk), []).append(piece)
-    left_out = {skip.path: skip for skip in bundle.skipped}
-    ledger: list[HunkCoverage] = []
-    for file in bundle.files:
-        if file.path in left_out:
-            ledger.append(_skipped(left_out[file.path]))
-        elif not file.hunks:
-            ledger.append(_without_hunks(file))
-        ledger += [
-            _hunk_entry(file, hunk, parts.get((file.path, hunk.index), []), reason)
-            for hunk in file.hunks
-            if file.path not in left_out
-        ]
-    known = {file.path for file in bundle.files}
-    ledger += [_skipped(skip) for skip in bundle.skipped if skip.path not in known]
-    return Coverage(hunks=tuple(ledger))
-
-
-def _skipped(skip: SkippedFile) -> HunkCoverage:
-    required = skip.reason.startswith("too large")
-    return HunkCoverage(
-        path=skip.path, hunk=0, state="skipped", reason=skip.reason, lines=skip.lines, required=required
-    )
-
-
-def everything(bundle: Bundle) -> Coverage:
-    """The ledger of a reader that needs no budget: the deterministic rules."""
-    return coverage(bundle, chunks(bundle))
-
-
-def _hunk_entry(file: FileDiff, hunk: Hunk, pieces: list[Piece], reason: str) -> HunkCoverage:
-    lines = len(hunk.lines)
-    if not pieces:
-        return _entry(file, hunk.index, "skipped", reason, lines=lines)
-    if file.odd or any(piece.cut for piece in pieces):
-        return _entry(file, hunk.index, "partial", file.odd or "a long line was shortened", lines=lines)
-    if not pieces[-1].last:
-        return _entry(file, hunk.index, "partial", reason, lines=lines)
-    return _entry(file, hunk.index, "full", lines=lines)
-
-
-def _without_hunks(file: FileDiff) -> HunkCoverage:
-    if file.odd:
-        return _entry(file, 0, "skipped", file.odd)
-    if file.binary:
-        # A NUL byte makes git call a source file binary: that must not pass as "nothing to read".
-        return _entry(file, 0, "skipped", "binary", required=PurePosixPath(file.path).suffix in _TEXT_SUFFIXES)
-    return _entry(file, 0, "full", file.status)  # a rename, a mode: the header says it all
-
-
-def _entry(
-    file: FileDiff, hunk: int, state: CoverageState, reason: str = "", *, lines: int = 0, required: bool = True
-) -> HunkCoverage:
-    return HunkCoverage(path=file.path, hunk=hunk, state=state, reason=reason, lines=lines, required=required)
-
-
-def _pieces(bundle: Bundle, budget: int, estimate: Callable[[str], int]) -> Iterable[Piece]:
+def _pieces(bundle: Bundle, budget: int) -> Iterator[Piece]:
     left_out = {skip.path for skip in bundle.skipped}
     for file in bundle.files:
-        if file.path in left_out:
-            continue
-        for hunk in file.hunks:
-            yield from _hunk_pieces(file, hunk, bundle.head.get(file.path, ""), budget, estimate)
+        title = f"### {file.path}" + (f" (was {file.old_path})" if file.old_path else "")
+        for hunk in file.hunks if file.path not in left_out else ():
+            lines = hunk.lines
+            above, below = _enclosing(file, hunk, bundle.head.get(file.path, ""))
+            text = f"{title}{above}\n{numbered(file, hunk)}{below}"
+            tokens = estimate_tokens(text)
+            if tokens <= budget or len(lines) < 2:
+                yield Piece(file.path, hunk.index, text, tokens)
+                continue
+            parts = min(len(lines), -(-tokens // max(budget, 1)) + 1)
+            size = -(-len(lines) // parts)
+            for at in range(0, len(lines), size):
+                part = numbered(file, replace(hunk, lines=lines[at : at + size]))
+                text = f"{title} (part {at // size + 1} of {-(-len(lines) // size)} of this hunk)\n{part}"
+                yield Piece(file.path, hunk.index, text, estimate_tokens(text), at + size >= len(lines))
 
 
-def _hunk_pieces(file: FileDiff, hunk: Hunk, head: str, budget: int, estimate: Callable[[str], int]) -> Iterable[Piece]:
-    lines = tuple(_short(line) for line in hunk.lines)
-    cut = any(len(line.text) > MAX_LINE for line in hunk.lines)
-    above, below = _enclosing(file, hunk, head)
-    title = f"### {file.path}" + (f" (was {file.old_path})" if file.old_path else "")
-    text = f"{title}{above}\n{numbered(file, replace(hunk, lines=lines))}{below}"
-    tokens = estimate(text)
-    if tokens <= budget or len(lines) < 2:
-        yield Piece(file.path, hunk.index, text, tokens, True, cut)
-        return
-    parts = min(len(lines), -(-tokens // max(budget, 1)) + 1)
-    size = -(-len(lines) // parts)
-    for at in range(0, len(lines), size):
-        part = numbered(file, replace(hunk, lines=lines[at : at + size]))
-        text = f"{title} (part {at // size + 1} of {-(-len(lines) // size)} of this hunk)\n{part}"
-        yield Piece(file.path, hunk.index, text, estimate(text), at + size >= len(lines), cut)
+def numbered(file: FileDiff, hunk: Hunk) -> str:
+    """Write a hunk for a reader: old number, new number, sign and text; long lines are cut."""
+    width = len(str(max(hunk.old_start + hunk.old_count, hunk.new_start + hunk.new_count)))
+    old, new = _span(hunk.old_start, hunk.old_count), _span(hunk.new_start, hunk.new_count)
+    rows = [f"@@ hunk {hunk.index} of {file.path}: old {old}, new {new} @@ {hunk.section}".rstrip()]
+    for line in hunk.lines:
+        old, new = ("" if number is None else str(number) for number in (line.old, line.new))
+        more = len(line.text) - MAX_LINE
+        text = f"{line.text[:MAX_LINE]} [{more} more characters]" if more > 0 else line.text
+        rows.append(f"{old:>{width}} {new:>{width}} {line.kind}{text}")
+        if not line.end:
+            rows.append(f"{'':>{width}} {'':>{width}} \\ no newline at the end")
+    return "\n".join(rows)
 
 
-def _short(line: DiffLine) -> DiffLine:
-    if len(line.text) <= MAX_LINE:
-        return line
-    return replace(line, text=f"{line.text[:MAX_LINE]} [{len(line.text) - MAX_LINE} more characters]")
+def _span(start: int, count: int) -> str:
+    return f"{start}-{start + count - 1}" if count else f"{start} (none)"
 
 
 def _enclosing(file: FileDiff, hunk: Hunk, head: str) -> tuple[str, str]:
@@ -181,3 +111,51 @@ def _enclosing(file: FileDiff, hunk: Hunk, head: str) -> tuple[str, str]:
 def _unchanged(side: str, numbers: range, lines: list[str]) -> str:
     rows = [f"{n:>6}   {lines[n - 1][:MAX_LINE]}" for n in numbers if 1 <= n <= len(lines)]
     return f"\nunchanged lines of the new file {side} the hunk:\n" + "\n".join(rows) if rows else ""
+
+
+def coverage(bundle: Bundle, shown: Iterable[Chunk] | None, reason: str = "budget spent") -> Coverage:
+    """Write the ledger: what the shown chunks hold, and why the rest is missing.
+
+    None in the place of chunks stands for a reader that needs no budget: the deterministic rules.
+    """
+    ended = {(piece.path, piece.hunk): piece.last for chunk in shown or () for piece in chunk.pieces}
+    left_out = {skip.path: skip for skip in bundle.skipped}
+    ledger: list[HunkCoverage] = []
+    for file in bundle.files:
+        if file.path in left_out:
+            ledger.append(_skipped(left_out[file.path]))
+            continue
+        if not file.hunks:
+            ledger.append(_without_hunks(file))
+        for hunk in file.hunks:
+            end = shown is None or ended.get((file.path, hunk.index))
+            state: CoverageState = "full"
+            why = ""
+            if end is None:
+                state, why = "skipped", reason
+            elif file.odd or any(len(line.text) > MAX_LINE for line in hunk.lines):
+                state, why = "partial", file.odd or "a long line was shortened"
+            elif not end:
+                state, why = "partial", reason
+            entry = HunkCoverage(path=file.path, hunk=hunk.index, state=state, reason=why, lines=len(hunk.lines))
+            ledger.append(entry)
+    known = {file.path for file in bundle.files}
+    ledger += [_skipped(skip) for skip in bundle.skipped if skip.path not in known]
+    return Coverage(hunks=tuple(ledger))
+
+
+def _skipped(skip: SkippedFile) -> HunkCoverage:
+    required = skip.reason.startswith("too large")
+    return HunkCoverage(
+        path=skip.path, hunk=0, state="skipped", reason=skip.reason, lines=skip.lines, required=required
+    )
+
+
+def _without_hunks(file: FileDiff) -> HunkCoverage:
+    if file.odd:
+        return HunkCoverage(path=file.path, hunk=0, state="skipped", reason=file.odd)
+    if file.binary:
+        # A NUL byte makes git call a source file binary: that must not pass as "nothing to read".
+        required = PurePosixPath(file.path).suffix in _TEXT_SUFFIXES
+        return HunkCoverage(path=file.path, hunk=0, state="skipped", reason="binary", required=required)
+    return HunkCoverage(path=file.path, hunk=0, state="full", reason=file.status)  # the header says it all

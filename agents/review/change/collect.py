@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from glue.agents.review.change import diff as patch
-from glue.agents.review.change.config import CONFIG_FILES, Config, blocklist, make, read_config, why_skip
+from glue.agents.review.change.config import (
+    CONFIG_FILES,
+    DISMISSED_FILE,
+    Config,
+    blocklist,
+    make,
+    read_config,
+    why_skip,
+)
 from glue.agents.review.change.diff import parse
-from glue.agents.review.findings import dedupe
 from glue.agents.review.records import Bundle, Change, ChangeCommit, FileDiff, SkippedFile
 from glue.errors import GitError, UnsafePath
 from glue.tools.fs import safe_open
@@ -35,15 +44,12 @@ class Only:
 
 def top(path: str | os.PathLike[str]) -> str:
     """The repository that a folder belongs to: the first one at or above it; the folder itself where there is none."""
-    here = os.path.abspath(path)
-    while True:
-        bare = all(os.path.lexists(os.path.join(here, name)) for name in ("HEAD", "objects", "refs"))
-        if bare or os.path.lexists(os.path.join(here, ".git")):
-            return here
-        above = os.path.dirname(here)
-        if above == here:
-            return os.fspath(path)
-        here = above
+    place = Path(os.path.abspath(path))
+    for here in (place, *place.parents):
+        bare = all(os.path.lexists(here / name) for name in ("HEAD", "objects", "refs"))
+        if bare or os.path.lexists(here / ".git"):
+            return str(here)
+    return os.fspath(path)
 
 
 def collect(
@@ -57,14 +63,13 @@ def collect(
 ) -> Bundle:
     """Bundle the change from where `head` left `base`. Nothing is checked out and no program of the repository runs."""
     with Repo(root, seconds=60.0) as repo:
-        start = repo.resolve(base or repo.base_branch())
-        end = repo.resolve(head)
-        meeting = repo.merge_base(start, end)
+        start, end = repo.resolve(base or repo.base_branch()), repo.resolve(head)
         told = change or Change(mode="branch", base_ref=base or repo.base_branch(), head_ref=head)
-        told = replace(told, head_sha=end, base_sha=start, merge_base=meeting, commits=_commits(repo, meeting, end))
-        if not told.title and told.commits:
-            told = replace(told, title=told.commits[-1].message.split("\n")[0] if len(told.commits) == 1 else "")
-        return _bundle(repo, meeting, end, told, config, only)
+        bundle = _bundle(repo, repo.merge_base(start, end), end, replace(told, base_sha=start), config, only)
+    commits = bundle.change.commits
+    if told.title or len(commits) != 1:
+        return bundle
+    return replace(bundle, change=replace(bundle.change, title=commits[0].message.split("\n")[0]))
 
 
 def collect_range(
@@ -74,21 +79,18 @@ def collect_range(
     match = re.fullmatch(r"(.+?)(\.{2,3})(.*)", range_, re.DOTALL)
     one, dots, other = match.groups() if match else (range_, "..", "HEAD")
     with Repo(root, seconds=60.0) as repo:
-        end = repo.resolve(other or "HEAD")
-        start = repo.resolve(one)
+        start, end = repo.resolve(one), repo.resolve(other or "HEAD")
         if dots == "...":
             start = repo.merge_base(start, end)
-        change = Change(
-            mode="range", head_sha=end, base_sha=start, merge_base=start, base_ref=one, head_ref=other or "HEAD"
-        )
-        return _bundle(repo, start, end, replace(change, commits=_commits(repo, start, end)), config, only)
+        change = Change(mode="range", base_sha=start, base_ref=one, head_ref=other or "HEAD")
+        return _bundle(repo, start, end, change, config, only)
 
 
 def from_diff(diff: bytes | str, *, head: dict[str, str] | None = None, change: Change | None = None) -> Bundle:
     """Make a bundle of a diff alone; what the hunks show is all there is to see."""
     text = diff.decode("utf-8", "surrogateescape") if isinstance(diff, bytes) else diff
     files = parse(text)
-    known = {file.path: patch.after_of_new(file) for file in files if file.status == "added" and file.hunks}
+    known = {file.path: patch.side(file, "+") for file in files if file.status == "added" and file.hunks}
     known |= head or {}
     base = {
         file.old_path or file.path: patch.before(known[file.path], file)
@@ -100,44 +102,47 @@ def from_diff(diff: bytes | str, *, head: dict[str, str] | None = None, change: 
 
 def from_texts(before: Mapping[str, str], after: Mapping[str, str], change: Change | None = None) -> Bundle:
     """Make the bundle of a change that is given as texts, path -> text: for tests, and for trying a rule out."""
-    parts = []
-    for path in sorted({*before, *after}):
-        old, new = before.get(path), after.get(path)
-        if old != new:
-            parts.append(patch.between(path, old, new))
-    bundle = from_diff("".join(parts), head=dict(after), change=change)
+    changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
+    diff = "".join(patch.between(path, before.get(path), after.get(path)) for path in changed)
+    bundle = from_diff(diff, head=dict(after), change=change)
     return replace(bundle, base={path: text for path, text in before.items() if bundle.file(path)})
-
-
-def _commits(repo: Repo, start: str, end: str) -> tuple[ChangeCommit, ...]:
-    found = repo.log(start, end, limit=MAX_COMMITS)
-    return tuple(ChangeCommit(sha=one.sha, message=one.message[:4_000], author=one.author) for one in found)
 
 
 def _bundle(
     repo: Repo, start: str, end: str, change: Change, config: Config | None, only: Only | None = None
 ) -> Bundle:
-    data = {} if config is not None else _config(repo, start)
-    rules = config if config is not None else make(data)
+    rules, given = _settings(repo, start, end, config)
     if only is not None:
         rules = replace(rules, include=only.paths or rules.include, exclude=(*rules.exclude, *only.ignored))
+    log = repo.log(start, end, limit=MAX_COMMITS)
+    commits = tuple(ChangeCommit(sha=one.sha, message=one.message[:4_000], author=one.author) for one in log)
+    change = replace(change, head_sha=end, merge_base=start, commits=commits)
     changed = repo.changes(start, end)
     skipped = [skip for one in changed if (skip := _skip(one, rules))]
     diff = _diff(repo, start, end, changed, skipped)
     files = parse(diff)
-    head, base = _texts(repo, files)
-    paths = tuple(entry.path for entry in repo.list_tree(end)[:MAX_PATHS])
-    return Bundle(
-        change=change,
-        diff=diff.decode("utf-8", "surrogateescape"),
-        files=files,
-        head=head,
-        base=base,
-        skipped=tuple(skipped),
-        config=data,
-        guidelines=_guidelines(repo, start, rules),
-        paths=paths,
-    )
+    head, base = _texts(files, lambda file: repo.blob(file.new_sha, cap=MAX_BLOB, cut=True))
+    diff_text = diff.decode("utf-8", "surrogateescape")
+    return Bundle(change=change, diff=diff_text, files=files, head=head, base=base, skipped=tuple(skipped), **given)
+
+
+def _settings(repo: Repo, base: str, head: str, config: Config | None) -> tuple[Config, dict[str, Any]]:
+    """The rules of the base, and what a bundle tells of them: its config, its guidelines, and the files at the head."""
+    data: dict[str, object] = {}
+    if config is None:
+        texts = ((path, _read(repo, base, path)) for path in CONFIG_FILES)
+        data = next((read_config(text, f"{path} of {base[:12]}") for path, text in texts if text is not None), {})
+        config = make(data)
+    guidelines = {path: text for path in (*config.guidelines, DISMISSED_FILE) if (text := _read(repo, base, path))}
+    paths = tuple(entry.path for entry in repo.list_tree(head)[:MAX_PATHS])
+    return config, {"config": data, "guidelines": guidelines, "paths": paths}
+
+
+def _read(repo: Repo, rev: str, path: str) -> str | None:
+    entry = repo.entry(rev, path)
+    if entry is None or entry.kind != "blob" or entry.mode == "120000":
+        return None
+    return repo.blob(entry.sha, cap=MAX_GUIDE, cut=True).decode("utf-8", "replace")
 
 
 def _skip(changed: FileChange, config: Config) -> SkippedFile | None:
@@ -165,27 +170,23 @@ def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipp
         except GitError as error:
             if error.kind != "too_large":
                 raise
-    return _piecewise(repo, start, end, kept, skipped)
-
-
-def _piecewise(repo: Repo, start: str, end: str, changed: Iterable[FileChange], skipped: list[SkippedFile]) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    for one in changed:
+    diff = b""
+    for one in kept:
         try:
             part = repo.diff_tree(start, end, tuple(dict.fromkeys((one.old_path, one.path))), cap=MAX_DIFF // 8)
         except GitError:
             part = b""
-        if not part or size + len(part) > MAX_DIFF:
+        if part and len(diff) + len(part) <= MAX_DIFF:
+            diff += part
+        else:
             skipped.append(SkippedFile(path=one.path, reason="too large", lines=(one.added or 0) + (one.deleted or 0)))
-            continue
-        parts.append(part)
-        size += len(part)
-    return b"".join(parts)
+    return diff
 
 
-def _texts(repo: Repo, files: Sequence[FileDiff]) -> tuple[dict[str, str], dict[str, str]]:
-    """Both sides of every file that can be read: one from its blob at most, the other by undoing the hunks."""
+def _texts(
+    files: Sequence[FileDiff], read: Callable[[FileDiff], bytes | None]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Both sides of every file that can be read: one of them at most is read, the other has its hunks undone."""
     head: dict[str, str] = {}
     base: dict[str, str] = {}
     left = MAX_TEXT
@@ -193,117 +194,54 @@ def _texts(repo: Repo, files: Sequence[FileDiff]) -> tuple[dict[str, str], dict[
         if file.binary or file.submodule or file.odd:
             continue
         if file.symlink:
-            head[file.path] = f"symlink to {patch.after_of_new(file)}"
+            head[file.path] = f"symlink to {patch.side(file, '+')}"
         elif file.status == "deleted":
-            base[file.path] = patch.before_of_deleted(file)
+            base[file.path] = patch.side(file, "-")
         elif file.status == "added":
-            head[file.path] = patch.after_of_new(file)
-        elif file.hunks and left > 0:
-            raw = repo.blob(file.new_sha, cap=MAX_BLOB, cut=True)
-            if len(raw) == MAX_BLOB:
-                continue
+            head[file.path] = patch.side(file, "+")
+        elif file.hunks and left > 0 and (raw := read(file)) is not None and len(raw) < MAX_BLOB:
             left -= len(raw)
-            head[file.path] = _decode(raw)
+            head[file.path] = raw.decode("utf-8", "replace")
             base[file.old_path or file.path] = patch.before(head[file.path], file)
     return head, base
-
-
-def _config(repo: Repo, rev: str) -> dict[str, object]:
-    for path in CONFIG_FILES:
-        text = _read(repo, rev, path)
-        if text is not None:
-            return read_config(text, f"{path} of {rev[:12]}")
-    return {}
-
-
-def _guidelines(repo: Repo, rev: str, config: Config) -> dict[str, str]:
-    texts = {path: _read(repo, rev, path) for path in (*config.guidelines, dedupe.FILE)}
-    return {path: text for path, text in texts.items() if text}
-
-
-def _read(repo: Repo, rev: str, path: str) -> str | None:
-    entry = repo.entry(rev, path)
-    if entry is None or entry.kind != "blob" or entry.mode == "120000":
-        return None
-    return _decode(repo.blob(entry.sha, cap=MAX_GUIDE, cut=True))
-
-
-def _decode(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
 
 
 SECONDS = 30.0
 MAX_UNTRACKED = 200
 
 
-def collect_staged(root: str | os.PathLike[str], *, config: Config | None = None) -> Bundle:
-    """Bundle what would be committed now."""
-    return _collect(os.fspath(root), staged=True, config=config)
-
-
-def collect_dirty(root: str | os.PathLike[str], *, config: Config | None = None) -> Bundle:
-    """Bundle everything that differs from the last commit, new files included."""
-    return _collect(os.fspath(root), staged=False, config=config)
-
-
-def _collect(root: str, *, staged: bool, config: Config | None) -> Bundle:
+def collect_dirty(root: str | os.PathLike[str], *, staged: bool = False, config: Config | None = None) -> Bundle:
+    """Bundle everything that differs from the last commit, new files included; or only what is `staged`."""
+    root = os.fspath(root)
     with Repo(root) as repo:
         last = repo.resolve("HEAD")
-        data = {} if config is not None else _config(repo, last)
-        rules = config if config is not None else make(data)
-        paths = tuple(entry.path for entry in repo.list_tree(last)[:MAX_PATHS])
-        guidelines = _guidelines(repo, last, rules)
+        rules, given = _settings(repo, last, last, config)
     options = ["diff", *DIFF, "--full-index", *(["--cached"] if staged else []), last]
     names = _names(_git(root, [*options, "--name-only", "--no-renames", "-z", "--"]))
     skipped = [SkippedFile(path=name, reason=reason) for name in names if (reason := why_skip(name, rules))]
     spec = [":(top)", *(literal_pathspec(skip.path, exclude=True) for skip in skipped)]
     diff = _git(root, [*options, "-p", "--", *spec]).decode("utf-8", "surrogateescape")
-    head: dict[str, str] = {}
-    if not staged:
-        untracked = _git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"])
-        for name in _names(untracked)[:MAX_UNTRACKED]:
-            reason = why_skip(name, rules)
-            content = None if reason else _work_text(root, name, rules)
-            if content is None:
-                skipped.append(SkippedFile(path=name, reason=reason or "not a text file"))
-            else:
-                diff += patch.added_file(name, content)
-    files = parse(diff)
-    for file in files:
-        now = _new_text(root, file, staged, rules)
-        if now is not None:
-            head[file.path] = now
-    base = {
-        file.old_path or file.path: patch.before(head[file.path], file)
-        for file in files
-        if file.path in head and file.status != "added"
-    }
-    change = Change(mode="staged" if staged else "dirty", head_sha=last, base_sha=last, merge_base=last)
-    return Bundle(
-        change=change,
-        diff=diff,
-        files=files,
-        head=head,
-        base=base,
-        skipped=tuple(skipped),
-        config=data,
-        guidelines=guidelines,
-        paths=paths,
+    untracked = (
+        [] if staged else _names(_git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"]))
     )
+    for name in untracked[:MAX_UNTRACKED]:
+        reason = why_skip(name, rules)
+        content = None if reason else _work_file(root, name, rules)
+        if content is None:
+            skipped.append(SkippedFile(path=name, reason=reason or "not a text file"))
+        else:
+            diff += patch.between(name, None, content.decode("utf-8", "replace"))
+
+    def read(file: FileDiff) -> bytes | None:
+        return _git(root, ["cat-file", "blob", f":0:{file.path}"]) if staged else _work_file(root, file.path, rules)
+
+    files = parse(diff)
+    head, base = _texts(files, read)
+    change = Change(mode="staged" if staged else "dirty", head_sha=last, base_sha=last, merge_base=last)
+    return Bundle(change=change, diff=diff, files=files, head=head, base=base, skipped=tuple(skipped), **given)
 
 
-def _new_text(root: str, file: FileDiff, staged: bool, config: Config) -> str | None:
-    if file.binary or file.submodule or file.symlink or file.odd or file.status == "deleted" or not file.hunks:
-        return None
-    if file.status == "added":
-        return patch.after_of_new(file)
-    if staged:
-        out = _git(root, ["cat-file", "blob", f":0:{file.path}"])
-        return _decode(out) if len(out) < MAX_BLOB else None
-    return _work_text(root, file.path, config)
-
-
-def _work_text(root: str, path: str, config: Config) -> str | None:
+def _work_file(root: str, path: str, config: Config) -> bytes | None:
     if blocklist(config).blocks(path):
         return None
     try:
@@ -311,9 +249,7 @@ def _work_text(root: str, path: str, config: Config) -> str | None:
             raw = file.read(MAX_BLOB)
     except (OSError, UnsafePath):
         return None
-    if len(raw) == MAX_BLOB or b"\0" in raw:
-        return None
-    return _decode(raw)
+    return None if len(raw) == MAX_BLOB or b"\0" in raw else raw
 
 
 def _names(out: bytes) -> list[str]:

@@ -22,6 +22,7 @@ GUIDELINE_FILES = (
     ".github/copilot-instructions.md",
     ".cursorrules",
 )
+DISMISSED_FILE = ".glue/dismissed"  # of the merge-base: one fingerprint and its reason a line
 GENERATED_FILES = (
     "*.min.js", "*.min.css", "*.map", "*.pb.go", "*_pb2.py", "*.snap", "package-lock.json", "yarn.lock",
     "pnpm-lock.yaml", "poetry.lock",     "uv.lock", "go.sum", "Cargo.lock", "vendor/**", "node_modules/**", "dist/**",

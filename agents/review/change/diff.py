@@ -1,14 +1,24 @@
-"""Read a unified diff. Lines of a hunk are taken by its counters, so content that looks like a header stays content."""
+"""Read and write unified diffs. A hunk's lines are counted, so content that looks like a header stays content."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from difflib import unified_diff
+from typing import Any, Literal
 
 from glue.agents.review.records import DiffLine, FileDiff, Hunk, Status
 
 _HUNK = re.compile(rb"@@ -(\d{1,10})(?:,(\d{1,10}))? \+(\d{1,10})(?:,(\d{1,10}))? @@ ?(.*)", re.DOTALL)
+_HEADER = re.compile(
+    rb"((?:old|new|new file|deleted file) mode |(?:rename|copy) (?:from|to) |(?:dis)?similarity index |index "
+    rb"|Binary files |GIT binary patch$)(.*)",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(rb"\\(?:([0-3][0-7]{2})|(.?))", re.DOTALL)
 _ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b'"': 34, b"\\": 92}
+_QUOTED = re.compile(rb'\A"(?:\\.|[^"\\])*\\?"?', re.DOTALL)
 _NO_NEWLINE = b"\\ "
 _PREFIXES = (b"a/", b"b/", b"i/", b"w/", b"c/", b"o/", b"1/", b"2/")  # the later ones: diff.mnemonicPrefix
 
@@ -19,13 +29,29 @@ def parse(diff: bytes | str) -> tuple[FileDiff, ...]:
     lines = raw.split(b"\n")
     if lines[-1] == b"":
         lines.pop()
-    parser = _Parser(lines)
-    return _join_type_changes(parser.files())
+    joined: list[FileDiff] = []
+    for file in _Parser(lines).files():
+        last = joined[-1] if joined else None
+        if last is None or last.path != file.path or (last.status, file.status) != ("deleted", "added"):
+            joined.append(file)
+            continue
+        # Git prints a file that became a symlink as a deletion and an addition of one name: make them one.
+        hunks = tuple(replace(hunk, index=index) for index, hunk in enumerate((*last.hunks, *file.hunks), 1))
+        joined[-1] = replace(
+            file,
+            status="type",
+            old_mode=last.old_mode,
+            old_sha=last.old_sha,
+            binary=last.binary or file.binary,
+            odd=last.odd or file.odd,
+            hunks=hunks,
+        )
+    return tuple(joined)
 
 
 @dataclass(slots=True)
 class _Draft:
-    """A file while its headers are being read."""
+    """A file while its headers are being read: names, and fields of its FileDiff."""
 
     left: bytes = b""  # names as the first line gives them, prefixes included
     right: bytes = b""
@@ -33,39 +59,23 @@ class _Draft:
     old_name: bytes = b""  # from ---, +++, rename and copy lines, without prefix
     new_name: bytes = b""
     status: Status = "modified"
-    old_mode: str = ""
-    new_mode: str = ""
-    old_sha: str = ""
-    new_sha: str = ""
-    similarity: int | None = None
-    binary: bool = False
-    odd: str = ""
+    fields: dict[str, Any] = field(default_factory=dict)
     hunks: list[Hunk] = field(default_factory=list)
 
     def record(self) -> FileDiff:
-        old, new = self.old_name or self._bare(self.left), self.new_name or self._bare(self.right)
+        old, new = self.old_name or self.bare(self.left), self.new_name or self.bare(self.right)
         status = self.status
-        if status == "modified" and self.old_mode and self.new_mode and self.old_mode != self.new_mode:
-            if self.old_mode[:3] != self.new_mode[:3]:
+        modes = self.fields.get("old_mode", ""), self.fields.get("new_mode", "")
+        if status == "modified" and all(modes) and modes[0] != modes[1]:
+            if modes[0][:3] != modes[1][:3]:
                 status = "type"
-            elif not self.hunks and not self.binary:
+            elif not self.hunks and not self.fields.get("binary"):
                 status = "mode"
         path = old if status == "deleted" else new
-        return FileDiff(
-            path=_name(path),
-            old_path=_name(old) if old != path and status != "added" else "",
-            status=status,
-            old_mode=self.old_mode,
-            new_mode=self.new_mode,
-            old_sha=self.old_sha,
-            new_sha=self.new_sha,
-            similarity=self.similarity,
-            binary=self.binary,
-            odd=self.odd,
-            hunks=tuple(self.hunks),
-        )
+        old_path = _name(old) if old != path and status != "added" else ""
+        return FileDiff(path=_name(path), old_path=old_path, status=status, hunks=tuple(self.hunks), **self.fields)
 
-    def _bare(self, name: bytes) -> bytes:
+    def bare(self, name: bytes) -> bytes:
         return name[2:] if self.prefixed and name[:2] in _PREFIXES else name
 
 
@@ -74,27 +84,25 @@ class _Parser:
         self.lines = lines
         self.at = 0
 
-    def files(self) -> list[FileDiff]:
-        files: list[FileDiff] = []
+    def files(self) -> Iterator[FileDiff]:
         while self.at < len(self.lines):
             line = self.lines[self.at]
             if line.startswith(b"diff --git "):
-                files.append(self._git(line.removeprefix(b"diff --git ").rstrip(b"\r")))
+                yield self._git(line.removeprefix(b"diff --git ").rstrip(b"\r"))
             elif line.startswith((b"diff --cc ", b"diff --combined ")):
-                files.append(self._combined(line))
+                name = _unquote(line.split(b" ", 2)[2].rstrip(b"\r"))
+                self._skip_to_next()
+                yield FileDiff(path=_name(name), odd="combined diff")
             elif line.startswith(b"--- ") and self._peek(1).startswith(b"+++ ") and _HUNK.match(self._peek(2)):
-                draft = _Draft(prefixed=line[4:6] in (b"a/", b"") or line.startswith(b"--- /dev/null"))
-                files.append(self._body(draft))
+                yield self._body(_Draft(prefixed=line[4:6] in (b"a/", b"") or line.startswith(b"--- /dev/null")))
             else:
                 self.at += 1  # mail headers, a commit message, a signature
-        return files
 
     def _peek(self, ahead: int) -> bytes:
         return self.lines[self.at + ahead] if self.at + ahead < len(self.lines) else b""
 
     def _git(self, names: bytes) -> FileDiff:
-        draft = _Draft()
-        draft.left, draft.right, draft.prefixed = _split_names(names)
+        draft = _Draft(*_split_names(names))
         self.at += 1
         while self.at < len(self.lines) and not self.lines[self.at].startswith((b"diff --", b"--- ", b"@@ ")):
             if not self._header(draft, self.lines[self.at].rstrip(b"\r")):
@@ -104,32 +112,32 @@ class _Parser:
 
     def _header(self, draft: _Draft, line: bytes) -> bool:
         """Take one extended header; False where the line is none."""
-        word, _, value = line.partition(b" ")
-        if line.startswith((b"old mode ", b"new mode ")):
-            setattr(draft, f"{word.decode()}_mode", _mode(line))
-        elif line.startswith(b"new file mode "):
-            draft.status, draft.new_mode = "added", _mode(line)
-        elif line.startswith(b"deleted file mode "):
-            draft.status, draft.old_mode = "deleted", _mode(line)
-        elif line.startswith((b"rename from ", b"copy from ")):
-            draft.status = "renamed" if word == b"rename" else "copied"
-            draft.old_name = _unquote(value.removeprefix(b"from "))
-        elif line.startswith((b"rename to ", b"copy to ")):
-            draft.new_name = _unquote(value.removeprefix(b"to "))
-        elif line.startswith((b"similarity index ", b"dissimilarity index ")):
-            number = line.rsplit(b" ", 1)[1].rstrip(b"%")
-            draft.similarity = int(number) if number.isdigit() and word == b"similarity" else None
-        elif line.startswith(b"index "):
+        match = _HEADER.match(line)
+        if match is None:
+            return False
+        name, value = match[1], match[2]
+        if name in (b"old mode ", b"new mode "):
+            draft.fields[f"{name[:3].decode()}_mode"] = _ascii(value)
+        elif name == b"new file mode ":
+            draft.status, draft.fields["new_mode"] = "added", _ascii(value)
+        elif name == b"deleted file mode ":
+            draft.status, draft.fields["old_mode"] = "deleted", _ascii(value)
+        elif name in (b"rename from ", b"copy from "):
+            draft.status, draft.old_name = "renamed" if name[:1] == b"r" else "copied", _unquote(value)
+        elif name in (b"rename to ", b"copy to "):
+            draft.new_name = _unquote(value)
+        elif name == b"similarity index ":
+            number = re.fullmatch(rb"(\d{1,3})%*", value)
+            draft.fields["similarity"] = int(number[1]) if number else None
+        elif name == b"index ":
             shas, _, mode = value.partition(b" ")
             old, _, new = shas.partition(b"..")
-            draft.old_sha, draft.new_sha = old.decode("ascii", "replace"), new.decode("ascii", "replace")
+            draft.fields |= {"old_sha": _ascii(old), "new_sha": _ascii(new)}
             if mode:
-                draft.old_mode = draft.new_mode = mode.decode("ascii", "replace")
-        elif line.startswith(b"Binary files ") or line == b"GIT binary patch":
-            draft.binary = True
+                draft.fields |= dict.fromkeys(("old_mode", "new_mode"), _ascii(mode))
+        elif name in (b"Binary files ", b"GIT binary patch"):
+            draft.fields["binary"] = True
             self._skip_to_next()
-            return False
-        else:
             return False
         return True
 
@@ -137,10 +145,9 @@ class _Parser:
         """Read the two name lines and the hunks."""
         if self._peek(0).startswith(b"--- ") and self._peek(1).startswith(b"+++ "):
             old, new = _side(self._peek(0)), _side(self._peek(1))
-            if old != b"/dev/null" and draft.status not in ("renamed", "copied"):
-                draft.old_name = draft._bare(old)
-            if new != b"/dev/null" and draft.status not in ("renamed", "copied"):
-                draft.new_name = draft._bare(new)
+            if draft.status not in ("renamed", "copied"):
+                draft.old_name = draft.bare(old) if old != b"/dev/null" else draft.old_name
+                draft.new_name = draft.bare(new) if new != b"/dev/null" else draft.new_name
             if not draft.left and b"/dev/null" in (old, new):  # no git header said so
                 draft.status = "added" if old == b"/dev/null" else "deleted"
             self.at += 2
@@ -156,38 +163,32 @@ class _Parser:
             old_count=old_left,
             new_start=new,
             new_count=new_left,
-            section=_text(match[5].rstrip(b"\r")),
+            section=match[5].rstrip(b"\r").decode("utf-8", "replace"),
         )
         self.at += 1
         lines: list[DiffLine] = []
         while self.at < len(self.lines) and (old_left > 0 or new_left > 0):
             line = self.lines[self.at]
-            kind, content = line[:1], line[1:]
-            if kind in (b" ", b"", b"\r") and old_left and new_left:  # mailers strip the blank of an empty line
-                lines.append(_line(" ", old, new, content if kind == b" " else line))
-                old, new, old_left, new_left = old + 1, new + 1, old_left - 1, new_left - 1
-            elif kind == b"-" and old_left:
-                lines.append(_line("-", old, None, content))
-                old, old_left = old + 1, old_left - 1
-            elif kind == b"+" and new_left:
-                lines.append(_line("+", None, new, content))
-                new, new_left = new + 1, new_left - 1
-            elif line.startswith(_NO_NEWLINE) and lines:
+            # Mailers strip the blank of an empty line.
+            kind, content = (b" ", line) if line[:1] in (b"", b"\r") else (line[:1], line[1:])
+            is_old, is_new = kind in (b" ", b"-"), kind in (b" ", b"+")
+            if line.startswith(_NO_NEWLINE) and lines:
                 lines[-1] = _without_end(lines[-1])
-            else:
+            elif not (is_old or is_new) or (is_old and not old_left) or (is_new and not new_left):
                 break
+            else:
+                text, end = (content[:-1], "\r\n") if content.endswith(b"\r") else (content, "\n")
+                numbers = old if is_old else None, new if is_new else None
+                lines.append(DiffLine(kind.decode(), *numbers, text.decode("utf-8", "replace"), end))  # type: ignore[arg-type]
+                old, old_left = old + is_old, old_left - is_old
+                new, new_left = new + is_new, new_left - is_new
             self.at += 1
         if self._peek(0).startswith(_NO_NEWLINE) and lines:
             lines[-1] = _without_end(lines[-1])
             self.at += 1
         if old_left or new_left:
-            draft.odd = f"hunk {hunk.index} is cut short"
+            draft.fields["odd"] = f"hunk {hunk.index} is cut short"
         draft.hunks.append(replace(hunk, lines=tuple(lines)))
-
-    def _combined(self, line: bytes) -> FileDiff:
-        name = _unquote(line.split(b" ", 2)[2].rstrip(b"\r"))
-        self._skip_to_next()
-        return FileDiff(path=_name(name), odd="combined diff")
 
     def _skip_to_next(self) -> None:
         # Neither a combined hunk nor a binary patch has a content line that starts with "diff ".
@@ -196,26 +197,16 @@ class _Parser:
             self.at += 1
 
 
-def _line(kind: str, old: int | None, new: int | None, content: bytes) -> DiffLine:
-    if content.endswith(b"\r"):
-        return DiffLine(kind, old, new, _text(content[:-1]), "\r\n")  # type: ignore[arg-type]
-    return DiffLine(kind, old, new, _text(content))  # type: ignore[arg-type]
-
-
 def _without_end(line: DiffLine) -> DiffLine:
     return replace(line, text=line.text + line.end[:-1], end="")
-
-
-def _text(content: bytes) -> str:
-    return content.decode("utf-8", "replace")
 
 
 def _name(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-def _mode(line: bytes) -> str:
-    return line.rsplit(b" ", 1)[1].decode("ascii", "replace")
+def _ascii(value: bytes) -> str:
+    return value.strip().decode("ascii", "replace")
 
 
 def _side(line: bytes) -> bytes:
@@ -229,7 +220,7 @@ def _side(line: bytes) -> bytes:
 def _split_names(names: bytes) -> tuple[bytes, bytes, bool]:
     """Part `a/x b/x`, where x may hold blanks: a pure rename says its names elsewhere, so both are the same here."""
     if names.startswith(b'"'):
-        end = _quoted_end(names)
+        end = len(names) - len(_QUOTED.sub(b"", names, count=1))
         left, right = _unquote(names[:end]), _unquote(names[end + 1 :])
         return left, right, left != right
     if names.endswith(b'"') and b' "' in names:
@@ -245,68 +236,11 @@ def _split_names(names: bytes) -> tuple[bytes, bytes, bool]:
     return left, right, left[:2] in _PREFIXES and right[:2] in _PREFIXES
 
 
-def _quoted_end(value: bytes) -> int:
-    at = 1
-    while at < len(value) and value[at : at + 1] != b'"':
-        at += 2 if value[at : at + 1] == b"\\" else 1
-    return min(at + 1, len(value))
-
-
 def _unquote(value: bytes) -> bytes:
     """Undo git's C-style quoting."""
     if len(value) < 2 or not (value.startswith(b'"') and value.endswith(b'"')):
         return value
-    value, out, at = value[1:-1], bytearray(), 0
-    while at < len(value):
-        byte = value[at : at + 1]
-        if byte != b"\\":
-            out += byte
-            at += 1
-        elif re.match(rb"[0-3][0-7]{2}", value[at + 1 : at + 4]):
-            out.append(int(value[at + 1 : at + 4], 8))
-            at += 4
-        else:
-            out.append(_ESCAPES.get(value[at + 1 : at + 2], 92))
-            at += 2
-    return bytes(out)
-
-
-def _join_type_changes(files: list[FileDiff]) -> tuple[FileDiff, ...]:
-    """Git prints a file that became a symlink as a deletion and an addition of one name: make them one."""
-    joined: list[FileDiff] = []
-    for file in files:
-        last = joined[-1] if joined else None
-        if last is not None and last.path == file.path and (last.status, file.status) == ("deleted", "added"):
-            hunks = (*last.hunks, *file.hunks)
-            joined[-1] = replace(
-                file,
-                status="type",
-                old_mode=last.old_mode,
-                old_sha=last.old_sha,
-                binary=last.binary or file.binary,
-                odd=last.odd or file.odd,
-                hunks=tuple(replace(hunk, index=index) for index, hunk in enumerate(hunks, 1)),
-            )
-        else:
-            joined.append(file)
-    return tuple(joined)
-
-
-def numbered(file: FileDiff, hunk: Hunk) -> str:
-    """Write a hunk for a reader: old number, new number, sign and text."""
-    width = len(str(max(hunk.old_start + hunk.old_count, hunk.new_start + hunk.new_count)))
-    head = f"@@ hunk {hunk.index} of {file.path}: old {_span(hunk.old_start, hunk.old_count)}"
-    rows = [f"{head}, new {_span(hunk.new_start, hunk.new_count)} @@ {hunk.section}".rstrip()]
-    for line in hunk.lines:
-        old, new = ("" if number is None else str(number) for number in (line.old, line.new))
-        rows.append(f"{old:>{width}} {new:>{width}} {line.kind}{line.text}")
-        if not line.end:
-            rows.append(f"{'':>{width}} {'':>{width}} \\ no newline at the end")
-    return "\n".join(rows)
-
-
-def _span(start: int, count: int) -> str:
-    return f"{start}-{start + count - 1}" if count else f"{start} (none)"
+    return _ESCAPE.sub(lambda one: bytes([_ESCAPES.get(one[2], 92) if one[1] is None else int(one[1], 8)]), value[1:-1])
 
 
 def before(head: str, file: FileDiff) -> str:
@@ -322,29 +256,18 @@ def before(head: str, file: FileDiff) -> str:
     return "".join([*out, *lines[at:]])
 
 
-def after_of_new(file: FileDiff) -> str:
-    """The text of an added file, which its hunks hold whole."""
-    return "".join(line.text + line.end for hunk in file.hunks for line in hunk.lines if line.kind != "-")
-
-
-def before_of_deleted(file: FileDiff) -> str:
-    return "".join(line.text + line.end for hunk in file.hunks for line in hunk.lines if line.kind != "+")
-
-
-def added_file(path: str, text: str) -> str:
-    """Write the diff of a file that git does not know yet."""
-    return between(path, None, text)
+def side(file: FileDiff, kind: Literal["+", "-"]) -> str:
+    """The text of an added (+) or deleted (-) file, which its hunks hold whole."""
+    return "".join(line.text + line.end for hunk in file.hunks for line in hunk.lines if line.kind in (" ", kind))
 
 
 def between(path: str, old: str | None, new: str | None, context: int = 3) -> str:
     """Write the diff of one file from both of its texts, as git would; None stands for no file."""
-    from difflib import unified_diff
-
     left, right = _patch_name("a", path), _patch_name("b", path)
     head = f"diff --git {left} {right}\n"
     head += "new file mode 100644\n" if old is None else "deleted file mode 100644\n" if new is None else ""
     names = ("/dev/null" if old is None else left, "/dev/null" if new is None else right)
-    rows = list(unified_diff(_lines(old), _lines(new), *names, n=context))
+    rows = unified_diff(_lines(old), _lines(new), *names, n=context)
     return head + "".join(row if row.endswith("\n") else f"{row}\n\\ No newline at end of file\n" for row in rows)
 
 
@@ -355,11 +278,8 @@ def _lines(text: str | None) -> list[str]:
 
 
 def _patch_name(prefix: str, path: str) -> str:
-    plain = path.isprintable() and '"' not in path and "\\" not in path
-    return f"{prefix}/{path}" if plain else _quoted(prefix, path)
-
-
-def _quoted(prefix: str, path: str) -> str:
+    if path.isprintable() and '"' not in path and "\\" not in path:
+        return f"{prefix}/{path}"
     raw = path.encode("utf-8", "surrogateescape")
     plain = (chr(byte) if 32 <= byte < 127 and byte not in (34, 92) else f"\\{byte:03o}" for byte in raw)
     return f'"{prefix}/{"".join(plain)}"'

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import PurePosixPath
 
@@ -102,7 +102,7 @@ class Token:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Function:
     """A function with its decorators. `name` holds the classes around it; lines count from 1, both inclusive."""
 
@@ -111,43 +111,23 @@ class Function:
     end: int
     tokens: tuple[Token, ...]
 
-    @property
+    @cached_property
     def words(self) -> list[str]:
         return [token.text for token in self.tokens]
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One text with its comments, and the insides of its strings, blanked."""
-
-    text: str
-    code: str
-    starts: tuple[int, ...]  # offset of each line
-
-    def line_of(self, offset: int) -> int:
-        return bisect_right(self.starts, offset)
-
-
-def read(text: str, kind: str) -> Source:
-    """Tell code from strings and comments; each keeps its place."""
-    starts = (0, *(match.end() for match in re.finditer("\n", text)))
-    lexer = _LEXERS.get(kind)
-    if lexer is None:
-        return Source(text, text, starts)
+def blanked(text: str, kind: str) -> str:
+    """Blank the comments and the insides of the strings of a text; the rest keeps its place."""
     code: list[str] = []
     at = 0
-    for match in lexer.finditer(text):
+    for match in _LEXERS[kind].finditer(text):
         token = match.group()
         edge = 0 if match.lastgroup == "comment" else 1
         blank = _NOT_NEWLINE.sub(" ", token)
-        code += (
-            text[at : match.start()],
-            token[:edge],
-            blank[edge : len(token) - edge],
-            token[len(token) - edge :] * edge,
-        )
+        inside = slice(edge, len(token) - edge)
+        code += (text[at : match.start()], token[:edge], blank[inside], token[inside.stop :] * edge)
         at = match.end()
-    return Source(text, "".join((*code, text[at:])), starts)
+    return "".join((*code, text[at:]))
 
 
 @lru_cache(maxsize=64)
@@ -158,20 +138,13 @@ def functions(text: str, kind: str) -> tuple[Function, ...]:
     return tuple(_braced(text, kind)) if kind in _HEADERS else ()
 
 
-def python_tree(text: str) -> ast.Module | None:
-    """Parse Python; None where it does not parse."""
+def _python(text: str) -> Iterator[Function]:
+    text = text.removeprefix("\ufeff")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a bad escape in the reviewed file is not our warning
-            return ast.parse(text)
+            tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _python(text: str) -> Iterator[Function]:
-    text = text.removeprefix("\ufeff")
-    tree = python_tree(text)
-    if tree is None:
         return
     tokens = _python_tokens(text)
     lines = [token.line for token in tokens]
@@ -208,10 +181,17 @@ def _python_tokens(text: str) -> list[Token]:
 
 
 def _braced(text: str, kind: str) -> Iterator[Function]:
-    source = read(text, kind)
-    closed = closings(source.code)
+    code = blanked(text, kind)
+    starts = (0, *(match.end() for match in re.finditer("\n", text)))
+    closed: dict[int, int] = {}  # where each brace is closed, found in one pass: nested ones must not cost a scan each
+    waiting: list[int] = []
+    for brace in re.finditer("[{}]", code):
+        if brace.group() == "{":
+            waiting.append(brace.start())
+        elif waiting:
+            closed[waiting.pop()] = brace.start()
     around: list[int] = []  # ends of the functions that hold this one
-    for match in islice(_HEADERS[kind].finditer(source.code), _MOST):
+    for match in islice(_HEADERS[kind].finditer(code), _MOST):
         opening = match.end() - 1
         end = closed.get(opening, len(text) - 1)
         around = [one for one in around if one > opening]
@@ -219,13 +199,9 @@ def _braced(text: str, kind: str) -> Iterator[Function]:
             continue
         around.append(end)
         name = next((value for value in match.groupdict().values() if value), "")
-        start = match.start() + len(match.group()) - len(match.group().lstrip())
-        yield Function(
-            name,
-            source.line_of(start),
-            source.line_of(end),
-            tuple(lex(text[start : end + 1], kind, source.line_of(start))),
-        )
+        start = match.end() - len(match.group().lstrip())
+        first, last = bisect_right(starts, start), bisect_right(starts, end)
+        yield Function(name, first, last, tuple(lex(text[start : end + 1], kind, first)))
 
 
 def lex(text: str, kind: str, first: int = 1) -> list[Token]:
@@ -264,19 +240,6 @@ def _without_commas(tokens: list[Token]) -> list[Token]:
     return [token for token, after in zip(tokens, following, strict=True) if token.text != "," or after not in ")]}"]
 
 
-@lru_cache(maxsize=16)
-def closings(code: str, pair: str = "{}") -> dict[int, int]:
-    """Where each bracket is closed, found in one pass: nested ones must not cost a scan each."""
-    found: dict[int, int] = {}
-    waiting: list[int] = []
-    for match in re.finditer(f"[{re.escape(pair)}]", code):
-        if match.group() == pair[0]:
-            waiting.append(match.start())
-        elif waiting:
-            found[waiting.pop()] = match.start()
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class Edit:
     """A run of tokens that was taken out, put in, or replaced. `line` is where it stood or stands in the new text."""
@@ -305,24 +268,17 @@ def edits(old: Function, new: Function) -> tuple[Edit, ...] | None:
 
 
 def _shared(one: list[str], other: list[str]) -> int:
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
+    """How many words both start with."""
+    differ = (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
+    return next(differ, min(len(one), len(other)))
 
 
 def pairs(before: tuple[Function, ...], after: tuple[Function, ...]) -> Iterator[tuple[Function, Function]]:
     """Put together what is one function on both sides: by name, and by order where a name is there several times."""
-    old, new = _named(before), _named(after)
-    for name, group in old.items():
-        if len(group) == len(new.get(name, ())):
-            yield from zip(group, new[name], strict=True)
-
-
-def _named(found: tuple[Function, ...]) -> dict[str, list[Function]]:
-    groups: dict[str, list[Function]] = {}
-    for function in found:
-        groups.setdefault(function.name, []).append(function)
-    return groups
+    groups: dict[str, tuple[list[Function], list[Function]]] = {}
+    for side, found in enumerate((before, after)):
+        for function in found:
+            groups.setdefault(function.name, ([], []))[side].append(function)
+    for old, new in groups.values():
+        if len(old) == len(new):
+            yield from zip(old, new, strict=True)

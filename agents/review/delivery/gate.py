@@ -15,9 +15,9 @@ from typing import Any
 from glue import StopReason
 from glue.agents.review.delivery.clean import hidden
 from glue.agents.review.delivery.secrets import Guard, guard
-from glue.agents.review.findings.anchor import context, grounded, locate, on_topic
+from glue.agents.review.findings.anchor import locate
 from glue.agents.review.findings.dedupe import rank, unique
-from glue.agents.review.findings.noise import text_codes
+from glue.agents.review.findings.prose import context, grounded, on_topic, text_codes
 from glue.agents.review.records import SEVERITIES, Bundle, FileDiff, Finding, ReviewRun
 
 FINDINGS = 25  # posted

@@ -12,9 +12,8 @@ from glue.agents.review.delivery import clean, gate
 from glue.agents.review.delivery.secrets import MASK, Guard
 from glue.agents.review.findings import dedupe
 from glue.agents.review.findings import model as prompt
-from glue.agents.review.findings.anchor import anchor
+from glue.agents.review.findings.anchor import anchor, fault
 from glue.agents.review.findings.dedupe import Dismissal, Known
-from glue.agents.review.findings.suggest import fault
 from glue.agents.review.records import (
     CONFIDENCES,
     SEVERITIES,

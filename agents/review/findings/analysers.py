@@ -47,9 +47,6 @@ class Result:
     why: str = ""
 
 
-# ruff -------------------------------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=1)
 def ruff_rules() -> Mapping[str, Mapping[str, Any]]:
     """The rules of ruff that are asked for, with their reasons."""
@@ -68,36 +65,33 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
     """Run ruff over the Python files of a change, as they were and as they are."""
     changed = [file for file in bundle.files if _reviewed(file, bundle)][:MOST_FILES]
     program = find_ruff() if changed else ""
-    # What was deleted may have moved: its findings are old ones.
-    changed += [file for file in bundle.files if file.status == "deleted" and language(file.path) == "python"]
     if not program:
         return ()
+    # What was deleted may have moved: its findings are old ones.
+    changed += [file for file in bundle.files if file.status == "deleted" and language(file.path) == "python"]
     with tempfile.TemporaryDirectory(prefix="glue-review-") as scratch:
+        home = os.path.realpath(scratch)
         names: dict[str, tuple[str, str]] = {}  # in the scratch folder -> side, path
         for number, file in enumerate(changed):
-            for side, text in (
-                ("head", bundle.head.get(file.path)),
-                ("base", bundle.base.get(file.old_path or file.path)),
-            ):
+            texts = {"head": bundle.head.get(file.path), "base": bundle.base.get(file.old_path or file.path)}
+            for side, text in texts.items():
                 if text is not None:
                     # The name may matter (`__init__.py`), the folders do not.
                     stem = re.sub(r"[^\w.]", "_", file.path.rsplit("/", 1)[-1])
-                    place = Path(scratch, f"{side}-{number}", stem)
+                    place = Path(home, f"{side}-{number}", stem)
                     place.parent.mkdir()
                     place.write_text(text, encoding="utf-8", errors="replace")
-                    names[os.path.realpath(place)] = (side, file.path)
-        said = _run_ruff(program, scratch)
-    head: list[Result] = []
-    base: list[Result] = []
-    unparsed = [row for row in said if row.get("code") in (None, "invalid-syntax", "E999")]
-    broken = {names[os.path.realpath(row["filename"])] for row in unparsed}
-    for row in said:
-        side, path = names[os.path.realpath(row["filename"])]
-        if (side, path) not in broken and (result := _ruff_result(row, path, bundle if side == "head" else None)):
-            (head if side == "head" else base).append(result)
-    # What did not parse before says nothing of what is new.
-    unread = {path for side, path in broken if side == "base"}
-    return tuple(new_findings([one for one in head if one.path not in unread], base, bundle, compared=True))
+                    names[str(place)] = (side, file.path)
+        said = [(names[os.path.realpath(row["filename"])], row) for row in _run_ruff(program, home)]
+    results: dict[str, list[Result]] = {"head": [], "base": []}
+    broken = {place for place, row in said if row.get("code") in (None, "invalid-syntax", "E999")}
+    for (side, path), row in said:
+        # What did not parse before says nothing of what is new.
+        if (side, path) in broken or ("base", path) in broken:
+            continue
+        if result := _ruff_result(row, path, bundle if side == "head" else None):
+            results[side].append(result)
+    return tuple(new_findings(results["head"], results["base"], bundle, compared=True))
 
 
 def _reviewed(file: FileDiff, bundle: Bundle) -> bool:
@@ -108,29 +102,18 @@ def _reviewed(file: FileDiff, bundle: Bundle) -> bool:
 
 
 def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
-    chosen = ",".join(ruff_rules())
     argv = [program, "check", "--isolated", "--no-cache", "--quiet", "--exit-zero", "--output-format=json"]
-    argv += ["--target-version=py314", f"--select={chosen}", "--no-preview", "--force-exclude", "."]
+    argv += ["--target-version=py314", f"--select={','.join(ruff_rules())}", "--no-preview", "--force-exclude", "."]
+    env = {"HOME": folder, "PATH": "", "NO_COLOR": "1"}
+    nothing = subprocess.DEVNULL
     with tempfile.TemporaryFile() as out:
         try:
-            subprocess.run(
-                argv,
-                cwd=folder,
-                env={"HOME": folder, "PATH": "", "NO_COLOR": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.DEVNULL,
-                timeout=SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
+            subprocess.run(argv, cwd=folder, env=env, stdin=nothing, stdout=out, stderr=nothing, timeout=SECONDS)
+            out.seek(0)
+            raw = out.read(MOST_BYTES + 1)
+            rows = json.loads(raw) if len(raw) <= MOST_BYTES else []
+        except (OSError, subprocess.TimeoutExpired, ValueError):
             return []
-        out.seek(0)
-        raw = out.read(MOST_BYTES + 1)
-    try:
-        rows = json.loads(raw) if len(raw) <= MOST_BYTES else []
-    except ValueError:
-        return []
     return [row for row in rows if isinstance(row, dict) and row.get("filename")]
 
 
@@ -158,9 +141,6 @@ def _ruff_result(row: Mapping[str, Any], path: str, bundle: Bundle | None) -> Re
     )
 
 
-# Results of other tools ---------------------------------------------------------------------------------
-
-
 def handed_in(
     bundle: Bundle, given: Sequence[tuple[str, str]], base: Sequence[tuple[str, str]] = ()
 ) -> tuple[Finding, ...]:
@@ -179,19 +159,16 @@ def _load(form: str, path: str) -> list[Result]:
     if len(raw) > MOST_BYTES:
         raise ConfigError(f"{path} has more than {MOST_BYTES} bytes")
     try:
-        data = json.loads(raw)
-        found = list(_READERS[form](data))
+        return list(_READERS[form](json.loads(raw)))
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise ConfigError(f"{path} is no {form.upper()}: {error}") from error
-    return found
 
 
 def _sarif(data: Any) -> Iterator[Result]:
     for run in data["runs"]:
         driver = run["tool"]["driver"]
-        levels = {
-            rule["id"]: rule.get("defaultConfiguration", {}).get("level", "warning") for rule in driver.get("rules", ())
-        }
+        rules = driver.get("rules", ())
+        levels = {rule["id"]: rule.get("defaultConfiguration", {}).get("level", "warning") for rule in rules}
         for row in run.get("results") or ():
             if row.get("baselineState") in ("unchanged", "absent") or row.get("suppressions"):
                 continue
@@ -236,9 +213,6 @@ def _relative(path: str) -> str:
     return re.sub(r"^(?:file://)?(?:\./)+", "", path)
 
 
-# What is new ---------------------------------------------------------------------------------------------
-
-
 def new_findings(
     head: Iterable[Result], base: Iterable[Result], bundle: Bundle, *, compared: bool
 ) -> Iterator[Finding]:
@@ -252,15 +226,10 @@ def new_findings(
     told: Counter[tuple[str, str]] = Counter()
     same: set[tuple[str, str, str]] = set()  # an undefined name is said once, however often it is used
     for result in sorted(head, key=lambda one: (one.path, one.line)):
-        file = bundle.file(result.path)
-        text = bundle.head.get(result.path)
-        if (
-            file is None
-            or text is None
-            or file.status == "deleted"
-            or told[result.rule, result.path] >= PER_FILE
-            or (result.tool == "ruff" and (result.rule, result.path, result.message) in same and "`" in result.message)
-        ):
+        file, text = bundle.file(result.path), bundle.head.get(result.path)
+        if file is None or text is None or file.status == "deleted" or told[result.rule, result.path] >= PER_FILE:
+            continue
+        if result.tool == "ruff" and (result.rule, result.path, result.message) in same and "`" in result.message:
             continue
         mark = _mark(result, text)
         if before[mark] > 0:
@@ -284,15 +253,13 @@ def _finding(result: Result, file: FileDiff, text: str) -> Finding:
     hunk = next((hunk for hunk in file.hunks if last in hunk.commentable), None)
     if hunk is not None and first not in hunk.commentable:
         first = last
-    quote = "\n".join(lines[first - 1 : last])
     title = " ".join(result.message.split())
     title, _, more = title.partition(". ") if len(title) > 200 else (title, "", "")
-    body = " ".join(part for part in (result.why or more or title, f"({result.tool} says so.)") if part)
     return Finding(
         path=file.path,
-        quote=quote,
+        quote="\n".join(lines[first - 1 : last]),
         title=title[:200],
-        body=body,
+        body=f"{result.why or more or title} ({result.tool} says so.)".lstrip(),
         severity=result.severity,
         confidence="high",
         category="bug",

@@ -1,14 +1,23 @@
-"""Know a finding again: after a rename, a rebase, moved lines, or in a later run; and remember what was dismissed."""
+"""Know a finding again: after a rename, a rebase, moved lines, or in a later run; and remember what was dismissed.
+
+A change that was reviewed before: the model reads what is new, and what it said of the rest is carried on.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 
-from glue.agents.review.records import CONFIDENCES, SEVERITIES, Bundle, ChangeCommit, Finding
+from glue.agents.review import records
+from glue.agents.review.change.config import DISMISSED_FILE
+from glue.agents.review.findings.anchor import anchor
+from glue.agents.review.records import CONFIDENCES, SEVERITIES, Bundle, Coverage, Finding, Hunk, HunkCoverage, ReviewRun
+from glue.errors import ConfigError
 
 _TRAILER = re.compile(r"^Review-Dismiss:[ \t]*([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t]*(.*)$", re.MULTILINE | re.IGNORECASE)
 _ROW = re.compile(r"^([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t:]*(.*)$")
@@ -16,7 +25,6 @@ _STOP = frozenset(
     "the and for that this with from are was not but has have when which what where then than will would can could"
     " should its into here there does been being more also only any all one two code line value function change".split()
 )
-FILE = ".glue/dismissed"  # of the merge-base: one fingerprint and its reason a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,34 +63,9 @@ def quote_key(finding: Finding) -> str:
     return _digest("quote", _folded(finding.quote))
 
 
-def fingerprint(finding: Finding) -> str:
-    """Digest what was said of which code. Neither path nor line is in it, so it survives renames and moves."""
-    code = _folded(finding.quote)
-    if code:
-        return _digest("code", finding.rule or finding.category, code)
-    return _digest("file", finding.rule or finding.category, finding.path, _folded(finding.title).lower())
-
-
-def assign(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Give every finding its fingerprint; the same code twice in one file is told apart by its order."""
-    seen: Counter[tuple[str, str]] = Counter()
-    named: list[Finding] = []
-    for finding in sorted(findings, key=lambda one: (one.path, one.line or 0)):
-        mark = fingerprint(finding)
-        seen[mark, finding.path] += 1
-        count = seen[mark, finding.path]
-        named.append(replace(finding, fingerprint=mark if count == 1 else f"{mark}-{count}"))
-    return tuple(named)
-
-
 def rank(finding: Finding) -> tuple[int, int, str, int]:
     """Sort the worst and surest first."""
-    return (
-        SEVERITIES.index(finding.severity),
-        CONFIDENCES.index(finding.confidence),
-        finding.path,
-        finding.line or 0,
-    )
+    return (SEVERITIES.index(finding.severity), CONFIDENCES.index(finding.confidence), finding.path, finding.line or 0)
 
 
 def unique(findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
@@ -95,7 +78,23 @@ def unique(findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Find
             dropped.append(replace(finding, dropped="duplicate"))
         else:
             kept.append(finding)
-    return assign(kept), tuple(dropped)
+    return tuple(_named(kept)), tuple(dropped)
+
+
+def _named(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Give every finding its fingerprint: what was said of which code.
+
+    Neither path nor line is in it, so it survives renames and moves; the same code twice in one file is told apart by
+    its order.
+    """
+    seen: Counter[tuple[str, str]] = Counter()
+    for finding in sorted(findings, key=lambda one: (one.path, one.line or 0)):
+        about, code = finding.rule or finding.category, _folded(finding.quote)
+        place = ("code", about, code) if code else ("file", about, finding.path, _folded(finding.title).lower())
+        mark = _digest(*place)
+        seen[mark, finding.path] += 1
+        count = seen[mark, finding.path]
+        yield replace(finding, fingerprint=mark if count == 1 else f"{mark}-{count}")
 
 
 def match(findings: Sequence[Finding], known: Sequence[Known], bundle: Bundle) -> dict[int, Known]:
@@ -128,17 +127,14 @@ def _sameness(finding: Finding, old: Known) -> float:
     bonus = words - far
     if old.fingerprint == finding.fingerprint and (finding.rule or words >= 0.12):
         return 6 + bonus
-    if _bare(old.fingerprint) == _bare(finding.fingerprint) and not far and (finding.rule or words >= 0.12):
+    same = old.fingerprint.partition("-")[0] == finding.fingerprint.partition("-")[0]
+    if same and not far and (finding.rule or words >= 0.12):
         return 5 + bonus  # the order of equal lines in a file has changed
     if old.quote and old.quote == quote_key(finding) and not far and words >= 0.2 and not finding.rule:
         return 4 + bonus
     if span and old.line is not None and not far and words >= 0.3 and not (finding.rule or not old.by_model):
         return 2 + bonus
     return 0.0
-
-
-def _bare(mark: str) -> str:
-    return mark.partition("-")[0]
 
 
 def _overlap(one: str, other: str) -> float:
@@ -153,22 +149,17 @@ def _words(text: str) -> set[str]:
 
 
 def dismissals(bundle: Bundle) -> tuple[Dismissal, ...]:
-    """Read what was dismissed: in the committed file of the merge-base, and in trailers of the commits."""
-    found = [
-        Dismissal(id=match.group(1).lower(), reason=match.group(2).strip(), by="the repository")
-        for row in bundle.guidelines.get(FILE, "").splitlines()
-        if (match := _ROW.match(row.strip()))
-    ]
-    return (*found, *trailers(bundle.change.commits))
+    """Read what was dismissed: in the committed file of the merge-base, and in trailers of the commits.
 
-
-def trailers(commits: Iterable[ChangeCommit]) -> tuple[Dismissal, ...]:
-    """Read `Review-Dismiss: <id> reason` of commit messages; an author's own word is shown, not binding."""
-    return tuple(
-        Dismissal(id=match.group(1).lower(), reason=match.group(2).strip(), by=commit.author, binding=False)
-        for commit in commits
-        for match in _TRAILER.finditer(commit.message)
-    )
+    The word of an author's own `Review-Dismiss: <id> reason` is shown, and not binding.
+    """
+    rows = [_ROW.match(row.strip()) for row in bundle.guidelines.get(DISMISSED_FILE, "").splitlines()]
+    found = [Dismissal(id=row[1].lower(), reason=row[2].strip(), by="the repository") for row in rows if row]
+    for commit in bundle.change.commits:
+        for trailer in _TRAILER.finditer(commit.message):
+            reason = trailer[2].strip()
+            found.append(Dismissal(id=trailer[1].lower(), reason=reason, by=commit.author, binding=False))
+    return tuple(found)
 
 
 def dismissed(finding: Finding, given: Iterable[Dismissal]) -> Dismissal | None:
@@ -204,3 +195,66 @@ def _folded(text: str) -> str:
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A review that was saved (`--save`), and the change it read."""
+
+    bundle: Bundle
+    run: ReviewRun
+
+    def has(self, path: str, hunk: Hunk) -> bool:
+        """Whether a hunk was read in full."""
+        return (path, _words_of(hunk)) in self._read
+
+    @cached_property
+    def _read(self) -> set[tuple[str, tuple[tuple[str, str], ...]]]:
+        full = {(entry.path, entry.hunk) for entry in self.run.coverage.hunks if entry.state == "full"}
+        hunks = ((file.path, hunk) for file in self.bundle.files for hunk in file.hunks)
+        return {(path, _words_of(hunk)) for path, hunk in hunks if (path, hunk.index) in full}
+
+
+def _words_of(hunk: Hunk) -> tuple[tuple[str, str], ...]:
+    """Know a hunk again by its words; the lines above it may have moved it."""
+    return tuple((line.kind, line.text) for line in hunk.lines)
+
+
+def load(folder: str | Path) -> Earlier:
+    """Read what `glue review --save FOLDER` kept."""
+    place = Path(folder)
+    earlier = Earlier(records.load(Bundle, place / "bundle.json"), records.load(ReviewRun, place / "findings.json"))
+    if earlier.run.codes or not earlier.run.provider:
+        why = "was inconclusive" if earlier.run.codes else "was made without a model"
+        raise ConfigError(f"the review in {place} {why}")
+    return earlier
+
+
+def narrow(bundle: Bundle, earlier: Earlier) -> Bundle:
+    """Leave in a bundle only the hunks that the earlier review did not read in full."""
+    files = []
+    for file in bundle.files:
+        hunks = tuple(hunk for hunk in file.hunks if not earlier.has(file.path, hunk))
+        if hunks or not file.hunks:
+            files.append(replace(file, hunks=hunks))
+    return replace(bundle, files=tuple(files))
+
+
+def carried(bundle: Bundle, earlier: Earlier) -> tuple[Finding, ...]:
+    """Give what a model said before of hunks that are still there; the rules speak anew for themselves."""
+    still = {file.path for file in bundle.files if any(earlier.has(file.path, hunk) for hunk in file.hunks)}
+    said = [finding for finding in earlier.run.findings if not finding.rule and finding.path in still]
+    return tuple(placed for finding in said if (placed := anchor(finding, bundle.files, bundle.head)))
+
+
+def joined(bundle: Bundle, earlier: Earlier, now: Coverage) -> Coverage:
+    """Write the ledger of the whole change: what was read now, and what was read before."""
+    sha = earlier.bundle.change.head_sha[:12] or "an earlier head"
+    entries = {(entry.path, entry.hunk): entry for entry in now.hunks}
+    for file in bundle.files:
+        for hunk in file.hunks:
+            if earlier.has(file.path, hunk):
+                entries[file.path, hunk.index] = HunkCoverage(
+                    path=file.path, hunk=hunk.index, state="full", reason=f"read at {sha}", lines=len(hunk.lines)
+                )
+    return Coverage(hunks=tuple(entries.values()))

@@ -10,21 +10,20 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from anyio import to_thread
 
-from glue import AssistantMessage, Limits, Outcome, Provider, Request, RunResult, Usage, run, user
+from glue import AssistantMessage, Limits, Message, Outcome, Provider, Request, RunResult, Usage, run, user
 from glue.agents.review.cassette import RunFile, replay_tools
-from glue.agents.review.change.chunk import Chunk, chunks, coverage, everything
+from glue.agents.review.change.chunk import Chunk, chunks, coverage
 from glue.agents.review.change.config import Config, make, matches
-from glue.agents.review.change.incremental import Earlier, carried, joined, narrow
 from glue.agents.review.change.syntax import functions, is_test, language
 from glue.agents.review.delivery import gate
 from glue.agents.review.findings import deterministic, rules
+from glue.agents.review.findings.dedupe import Earlier, carried, joined, narrow
 from glue.agents.review.findings.tools import Desk, tools
-from glue.agents.review.findings.tripwire import strip_hidden
 from glue.agents.review.records import Bundle, Finding, ReviewRun, Try, from_json
 from glue.errors import ConfigError, GitError, ToolError
 from glue.events import Event, MessageEnd, RequestStart, ToolEnd
@@ -69,13 +68,7 @@ def system(bundle: Bundle, config: Config, seed: str) -> str:
 
 
 def question(
-    bundle: Bundle,
-    chunk: Chunk,
-    number: int,
-    total: int,
-    known: tuple[Finding, ...],
-    seed: str,
-    callers: str = "",
+    bundle: Bundle, chunk: Chunk, number: int, total: int, known: tuple[Finding, ...], seed: str, callers: str = ""
 ) -> str:
     """One chunk of the diff with what one has to know about the change around it; untrusted text between marks."""
     mark = token(seed, "material")
@@ -91,7 +84,7 @@ def question(
     said = [f"- {one.path}:{one.line or ''} {one.title}" for one in known[:40]]
     parts += ["Already reported by analysers and rules:\n" + "\n".join(said)] if said else []
     parts += [chunk.text, callers] if callers else [chunk.text]
-    shown = strip_hidden("\n\n".join(parts)).replace(mark, "")
+    shown = rules.strip_hidden("\n\n".join(parts)).replace(mark, "")
     part = f" This is part {number} of {total}; the other parts are reviewed on their own." if total > 1 else ""
     asked = f" A maintainer asks: {' '.join(change.request.split())[:500]}" if change.request else ""
     return (
@@ -113,13 +106,10 @@ def callers(bundle: Bundle, repo: Repo | None) -> str:
             hits = repo.grep(rf"\b{re.escape(name)}[[:space:]]*\(", head, limit=40)
         except GitError:
             continue
-        calls = [
-            hit for hit in hits if not re.search(rf"\b(?:def|func|function)\s+(?:\([^)]*\)\s*)?{name}\b", hit.text)
-        ]
-        calls = [hit for hit in calls if not is_test(hit.path)][:CALLS]
-        rows += [
-            f"  {hit.path}:{hit.line}: {hit.text.strip()[:200]}" for hit in calls if hit.path != path or len(calls) < 3
-        ]
+        defined = re.compile(rf"\b(?:def|func|function)\s+(?:\([^)]*\)\s*)?{name}\b")
+        calls = [hit for hit in hits if not defined.search(hit.text) and not is_test(hit.path)][:CALLS]
+        shown = [hit for hit in calls if hit.path != path or len(calls) < 3]
+        rows += [f"  {hit.path}:{hit.line}: {hit.text.strip()[:200]}" for hit in shown]
     return "Calls of what was changed, elsewhere in the repository:\n" + "\n".join(rows) if rows else ""
 
 
@@ -127,16 +117,13 @@ def _changed_functions(bundle: Bundle) -> dict[str, str]:
     """Names of functions that the change touches, and their files; short and common names say nothing."""
     found: dict[str, str] = {}
     for file in bundle.files:
+        if is_test(file.path):
+            continue
         added = {line.new for line in file.added}
-        for function in (
-            functions(bundle.head.get(file.path, ""), language(file.path)) if not is_test(file.path) else ()
-        ):
+        for function in functions(bundle.head.get(file.path, ""), language(file.path)):
             name = function.name.rsplit(".", 1)[-1]
-            if (
-                len(name) > 3
-                and not name.startswith("__")
-                and any(n in added for n in range(function.start, function.end + 1))
-            ):
+            touched = any(number in added for number in range(function.start, function.end + 1))
+            if touched and len(name) > 3 and not name.startswith("__"):
                 found.setdefault(name, file.path)
     return found
 
@@ -145,9 +132,6 @@ AGAIN = (
     "Nothing of that was recorded: only `report_finding` and `finish_review` count. Report what you found with"
     " `report_finding`, one call each, then call `finish_review`."
 )
-
-
-_SPENT = (Outcome.BUDGET, Outcome.MAX_TURNS)
 
 
 @dataclass(slots=True)
@@ -174,16 +158,38 @@ class Work:
     so_far: Callable[[], ReviewRun] | None = None
 
 
-@dataclass(slots=True)
-class _Spent:
-    """What one provider has used of the budget."""
+class _Attempt:
+    """One provider's way through the chunks, and what it has used of the budget."""
 
-    turns: int = 0
-    usage: Usage = field(default_factory=lambda: Usage(cost=0.0))
-    started: float = field(default_factory=time.monotonic)
+    def __init__(self, setting: ReviewSetting, provider: Provider, index: int) -> None:
+        self.setting, self.provider, self.index = setting, provider, index
+        self.desk = Desk(setting.bundle, setting.config, source=provider.name, known=setting.ruled)
+        self.asked, self.offered = provider, list[Any](tools(self.desk, setting.repo))
+        self.pieces = chunks(setting.bundle, setting.config.chunk_tokens)
+        self.shown: list[Chunk] = []
+        self.codes: list[str] = []
+        self.detail = self.model = ""
+        self.turns, self.usage, self.started = 0, Usage(cost=0.0), time.monotonic()
+        self.last: RunResult[None] | None = None
 
-    def limits(self, config: Config) -> Limits | None:
-        """What is left, or None where nothing is."""
+    async def run(self) -> ReviewRun:
+        """Ask about every chunk, as far as the budget goes."""
+        setting, desk, record = self.setting, self.desk, self.setting.record
+        if record is not None and setting.replay:
+            self.offered = replay_tools(self.offered, self.index, record, desk.read)
+        elif record is not None:
+            self.asked = record.record(self.provider)
+            record.tools = tuple(tool.spec for tool in self.offered)
+        desk.on_finding = lambda finding: setting.work.say(f"  {said(finding)}")
+        for number, chunk in enumerate(self.pieces, 1):
+            limits = self._limits()
+            if limits is None or not await self._chunk(chunk, number, limits):
+                break
+        return self.drafted()
+
+    def _limits(self) -> Limits | None:
+        """What is left of the budget, or None where nothing is."""
+        config = self.setting.config
         tokens = config.max_tokens - self.usage.total
         seconds = config.max_seconds - (time.monotonic() - self.started)
         usd = None if config.max_usd is None else config.max_usd - (self.usage.cost or 0.0)
@@ -193,117 +199,79 @@ class _Spent:
             max_turns=config.max_turns, max_requests=None, token_budget=tokens, usd_budget=usd, seconds=seconds
         )
 
+    async def _chunk(self, chunk: Chunk, number: int, limits: Limits) -> bool:
+        """Ask about one chunk; False where the attempt is over.
 
-class _Attempt:
-    """One provider's way through the chunks."""
-
-    def __init__(self, setting: ReviewSetting, provider: Provider, index: int) -> None:
-        self.setting, self.provider, self.index = setting, provider, index
-        self.desk = Desk(setting.bundle, setting.config, source=provider.name, known=setting.ruled)
-        self.spent = _Spent()
-        self.pieces = chunks(setting.bundle, setting.config.chunk_tokens)
-        self.shown: list[Chunk] = []
-        self.codes: list[str] = []
-        self.detail = self.model = ""
-        self.last: RunResult[None] | None = None
-
-    async def run(self) -> ReviewRun:
-        """Ask about every chunk, as far as the budget goes."""
-        setting, desk, record = self.setting, self.desk, self.setting.record
-        asked = self.provider if record is None or setting.replay else record.record(self.provider)
-        offered: list[Any] = list(tools(desk, setting.repo))
-        if record is not None and setting.replay:
-            offered = replay_tools(offered, self.index, record, desk.read)
-        elif record is not None:
-            record.tools = tuple(tool.spec for tool in offered)
-        desk.on_finding = lambda finding: setting.work.say(f"  {said(finding)}")
-        for number, chunk in enumerate(self.pieces, 1):
-            limits = self.spent.limits(setting.config)
-            if limits is None or not await self._chunk(asked, offered, limits, chunk, number):
-                break
-        return self.drafted()
-
-    async def _chunk(self, asked: Provider, offered: list[Any], limits: Limits, chunk: Chunk, number: int) -> bool:
-        """Ask about one chunk; False where the attempt is over."""
+        A reply in the wrong channel is read if it is the JSON form, else asked for again once.
+        """
         setting, desk = self.setting, self.desk
         where = ", ".join(dict.fromkeys(piece.path for piece in chunk.pieces))
-        cost = f", ${self.spent.usage.cost:.4f}" if self.spent.usage.cost else ""
+        cost = f", ${self.usage.cost:.4f}" if self.usage.cost else ""
         counted = f"{len(desk.findings)} finding{'s' * (len(desk.findings) != 1)} so far{cost}"
         setting.work.say(f"{self.provider.name}: part {number} of {len(self.pieces)}: {where[:200]} ({counted})")
         desk.finished = False
         text = question(setting.bundle, chunk, number, len(self.pieces), setting.ruled, setting.seed, setting.callers)
-        self.last = last = await _ask(asked, text, offered, limits, setting, desk)
-        self.spent.turns += last.turns
-        self.spent.usage += last.usage
+        last = await self._ask(text, limits)
+        done = desk.finished or not last.outcome.complete or _take_json(last.text, desk) or desk.give_up()
+        if not done and (left := self._limits()) is not None:
+            last = await self._ask((*last.messages, user(AGAIN, origin="nudge")), left)
         named = (one.model for one in last.messages if isinstance(one, AssistantMessage) and one.model)
         self.model = next(named, self.model)
         if last.error is not None and last.outcome is Outcome.FAILED and not desk.finished:
             self.codes, self.detail = [f"provider.{getattr(last.error, 'kind', 'failed')}"], str(last.error)
             return False
         if not desk.finished and not desk.give_up():
-            if last.outcome not in _SPENT or not self.shown:
+            if last.outcome not in (Outcome.BUDGET, Outcome.MAX_TURNS) or not self.shown:
                 self.codes.append("channel.unfinished")
             return False
         self.shown.append(chunk)
         return True
 
+    async def _ask(self, prompt: str | Sequence[Message], limits: Limits) -> RunResult[None]:
+        setting = self.setting
+        request = Request(system=system(setting.bundle, setting.config, setting.seed))
+        self.last = last = await run(
+            self.asked, prompt, tools=self.offered, limits=limits, request=request, on_event=setting.on_event
+        )
+        self.turns += last.turns
+        self.usage += last.usage
+        return last
+
+    def figures(self) -> dict[str, Any]:
+        """What a run and a try both tell."""
+        return {
+            "provider": self.provider.name,
+            "model": self.model,
+            "outcome": str(self.last.outcome) if self.last else "",
+            "turns": self.turns,
+            "tokens_in": self.usage.input,
+            "tokens_out": self.usage.output,
+            "cost": self.usage.cost,
+        }
+
     def drafted(self) -> ReviewRun:
         """The review as far as it has come."""
-        desk, last, usage = self.desk, self.last, self.spent.usage
+        setting, desk, last = self.setting, self.desk, self.last
+        missing = "the model was not asked" if self.codes else "budget spent"
         return ReviewRun(
-            findings=(*self.setting.ruled, *desk.findings),
+            findings=(*setting.ruled, *desk.findings),
             dropped=tuple(desk.refused),
             summary="\n\n".join(dict.fromkeys(desk.summaries)),
-            coverage=coverage(
-                self.setting.bundle, self.shown, "the model was not asked" if self.codes else "budget spent"
-            ),
-            finished=bool(self.pieces) and len(self.shown) > 0 and not self.codes,
-            provider=self.provider.name,
-            model=self.model,
-            outcome=str(last.outcome) if last else "",
+            coverage=coverage(setting.bundle, self.shown, missing),
+            finished=bool(self.shown) and not self.codes,
             stop_reason=str(last.stop_reason or "") if last else "",
             codes=tuple(self.codes),
             raw=last.text[:20_000] if last else "",
-            canary=token(self.setting.seed, "canary"),
+            canary=token(setting.seed, "canary"),
             seen=desk.seen(),
             prompt=NAME,
-            turns=self.spent.turns,
-            tokens_in=usage.input,
-            tokens_out=usage.output,
-            cost=usage.cost,
-        )
-
-    def note(self, codes: tuple[str, ...]) -> Try:
-        return Try(
-            provider=self.provider.name,
-            model=self.model,
-            outcome=str(self.last.outcome) if self.last else "",
-            codes=codes,
-            detail=self.detail[:300],
-            turns=self.spent.turns,
-            tokens_in=self.spent.usage.input,
-            tokens_out=self.spent.usage.output,
-            cost=self.spent.usage.cost,
-            seconds=round(time.monotonic() - self.spent.started, 3),
+            **self.figures(),
         )
 
 
 def said(finding: Finding) -> str:
     """A finding in one line."""
-    where = f"{finding.path}:{finding.line}" if finding.line else finding.path
-    return f"{where}: {finding.severity}: {finding.title}"
-
-
-async def _ask(
-    provider: Provider, text: str, offered: Sequence[Any], limits: Limits, setting: ReviewSetting, desk: Desk
-) -> RunResult[None]:
-    """Ask about one chunk; a reply in the wrong channel is read if it is the JSON form, else asked for again once."""
-    request = Request(system=system(setting.bundle, setting.config, setting.seed))
-    result = await run(provider, text, tools=offered, limits=limits, request=request, on_event=setting.on_event)
-    if desk.finished or not result.outcome.complete or _take_json(result.text, desk) or desk.give_up():
-        return result
-    again = (*result.messages, user(AGAIN, origin="nudge"))
-    return await run(provider, again, tools=offered, limits=limits, request=request, on_event=setting.on_event)
+    return f"{finding.where}: {finding.severity}: {finding.title}"
 
 
 def _take_json(text: str, desk: Desk) -> bool:
@@ -312,12 +280,16 @@ def _take_json(text: str, desk: Desk) -> bool:
     if data is None:
         return False
     for item in data["findings"][: gate.FINDINGS * 4]:
-        finding = _from_item(item, desk.source)
-        if finding is not None:
-            try:
-                desk.report(finding)
-            except ToolError:
-                continue  # it is kept among the refused
+        if not isinstance(item, dict):
+            continue
+        known = {name: value for name, value in item.items() if name in _ITEM and value is not None}
+        claimed = item.get("line") if type(item.get("line")) is int else None
+        try:
+            finding = from_json(Finding, json.loads(json.dumps(known)))
+        except (ConfigError, ValueError):
+            continue
+        with suppress(ToolError):  # it is kept among the refused
+            desk.report(replace(finding, source=desk.source, claimed=claimed))
     try:
         desk.finish(data["summary"])
     except ToolError:
@@ -326,18 +298,6 @@ def _take_json(text: str, desk: Desk) -> bool:
 
 
 _ITEM = ("path", "quote", "title", "body", "severity", "confidence", "category", "suggestion", "acceptance")
-
-
-def _from_item(item: Any, source: str) -> Finding | None:
-    if not isinstance(item, dict):
-        return None
-    known = {name: value for name, value in item.items() if name in _ITEM and value is not None}
-    claimed = item.get("line")
-    try:
-        finding = from_json(Finding, json.loads(json.dumps(known)))
-    except (ConfigError, ValueError):
-        return None
-    return replace(finding, source=source, claimed=claimed if type(claimed) is int else None)
 
 
 async def review(
@@ -371,19 +331,22 @@ async def review(
         work.say(said(finding))
 
     def whole(result: ReviewRun) -> ReviewRun:
-        notices = (*rules.notices(bundle), *_secret_files(bundle))
+        alarms = rules.notices(bundle)
+        blocked = [skip.path for skip in bundle.skipped if skip.reason.startswith("blocked")][:5]
+        secret = [f"{name} is changed here and may hold secrets; its content was shown to nobody" for name in blocked]
         return replace(
             result,
             change=bundle.change,
             skipped=bundle.skipped,
-            notices=tuple(dict.fromkeys((*notices, *result.notices))),
-            tripwire=bool(rules.notices(bundle)) or any(one.category == "attack" for one in result.findings),
+            notices=tuple(dict.fromkeys((*alarms, *secret, *result.notices))),
+            tripwire=bool(alarms) or any(one.category == "attack" for one in result.findings),
             tries=tuple(tries),
             seconds=round(time.monotonic() - started, 3),
         )
 
     tries: list[Try] = []
-    result = by_rules(bundle, ruled)
+    summary = f"{gate.host_summary(bundle, ruled)} No model was asked: analysers and rules see known mistakes only."
+    result = ReviewRun(findings=ruled, summary=summary, coverage=coverage(bundle, None), finished=True, prompt="rules")
     work.so_far = lambda: whole(replace(result, finished=False))
     unread = narrow(bundle, earlier) if earlier is not None else bundle
     setting = ReviewSetting(unread, config, repo, on_event, seed, ruled, around, record, replay, work)
@@ -393,7 +356,8 @@ async def review(
         drafted = await attempt.run()
         judged = gate.judge(drafted, unread, language=config.language, examples=examples())
         codes = tuple(dict.fromkeys((*drafted.codes, *judged.codes)))
-        tries.append(attempt.note(codes))
+        seconds = round(time.monotonic() - attempt.started, 3)
+        tries.append(Try(codes=codes, detail=attempt.detail[:300], seconds=seconds, **attempt.figures()))
         result = _better(result, replace(drafted, codes=codes, summary=judged.summary))
         if not codes:
             break
@@ -413,22 +377,6 @@ def _better(old: ReviewRun, new: ReviewRun) -> ReviewRun:
         return replace(new, codes=(), finished=False)
     kept = old.provider and not old.codes
     return old if new.codes and kept else new
-
-
-def by_rules(bundle: Bundle, ruled: tuple[Finding, ...]) -> ReviewRun:
-    """The review without a model: what analysers and rules found is what there is to say."""
-    return ReviewRun(
-        findings=ruled,
-        summary=f"{gate.host_summary(bundle, ruled)} No model was asked: analysers and rules see known mistakes only.",
-        coverage=everything(bundle),
-        finished=True,
-        prompt="rules",
-    )
-
-
-def _secret_files(bundle: Bundle) -> tuple[str, ...]:
-    names = [skip.path for skip in bundle.skipped if skip.reason.startswith("blocked")]
-    return tuple(f"{name} is changed here and may hold secrets; its content was shown to nobody" for name in names[:5])
 
 
 class ReviewProgress:
@@ -452,7 +400,7 @@ class ReviewProgress:
         elif isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage) and event.message.usage:
             self.tokens += event.message.usage.total
             self.cost += event.message.usage.cost or 0.0
-        self.draw()
+        self._draw(str(self))
 
     def __str__(self) -> str:
         files = len(self.files - {""})
@@ -462,13 +410,12 @@ class ReviewProgress:
             f"{self.findings} findings, {self.tokens:,} tokens{cost}"
         )
 
-    def draw(self) -> None:
-        if self.is_on:
-            self.file.write(f"\r{self}\x1b[K")
-            self.file.flush()
-
     def end(self) -> None:
         """Take the line away."""
-        if self.is_on and self.requests:
-            self.file.write("\r\x1b[K")
+        if self.requests:
+            self._draw("")
+
+    def _draw(self, text: str) -> None:
+        if self.is_on:
+            self.file.write(f"\r{text}\x1b[K")
             self.file.flush()

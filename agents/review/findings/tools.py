@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
@@ -11,11 +11,12 @@ from typing import Annotated, Any, Literal
 from glue import Tool, tool
 from glue.agents.review.change.config import Config, blocklist
 from glue.agents.review.delivery import gate
-from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, context, names
-from glue.agents.review.findings.suggest import fault, weakens_test
-from glue.agents.review.findings.tripwire import strip_hidden
+from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault, weakens_test
+from glue.agents.review.findings.prose import context, names
+from glue.agents.review.findings.rules import strip_hidden
 from glue.agents.review.records import Bundle, Category, Confidence, Finding, Severity
 from glue.errors import GitError, ToolError
+from glue.tools.fs import Blocklist
 from glue.tools.git import Repo, commit_page
 
 LINES = 400  # of one page
@@ -50,15 +51,16 @@ class Desk:
             raise
         self.findings.append(placed)
         self.on_finding(placed)
-        where = f"{placed.path}:{placed.line}" if placed.line else placed.path
-        return " ".join([f"Recorded as finding {len(self.findings)} on {where}.", *notes])
+        return " ".join([f"Recorded as finding {len(self.findings)} on {placed.where}.", *notes])
 
     def finish(self, summary: str) -> str:
         """Take the summary, and the run ends with it. What is wrong with one is said twice; then it does without."""
         codes = gate.summary_codes(summary, self.shown, language=self.config.language)
         if codes and self._refusals < 2:
             self._refusals += 1
-            raise ToolError(f"the summary was refused: {_summary_fault(codes)}; call finish_review again")
+            fault = next((_UNSOUND[code] for code in codes if code in _UNSOUND), "")
+            fault = fault or f"it is not plain prose about this change ({codes[0]})"
+            raise ToolError(f"the summary was refused: {fault}; call finish_review again")
         self.summaries.append(summary)
         self.finished = True
         return "The review is finished."
@@ -83,12 +85,15 @@ class Desk:
     def _checked(self, finding: Finding) -> tuple[Finding, list[str]]:
         notes: list[str] = []
         if len("".join(finding.quote.split())) < MIN_QUOTE:
-            raise ToolError(
-                f"the quote is too short to find; quote at least {MIN_QUOTE} characters of one line, verbatim"
-            )
+            short = f"the quote is too short to find; quote at least {MIN_QUOTE} characters of one line, verbatim"
+            raise ToolError(short)
+        paths = [file.path for file in self.bundle.files]
         placed = anchor(finding, self.bundle.files, self.bundle.head)
+        if placed is None and finding.path not in paths:
+            close = get_close_matches(finding.path, paths, 3, 0.5) or paths[:10]
+            raise ToolError(f"{finding.path!r} is not in the diff; there are: {', '.join(close)}")
         if placed is None:
-            raise ToolError(self._not_found(finding))
+            raise ToolError("that quote is not in the diff; copy one added or shown line of it character for character")
         if placed.path != finding.path:
             notes.append(f"The quote stands in {placed.path}, so it was put there.")
         if placed.anchor in ("deleted", "file"):
@@ -107,13 +112,6 @@ class Desk:
             )
         return placed, notes
 
-    def _not_found(self, finding: Finding) -> str:
-        paths = [file.path for file in self.bundle.files]
-        if finding.path not in paths:
-            close = get_close_matches(finding.path, paths, 3, 0.5) or paths[:10]
-            return f"{finding.path!r} is not in the diff; there are: {', '.join(close)}"
-        return "that quote is not in the diff; copy one added or shown line of it character for character"
-
     def _is_double(self, finding: Finding) -> bool:
         same = (finding.path, finding.line, finding.category)
         return same in self._known or any(
@@ -122,20 +120,16 @@ class Desk:
         )
 
 
-def _summary_fault(codes: Sequence[str]) -> str:
-    said = {
-        "transport.empty": "it says nothing; say in two to six sentences what the change does and what you looked at",
-        "transport.short": "it says too little; say what the change does and what you looked at",
-        "transport.cut": "it stops in the middle of a sentence; end it with a full stop",
-        "transport.fence": "a code fence is left open",
-        "echo.narration": "it tells what you are about to do; say what you found",
-        "grounding.topic": "it names things that do not occur in this change",
-        "caps.summary": f"it is longer than {gate.SUMMARY} characters",
-    }
-    return next((said[code] for code in codes if code in said), f"it is not plain prose about this change ({codes[0]})")
-
-
-_WRONG = {
+_UNSOUND = {  # summaries
+    "transport.empty": "it says nothing; say in two to six sentences what the change does and what you looked at",
+    "transport.short": "it says too little; say what the change does and what you looked at",
+    "transport.cut": "it stops in the middle of a sentence; end it with a full stop",
+    "transport.fence": "a code fence is left open",
+    "echo.narration": "it tells what you are about to do; say what you found",
+    "grounding.topic": "it names things that do not occur in this change",
+    "caps.summary": f"it is longer than {gate.SUMMARY} characters",
+}
+_WRONG = {  # findings
     "grounding.path": "that path is not in the diff",
     "grounding.quote": "that quote is not in the diff; copy one line of it character for character",
     "grounding.names": "the text names things in backticks that do not occur in this change; speak of this code",
@@ -146,7 +140,9 @@ _WRONG = {
 
 def tools(desk: Desk, repo: Repo | None = None) -> list[Tool[..., Any]]:
     """Make the tools of one review. Without a repository only the files of the change can be read."""
-    return [*_reading(desk, repo), *_history(desk.bundle, desk.config, repo), *_reporting(desk)]
+    blocked = blocklist(desk.config)
+    history = [] if repo is None else _history(desk.bundle.change.head_sha or "HEAD", blocked, repo)
+    return [*_reading(desk, blocked, repo), *history, *_reporting(desk)]
 
 
 def _reporting(desk: Desk) -> list[Tool[..., Any]]:
@@ -194,8 +190,9 @@ def _reporting(desk: Desk) -> list[Tool[..., Any]]:
     return [report_finding, finish_review]
 
 
-def _reading(desk: Desk, repo: Repo | None) -> list[Tool[..., Any]]:
-    bundle, blocked = desk.bundle, blocklist(desk.config)
+def _reading(desk: Desk, blocked: Blocklist, repo: Repo | None) -> list[Tool[..., Any]]:
+    change = desk.bundle.change
+    sides = {"head": (desk.bundle.head, change.head_sha), "base": (desk.bundle.base, change.merge_base)}
 
     @tool(timeout=20)
     def read_file(path: str, start: int = 1, lines: int = 200, side: Side = "head") -> str:
@@ -208,7 +205,8 @@ def _reading(desk: Desk, repo: Repo | None) -> list[Tool[..., Any]]:
         """
         if blocked.blocks(path):
             raise ToolError(f"{path!r} may hold secrets and is not shown")
-        text = _text(bundle, repo, path, side)
+        known, rev = sides[side]
+        text = known[path] if path in known else _blob(repo, rev, path)
         if text is None:
             raise ToolError(f"there is no file {path!r} on the {side} side")
         rows = text.split("\n")
@@ -220,36 +218,31 @@ def _reading(desk: Desk, repo: Repo | None) -> list[Tool[..., Any]]:
     @tool(timeout=20)
     def grep(pattern: str, side: Side = "head", ignore_case: bool = False) -> str:
         """Search all text files for an extended regular expression, line by line."""
-        try:
-            hits = _search(bundle, repo, pattern, side, ignore_case)
-        except (GitError, re.error) as error:
-            raise ToolError(str(error)) from error
-        rows = [
-            f"{path}:{line}: {strip_hidden(text.strip())[:300]}"
-            for path, line, text in hits
-            if not blocked.blocks(path)
-        ]
-        if not rows:
+        known, rev = sides[side]
+        if repo is not None and rev:
+            with _git_errors():
+                hits = [(hit.path, hit.line, hit.text) for hit in repo.grep(pattern, rev, ignore_case=ignore_case)]
+        else:
+            # Python's expressions can run for ever, so without git's own engine only plain text is looked for.
+            wanted = pattern.lower() if ignore_case else pattern
+            lines = ((path, *row) for path, text in known.items() for row in enumerate(text.split("\n"), 1))
+            hits = [row for row in lines if wanted in (row[2].lower() if ignore_case else row[2])]
+        hits = [hit for hit in hits if not blocked.blocks(hit[0])]
+        if not hits:
             return "nothing found"
-        desk.read.append("\n".join(rows[:HITS]))
-        return desk.read[-1] + ("\n[there is more]" if len(rows) > HITS else "")
+        rows = [f"{path}:{line}: {strip_hidden(text.strip())[:300]}" for path, line, text in hits[:HITS]]
+        desk.read.append("\n".join(rows))
+        return desk.read[-1] + ("\n[there is more]" if len(hits) > HITS else "")
 
     return [read_file, grep]
 
 
-def _history(bundle: Bundle, config: Config, repo: Repo | None) -> list[Tool[..., Any]]:
-    if repo is None:
-        return []
-    head = bundle.change.head_sha or "HEAD"
-    blocked = blocklist(config)
-
+def _history(head: str, blocked: Blocklist, repo: Repo) -> list[Tool[..., Any]]:
     @tool(timeout=20)
     def git_log(path: str = "", limit: int = 20) -> str:
         """List the commits before and in this change, newest first; with a path, those that touched it."""
-        try:
+        with _git_errors():
             commits = repo.log("", head, limit=min(max(limit, 1), 50), paths=(path,) if path else ())
-        except GitError as error:
-            raise ToolError(str(error)) from error
         rows = [
             f"{one.sha[:12]} {one.date[:10]} {one.author}: {one.message.strip().split(chr(10))[0]}" for one in commits
         ]
@@ -258,43 +251,27 @@ def _history(bundle: Bundle, config: Config, repo: Repo | None) -> list[Tool[...
     @tool(timeout=20)
     def git_show(commit: str, page: int = 1) -> str:
         """Show one commit: its message and what it changed."""
-        try:
+        with _git_errors():
             return strip_hidden(commit_page(repo, repo.resolve(commit), (max(page, 1) - 1) * LINES + 1, blocked))
-        except (GitError, IndexError) as error:
-            raise ToolError(str(error)) from error
 
     return [git_log, git_show]
 
 
-def _text(bundle: Bundle, repo: Repo | None, path: str, side: Side) -> str | None:
-    known = bundle.head if side == "head" else bundle.base
-    if path in known:
-        return known[path]
-    rev = bundle.change.head_sha if side == "head" else bundle.change.merge_base
+@contextmanager
+def _git_errors() -> Iterator[None]:
+    """What git refuses goes back to the model."""
+    try:
+        yield
+    except (GitError, IndexError) as error:
+        raise ToolError(str(error)) from error
+
+
+def _blob(repo: Repo | None, rev: str, path: str) -> str | None:
     if repo is None or not rev:
         return None
-    try:
+    with _git_errors():
         entry = repo.entry(rev, path)
         if entry is None or entry.kind != "blob":
             return None
         text = repo.blob(entry.sha, cap=1024 * 1024, cut=True).decode("utf-8", "replace")
-    except GitError as error:
-        raise ToolError(str(error)) from error
-    return f"symlink to {text}" if entry.mode == "120000" else text
-
-
-def _search(
-    bundle: Bundle, repo: Repo | None, pattern: str, side: Side, ignore_case: bool
-) -> list[tuple[str, int, str]]:
-    rev = bundle.change.head_sha if side == "head" else bundle.change.merge_base
-    if repo is not None and rev:
-        return [(hit.path, hit.line, hit.text) for hit in repo.grep(pattern, rev, ignore_case=ignore_case)]
-    # Python's expressions can run for ever, so without git's own engine only plain text is looked for.
-    wanted = pattern.lower() if ignore_case else pattern
-    texts = bundle.head if side == "head" else bundle.base
-    return [
-        (path, number, line)
-        for path, text in texts.items()
-        for number, line in enumerate(text.split("\n"), 1)
-        if wanted in (line.lower() if ignore_case else line)
-    ]
+        return f"symlink to {text}" if entry.mode == "120000" else text

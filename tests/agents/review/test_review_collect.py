@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from glue.agents.review import demo, records
-from glue.agents.review.change.chunk import chunks, coverage, everything
-from glue.agents.review.change.collect import collect, collect_dirty, collect_range, collect_staged, from_diff
+from glue.agents.review.change.chunk import chunks, coverage
+from glue.agents.review.change.collect import collect, collect_dirty, collect_range, from_diff
 from glue.agents.review.change.config import make
 from glue.agents.review.records import Bundle, Coverage, HunkCoverage
 from glue.errors import ConfigError, GitError
@@ -128,13 +128,13 @@ def test_links_submodules_and_binaries_are_named_and_not_followed(checkout: Chec
     bundle = collect(checkout.root)
 
     assert bundle.head["link"] == "symlink to /etc/passwd"
-    ledger = {hunk.path: hunk for hunk in everything(bundle).hunks}
+    ledger = {hunk.path: hunk for hunk in coverage(bundle, None).hunks}
     assert (ledger["logo.png"].state, ledger["logo.png"].reason, ledger["logo.png"].required) == (
         "skipped",
         "binary",
         False,
     )
-    assert everything(bundle).complete
+    assert coverage(bundle, None).complete
 
 
 def test_a_source_file_that_git_calls_binary_is_not_covered(checkout: Checkout) -> None:
@@ -142,7 +142,7 @@ def test_a_source_file_that_git_calls_binary_is_not_covered(checkout: Checkout) 
     checkout.put("hidden.js", b"evil()\0\n")
     checkout.commit()
 
-    assert not everything(collect(checkout.root)).complete
+    assert not coverage(collect(checkout.root), None).complete
 
 
 def test_attributes_of_the_head_hide_nothing(checkout: Checkout) -> None:
@@ -175,7 +175,7 @@ def test_staged_and_dirty_changes(checkout: Checkout) -> None:
     checkout.put("new \u00e9.py", "new = 1\n")
     checkout.put(".env", "KEY=1\n")
 
-    staged, dirty = collect_staged(checkout.root), collect_dirty(checkout.root)
+    staged, dirty = collect_dirty(checkout.root, staged=True), collect_dirty(checkout.root)
 
     assert staged.head["app.py"] == "def one():\n    return 10\n"
     assert [file.path for file in staged.files] == ["app.py"]
@@ -183,6 +183,18 @@ def test_staged_and_dirty_changes(checkout: Checkout) -> None:
     assert dirty.base["app.py"] == "def one():\n    return 1\n"
     assert {file.path for file in dirty.files} == {"app.py", "new \u00e9.py"}
     assert [(skip.path, skip.reason) for skip in dirty.skipped] == [(".env", "blocked: may hold secrets")]
+
+
+@pytest.mark.parametrize("staged", [True, False])
+def test_deleted_files_and_links_are_told_before_they_are_committed(checkout: Checkout, staged: bool) -> None:
+    (checkout.root / "README.md").unlink()
+    (checkout.root / "link").symlink_to("app.py")
+    checkout.git("add", "--all")
+
+    bundle = collect_dirty(checkout.root, staged=staged)
+
+    assert bundle.base == {"README.md": "# App\n"}
+    assert bundle.head == {"link": "symlink to app.py"}
 
 
 @pytest.mark.parametrize("name", ["--upload-pack=x", "-h", "no such", "HEAD:app.py", "../x", ""])
@@ -238,7 +250,7 @@ def test_chunks_keep_to_their_budget_and_the_ledger_names_every_hunk() -> None:
 def test_a_line_that_was_shortened_is_only_partly_covered() -> None:
     bundle = from_diff_of("x.js", "a\n", "a\n" + "y" * 5_000 + "\n")
 
-    assert [hunk.state for hunk in everything(bundle).hunks] == ["partial"]
+    assert [hunk.state for hunk in coverage(bundle, None).hunks] == ["partial"]
     assert max(map(len, chunks(bundle)[0].text.split("\n"))) < 1_200
 
 
@@ -267,7 +279,7 @@ def test_a_thousand_files_and_fifty_thousand_lines_are_collected(checkout: Check
 
     assert len(bundle.files) == 1_000
     assert sum(len(file.added) for file in bundle.files) == 50_000
-    assert everything(bundle).complete
+    assert coverage(bundle, None).complete
 
 
 def test_a_file_with_too_many_lines_is_left_out_and_said(checkout: Checkout) -> None:
@@ -278,7 +290,7 @@ def test_a_file_with_too_many_lines_is_left_out_and_said(checkout: Checkout) -> 
     bundle = collect(checkout.root)
 
     assert bundle.skipped[0].reason == "too large: 30000 changed lines"
-    assert not everything(bundle).complete
+    assert not coverage(bundle, None).complete
 
 
 def test_the_repository_of_the_demo_can_be_collected(tmp_path: Path) -> None:

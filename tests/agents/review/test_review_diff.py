@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glue.agents.review.change import diff as patch
-from glue.agents.review.change.diff import numbered, parse
+from glue.agents.review.change.chunk import numbered
+from glue.agents.review.change.diff import parse
 from glue.agents.review.records import FileDiff
 
 CORPUS = os.environ.get("GLUE_REVIEW_CORPUS", "")
@@ -66,6 +67,13 @@ def test_a_pure_rename_has_both_names_and_no_hunks() -> None:
 
 def test_a_copy_is_told_from_a_rename() -> None:
     assert one("diff --git a/a b/b\nsimilarity index 90%\ncopy from a\ncopy to b\n").status == "copied"
+
+
+def test_a_similarity_that_is_no_percentage_is_left_out() -> None:
+    head = f"diff --git a/a b/b\nsimilarity index {'9' * 5_000}%\n"
+    file = one(f"{head}rename from a\nrename to b\n")
+
+    assert (file.status, file.similarity) == ("renamed", None)
 
 
 def test_a_new_and_a_deleted_empty_file_need_no_name_lines() -> None:

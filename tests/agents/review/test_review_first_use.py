@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from fakes.review import invoke, work_in_larder
 
 from glue.agents.review import demo, doctor, records
 from glue.agents.review.change.chunk import chunks, coverage
 from glue.agents.review.change.collect import collect, from_texts
-from glue.agents.review.cli import review as command
 from glue.agents.review.findings.model import callers, question, review
 from glue.agents.review.records import Bundle, Change, ReviewRun, SkippedFile
 from glue.agents.review.selftest import Score, changes, differences, selftest
@@ -28,18 +27,7 @@ DONE = calls(call("finish_review", {"summary": "The change was read in full. Not
 
 @pytest.fixture
 def larder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in list(os.environ):
-        if name.startswith(("GITHUB_", "GITEA_", "GITLAB_", "CI_", "GLUE_")):
-            monkeypatch.delenv(name)
-    demo.build(tmp_path / "larder")
-    monkeypatch.chdir(tmp_path / "larder")
-    return tmp_path / "larder"
-
-
-def invoke(*args: str, stdin: str | None = None) -> tuple[int, str]:
-    result = CliRunner().invoke(command, args, input=stdin)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.output
-    return result.exit_code, result.output
+    return work_in_larder(tmp_path, monkeypatch)
 
 
 def test_it_works_from_a_subfolder(larder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +38,7 @@ def test_it_works_from_a_subfolder(larder: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_it_works_on_a_bare_repository(larder: Path, tmp_path: Path) -> None:
-    demo._git(larder, "clone", "-q", "--bare", str(larder), str(tmp_path / "bare.git"))
+    demo.git(larder, "clone", "-q", "--bare", str(larder), str(tmp_path / "bare.git"))
 
     code, out = invoke("-C", str(tmp_path / "bare.git"), "--base", "main", "--head", "find-items")
 
@@ -59,7 +47,7 @@ def test_it_works_on_a_bare_repository(larder: Path, tmp_path: Path) -> None:
 
 
 def test_on_main_with_a_dirty_tree_it_says_dirty(larder: Path) -> None:
-    demo._git(larder, "checkout", "-q", "main")
+    demo.git(larder, "checkout", "-q", "main")
     assert invoke()[1] == "glue review: there is nothing to review\n"
     (larder / "larder/store.py").write_text("x = undefined_name\n")
 
@@ -107,7 +95,7 @@ def test_paths_narrow_a_review_and_issues_reach_the_model(larder: Path, tmp_path
 
 SLOW = """
 import sys, anyio
-from glue.agents.review import pipeline
+from glue.agents.review import cli
 from glue.agents.review.cli import review
 from glue.testing import Script, call, calls
 
@@ -125,7 +113,7 @@ class Slow:
         async for event in self.script.stream(request):
             yield event
 
-pipeline.providers = lambda *names: [Slow()]
+cli.providers = lambda *names: [Slow()]
 review(sys.argv[1:])
 """
 
@@ -188,8 +176,8 @@ def test_init_writes_the_workflow_once(larder: Path, kind: str, path: str) -> No
 def test_the_question_holds_the_whole_function_and_its_callers(larder: Path) -> None:
     bundle = collect(larder, base="main", head="find-items")
     (larder / "larder/shop.py").write_text("def sell(larder):\n    return larder.take('rice', 1)\n")
-    demo._git(larder, "add", "--all")
-    demo._git(larder, "commit", "-q", "-m", "shop")
+    demo.git(larder, "add", "--all")
+    demo.git(larder, "commit", "-q", "-m", "shop")
     bundle = collect(larder, base="main", head="find-items")
     with Repo(larder) as repo:
         around = callers(bundle, repo)
@@ -230,11 +218,20 @@ def history(root: Path) -> None:
     code = "def first(rows):\n    if not rows:\n        return None\n    return rows[0]\n"
     test = "def test_first():\n    assert first([]) is None\n"
     broken = code.replace("    if not rows:\n        return None\n", "")
-    demo._commit(
-        root, {"a.py": broken, "b.py": "x = 1\n", "tests/test_a.py": "def test_x():\n    assert 1\n"}, "Start", new=True
-    )
-    demo._commit(root, {"a.py": code, "tests/test_a.py": test}, "Fix first for an empty list")
-    demo._commit(root, {"b.py": "x = 2\n"}, "Count to two")
+    started = {"a.py": broken, "b.py": "x = 1\n", "tests/test_a.py": "def test_x():\n    assert 1\n"}
+    fixed = {"a.py": code, "tests/test_a.py": test}
+    root.mkdir(exist_ok=True)
+    demo.git(root, "init", "-q", "-b", "main")
+    for message, files in {
+        "Start": started,
+        "Fix first for an empty list": fixed,
+        "Count to two": {"b.py": "x = 2\n"},
+    }.items():
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        demo.git(root, "add", "--all")
+        demo.git(root, "commit", "-q", "-m", message)
 
 
 def finding(**changes: Any) -> dict[str, Any]:

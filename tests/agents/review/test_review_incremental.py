@@ -5,31 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fakes.review import FOUND, NEW, OLD, SUMMARY
 
 from glue.agents.review import records
 from glue.agents.review.change.collect import from_texts
-from glue.agents.review.change.incremental import Earlier, load, narrow
+from glue.agents.review.findings.dedupe import Earlier, load, narrow
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, Change, ReviewRun
 from glue.errors import ConfigError
 from glue.testing import Script, call, calls
 
-OLD = "def total(prices):\n    return sum(prices)\n"
-NEW = "def total(prices):\n    count = len(prices)\n    return sum(prices) / count\n"
 MORE = "def tax(price):\n    return price * 0.2\n"
-FOUND = {
-    "path": "shop.py",
-    "quote": "return sum(prices) / count",
-    "title": "Division by zero for an empty list",
-    "body": "With an empty list `count` is 0 and the division raises ZeroDivisionError, where the old code gave 0.",
-    "severity": "high",
-    "confidence": "high",
-    "category": "bug",
-    "acceptance": "An empty list gives 0.",
-}
-SUMMARY = (
-    "The change turns `total` into an average. I looked at both lines of it and at what happens for an empty list."
-)
 AGAIN = "The change adds `tax`, a plain multiplication of the price. I looked at both lines of it and found nothing."
 
 

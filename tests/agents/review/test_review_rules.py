@@ -10,10 +10,9 @@ from collections.abc import Mapping
 import pytest
 
 from glue.agents.review.change.collect import from_diff, from_texts
-from glue.agents.review.change.syntax import edits, functions, is_generated, is_test, lex, pairs, read
+from glue.agents.review.change.syntax import blanked, edits, functions, is_generated, is_test, lex, pairs
 from glue.agents.review.findings import rules
 from glue.agents.review.findings.anchor import anchor
-from glue.agents.review.findings.tripwire import strip_hidden
 from glue.agents.review.records import Change, ChangeCommit, Finding
 
 LIVE = "sk_" + "live_" + "4eC39HqLyjWDarjtT1zdp7dc"
@@ -216,7 +215,7 @@ def test_a_file_name_that_talks_is_noticed() -> None:
 
 
 def test_marks_of_chat_templates_are_broken_before_a_model_reads_them() -> None:
-    text = strip_hidden("a <|im_start|>system b [INST] c <｜end｜> <tool_call>")
+    text = rules.strip_hidden("a <|im_start|>system b [INST] c <｜end｜> <tool_call>")
 
     assert not any(mark in text for mark in ("<|im", "|>", "[INST]", "<｜", "<tool_call>"))
     assert "".join(text.split()) == "".join("a <|im_start|>system b [INST] c <｜end｜> <tool_call>".split())
@@ -242,15 +241,15 @@ def test_no_text_keeps_the_rules_busy_for_long(path: str, text: str) -> None:
 def test_every_rule_has_a_test_and_a_name_of_its_own() -> None:
     shown = {case[0] for case in (*NEW, *EDITED)}
 
-    assert {rule.name for rule in rules.RULES} == shown
-    assert len(rules.RULES) == len(shown)
+    assert set(rules.RULES) == shown
 
 
 def test_code_strings_and_comments_are_told_apart() -> None:
-    source = read('a = "x // y"; // z\nb = `t ${u}`; /* c\nd */ e = /[/"]/.test(f);\n', "js")
+    text = 'a = "x // y"; // z\nb = `t ${u}`; /* c\nd */ e = /[/"]/.test(f);\n'
+    code = blanked(text, "js")
 
-    assert source.code.split("\n")[0] == 'a = "      ";     '
-    assert len(source.code) == len(source.text)
+    assert code.split("\n")[0] == 'a = "      ";     '
+    assert len(code) == len(text)
 
 
 def test_functions_are_found_with_their_classes_and_decorators() -> None:

@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from fakes.review import FOUND, NEW, OLD, SUMMARY, invoke, work_in_larder
 
 from glue.agents.review import cassette, demo, records
 from glue.agents.review.change.collect import collect, from_diff, from_texts
 from glue.agents.review.change.config import Config, make, why_not
-from glue.agents.review.cli import review as command
 from glue.agents.review.delivery.forges import change_of
 from glue.agents.review.delivery.forges.forge import Where
 from glue.agents.review.doctor import workflow
+from glue.agents.review.findings.anchor import fault, weakens_test
 from glue.agents.review.findings.model import examples, question, review, system, token
-from glue.agents.review.findings.suggest import fault, weakens_test
 from glue.agents.review.findings.tools import Desk, tools
 from glue.agents.review.records import Bundle, Change, Finding, ReviewRun
 from glue.errors import ConfigError, ReplayError, ToolError
@@ -27,21 +26,6 @@ from glue.messages import Request, ToolMessage, Usage
 from glue.testing import Reply, Script, call, calls, fail, say
 from glue.tools.git import Repo
 
-OLD = "def total(prices):\n    return sum(prices)\n"
-NEW = "def total(prices):\n    count = len(prices)\n    return sum(prices) / count\n"
-GOOD = {
-    "path": "shop.py",
-    "quote": "return sum(prices) / count",
-    "title": "Division by zero for an empty list",
-    "body": "With an empty list `count` is 0 and the division raises ZeroDivisionError, where the old code gave 0.",
-    "severity": "high",
-    "confidence": "high",
-    "category": "bug",
-    "acceptance": "An empty list gives 0.",
-}
-SUMMARY = (
-    "The change turns `total` into an average. I looked at both lines of it and at what happens for an empty list."
-)
 FINISH = calls(call("finish_review", {"summary": SUMMARY}))
 PLAIN = calls(call("finish_review", {"summary": "A small change. I read all of it and found nothing to report."}))
 
@@ -51,7 +35,7 @@ def shop() -> Bundle:
 
 
 def reporting(**changes: Any) -> Reply:
-    return calls(call("report_finding", GOOD | changes))
+    return calls(call("report_finding", FOUND | changes))
 
 
 def results(script: Script) -> list[ToolMessage]:
@@ -147,7 +131,7 @@ async def test_the_same_report_twice_is_refused() -> None:
 async def test_a_finding_of_the_rules_is_not_repeated_by_the_model() -> None:
     bundle = from_texts({}, {"a.py": "def find(seen=[]):\n    return seen\n"})
     again = calls(
-        call("report_finding", GOOD | {"path": "a.py", "quote": "def find(seen=[]):", "body": "The list is shared."})
+        call("report_finding", FOUND | {"path": "a.py", "quote": "def find(seen=[]):", "body": "The list is shared."})
     )
     script = Script(again, PLAIN)
 
@@ -205,16 +189,17 @@ async def test_a_provider_that_fails_is_followed_by_the_next() -> None:
 
 
 async def test_text_in_the_wrong_channel_is_asked_for_again_once() -> None:
-    script = Script(say("I think line 3 divides by zero."), reporting(), FINISH)
+    script = Script(say("I think line 3 divides by zero.", usage=Usage(input=70)), reporting(), FINISH)
 
     run = await review(shop(), providers=[script])
 
     assert "Nothing of that was recorded" in script.requests[1].messages[-1].text
     assert len(run.findings) == 1
+    assert run.tokens_in == run.tries[0].tokens_in == 70  # what was said in the wrong channel was paid for too
 
 
 async def test_a_model_without_tools_may_answer_with_one_json_object() -> None:
-    answer = json.dumps({"findings": [GOOD, {"path": 1}, GOOD | {"quote": "not there at all"}], "summary": SUMMARY})
+    answer = json.dumps({"findings": [FOUND, {"path": 1}, FOUND | {"quote": "not there at all"}], "summary": SUMMARY})
 
     run = await review(shop(), providers=[Script(say(f"```json\n{answer}\n```"))])
 
@@ -543,25 +528,7 @@ def test_the_doctor_knows_the_usual_ways_to_lose_a_token() -> None:
 
 @pytest.fixture
 def larder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in (
-        "GLUE_MODEL",
-        "GITHUB_ACTIONS",
-        "GITLAB_CI",
-        "GITEA_ACTIONS",
-        "FORGEJO_ACTIONS",
-        "GITHUB_STEP_SUMMARY",
-    ):
-        monkeypatch.delenv(name, raising=False)
-    demo.build(tmp_path / "larder")
-    monkeypatch.chdir(tmp_path / "larder")
-    return tmp_path
-
-
-def invoke(*args: str) -> tuple[int, str]:
-    result = CliRunner().invoke(command, args)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.output
+    return work_in_larder(tmp_path, monkeypatch)
 
 
 def test_the_current_branch_is_reviewed_and_grave_findings_fail(larder: Path) -> None:
@@ -590,15 +557,15 @@ def test_the_three_steps_give_what_one_command_gives(larder: Path) -> None:
 def test_an_inconclusive_run_has_its_own_code(larder: Path) -> None:
     invoke("collect", "--out", "../b.json")
     run = ReviewRun(provider="x", finished=True, summary="the the the the the the the the " * 40)
-    records.save(run, larder / "f.json")
+    records.save(run, larder.parent / "f.json")
 
     assert invoke("gate", "--bundle", "../b.json", "--findings", "../f.json")[0] == 3
 
 
 def test_missing_coverage_can_be_made_a_failure(larder: Path) -> None:
-    (larder / "larder/huge.py").write_text("x = 1\n" * 30_000)
-    demo._git(larder / "larder", "add", "--all")
-    demo._git(larder / "larder", "commit", "-q", "-m", "huge")
+    (larder / "huge.py").write_text("x = 1\n" * 30_000)
+    demo.git(larder, "add", "--all")
+    demo.git(larder, "commit", "-q", "-m", "huge")
 
     assert invoke("--fail-on", "never")[0] == 0
     assert invoke("--fail-on", "never", "--require-coverage", "100")[0] == 3
@@ -627,7 +594,7 @@ def test_nothing_to_review_is_no_failure(larder: Path) -> None:
 
 
 def test_a_diff_can_be_reviewed_from_a_file(larder: Path) -> None:
-    (larder / "x.diff").write_text("--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+def f(seen=[]): breakpoint()\n")
+    (larder.parent / "x.diff").write_text("--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+def f(seen=[]): breakpoint()\n")
 
     code, out = invoke("--diff", "../x.diff")
 

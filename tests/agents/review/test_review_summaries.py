@@ -13,7 +13,7 @@ from glue.agents.review.change.config import Config
 from glue.agents.review.delivery.clean import hidden, markdown
 from glue.agents.review.delivery.publish import publish
 from glue.agents.review.findings.model import review
-from glue.agents.review.findings.noise import text_codes
+from glue.agents.review.findings.prose import text_codes
 from glue.agents.review.findings.tools import Desk
 from glue.agents.review.records import Bundle, Change, Finding, ReviewRun
 from glue.errors import ToolError

@@ -1,88 +1,61 @@
-"""Tell noise from prose: loops, shuffled words, wrong scripts, cut-off text, leaked prompts. No model is asked.
+"""Judge a model's prose: loops, shuffled words, wrong scripts, cut-off text, leaked prompts, names that occur nowhere.
 
-Thresholds are set on recorded reviews and damaged copies of them; `bench/review.py` prints the confusion matrix.
+No model is asked. Thresholds are set on recorded reviews and damaged copies of them; `bench/review.py` prints the
+confusion matrix.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+import tomllib
 import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable
+from importlib.resources import files
 
+from glue.agents.review.records import Bundle
 
-def _each(words: str) -> list[str]:
-    return words.split()
-
-
+_DATA = tomllib.loads(files("glue.agents.review.findings").joinpath("prose.toml").read_text(encoding="utf-8"))
+_PATTERNS = {code: "".join(parts) for code, parts in _DATA["patterns"].items()}
+_LEAKED = re.compile(_PATTERNS.pop("transport.token"), re.MULTILINE)
+_ECHOES = {code: re.compile(pattern, re.IGNORECASE | re.MULTILINE) for code, pattern in _PATTERNS.items()}
+_NOT_AFTER = frozenset(_DATA["not_after_an_article"].split())
+_COMMON = _NOT_AFTER | frozenset(_DATA["common"].split())
+_KEYWORDS = frozenset(_DATA["keywords"].split())
 _FENCED = re.compile(r"^[ \t]*(`{3,12}|~{3,12})[^\n]*\n.*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _SPANS = re.compile(r"`[^`\n]*`")
 _TOKENS = re.compile("[^\\s\u200b]+")  # some scripts part words with a zero-width space
 _WORDS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
-_LEAKED = re.compile(
-    r"<\|[\w ▁|-]{2,40}\|>|<｜[^｜\n]{1,40}｜>|</?(?:tool_calls?|function_calls?|invoke|think|thinking|antml[\w:]*"
-    r"|tool_response|parameter|scratchpad)\b|\[/?(?:INST|TOOL_CALLS|AVAILABLE_TOOLS)\]|<<SYS>>|^(?:Human|Assistant):",
-    re.MULTILINE,
-)
 _CALL = re.compile(
     r"""["']?(?:name|tool|function|tool_name)["']?\s*:\s*["'][\w.-]+["']\s*,\s*["'](?:arguments|parameters|input|args)["']\s*:"""
 )
 _JSON = re.compile(r"^\s*(?:```\w*\s*)?[\[{][\s\S]{2,}[\]}]\s*(?:```)?\s*$")
-_PLACEHOLDER = re.compile(
-    r"\btest (?:body|title)\b|\blorem ipsum\b|\bTODO: (?:write|fill)\b|\bfoo bar baz\b"
-    r"|\{\{ ?(?:title|body|summary|path|finding)[^{}\n]{0,40}\}\}"
-    r"|^[ \t]*\.\.\.[ \t]*$"
-    r"|<(?:one[- ]line|short|your|insert|brief|path|title|description|summary)\b[ -][^<>\n=]{2,60}>"
-    r"|\[(?:insert|your|placeholder|one-line)\b[^\]\n]{0,60}\]",
-    re.IGNORECASE | re.MULTILINE,
-)
-_NARRATION = re.compile(
-    r"\b(?:let me|let's|i(?:'ll| will| need to| should| am going to)(?: now| first| also)?|now i(?:'ll)?"
-    r"|next,? i(?:'ll| will)) (?:check|look|read|examine|verify|see|start|open|inspect|review|analy[sz]e|search"
-    r"|grep|take|confirm|understand|think|fetch|find)\b"
-    r"|\b(?:certainly|sure|of course|absolutely)[!,.] (?:here|i)\b"
-    r"|\bhere(?:'s| is) (?:the|my|your) (?:review|analysis|json)\b",
-    re.IGNORECASE,
-)
-_REFUSAL = re.compile(
-    r"\bas an? (?:ai|large language|language model)\b|\bi(?:'m| am) (?:sorry|unable|an ai|just an ai)\b"
-    r"|\bi can(?:'t|not) (?:assist|help|comply|review)\b",
-    re.IGNORECASE,
-)
 _DIFF = re.compile(
     r"^(?:diff --git |@@ -\d|index [0-9a-f]{7,}\.\.|--- (?:a/|/dev/null)|\+\+\+ (?:b/|/dev/null))", re.MULTILINE
 )
 _MOJIBAKE = re.compile(r"Ã[\u0080-\u00bf\u0152-\u2122ƒ‚]|â€|â‚¬|Â[\u00a0-\u00bf]|ï»¿|ï¿½|Ð[\u0080-\u00bf]")
 _SENTENCE_END = re.compile(r"""[.!?:;…。！？។।](?:["'”’»)\]*_`]*)\s*$|[)\]`"'”’*]\s*$""")
 _FULL_STOP = re.compile(r"""[.!?:…。！？។।](?:["'”’»)\]*_`]*)\s*$""")
-_NOT_AFTER = frozenset(
-    _each(
-        "the a an of to in on at by from with for and or but is are was were be been has have had it its this"
-        " that these those which who if as so than then does do did will would can could should may might not"
-    )
+_SPAN = re.compile(r"`([^`\n]{1,300})`")
+_NAME = re.compile(r"[A-Za-z_$][\w$]{2,}")
+_PATH = re.compile(
+    r"(?<![\w/.@+-])((?:[\w@+-]+/)+[\w@+.-]+\.[A-Za-z]{1,5}|[\w-]+\.(?:py|js|ts|tsx|jsx|go|rs|rb|java|c|h|cpp|cs|php|md|toml|yaml|yml|json|sql|sh))(?![\w/])"
 )
-_COMMON = frozenset(
-    _each(
-        "the a an of to in on at by from with for and or but is are was were be been has have had it its this"
-        " that these those which who if as so than then does do did will would can could should may might not no"
-        " when where there into before after without while only also because since any all each same other more"
-        " must instead one you your we they he she i"
-    )
-)
-_SCRIPTS = {"zh": ("CJK",), "ja": ("CJK", "HIRAGANA", "KATAKANA"), "ko": ("HANGUL", "CJK"), "ru": ("CYRILLIC",),
-            "uk": ("CYRILLIC",), "bg": ("CYRILLIC",), "el": ("GREEK",), "ar": ("ARABIC",), "fa": ("ARABIC",),
-            "he": ("HEBREW",), "hi": ("DEVANAGARI",), "th": ("THAI",), "km": ("KHMER",), "lo": ("LAO",),
-            "my": ("MYANMAR",), "bn": ("BENGALI",), "ta": ("TAMIL",), "ka": ("GEORGIAN",)}  # fmt: skip
+_CASED = re.compile(r"\b(?:[a-z]+[A-Z]\w+|[A-Z][a-z0-9]+[A-Z]\w+|[a-z]+_[a-z]\w+)\b")
+ABOUT = 0.50  # of the names in a summary
+SHARE = 0.60  # of the names in backticks that must occur in the context
 
 
 def text_codes(text: str, *, language: str = "en", examples: Iterable[str] = (), whole: bool = True) -> tuple[str, ...]:
     """Name every reason not to post a text. `whole`: it should be complete sentences, not a title."""
-    return tuple(dict.fromkeys([*_transport(text, whole), *_degenerate(text, language), *_echo(text, examples)]))
+    prose = _SPANS.sub(" code ", _FENCED.sub("\n", text))
+    codes = (*_transport(text, prose, whole), *_degenerate(text, prose, language), *_echo(text, prose, examples))
+    return tuple(dict.fromkeys(codes))
 
 
-def _transport(text: str, whole: bool) -> Iterable[str]:
+def _transport(text: str, prose: str, whole: bool) -> Iterable[str]:
     shown = "".join(char for char in text if unicodedata.category(char)[0] != "C")
     bare = re.sub(r"^[ \t]*#{1,6}[^\n]*$|```\w*|~~~\w*|[-*_=\s]", "", text, flags=re.MULTILINE)
     if not shown.strip() or not "".join(char for char in bare if char.isalnum()):
@@ -90,7 +63,7 @@ def _transport(text: str, whole: bool) -> Iterable[str]:
         return
     if _open_fence(text):
         yield "transport.fence"
-    if _LEAKED.search(_SPANS.sub(" code ", _prose(text))):
+    if _LEAKED.search(prose):
         yield "transport.token"
     if _CALL.search(text):
         yield "transport.call"
@@ -100,13 +73,13 @@ def _transport(text: str, whole: bool) -> Iterable[str]:
         yield "transport.cut"
 
 
-def _degenerate(text: str, language: str) -> Iterable[str]:
+def _degenerate(text: str, prose: str, language: str) -> Iterable[str]:
     raw = text.encode("utf-8", "replace")
     if len(text) > 400 and len(zlib.compress(raw, 9)) / len(raw) < 0.25:
         yield "degenerate.ratio"
     tokens = _TOKENS.findall(text)
     if tokens:
-        if _run(tokens) >= 6:
+        if max(len(list(same)) for _, same in itertools.groupby(tokens)) >= 6:
             yield "degenerate.run"
         if len(tokens) >= 40 and len(set(tokens)) / len(tokens) < 0.25:
             yield "degenerate.distinct"
@@ -120,16 +93,12 @@ def _degenerate(text: str, language: str) -> Iterable[str]:
     )
     if odd > max(2, len(text) // 100):
         yield "degenerate.characters"
-    prose = _SPANS.sub(" code ", _prose(text))
     if len(_MOJIBAKE.findall(prose)) >= 2:
         yield "degenerate.mojibake"
     if _foreign(prose, language) > 0.20:
         yield "degenerate.script"
-    if language == "en":
-        yield from _english(prose)
-
-
-def _english(prose: str) -> Iterable[str]:
+    if language != "en":
+        return
     words = [word.lower() for word in _WORDS.findall(prose)]
     if len(words) >= 25 and sum(word in _COMMON for word in words) / len(words) < 0.08:
         yield "degenerate.words"
@@ -139,23 +108,13 @@ def _english(prose: str) -> Iterable[str]:
         yield "degenerate.order"
 
 
-def _echo(text: str, examples: Iterable[str]) -> Iterable[str]:
-    prose = _SPANS.sub(" code ", _prose(text))
-    if _PLACEHOLDER.search(prose):
-        yield "echo.placeholder"
-    if _NARRATION.search(prose):
-        yield "echo.narration"
-    if _REFUSAL.search(prose):
-        yield "echo.refusal"
+def _echo(text: str, prose: str, examples: Iterable[str]) -> Iterable[str]:
+    yield from (code for code, pattern in _ECHOES.items() if pattern.search(prose))
     if len(_DIFF.findall(prose)) >= 3:
         yield "echo.diff"
     mine = _shingles(text)
     if mine and any(len(mine & _shingles(example)) / len(mine) > 0.2 for example in examples):
         yield "echo.example"
-
-
-def _prose(text: str) -> str:
-    return _FENCED.sub("\n", text)
 
 
 def _open_fence(text: str) -> bool:
@@ -170,7 +129,7 @@ def _open_fence(text: str) -> bool:
 
 def _cut(text: str) -> bool:
     """Whether a text that otherwise ends its sentences stops in the middle of one."""
-    rows = [row.strip() for row in _prose(text).strip().split("\n")]
+    rows = [row.strip() for row in _FENCED.sub("\n", text).strip().split("\n")]
     rows = [row for row in rows if row and not row.startswith("#") and re.search(r"\w", row)]
     last = text.rstrip().rsplit("\n", 1)[-1].strip()
     if not rows or not re.search(r"\w", last) or last.startswith("#") or last != rows[-1]:
@@ -181,14 +140,6 @@ def _cut(text: str) -> bool:
     if len(rows) > 1:
         return ended * 2 >= len(rows) - 1
     return re.search(r"[.!?][)\"'`*]* +[A-Z`]", last) is not None
-
-
-def _run(tokens: list[str]) -> int:
-    best = now = 1
-    for before, after in itertools.pairwise(tokens):
-        now = now + 1 if before == after else 1
-        best = max(best, now)
-    return best
 
 
 def _coverage(tokens: list[str]) -> float:
@@ -204,7 +155,7 @@ def _coverage(tokens: list[str]) -> float:
 
 def _foreign(prose: str, language: str) -> float:
     """The share of letters of a script that the configured language is not written in."""
-    allowed = ("LATIN", *_SCRIPTS.get(language, ()))
+    allowed = ("LATIN", *_DATA["scripts"].get(language, ()))
     letters = [char for char in prose if char.isalpha()]
     if len(letters) < 12:
         return 0.0
@@ -215,3 +166,32 @@ def _foreign(prose: str, language: str) -> float:
 def _shingles(text: str, size: int = 8) -> set[tuple[str, ...]]:
     words = [word.lower() for word in _WORDS.findall(text)]
     return {tuple(words[at : at + size]) for at in range(len(words) - size + 1)}
+
+
+def context(bundle: Bundle) -> str:
+    """Everything the reviewer was shown or could have read of the touched files."""
+    names = " ".join(f"{file.path} {file.old_path}" for file in bundle.files)
+    texts: Iterable[str] = (names, bundle.change.title, bundle.diff, *bundle.head.values(), *bundle.base.values())
+    return "\n".join(texts)
+
+
+def names(text: str, *, loose: bool = False) -> list[str]:
+    """The names a text puts in backticks, outside of fences; `loose` adds those that only look like names."""
+    prose = _FENCED.sub("\n", text)
+    spans = [name for span in _SPAN.findall(prose) for name in _NAME.findall(span) if name not in _KEYWORDS]
+    return spans + _CASED.findall(_SPAN.sub(" ", prose)) if loose else spans
+
+
+def grounded(text: str, shown: str) -> bool:
+    """Whether enough of the names of a finding occur in what was shown; one name alone may be advice."""
+    found = names(text)
+    return len(found) < 2 or sum(name in shown for name in found) / len(found) >= SHARE
+
+
+def on_topic(text: str, shown: str) -> bool:
+    """Whether a summary speaks of this change at all: its names and its paths occur here."""
+    found = names(text, loose=True)
+    if found and sum(name in shown for name in found) / len(found) < ABOUT:
+        return False
+    paths = {path for path in _PATH.findall(_FENCED.sub("\n", text)) if "/" in path}
+    return len(found) >= 5 or not paths or any(path in shown for path in paths)
