@@ -21,7 +21,7 @@ from glue.errors import ConfigError, GlueError
 
 if TYPE_CHECKING:
     from glue.agents.review.change.incremental import Earlier
-    from glue.agents.review.delivery.forges.forge import Where
+    from glue.agents.review.delivery.forges import Where
     from glue.agents.review.selftest import Score
 
 

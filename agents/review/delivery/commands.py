@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from glue import clean_text
-from glue.agents.review.delivery import clean, render
-from glue.agents.review.delivery.forges import open_forge, where
-from glue.agents.review.delivery.forges.forge import Forge, Remark, post_once
+from glue.agents.review.delivery import clean
+from glue.agents.review.delivery.forges import Remark, open_forge, where
 from glue.agents.review.findings.dedupe import Dismissal, Known
 
 WRITERS = ("admin", "maintain", "write", "owner")
@@ -126,18 +125,12 @@ def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] | None
     if not allowed(command.by, forge.permission):
         return CommandResponse(command=command.name, by=command.by, refused="only people with write access are heard")
     head, base = forge.tips()
-    text = reply(command)
-    if text:
-        _reply(forge, text)
+    if text := reply(command):
+        marker = text.split("\n", 1)[0]
+
+        def there() -> bool:
+            return any(comment.body.startswith(marker) for comment in forge.comments())
+
+        if not there():  # a job that runs again finds its reply
+            forge.post_once(lambda: forge.add_comment(text), there)
     return CommandResponse(command=command.name, by=command.by, number=command.number, head=head, base=base)
-
-
-def _reply(forge: Forge, text: str) -> None:
-    """Reply once: a job that runs again finds its reply."""
-    wanted = render.fields(text, REPLY)
-
-    def there() -> bool:
-        return any(render.fields(comment.body, REPLY) == wanted for comment in forge.comments())
-
-    if not there():
-        post_once(lambda: forge.add_comment(text), there, forge.client.sleep)

@@ -14,7 +14,7 @@ from typing import Any
 
 from glue import StopReason
 from glue.agents.review.delivery.clean import hidden
-from glue.agents.review.delivery.secrets import Guard, guard
+from glue.agents.review.delivery.secrets import guard
 from glue.agents.review.findings.anchor import context, grounded, locate, on_topic
 from glue.agents.review.findings.dedupe import rank, unique
 from glue.agents.review.findings.noise import text_codes
@@ -54,9 +54,9 @@ def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Seq
     refused = said = 0
     for finding in sorted(run.findings, key=rank)[:CONSIDERED]:
         code = finding.dropped or finding_code(finding, bundle, shown=shown, language=language, examples=examples)
-        said += not _ruled(finding)
+        said += not finding.rule
         if code:
-            refused += not _ruled(finding)
+            refused += not finding.rule
             dropped.append(replace(finding, dropped=code))
         else:
             kept.append(finding)
@@ -99,10 +99,8 @@ def finding_code(
     file = bundle.file(finding.path)
     if file is None:
         return "grounding.path"
-    if not _ruled(finding):
-        if len("".join(finding.quote.split())) < QUOTE:
-            return "grounding.quote"
-        if not quoted(finding.quote, file, bundle):
+    if not finding.rule:
+        if len("".join(finding.quote.split())) < QUOTE or not quoted(finding.quote, file, bundle):
             return "grounding.quote"
         if not grounded(f"{finding.title}\n{finding.body}", shown or context(bundle)):
             return "grounding.names"
@@ -110,7 +108,7 @@ def finding_code(
         return "caps.body"
     if not finding.title.strip() or not finding.body.strip():
         return "transport.empty"
-    if _ruled(finding):
+    if finding.rule:
         return ""
     text = f"{finding.title}\n\n{finding.body}"
     if hidden(text) > max(2, len(text) // 100):
@@ -130,9 +128,9 @@ def quoted(quote: str, file: FileDiff, bundle: Bundle) -> bool:
 
 def parse_reply(text: str) -> dict[str, Any] | None:
     """Read the one JSON object of a model without tools, with one attempt at repair; None where there is none."""
-    for candidate in (text.strip(), _repaired(text)):
+    for candidate in (text.strip(), re.sub(r",(\s*[}\]])", r"\1", text[max(0, text.find("{")) :])):
         try:
-            data = json.loads(candidate)
+            data, _ = json.JSONDecoder().raw_decode(candidate)  # prose and fences may stand behind it
         except (ValueError, RecursionError):
             continue
         if isinstance(data, dict) and isinstance(data.get("findings"), list) and isinstance(data.get("summary"), str):
@@ -144,7 +142,7 @@ def canary_codes(run: ReviewRun, texts: Iterable[str]) -> tuple[str, ...]:
     """Look for the token of the system prompt, in any encoding."""
     if not run.canary:
         return ()
-    watch: Guard = guard({}, {"canary": run.canary})
+    watch = guard({}, {"canary": run.canary})
     return ("canary",) if any(watch.exact(text) for text in texts) else ()
 
 
@@ -186,7 +184,7 @@ def _run_codes(run: ReviewRun) -> list[str]:
     codes = list(canary_codes(run, _texts(run)))
     if not run.provider:
         return codes
-    spoke = any(not _ruled(finding) for finding in run.findings)
+    spoke = any(not finding.rule for finding in run.findings)
     if run.stop_reason == StopReason.REFUSAL or (run.stop_reason in _BAD_STOPS and not spoke):
         codes.append(f"transport.{run.stop_reason}")
     if not run.finished and not spoke:
@@ -211,27 +209,3 @@ def _texts(run: ReviewRun) -> Iterable[str]:
         parts = (finding.path, finding.title, finding.body, finding.suggestion or "", finding.acceptance)
         yield "\n".join(part[:most] for part in parts)
     yield " ".join(finding.title for finding in run.findings)[:most]
-
-
-def _ruled(finding: Finding) -> bool:
-    return bool(finding.rule)
-
-
-def _repaired(text: str) -> str:
-    text = re.sub(r"^\s*```\w*\s*\n|\n\s*```\s*$", "", text.strip())
-    start = text.find("{")
-    depth, inside, skip = 0, False, False
-    for at in range(max(start, 0), len(text)):
-        char = text[at]
-        if skip:
-            skip = False
-        elif char == "\\":
-            skip = inside
-        elif char == '"':
-            inside = not inside
-        elif not inside and char in "{}":
-            depth += 1 if char == "{" else -1
-            if depth == 0:
-                text = text[start : at + 1]
-                break
-    return re.sub(r",(\s*[}\]])", r"\1", text)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
 
-from glue import clean_text
+from glue import clean_text, one_line
 from glue.agents.review.change.config import Config
 from glue.agents.review.delivery import clean, gate
 from glue.agents.review.delivery.secrets import MASK, Guard
@@ -28,7 +30,6 @@ from glue.agents.review.records import (
     SkippedFile,
 )
 
-_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _ADDRESS = re.compile(r"https?:[/\\]{2}|\bwww\.|<!--|!\[|^\s*/[a-z][\w-]*\s*$|^\s*::|##\[|javascript:", re.I | re.M)
 
 
@@ -43,6 +44,10 @@ class Item:
     reason: str = ""  # why not
     suggestion: str | None = None
     folded: bool = False  # mild, unsure or one too many: listed in the sticky comment, behind a fold
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.finding.fingerprint, self.finding.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,37 +99,31 @@ def build(
         said = "The model's review was inconclusive and is not shown; these are the findings of analysers and rules."
         notices = (*notices, said if kept else "The model's review was inconclusive and is not shown.")
     marks = (*dedupe.dismissals(bundle), *given)
-    safe = _Safe(guard)
+    safe = _redactor(guard)
     items: list[Item] = []
     gone: list[tuple[Item, Dismissal]] = []
     for finding in gated.findings:
-        item = _item(finding, bundle, safe)
+        item = _item(finding, bundle, guard, safe)
         dismissal = dedupe.dismissed(finding, marks)
         if dismissal is None:
-            shown = sum(one.inline for one in items)
-            items.append(_folded(item, config, shown))
+            items.append(_folded(item, config, sum(one.inline for one in items)))
         else:
             words = replace(dismissal, reason=safe(dismissal.reason, 200), by=safe(dismissal.by, 80))
             gone.append((item, words))
     change = bundle.change
+    limits = {"title": 300, "author": 80, "asked_by": 80, "request": 200, "head_ref": 200, "base_ref": 200}
+    texts: dict[str, Any] = {name: safe(getattr(change, name), limit) for name, limit in limits.items()}
+    texts |= {"head_sha": valid_sha(change.head_sha), "base_sha": valid_sha(change.base_sha), "body": ""}
     return Report(
-        change=replace(
-            change,
-            title=safe(change.title, 300),
-            body="",
-            commits=(),
-            author=safe(change.author, 80),
-            asked_by=safe(change.asked_by, 80),
-            request=safe(change.request, 200),
-            head_sha=change.head_sha if _SHA.fullmatch(change.head_sha) else "",
-            base_sha=change.base_sha if _SHA.fullmatch(change.base_sha) else "",
-            head_ref=safe(change.head_ref, 200),
-            base_ref=safe(change.base_ref, 200),
-        ),
+        change=replace(change, commits=(), **texts),
         items=tuple(items),
         dismissed=tuple(gone),
         summary=safe(gated.summary, gate.SUMMARY),
-        coverage=_covered(run.coverage, safe),
+        coverage=Coverage(
+            hunks=tuple(
+                replace(hunk, path=safe(hunk.path, 300), reason=safe(hunk.reason, 200)) for hunk in run.coverage.hunks
+            )
+        ),
         skipped=tuple(replace(skip, path=safe(skip.path, 300), reason=safe(skip.reason, 200)) for skip in run.skipped),
         notices=tuple(safe(notice, 500) for notice in notices[:20]),
         codes=tuple(re.sub(r"[^\w.-]", "", code)[:60] or "unknown" for code in gated.codes),
@@ -137,6 +136,11 @@ def build(
         seconds=run.seconds,
         known=bundle.diff,
     )
+
+
+def valid_sha(text: str) -> str:
+    """A commit's full id, or nothing."""
+    return text if re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text) else ""
 
 
 def _folded(item: Item, config: Config, shown: int) -> Item:
@@ -179,41 +183,29 @@ def _placed(finding: Finding, bundle: Bundle) -> Finding:
     return finding if together and start < finding.line else replace(finding, start_line=None)
 
 
-class _Safe:
-    """Redact a text before and after its links are unwrapped: a value may have been split by one."""
+Safe = Callable[[str, int], str]
 
-    def __init__(self, guard: Guard) -> None:
-        self.guard = guard
 
-    def __call__(self, text: str, limit: int) -> str:
-        if not text:
-            return ""
-        text = self.guard.redact(clean_text(text[: 2 * limit + 200], drop=True))
+def _redactor(guard: Guard) -> Safe:
+    """Make the function that redacts a text before and after its links are unwrapped: a value may be split by one."""
+
+    @cache  # names of files come again with every hunk
+    def safe(text: str, limit: int) -> str:
+        text = guard.redact(clean_text(text[: 2 * limit + 200], drop=True))
         inert = clean.plain(text)
-        if self.guard.find(inert):
-            text = self.guard.redact(inert)
-        return text if len(text) <= limit else clean.shorten(text, limit)
+        return clean.shorten(guard.redact(inert) if guard.find(inert) else text, limit)
 
-    def apart(self, *texts: str) -> bool:
-        """Whether no known value shows where texts are read one after the other."""
-        return not self.guard.exact("\n".join(clean.plain(text) for text in texts))
+    return safe
 
 
-def _covered(coverage: Coverage, safe: _Safe) -> Coverage:
-    names = {path: safe(path, 300) for path in {hunk.path for hunk in coverage.hunks}}
-    reasons = {reason: safe(reason, 200) for reason in {hunk.reason for hunk in coverage.hunks}}
-    hunks = (replace(hunk, path=names[hunk.path], reason=reasons[hunk.reason]) for hunk in coverage.hunks)
-    return Coverage(hunks=tuple(hunks))
-
-
-def _item(finding: Finding, bundle: Bundle, safe: _Safe) -> Item:
-    path = safe(" ".join(clean_text(finding.path, drop=True).split())[:300], 300)
+def _item(finding: Finding, bundle: Bundle, guard: Guard, safe: Safe) -> Item:
+    path = safe(one_line(finding.path, drop=True)[:300], 300)
     reason = commentable(finding, bundle.file(finding.path))
     if not reason and path != finding.path:
         reason = "the file's name cannot be shown"
     line = finding.line or finding.claimed
     suggestion = finding.suggestion
-    if suggestion is not None and (fault(finding, bundle) or not _harmless(suggestion, finding, bundle, safe.guard)):
+    if suggestion is not None and (fault(finding, bundle) or not _harmless(suggestion, finding, bundle, guard)):
         suggestion = None
     words = replace(
         finding,
@@ -224,13 +216,13 @@ def _item(finding: Finding, bundle: Bundle, safe: _Safe) -> Item:
         rule=re.sub(r"[^\w./-]", "", finding.rule)[:80],
         suggestion=suggestion,
     )
-    if not safe.apart(words.title, words.body, words.acceptance):
+    together = "\n".join(clean.plain(text) for text in (words.title, words.body, words.acceptance))
+    if guard.exact(together):  # where the texts are read one after the other
         words = replace(words, title=MASK, body=MASK, acceptance="")
-    where = f"{path}:{line}" if line else path
     return Item(
         finding=words,
         path=path,
-        where=where,
+        where=f"{path}:{line}" if line else path,
         inline=not reason,
         reason=reason,
         suggestion=None if reason else suggestion,
@@ -250,6 +242,7 @@ def _harmless(code: str, finding: Finding, bundle: Bundle, guard: Guard) -> bool
 
 
 PASS, GATE, INCONCLUSIVE, UNDELIVERED = 0, 1, 3, 4  # exit codes; 2 is a usage error
+_WORDS = {PASS: "pass", GATE: "findings", INCONCLUSIVE: "inconclusive", UNDELIVERED: "not delivered"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,9 +269,7 @@ class ReviewVerdict:
 
     @property
     def word(self) -> str:
-        return {PASS: "pass", GATE: "findings", INCONCLUSIVE: "inconclusive", UNDELIVERED: "not delivered"}[
-            self.exit_code
-        ]
+        return _WORDS[self.exit_code]
 
 
 def decide(

@@ -19,9 +19,8 @@ from markdown_it import MarkdownIt
 
 from glue.agents.review.change.diff import parse
 from glue.agents.review.delivery import clean
-from glue.agents.review.delivery.outputs import FORMATS, step_outputs
+from glue.agents.review.delivery.outputs import FINDING, FORMATS, REVIEW, STICKY, step_outputs
 from glue.agents.review.delivery.publish import Published, known_secrets, publish
-from glue.agents.review.delivery.render import FINDING, REVIEW, STICKY
 from glue.agents.review.delivery.report import build
 from glue.agents.review.records import (
     Bundle,

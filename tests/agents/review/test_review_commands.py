@@ -11,7 +11,7 @@ import pytest
 from fakes.forge import FakeForge
 
 from glue.agents.review.delivery.commands import Command, allowed, dismissals, parse, read, reply, respond
-from glue.agents.review.delivery.forges.forge import Remark
+from glue.agents.review.delivery.forges import Remark
 from glue.agents.review.findings.dedupe import Known
 
 

@@ -16,8 +16,8 @@ from fakes.forge.server import Action, Kind
 from glue.agents.review.change.config import Config
 from glue.agents.review.change.diff import parse
 from glue.agents.review.delivery.forges import where
+from glue.agents.review.delivery.outputs import FINDING, STICKY
 from glue.agents.review.delivery.publish import Published, publish, shown
-from glue.agents.review.delivery.render import FINDING, STICKY
 from glue.agents.review.records import Bundle, Change, ChangeCommit, Coverage, Finding, HunkCoverage, ReviewRun
 from glue.errors import ConfigError
 
