@@ -722,7 +722,7 @@ def test_the_assets_are_in_the_wheel() -> None:
     listed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["glue.view"]
 
     assert sorted(listed) == sorted(
-        path.name for path in (root / "glue" / "view").iterdir() if path.suffix in (".css", ".js")
+        path.name for path in (root / "glue" / "view").iterdir() if path.suffix in (".css", ".html", ".js")
     )
 
 
