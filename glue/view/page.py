@@ -196,16 +196,15 @@ def bar(turn: Turn, longest: float) -> str:
 def strip(turns: Sequence[Turn]) -> str:
     """Draw all replies in a row: their time where it is known, or else their tokens."""
     timed = any(turn.seconds for turn in turns)
-    spent = [(turn.model_seconds or 0.0, turn.tool_seconds or 0.0) if timed else _tokens(turn) for turn in turns]
-    if len(turns) < 2 or not any(map(sum, spent)):
+    size = -(-len(turns) // MOST) or 1
+    groups = [turns[at : at + size] for at in range(0, len(turns), size)]
+    sums = [[sum(parts) for parts in zip(*(_figure(turn, timed) for turn in group), strict=True)] for group in groups]
+    most = max(map(sum, sums), default=0.0)
+    if len(turns) < 2 or not most:
         return ""
-    size = -(-len(turns) // MOST)
-    groups = [range(start, min(start + size, len(turns))) for start in range(0, len(turns), size)]
-    sums = [tuple(sum(spent[index][side] for index in group) for side in (0, 1)) for group in groups]
-    most = max(map(sum, sums))
     step = WIDTH / len(groups)
     drawn = [
-        _column(place * step, step, parts, most, [turns[index] for index in group], timed)
+        _column(place * step, step, parts, most, group, timed)
         for place, (group, parts) in enumerate(zip(groups, sums, strict=True))
     ]
     kinds = ("model", "tools") if timed else ("input tokens", "output tokens")
@@ -220,12 +219,7 @@ def strip(turns: Sequence[Turn]) -> str:
     )
 
 
-def _tokens(turn: Turn) -> tuple[float, float]:
-    usage = usage_of(turn.message.usage)
-    return (0.0, 0.0) if usage is None else (float(usage.input), float(usage.output))
-
-
-def _column(left: float, step: float, parts: tuple[float, ...], most: float, turns: Sequence[Turn], timed: bool) -> str:
+def _column(left: float, step: float, parts: Sequence[float], most: float, turns: Sequence[Turn], timed: bool) -> str:
     wide = step * 0.8 if step > 8 else step
     low, high = ((HEIGHT - 5) * part / most for part in parts)
     first, last = turns[0].number, turns[-1].number
@@ -239,6 +233,13 @@ def _column(left: float, step: float, parts: tuple[float, ...], most: float, tur
         f'<rect class="tools" x="{left:.2f}" y="{HEIGHT - low - high:.2f}" width="{wide:.2f}" height="{high:.2f}"/>'
         f"{bad}</a>"
     )
+
+
+def _figure(turn: Turn, timed: bool) -> tuple[float, float]:
+    if timed:
+        return turn.model_seconds or 0.0, turn.tool_seconds or 0.0
+    usage = usage_of(turn.message.usage)
+    return (0.0, 0.0) if usage is None else (float(usage.input), float(usage.output))
 
 
 def facts(transcript: Transcript, blocks: Sequence[Block]) -> list[tuple[str, str]]:
