@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from glue.agents.review.change.config import Config
 from glue.agents.review.delivery import clean, commands, gate, outputs
 from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, open_forge, where
-from glue.agents.review.delivery.forges.client import ForgeError, ForgeRequest
+from glue.agents.review.delivery.forges.client import ForgeError, ForgeRequest, Transport
 from glue.agents.review.delivery.report import Item, Report, ReviewVerdict, build, decide
 from glue.agents.review.delivery.secrets import Guard, guard, mask
 from glue.agents.review.findings.dedupe import Dismissal, Known, match
@@ -250,6 +250,7 @@ def publish(
     quiet: bool = True,
     check: bool = False,
     sleep: Callable[[float], None] | None = None,
+    transport: Transport | None = None,
 ) -> Published:
     """Gate a review and post it. `dry` sends no change and keeps the exact requests; `blind` does not even look.
 
@@ -270,6 +271,7 @@ def publish(
             # A last look for exact values; they were redacted before, so this changes nothing.
             check=lambda text: mask(text, secrets.exact(text)),
             sleep=sleep,
+            transport=transport,
         )
         said, problem = _ledger(forge, report, bundle) if report.items and not report.codes else ((), "")
         if said:

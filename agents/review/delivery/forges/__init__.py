@@ -11,7 +11,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from glue.agents.review.delivery.forges.client import Client, ForgeError, Method
+from glue.agents.review.delivery.forges.client import Client, ForgeError, Method, Transport
 from glue.agents.review.delivery.outputs import FINDING, fields
 from glue.agents.review.delivery.report import Report, ReviewVerdict
 from glue.agents.review.findings.dedupe import Known
@@ -257,6 +257,7 @@ def open_forge(
     blind: bool = False,
     check: Callable[[str], str] = str,
     sleep: Callable[[float], None] | None = None,
+    transport: Transport | None = None,
 ) -> Forge:
     """Open a pull request for posting; what is missing is said in one line."""
     row = _row(place.forge)
@@ -275,6 +276,7 @@ def open_forge(
         blind=blind or not key,
         check=check,
         sleep=sleep or time.sleep,
+        transport=transport,
         environ=environ,
     )
     return kind(client, place.repo, place.number, head, base)

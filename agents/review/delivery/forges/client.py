@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from glue.agents.review.delivery.clean import line
 from glue.errors import ConfigError, GlueError, ProviderError
@@ -18,6 +18,7 @@ from glue.providers import HTTP, Deadlines, HTTPResponse
 MOST = 8 * 1024 * 1024  # bytes of one answer
 PAGES = 100  # of one list
 Method = Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
+Transport = Callable[..., HTTPResponse]  # called as HTTP.request_sync is
 
 
 class ForgeError(GlueError):
@@ -51,6 +52,7 @@ class Client:
     timeout: float = 30.0  # of one request, whole
     patience: float = 120.0  # seconds of waiting for rate limits, over all requests
     sleep: Callable[[float], None] = time.sleep
+    transport: Transport | None = None  # instead of a connection of its own
     check: Callable[[str], str] = str  # the last look at every text that leaves
     log: list[ForgeRequest] = field(default_factory=list)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
@@ -59,14 +61,14 @@ class Client:
         """Fetch one JSON document; tried three times. Nothing is fetched when blind."""
         if self.blind:
             return None
-        return self._patient("GET", _with(path, query), None, tries=3).json()
+        return self._patient("GET", path, query=query, tries=3).json()
 
     def pages(self, path: str, size: str = "per_page", count: int = 100) -> Iterator[Any]:
         """Fetch every row of a list, page by page."""
         if self.blind:
             return
         for number in range(1, PAGES + 1):
-            answer = self._patient("GET", _with(path, {size: count, "page": number}), None, tries=3)
+            answer = self._patient("GET", path, query={size: count, "page": number}, tries=3)
             rows = answer.json()
             if not isinstance(rows, list):
                 raise ForgeError(f"GET {path}: expected a list", status=answer.status)
@@ -81,21 +83,22 @@ class Client:
         self.log.append(ForgeRequest(method=method, path=path, body=body))
         if self.dry or self.blind:
             return {}
-        raw = None if body is None else json.dumps(body).encode()
-        return self._patient(method, path, raw, tries=1 if method == "POST" else 3).json()
+        return self._patient(method, path, body, tries=1 if method == "POST" else 3).json()
 
     def ask(self, path: str, body: Any) -> Any:
         """Send a POST that changes nothing, as a GraphQL query does."""
         if self.blind:
             return None
-        return self._patient("POST", path, json.dumps(body).encode(), tries=2).json()
+        return self._patient("POST", path, body, tries=2).json()
 
-    def _patient(self, method: Method, path: str, raw: bytes | None, tries: int) -> HTTPResponse:
+    def _patient(
+        self, method: Method, path: str, body: Any = None, *, query: Mapping[str, str | int] | None = None, tries: int
+    ) -> HTTPResponse:
         tried = 0
         while True:
             tried += 1
             try:
-                return self._once(method, path, raw)
+                return self._once(method, path, body, query)
             except ForgeError as error:
                 if method == "DELETE" and error.status == 404:  # gone, perhaps by our own lost request
                     return HTTPResponse(status=404, headers={}, body=b"")
@@ -107,23 +110,24 @@ class Client:
                     raise
                 self.sleep(min(8.0, 2.0 ** (tried - 1)) if error.wait is None else error.wait)
 
-    def _once(self, method: Method, path: str, raw: bytes | None) -> HTTPResponse:
+    def _once(self, method: Method, path: str, body: Any, query: Mapping[str, str | int] | None) -> HTTPResponse:
         if not path.startswith("/") or any(char <= " " for char in path):
             raise ConfigError(f"not a path of the API: {path!r}")
         if not self.base.startswith(("https://", "http://")):
             raise ConfigError(f"the forge's address must start with https://, not {self.base!r}")
-        what = f"{method} {path.split('?', 1)[0]}"
         headers = {"accept": "application/json", "user-agent": "glue-review", **self.headers}
+        raw = None if body is None else json.dumps(body).encode()
         if raw is not None:
             headers["content-type"] = "application/json"
         limits = Deadlines(connect=min(10.0, self.timeout), read=self.timeout, total=self.timeout)
-        http = HTTP(self.base, deadlines=limits, environ=self.environ)
+        send = self.transport or HTTP(self.base, deadlines=limits, environ=self.environ).request_sync
         try:
-            answer = http.request_sync(method, path, body=raw, headers=headers, most=MOST)
+            answer = send(method, path, body=raw, query=query, headers=headers, most=MOST)
         except ProviderError as error:
             how = "no answer" if error.ambiguous else "cannot connect"
-            raise ForgeError(f"{what}: {how}: {line(str(error), 120)}", ambiguous=error.ambiguous) from error
-        return _judge(what, answer)
+            said = f"{method} {path}: {how}: {line(str(error), 120)}"
+            raise ForgeError(said, ambiguous=error.ambiguous) from error
+        return _judge(f"{method} {path}", answer)
 
 
 def _checked(value: Any, check: Callable[[str], str]) -> Any:
@@ -134,10 +138,6 @@ def _checked(value: Any, check: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
         return {name: _checked(item, check) for name, item in value.items()}
     return value
-
-
-def _with(path: str, query: Mapping[str, str | int]) -> str:
-    return f"{path}?{urlencode(query, quote_via=quote)}" if query else path
 
 
 def escaped(text: str) -> str:
