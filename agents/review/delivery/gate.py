@@ -138,14 +138,6 @@ def parse_reply(text: str) -> dict[str, Any] | None:
     return None
 
 
-def canary_codes(run: ReviewRun, texts: Iterable[str]) -> tuple[str, ...]:
-    """Look for the token of the system prompt, in any encoding."""
-    if not run.canary:
-        return ()
-    watch = guard({}, {"canary": run.canary})
-    return ("canary",) if any(watch.exact(text) for text in texts) else ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
     """How the gate judged labelled texts: label -> (posted, refused)."""
@@ -181,7 +173,10 @@ def summary_codes(text: str, shown: str = "", *, language: str = "en", examples:
 
 
 def _run_codes(run: ReviewRun) -> list[str]:
-    codes = list(canary_codes(run, _texts(run)))
+    codes: list[str] = []
+    if run.canary:  # the token of the system prompt, in any encoding
+        watch = guard({}, {"canary": run.canary})
+        codes += ["canary"] if any(watch.exact(text) for text in _texts(run)) else []
     if not run.provider:
         return codes
     spoke = any(not finding.rule for finding in run.findings)

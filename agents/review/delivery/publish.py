@@ -101,21 +101,19 @@ def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known]
 
 
 def _fixed(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: PostResult) -> Report:
-    """Resolve the discussions of findings that are gone, and list them, as far as this run has looked."""
+    """Resolve the discussions of findings that are gone, and list them.
+
+    Only where this run would have found them again: the same kind of reviewer, and the whole file.
+    """
+    if report.codes or not report.finished:
+        return report
     shown = [*report.findings, *(item.finding for item, _ in report.dismissed)]
     still = {id(old) for old in match(shown, known, bundle).values()}
-    gone = [old for old in known if id(old) not in still and _looked(old, report)]
-    for old in gone:
-        if not old.resolved:
-            done.resolved += forge.resolve(old)
+    unread = {hunk.path for hunk in report.coverage.required if hunk.state != "full"}
+    looked = [old for old in known if old.path not in unread and (report.model or not old.by_model)]
+    gone = [old for old in looked if id(old) not in still]
+    done.resolved = sum(forge.resolve(old) for old in gone if not old.resolved)
     return replace(report, fixed=tuple(gone))
-
-
-def _looked(old: Known, report: Report) -> bool:
-    """Whether this run would have found it again: the same kind of reviewer, and the whole file."""
-    if report.codes or not report.finished or (old.by_model and not report.model):
-        return False
-    return all(hunk.state == "full" for hunk in report.coverage.required if hunk.path == old.path)
 
 
 def _send(forge: Forge, posts: Sequence[Post], report: Report, done: PostResult) -> set[tuple[str, str]]:
@@ -273,25 +271,19 @@ def publish(
             sleep=sleep,
             transport=transport,
         )
-        said, problem = _ledger(forge, report, bundle) if report.items and not report.codes else ((), "")
-        if said:
-            report = build(bundle, run, secrets, given=(*given, *said), config=config)
-        delivery = PostResult(problem=problem) if problem else deliver(forge, report, bundle, quiet=quiet)
+        try:
+            if report.items and not report.codes and (said := _ledger(forge, report, bundle)):
+                report = build(bundle, run, secrets, given=(*given, *said), config=config)
+            delivery = deliver(forge, report, bundle, quiet=quiet)
+        except ForgeError as error:
+            delivery = PostResult(problem=str(error))
         delivery.problem = clean.line(secrets.redact(delivery.problem))
         report = delivery.report or report
         if delivery.sticky == "added" and not (dry or blind):
             with suppress(ForgeError):
                 delivery.url = next((comment.url for comment in stickies(forge)), "")
-    outcome = decide(
-        (*report.findings, *(item.finding for item, mark in report.dismissed if not mark.binding)),
-        report.coverage,
-        codes=report.codes,
-        finished=report.finished,
-        fail_on=fail_on,
-        require_coverage=require_coverage,
-        delivered=None if delivery is None else delivery.delivered,
-        undelivered=delivery.problem if delivery else "",
-    )
+    problem = delivery.problem if delivery else None
+    outcome = decide(report, fail_on=fail_on, require_coverage=require_coverage, problem=problem)
     if forge is None or delivery is None:
         return Published(report=report, verdict=outcome)
     if check and delivery.delivered and not report.codes:
@@ -303,21 +295,17 @@ def publish(
     return Published(report=report, verdict=outcome, delivery=delivery, requests=tuple(forge.client.log))
 
 
-def _ledger(forge: Forge, report: Report, bundle: Bundle) -> tuple[tuple[Dismissal, ...], str]:
+def _ledger(forge: Forge, report: Report, bundle: Bundle) -> tuple[Dismissal, ...]:
     """Read what was dismissed in comments; without it nothing is posted, or a dismissed finding would come back."""
-    try:
-        remarks = [remark for remark in forge.remarks() if "/ignore" in remark.body or "/glue" in remark.body]
-        if not remarks:
-            return (), ""
-        known = forge.known()
-        said = commands.dismissals(remarks, known, forge.permission)
-    except ForgeError as error:
-        return (), str(error)
+    remarks = [remark for remark in forge.remarks() if "/ignore" in remark.body or "/glue" in remark.body]
+    if not remarks:
+        return ()
+    known = forge.known()
+    said = commands.dismissals(remarks, known, forge.permission)
     findings = report.findings
     # A finding in other words has another id than the comment that people answered.
     renamed = [(findings[at].fingerprint, old.fingerprint) for at, old in match(findings, known, bundle).items()]
-    more = [replace(one, id=mark) for mark, old in renamed for one in said if old.startswith(one.id)]
-    return (*said, *more), ""
+    return (*said, *(replace(one, id=mark) for mark, old in renamed for one in said if old.startswith(one.id)))
 
 
 def known_secrets(environ: Mapping[str, str], run: ReviewRun | None = None) -> Guard:

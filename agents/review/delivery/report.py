@@ -273,36 +273,36 @@ class ReviewVerdict:
 
 
 def decide(
-    findings: Iterable[Finding],
-    coverage: Coverage,
+    report: Report,
     *,
-    codes: Iterable[str] = (),
-    finished: bool = True,
     fail_on: Severity | None = "high",
     require_coverage: float | None = None,
-    delivered: bool | None = None,
-    undelivered: str = "",
+    problem: str | None = None,
 ) -> ReviewVerdict:
-    """Come to a verdict. `fail_on` is the mildest severity that fails the gate, None for none."""
+    """Come to a verdict. `fail_on` is the mildest severity that fails the gate, None for none.
+
+    `problem` says why it did not arrive, and is empty where it did; None where nothing was to be posted.
+    """
     reasons: list[str] = []
-    codes = tuple(codes)
-    if codes:
-        reasons.append(f"inconclusive: {', '.join(codes)}")
-    elif not finished:
+    if report.codes:
+        reasons.append(f"inconclusive: {', '.join(report.codes)}")
+    elif not report.finished:
         reasons.append("the reviewer stopped before it was done")
-    grave = [one for one in findings if fail_on and SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on)]
+    judged = (*report.findings, *(item.finding for item, mark in report.dismissed if not mark.binding))
+    grave = [one for one in judged if fail_on and SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on)]
     if grave:
         reasons.append(f"{len(grave)} {'finding' if len(grave) == 1 else 'findings'} of severity {fail_on} or worse")
+    coverage = report.coverage
     covered = coverage.complete if require_coverage is None else coverage.percent >= require_coverage
     if not covered:
         reasons.append(f"{coverage.percent:g} % of the change was read in full")
-    if delivered is False:
-        reasons.append(f"not delivered: {undelivered or 'the forge refused'}")
+    if problem:
+        reasons.append(f"not delivered: {problem}")
     return ReviewVerdict(
-        ran=not codes and finished,
+        ran=not report.codes and report.finished,
         covered=covered,
         below=not grave,
-        delivered=delivered,
+        delivered=None if problem is None else not problem,
         required=require_coverage is not None,
         reasons=tuple(reasons),
     )

@@ -219,18 +219,22 @@ def test_the_json_of_a_model_without_tools_is_repaired_once() -> None:
         ({"findings": [replace(FINDING, severity="high")]}, 1),
         ({"findings": [replace(FINDING, severity="high")], "fail_on": "critical"}, 0),
         ({"findings": [replace(FINDING, severity="critical")], "fail_on": None}, 0),
-        ({"codes": ["degenerate.run"]}, 3),
+        ({"codes": ("degenerate.run",)}, 3),
         ({"finished": False}, 3),
         ({"coverage": Coverage(hunks=(replace(COVERED.hunks[0], state="partial"),))}, 0),
         ({"coverage": Coverage(hunks=(replace(COVERED.hunks[0], state="partial"),)), "require_coverage": 100.0}, 3),
         ({"require_coverage": 100.0}, 0),
-        ({"delivered": False}, 4),
-        ({"delivered": True}, 0),
-        ({"delivered": False, "findings": [replace(FINDING, severity="high")]}, 4),
+        ({"problem": "refused"}, 4),
+        ({"problem": ""}, 0),
+        ({"problem": "refused", "findings": [replace(FINDING, severity="high")]}, 4),
     ],
 )
 def test_each_part_of_the_verdict_has_its_exit_code(options: dict[str, Any], code: int) -> None:
-    found = report.decide(options.pop("findings", []), options.pop("coverage", COVERED), **options)
+    found = options.pop("findings", ())
+    items = tuple(report.Item(finding=one, path=one.path, where=one.path) for one in found)
+    asked = {name: options.pop(name) for name in ("fail_on", "require_coverage", "problem") if name in options}
+    judged = report.Report(change=Change(), items=items, **{"coverage": COVERED, **options})
+    found = report.decide(judged, **asked)
 
     assert found.exit_code == code
     assert found.word

@@ -72,6 +72,7 @@ class Forge(ABC):
     """A pull request on a forge, as the account behind the token sees it."""
 
     api = ""  # where the API is, unless the environment says otherwise
+    headers: Mapping[str, str] = {}  # of every request; {key} is the token
     suggestion = ""  # what stands behind the fence of a suggestion; {above} counts the lines above its last
     file_level = False  # whether a comment may stand on a whole file
     batch = False  # whether a review takes many comments at once, all or none
@@ -83,19 +84,15 @@ class Forge(ABC):
     def __init__(self, client: Client, repo: str, number: int, head: str, base: str = "") -> None:
         self.client, self.repo, self.number, self.pinned = client, repo, number, (head, base)
 
-    @staticmethod
+    @classmethod
     @abstractmethod
-    def find(environ: Mapping[str, str]) -> Where | None:
+    def find(cls, environ: Mapping[str, str]) -> Where | None:
         """Read from the environment of a CI job which pull request it is about; None on another forge's runner."""
 
     @staticmethod
     @abstractmethod
     def change(place: Where, environ: Mapping[str, str]) -> Change | None:
         """Read the change that a CI job is about."""
-
-    @staticmethod
-    @abstractmethod
-    def headers(key: str) -> dict[str, str]: ...
 
     @abstractmethod
     def tips(self) -> tuple[str, str]:
@@ -271,7 +268,7 @@ def open_forge(
     kind = row.kind
     client = Client(
         base=place.api or kind.api,
-        headers=kind.headers(key) if key else {},
+        headers={name: value.format(key=key) for name, value in kind.headers.items()} if key else {},
         dry=dry,
         blind=blind or not key,
         check=check,

@@ -35,6 +35,8 @@ _LEVELS = {"error": "failure", "warning": "warning", "note": "notice"}
 class PullRequest(Forge):
     """What GitHub and the forges that copy its API have in common."""
 
+    name: str
+    runners: tuple[str, ...] = ("GITHUB_ACTIONS",)  # variables by which a job knows whose it is
     batch = True
 
     def __init__(self, client: Client, repo: str, number: int, head: str, base: str = "") -> None:
@@ -68,6 +70,26 @@ class PullRequest(Forge):
             comment |= {"start_line": post.start_line, "start_side": "RIGHT"}
         return comment
 
+    @classmethod
+    def find(cls, environ: Mapping[str, str]) -> Where | None:
+        if "true" not in map(environ.get, cls.runners):
+            return None
+        path, event = environ.get("GITHUB_EVENT_PATH", ""), {}
+        if path:
+            try:
+                event = json.loads(Path(path).read_bytes())
+            except (OSError, ValueError) as error:
+                raise ConfigError(f"cannot read GITHUB_EVENT_PATH: {type(error).__name__}") from error
+        server = environ.get("GITHUB_SERVER_URL", "").rstrip("/")
+        return Where(
+            forge=cls.name,
+            api=environ.get("GITHUB_API_URL", "") or cls.api or f"{server}/api/v1",
+            repo=environ.get("GITHUB_REPOSITORY", ""),
+            number=_number(event, environ),
+            head=_text(event, "pull_request", "head", "sha") or _text(event, "workflow_run", "head_sha"),
+            event=event if isinstance(event, dict) else {},
+        )
+
     @staticmethod
     def change(place: Where, environ: Mapping[str, str]) -> Change | None:
         pull = place.event.get("pull_request")
@@ -99,16 +121,9 @@ class Gitea(PullRequest):
     Its API resolves no conversation, and deletes whole reviews only.
     """
 
-    @staticmethod
-    def find(environ: Mapping[str, str]) -> Where | None:
-        if "true" not in (environ.get("GITEA_ACTIONS"), environ.get("FORGEJO_ACTIONS")):
-            return None
-        server = environ.get("GITHUB_SERVER_URL", "").rstrip("/")
-        return _place("gitea", f"{server}/api/v1", environ)
-
-    @staticmethod
-    def headers(key: str) -> dict[str, str]:
-        return {"authorization": f"token {key}"}
+    name = "gitea"
+    headers: Mapping[str, str] = {"authorization": "token {key}"}
+    runners = "GITEA_ACTIONS", "FORGEJO_ACTIONS"
 
     def conversation(self) -> list[Any]:
         return self.client.get(self.talk) or []  # this list has no pages
@@ -130,18 +145,15 @@ class Gitea(PullRequest):
 class GitHub(PullRequest):
     """A pull request on GitHub."""
 
+    name = "github"
     api = "https://api.github.com"
+    headers: Mapping[str, str] = {
+        "authorization": "Bearer {key}",
+        "accept": "application/vnd.github+json",
+        "x-github-api-version": "2022-11-28",
+    }
     suggestion = "suggestion"
     file_level = True
-
-    @staticmethod
-    def find(environ: Mapping[str, str]) -> Where | None:
-        return _place("github", GitHub.api, environ) if environ.get("GITHUB_ACTIONS") == "true" else None
-
-    @staticmethod
-    def headers(key: str) -> dict[str, str]:
-        version = {"accept": "application/vnd.github+json", "x-github-api-version": "2022-11-28"}
-        return {"authorization": f"Bearer {key}", **version}
 
     def ask_id(self) -> int:
         try:
@@ -254,27 +266,6 @@ def check_run(report: Report, verdict: ReviewVerdict) -> dict[str, Any]:
             "annotations": notes[:ANNOTATIONS],
         },
     }
-
-
-# The event file of a job -----------------------------------------------------------------------------
-
-
-def _place(forge: str, api: str, environ: Mapping[str, str]) -> Where:
-    """Read the place of a pull request from a job's event file and variables."""
-    path, event = environ.get("GITHUB_EVENT_PATH", ""), {}
-    if path:
-        try:
-            event = json.loads(Path(path).read_bytes())
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"cannot read GITHUB_EVENT_PATH: {type(error).__name__}") from error
-    return Where(
-        forge=forge,
-        api=environ.get("GITHUB_API_URL", "") or api,
-        repo=environ.get("GITHUB_REPOSITORY", ""),
-        number=_number(event, environ),
-        head=_text(event, "pull_request", "head", "sha") or _text(event, "workflow_run", "head_sha"),
-        event=event if isinstance(event, dict) else {},
-    )
 
 
 def _number(event: Any, environ: Mapping[str, str]) -> int | None:

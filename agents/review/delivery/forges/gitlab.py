@@ -18,6 +18,7 @@ class GitLab(Forge):
     """A merge request on GitLab."""
 
     suggestion = "suggestion:-{above}+0"
+    headers: Mapping[str, str] = {"private-token": "{key}"}
     author = "author", "username"
     edit: Method = "PUT"
 
@@ -28,8 +29,8 @@ class GitLab(Forge):
         self.talk = self.note = f"{self.root}/notes"
         self._refs = {"base_sha": base, "start_sha": base, "head_sha": head}
 
-    @staticmethod
-    def find(environ: Mapping[str, str]) -> Where | None:
+    @classmethod
+    def find(cls, environ: Mapping[str, str]) -> Where | None:
         if environ.get("GITLAB_CI") != "true":
             return None
         number = environ.get("CI_MERGE_REQUEST_IID", "")
@@ -64,10 +65,6 @@ class GitLab(Forge):
             head_sha=valid_sha(said("SOURCE_BRANCH_SHA") or environ.get("CI_COMMIT_SHA", "")),
             base_sha=valid_sha(said("DIFF_BASE_SHA")),
         )
-
-    @staticmethod
-    def headers(key: str) -> dict[str, str]:
-        return {"private-token": key}
 
     def tips(self) -> tuple[str, str]:
         request = self.client.get(self.root)
