@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from glue.agents.review.change.config import Config
 from glue.agents.review.delivery import clean, commands, gate, outputs
@@ -212,14 +213,9 @@ def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
 
 def _within(posts: list[Post]) -> list[Post]:
     """Keep to the number and the bytes that may be posted at once; the sticky comment has its own share."""
-    room = gate.TOTAL - gate.SUMMARY
-    kept: list[Post] = []
-    for post in posts[: gate.FINDINGS]:
-        room -= len(post.body.encode()) + len(post.path.encode("utf-8", "replace"))
-        if room < 0:
-            break
-        kept.append(post)
-    return kept
+    sizes = accumulate(len(post.body.encode()) + len(post.path.encode("utf-8", "replace")) for post in posts)
+    some = zip(posts[: gate.FINDINGS], sizes, strict=False)
+    return [post for post, size in some if size <= gate.TOTAL - gate.SUMMARY]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

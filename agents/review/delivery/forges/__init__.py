@@ -35,19 +35,12 @@ class Where:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comment:
-    """A comment of ours on the conversation."""
-
-    id: int
-    body: str
-    url: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
     """Somebody's comment on a pull request; `answers` is the comment it replies to."""
 
-    by: str
     body: str
+    by: str = ""
+    id: int = 0
+    url: str = ""
     answers: int = 0
 
 
@@ -102,7 +95,8 @@ class Forge(ABC):
     def permission(self, user: str) -> str: ...
 
     @abstractmethod
-    def remarks(self) -> list[Remark]: ...
+    def remarks(self) -> list[Comment]:
+        """Read everybody's comments, those on lines too."""
 
     @abstractmethod
     def posted(self) -> Iterable[Known | None]:
@@ -143,21 +137,22 @@ class Forge(ABC):
         field = self.author[0]
         return [row for row in rows if isinstance(row, dict) and (row.get(field) or {}).get("id") == self.me]
 
-    def remark(self, row: Mapping[str, Any], answers: Any) -> Remark:
+    def comment(self, row: Mapping[str, Any], answers: Any = 0) -> Comment:
         field, name = self.author
-        by = str((row.get(field) or {}).get(name, ""))
-        return Remark(by=by, body=str(row.get("body") or ""), answers=int(answers or 0))
+        return Comment(
+            body=str(row.get("body") or ""),
+            by=str((row.get(field) or {}).get(name, "")),
+            id=int(row["id"]),
+            url=str(row.get("html_url") or ""),
+            answers=int(answers or 0),
+        )
 
     def conversation(self) -> Iterable[Any]:
         return self.client.pages(self.talk)
 
     def comments(self) -> list[Comment]:
         """Read the comments of ours on the conversation, the oldest first."""
-        found = [
-            Comment(id=int(row["id"]), body=str(row.get("body") or ""), url=str(row.get("html_url") or ""))
-            for row in self.mine(self.conversation())
-        ]
-        return sorted(found, key=lambda comment: comment.id)
+        return sorted(map(self.comment, self.mine(self.conversation())), key=lambda comment: comment.id)
 
     def add_comment(self, body: str) -> None:
         self.client.change("POST", self.talk, {"body": body})

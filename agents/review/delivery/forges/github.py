@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from glue.agents.review.delivery import outputs
-from glue.agents.review.delivery.forges import Forge, Post, Remark, Where, known_row
+from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, known_row
 from glue.agents.review.delivery.forges.client import Client, ForgeError, escaped
 from glue.agents.review.delivery.report import GATE, PASS, Report, ReviewVerdict, valid_sha
 from glue.agents.review.findings.dedupe import Known
@@ -54,16 +54,16 @@ class PullRequest(Forge):
         found = self.client.get(f"{self.root}/collaborators/{escaped(user)}/permission") or {}
         return str(found.get("role_name") or found.get("permission", "none"))
 
-    def remarks(self) -> list[Remark]:
-        return [self.remark(row, row.get("in_reply_to_id")) for row in self.conversation()]
+    def remarks(self) -> list[Comment]:
+        return [self.comment(row, row.get("in_reply_to_id")) for row in self.conversation()]
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
-        comments = [self.comment(post) for post in posts]
+        comments = [self.inline(post) for post in posts]
         review = {"commit_id": self.pinned[0], "event": "COMMENT", "body": body, "comments": comments}
         self.client.change("POST", f"{self.pull}/reviews", review)
 
     @staticmethod
-    def comment(post: Post) -> dict[str, Any]:
+    def inline(post: Post) -> dict[str, Any]:
         """Write an inline comment as the API wants it."""
         comment = {"path": post.path, "body": post.body, "line": post.line, "side": "RIGHT"}
         if post.start_line is not None and post.line is not None and post.start_line < post.line:
@@ -135,7 +135,7 @@ class Gitea(PullRequest):
                 yield known_row(row, row.get("path"), row.get("position"))
 
     @staticmethod
-    def comment(post: Post) -> dict[str, Any]:
+    def inline(post: Post) -> dict[str, Any]:
         return {"path": post.path, "body": post.body, "new_position": post.line, "old_position": 0}
 
     def add_single(self, post: Post) -> None:
@@ -169,9 +169,9 @@ class GitHub(PullRequest):
                 return ACTIONS_BOT
             raise ForgeError("cannot find out whose token this is: neither GET /user nor GraphQL says it") from None
 
-    def remarks(self) -> list[Remark]:
+    def remarks(self) -> list[Comment]:
         inline = self.client.pages(f"{self.pull}/comments")
-        return [*super().remarks(), *(self.remark(row, row.get("in_reply_to_id")) for row in inline)]
+        return [*super().remarks(), *(self.comment(row, row.get("in_reply_to_id")) for row in inline)]
 
     def posted(self) -> Iterator[Known | None]:
         rows = self.mine(self.client.pages(f"{self.pull}/comments"))
@@ -212,7 +212,7 @@ class GitHub(PullRequest):
         return not (answer or {}).get("errors")
 
     def add_single(self, post: Post) -> None:
-        body: dict[str, Any] = {"commit_id": self.pinned[0], **self.comment(post)}
+        body: dict[str, Any] = {"commit_id": self.pinned[0], **self.inline(post)}
         if post.line is None:
             body = {"commit_id": self.pinned[0], "path": post.path, "body": post.body, "subject_type": "file"}
         self.client.change("POST", f"{self.pull}/comments", body)

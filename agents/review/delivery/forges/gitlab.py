@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from glue.agents.review.delivery.forges import Forge, Post, Remark, Where, known_row
+from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, known_row
 from glue.agents.review.delivery.forges.client import Client, Method, escaped
 from glue.agents.review.delivery.report import valid_sha
 from glue.agents.review.findings.dedupe import Known
@@ -79,9 +79,9 @@ class GitLab(Forge):
         level = next((int(row.get("access_level", 0)) for row in found if row.get("username") == user), 0)
         return _LEVELS.get(level, "none")
 
-    def remarks(self) -> list[Remark]:
+    def remarks(self) -> list[Comment]:
         talks = [row.get("notes") or [] for row in self.client.pages(f"{self.root}/discussions")]
-        return [self.remark(note, notes[0]["id"]) for notes in talks for note in notes]
+        return [self.comment(note, notes[0]["id"]) for notes in talks for note in notes]
 
     def posted(self) -> Iterator[Known | None]:
         for discussion in self.client.pages(f"{self.root}/discussions"):
