@@ -18,7 +18,7 @@ from glue.agents.review.delivery.secrets import guard
 from glue.agents.review.findings.anchor import context, grounded, locate, on_topic
 from glue.agents.review.findings.dedupe import rank, unique
 from glue.agents.review.findings.noise import text_codes
-from glue.agents.review.records import SEVERITIES, Bundle, FileDiff, Finding, ReviewRun
+from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewRun
 
 FINDINGS = 25  # posted
 CONSIDERED = 250  # the worst of a run; nobody reads more
@@ -40,10 +40,6 @@ class Gated:
     dropped: tuple[Finding, ...] = ()
     summary: str = ""
     codes: tuple[str, ...] = ()
-
-    @property
-    def inconclusive(self) -> bool:
-        return bool(self.codes)
 
 
 def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Sequence[str] = ()) -> Gated:
@@ -100,7 +96,10 @@ def finding_code(
     if file is None:
         return "grounding.path"
     if not finding.rule:
-        if len("".join(finding.quote.split())) < QUOTE or not quoted(finding.quote, file, bundle):
+        # In a hunk, deleted lines included, or in the rest of the file.
+        is_long = len("".join(finding.quote.split())) >= QUOTE
+        place = locate(finding.quote, file.path, [file], bundle.head) if is_long else None
+        if place is None or place.path != file.path:
             return "grounding.quote"
         if not grounded(f"{finding.title}\n{finding.body}", shown or context(bundle)):
             return "grounding.names"
@@ -118,12 +117,6 @@ def finding_code(
         if grave := [code for code in codes if code not in SOFT]:
             return grave[0]
     return ""
-
-
-def quoted(quote: str, file: FileDiff, bundle: Bundle) -> bool:
-    """Whether a quote stands in the file: in its hunks, deleted lines included, or in the rest of its text."""
-    place = locate(quote, file.path, [file], bundle.head)
-    return place is not None and place.path == file.path
 
 
 def parse_reply(text: str) -> dict[str, Any] | None:

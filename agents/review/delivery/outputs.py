@@ -90,9 +90,9 @@ def fields(body: str, kind: str) -> dict[str, str] | None:
     return dict(_FIELDS.findall(body.split("-->", 1)[0]))
 
 
-def sticky(report: Report, limit: int = gate.SUMMARY) -> str:
+def sticky(report: Report) -> str:
     """Write the comment that is kept up to date, with its marker."""
-    body = summary(report, limit=limit - 200)
+    body = summary(report, limit=gate.SUMMARY - 200)
     mark = hashlib.sha256(body.encode()).hexdigest()[:16]
     return f"{STICKY}v=1 head={report.change.head_sha or 'none'} digest={mark} -->\n{body}"
 

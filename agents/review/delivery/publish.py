@@ -91,10 +91,7 @@ def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known]
                 forge.delete_inline(one)
             seen.add(one.key)
     done.listed = len(lost)
-    items = [
-        replace(item, inline=False, reason="the forge takes no comment there") if item.key in lost else item
-        for item in report.items
-    ]
+    items = [replace(item, inline=False) if item.key in lost else item for item in report.items]
     for at, old in before.items():  # people know it by the id of its comment
         items[at] = replace(items[at], finding=replace(items[at].finding, fingerprint=old.fingerprint))
     older = (old.fingerprint for old in before.values() if old.head != report.change.head_sha[:12])

@@ -41,7 +41,6 @@ class Item:
     path: str  # the file's name, visible and redacted, for people
     where: str  # the same with the line
     inline: bool = False  # whether its line takes a comment
-    reason: str = ""  # why not
     suggestion: str | None = None
     folded: bool = False  # mild, unsure or one too many: listed in the sticky comment, behind a fold
 
@@ -145,42 +144,30 @@ def valid_sha(text: str) -> str:
 
 def _folded(item: Item, config: Config, shown: int) -> Item:
     """Fold away what is too mild, too unsure, or one too many for a comment of its own."""
-    finding, reason = item.finding, ""
-    if SEVERITIES.index(finding.severity) > SEVERITIES.index(config.min_severity):
-        reason = f"below {config.min_severity}"
-    elif CONFIDENCES.index(finding.confidence) > CONFIDENCES.index(config.min_confidence):
-        reason = "not sure enough"
-    elif item.inline and shown >= config.max_findings:
-        reason = f"more than {config.max_findings}"
-    return replace(item, inline=False, folded=True, reason=reason) if reason else item
+    mild = SEVERITIES.index(item.finding.severity) > SEVERITIES.index(config.min_severity)
+    unsure = CONFIDENCES.index(item.finding.confidence) > CONFIDENCES.index(config.min_confidence)
+    spare = item.inline and shown >= config.max_findings
+    return replace(item, inline=False, folded=True) if mild or unsure or spare else item
 
 
-def commentable(finding: Finding, file: FileDiff | None) -> str:
-    """Say why no inline comment may stand there; the empty text where it may. Lines are counted in the hunks anew."""
-    if file is None:
-        return "the file is not part of the change"
-    if clean_text(finding.path, drop=True) != finding.path or "\n" in finding.path or "\t" in finding.path:
-        return "the file's name holds characters that are not shown"
-    if finding.line is None or finding.side != "RIGHT":
-        return "not on a line of the new file"
-    if not any(finding.line in hunk.commentable for hunk in file.hunks):
-        return "not on a line of the diff"
-    return ""
+def _commentable(finding: Finding, file: FileDiff | None) -> bool:
+    """Whether an inline comment may stand there: on a line of the new side, in a file whose name can be shown."""
+    path = finding.path
+    is_shown = clean_text(path, drop=True) == path and "\n" not in path and "\t" not in path
+    return file is not None and is_shown and finding.side == "RIGHT" and finding.line in file.commentable
 
 
 def _placed(finding: Finding, bundle: Bundle) -> Finding:
     """Compute the line again: what a file says is not trusted."""
     if sum(not char.isspace() for char in finding.quote) >= gate.QUOTE:
-        found = anchor(finding, bundle.files, bundle.head)
-        finding = found if found is not None else replace(finding, line=None, start_line=None)
-    file = bundle.file(finding.path)
-    if finding.line is not None and commentable(finding, file):
-        return replace(finding, line=None, start_line=None, claimed=finding.claimed or finding.line)
-    start = finding.start_line
-    if file is None or start is None or finding.line is None:
+        finding = anchor(finding, bundle.files, bundle.head) or replace(finding, line=None, start_line=None)
+    file, start, line = bundle.file(finding.path), finding.start_line, finding.line
+    if line is not None and not _commentable(finding, file):
+        return replace(finding, line=None, start_line=None, claimed=finding.claimed or line)
+    if file is None or start is None or line is None:
         return finding
-    together = any({start, finding.line} <= set(hunk.commentable) for hunk in file.hunks)
-    return finding if together and start < finding.line else replace(finding, start_line=None)
+    together = any({start, line} <= set(hunk.commentable) for hunk in file.hunks)
+    return finding if together and start < line else replace(finding, start_line=None)
 
 
 Safe = Callable[[str, int], str]
@@ -200,9 +187,7 @@ def _redactor(guard: Guard) -> Safe:
 
 def _item(finding: Finding, bundle: Bundle, guard: Guard, safe: Safe) -> Item:
     path = safe(one_line(finding.path, drop=True)[:300], 300)
-    reason = commentable(finding, bundle.file(finding.path))
-    if not reason and path != finding.path:
-        reason = "the file's name cannot be shown"
+    inline = path == finding.path and _commentable(finding, bundle.file(finding.path))
     line = finding.line or finding.claimed
     suggestion = finding.suggestion
     if suggestion is not None and (fault(finding, bundle) or not _harmless(suggestion, finding, bundle, guard)):
@@ -223,9 +208,8 @@ def _item(finding: Finding, bundle: Bundle, guard: Guard, safe: Safe) -> Item:
         finding=words,
         path=path,
         where=f"{path}:{line}" if line else path,
-        inline=not reason,
-        reason=reason,
-        suggestion=None if reason else suggestion,
+        inline=inline,
+        suggestion=suggestion if inline else None,
     )
 
 

@@ -180,14 +180,14 @@ def test_a_quote_of_deleted_code_is_ground_enough() -> None:
 def test_a_run_is_judged_as_a_whole(record: ReviewRun, code: str) -> None:
     judged = gate.judge(record, BUNDLE)
 
-    assert judged.inconclusive == bool(code)
+    assert bool(judged.codes) == bool(code)
     assert code in judged.codes or not code
 
 
 def test_rules_alone_need_no_model_to_finish() -> None:
     judged = gate.judge(ReviewRun(findings=(replace(FINDING, source="rules", rule="x"),), coverage=COVERED), BUNDLE)
 
-    assert not judged.inconclusive
+    assert not judged.codes
     assert len(judged.findings) == 1
 
 
