@@ -22,9 +22,7 @@ from glue.messages import (
     Thinking,
     ToolCall,
     ToolMessage,
-    ToolSpec,
     Unknown,
-    Usage,
     UserMessage,
 )
 from glue.provider import Attempt
@@ -39,7 +37,6 @@ from glue.view.transcript import (
     Transcript,
     Turn,
     arrange,
-    child_usages,
     has_problem,
     is_cut,
     usage_of,
@@ -129,12 +126,6 @@ def _step(block: Block) -> str:
 def _reply(turn: Turn) -> str:
     body = "".join(part(item) for item in turn.message.content)
     return body + "".join(call(asked, answered) for asked, answered in turn.calls)
-
-
-def result(message: ToolMessage) -> str:
-    """Show a result whose call is not there."""
-    title = f'<code class="name">{escape(message.name)}</code><span class="brief">result without its call</span>'
-    return fold(f"call {'bad' if message.is_error else 'good'}", title, _content(message))
 
 
 def _content(message: ToolMessage) -> str:
@@ -263,7 +254,7 @@ def facts(transcript: Transcript, blocks: Sequence[Block]) -> list[tuple[str, st
         ("messages", f"{len(entries):,}"),
         ("replies", f"{len(turns):,}" if turns else ""),
         ("tool calls", " ".join(filter(None, (f"{len(calls):,}", _bad(failed, "failed")))) if calls else ""),
-        *_spent(turns, list(child_usages(entries))),
+        *_spent(turns, entries),
         ("time", " + ".join(f"{seconds(value)} {name}" for name, value in kinds.items() if value)),
         ("failed attempts", _bad(tried)),
         ("stopped early", _bad(cut, "reply" if cut == 1 else "replies")),
@@ -286,15 +277,17 @@ def moment(at: float) -> str:
         return ""
 
 
-def _spent(turns: Sequence[Turn], below: Sequence[Usage]) -> list[tuple[str, str]]:
-    own = [usage for turn in turns if (usage := usage_of(turn.message.usage)) is not None]
-    thrown = [usage for turn in turns for attempt in turn.entry.attempts if (usage := attempt.usage) is not None]
-    usages = [*own, *thrown, *below]
+def _spent(turns: Sequence[Turn], entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    """Say what replies, thrown-away attempts and sub-agents cost."""
+    said = [turn.message.usage for turn in turns]
+    said += [attempt.usage for turn in turns for attempt in turn.entry.attempts]
+    said += [(entry.message.meta or {}).get("usage") for entry in entries if isinstance(entry.message, ToolMessage)]
+    usages = [usage for usage in map(usage_of, said) if usage is not None]
     if not usages:
         return []
-    taken = sum(usage.input for usage in usages)
-    given = sum(usage.output for usage in usages)
-    cached = sum(usage.cache_read or 0 for usage in usages)
+    taken, given, cached = (
+        sum(getattr(usage, name) or 0 for usage in usages) for name in ("input", "output", "cache_read")
+    )
     costs = [usage.cost for usage in usages if usage.cost is not None]
     part = "" if len(costs) == len(usages) else f" for {len(costs)} of {len(usages)} replies"
     return [
@@ -383,20 +376,18 @@ def _hash(text: str) -> str:
 
 def _setting(transcript: Transcript) -> str:
     """Show what every request began with, where it is known."""
-    out = ""
+    out = tools = ""
     if transcript.system:
         size = count(len(transcript.system), "character")
         out += fold("setting", f"instructions <small>{size}</small>", prose(transcript.system))
-    if transcript.tools:
+    for tool in transcript.tools:
+        title = f'<code class="name">{escape(tool.name)}</code>'
+        title += f'<span class="brief">{brief(tool.description, 160)}</span>'
+        tools += fold("call", title, prose(tool.description) + literal(pretty(tool.parameters)))
+    if tools:
         names = brief(", ".join(tool.name for tool in transcript.tools), 200)
-        title = f"{count(len(transcript.tools), 'tool')} <small>{names}</small>"
-        out += fold("setting", title, "".join(map(_tool, transcript.tools)))
+        out += fold("setting", f"{count(len(transcript.tools), 'tool')} <small>{names}</small>", tools)
     return out
-
-
-def _tool(tool: ToolSpec) -> str:
-    title = f'<code class="name">{escape(tool.name)}</code><span class="brief">{brief(tool.description, 160)}</span>'
-    return fold("call", title, prose(tool.description) + literal(pretty(tool.parameters)))
 
 
 def _article(kind: str, id: str, is_problem: bool, rail: str, body: str) -> str:
@@ -417,7 +408,9 @@ def _rail(entry: Entry, start: float | None) -> str:
 def _said(block: Said, number: int, start: float | None) -> str:
     message = block.entry.message
     if isinstance(message, ToolMessage):
-        return _article("said", f"m{number}", has_problem(block), _rail(block.entry, start), result(message))
+        title = f'<code class="name">{escape(message.name)}</code><span class="brief">result without its call</span>'
+        body = fold(f"call {'bad' if message.is_error else 'good'}", title, _content(message))
+        return _article("said", f"m{number}", has_problem(block), _rail(block.entry, start), body)
     origin = message.origin if isinstance(message, UserMessage) else "user"
     who = _ORIGINS.get(origin, origin)
     person = origin in ("user", "steering", "follow_up")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -190,12 +190,3 @@ def usage_of(said: Json) -> Usage | None:
 def _number(value: Json, kind: type[int] | type[float] = float) -> float | None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value - value == 0
     return kind(value) if is_number else None
-
-
-def child_usages(entries: Iterable[Entry | Note]) -> Iterable[Usage]:
-    """Give what sub-agents spent, as their results say."""
-    for entry in entries:
-        if isinstance(entry, Entry) and isinstance(entry.message, ToolMessage):
-            usage = usage_of((entry.message.meta or {}).get("usage"))
-            if usage is not None:
-                yield usage
