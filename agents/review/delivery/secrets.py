@@ -165,7 +165,7 @@ def _entropy(text: str) -> float:
 
 def _views(text: str) -> list[View]:
     """The text without invisible characters, then with its escapes undone, each with places in the original."""
-    kept = [at for at, char in enumerate(text) if unicodedata.category(char) != "Cf"]
+    kept = [at for at, char in enumerate(text) if char.isascii() or unicodedata.category(char) != "Cf"]
     views: list[View] = [("".join(text[at] for at in kept), [(at, at + 1) for at in kept])]
     for _ in range(3):
         undone = _undo(*views[-1])
@@ -210,11 +210,6 @@ def _projections(text: str) -> list[View]:
 
 
 def _letters(text: str, spans: list[Span]) -> View:
-    out: list[str] = []
-    places: list[Span] = []
-    for char, span in zip(text, spans, strict=True):
-        folded = char.lower() if char.isascii() else unicodedata.normalize("NFKC", char).casefold()
-        letters = [letter for letter in folded if letter.isalnum()]
-        out += letters
-        places += [span] * len(letters)
-    return "".join(out), places
+    folded = text.lower() if text.isascii() else [unicodedata.normalize("NFKC", char).casefold() for char in text]
+    pairs = [(one, span) for letters, span in zip(folded, spans, strict=True) for one in letters if one.isalnum()]
+    return "".join([letter for letter, _ in pairs]), [span for _, span in pairs]
