@@ -245,7 +245,8 @@ def publish(
 ) -> Published:
     """Gate a review and post it. `dry` sends no change and keeps the exact requests; `blind` does not even look.
 
-    With `check`, GitHub also gets a check run with annotations; its token then needs `checks: write`.
+    With `check`, GitHub also gets a check run with annotations; its token then needs `checks: write`. A `transport` is
+    called instead of opening connections.
     """
     secrets = known_secrets(environ, run)
     delivery: PostResult | None = None

@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.change import BASE, HEAD, pull_request
 from fakes.forge import FakeForge
 from fakes.forge.server import Action, Kind
 
 from glue.agents.review.change.config import Config
-from glue.agents.review.change.diff import parse
 from glue.agents.review.delivery.forges import where
 from glue.agents.review.delivery.outputs import FINDING, STICKY
 from glue.agents.review.delivery.publish import Published, publish, shown
-from glue.agents.review.records import Bundle, Change, ChangeCommit, Coverage, Finding, HunkCoverage, ReviewRun
+from glue.agents.review.records import Bundle, ChangeCommit, Coverage, Finding, HunkCoverage, ReviewRun
 from glue.errors import ConfigError
 
-HEAD, BASE = "a" * 40, "b" * 40
 DIFF = """diff --git a/app.py b/app.py
 index 1111111..2222222 100644
 --- a/app.py
@@ -81,20 +80,8 @@ RENAMED = Finding(
 FINDINGS = (MUTABLE, BOUND, RENAMED)
 
 
-def heads(diff: str) -> dict[str, str]:
-    """The files after the change, as far as the diff shows them; other lines are blank."""
-    texts: dict[str, str] = {}
-    for file in parse(diff):
-        lines = {line.new: line.text for hunk in file.hunks for line in hunk.lines if line.new is not None}
-        texts[file.path] = "\n".join(lines.get(at, "") for at in range(1, max(lines, default=0) + 1)) + "\n"
-    return texts
-
-
 def bundle(**change: Any) -> Bundle:
-    details: dict[str, Any] = {"repo": "octo/demo", "number": 1, "head_sha": HEAD, "base_sha": BASE, "author": "ann"}
-    return Bundle(
-        change=Change(mode="pull_request", **{**details, **change}), diff=DIFF, files=parse(DIFF), head=heads(DIFF)
-    )
+    return pull_request(DIFF, **change)
 
 
 def review(*findings: Finding, **more: Any) -> ReviewRun:

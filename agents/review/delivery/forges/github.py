@@ -95,7 +95,8 @@ class PullRequest(Forge):
         pull = place.event.get("pull_request")
         if not isinstance(pull, dict):
             return None
-        labels, origin = pull.get("labels") or (), _at(pull, "head", "repo")
+        labels = pull["labels"] if isinstance(pull.get("labels"), list) else []
+        origin = _at(pull, "head", "repo")
         return Change(
             mode="pull_request",
             forge=place.forge,
