@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from glue.agents.review.delivery.forges.client import Client, ForgeError, Method, Transport
 from glue.agents.review.delivery.outputs import FINDING, fields
@@ -204,39 +204,37 @@ def known_row(row: Mapping[str, Any], path: Any, line: Any, **more: Any) -> Know
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ForgeRow:
-    """A forge: its name, the class that speaks to it, and the variables that may hold its write token."""
-
-    name: str
-    home: str
-    tokens: tuple[str, ...]
-
-    @property
-    def kind(self) -> type[Forge]:
-        module, _, name = self.home.partition(":")
-        found: type[Forge] = getattr(import_module(f"{__name__}.{module}"), name)
-        return found
+class ForgeRow(NamedTuple):
+    home: str  # module and class
+    tokens: tuple[str, ...]  # variables that may hold its write token
 
 
 # Asked in this order whose job this is: Gitea's runner sets GitHub's variables too.
-FORGES = (
-    ForgeRow("gitlab", "gitlab:GitLab", ("GLUE_REVIEW_TOKEN", "GITLAB_TOKEN")),
-    ForgeRow("gitea", "github:Gitea", ("GLUE_REVIEW_TOKEN", "GITEA_TOKEN", "FORGEJO_TOKEN", "GITHUB_TOKEN")),
-    ForgeRow("github", "github:GitHub", ("GLUE_REVIEW_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")),
-)
-NAMES = tuple(sorted(row.name for row in FORGES))
-TOKENS = tuple(dict.fromkeys(name for row in FORGES for name in row.tokens))
+FORGES = {
+    "gitlab": ForgeRow("gitlab:GitLab", ("GLUE_REVIEW_TOKEN", "GITLAB_TOKEN")),
+    "gitea": ForgeRow("github:Gitea", ("GLUE_REVIEW_TOKEN", "GITEA_TOKEN", "FORGEJO_TOKEN", "GITHUB_TOKEN")),
+    "github": ForgeRow("github:GitHub", ("GLUE_REVIEW_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")),
+}
+NAMES = tuple(sorted(FORGES))
+TOKENS = tuple(dict.fromkeys(name for row in FORGES.values() for name in row.tokens))
 
 
 def where(environ: Mapping[str, str]) -> Where:
     """Read from the environment of a CI job which pull request it is about."""
-    return next((place for row in FORGES if (place := row.kind.find(environ))), Where())
+    return next((place for name in FORGES if (place := _kind(name).find(environ))), Where())
 
 
 def change_of(place: Where, environ: Mapping[str, str]) -> Change | None:
     """Read the change from the environment of a CI job; None outside of one, or where it is about no change."""
-    return _row(place.forge).kind.change(place, environ) if place.forge else None
+    return _kind(place.forge).change(place, environ) if place.forge else None
+
+
+def _kind(name: str) -> type[Forge]:
+    if name not in FORGES:
+        raise ConfigError(f"no forge found in the environment; give --forge ({', '.join(NAMES)}) and --repo")
+    module, _, found = FORGES[name].home.partition(":")
+    kind: type[Forge] = getattr(import_module(f"{__name__}.{module}"), found)
+    return kind
 
 
 def open_forge(
@@ -252,15 +250,15 @@ def open_forge(
     transport: Transport | None = None,
 ) -> Forge:
     """Open a pull request for posting; what is missing is said in one line."""
-    row = _row(place.forge)
+    kind = _kind(place.forge)
     if not re.fullmatch(r"[\w.~-]+(?:/[\w.~-]+)*", place.repo) or ".." in place.repo:
         raise ConfigError(f"not a repository's name: {place.repo!r}; give --repo owner/name")
     if place.number is None:
         raise ConfigError("no pull request found in the environment; give --pr NUMBER")
-    key = next((environ[name] for name in row.tokens if environ.get(name)), "")
+    tokens = FORGES[place.forge].tokens
+    key = next((environ[name] for name in tokens if environ.get(name)), "")
     if not key and not (dry or blind):
-        raise ConfigError(f"{row.name}: no token; set {' or '.join(row.tokens)}")
-    kind = row.kind
+        raise ConfigError(f"{place.forge}: no token; set {' or '.join(tokens)}")
     client = Client(
         base=place.api or kind.api,
         headers={name: value.format(key=key) for name, value in kind.headers.items()} if key else {},
@@ -272,10 +270,3 @@ def open_forge(
         environ=environ,
     )
     return kind(client, place.repo, place.number, head, base)
-
-
-def _row(name: str) -> ForgeRow:
-    found = next((row for row in FORGES if row.name == name), None)
-    if found is None:
-        raise ConfigError(f"no forge found in the environment; give --forge ({', '.join(NAMES)}) and --repo")
-    return found
