@@ -139,9 +139,10 @@ def read_events(path: Path, text: str) -> Transcript:
     """Read events; a kind that only a newer version knows is passed over."""
     events: list[Mapping[str, Json]] = []
     for number, line in enumerate(text.split("\n"), 1):
-        event = _parsed(line) if line.strip() else ()
-        if event is None:
-            raise StoreError(f"{path}, line {number}: not JSON")
+        try:
+            event = json.loads(line.strip() or "null")
+        except ValueError:
+            raise StoreError(f"{path}, line {number}: not JSON") from None
         if isinstance(event, Mapping) and isinstance(event.get("type"), str):
             events.append(event)
     if not any(event["type"] in ("run_start", "message_end", "run_end", "result") for event in events):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from glue import clean_text
@@ -72,20 +73,14 @@ def dismissals(
 ) -> tuple[Dismissal, ...]:
     """Read /ignore from remarks. Only the words of people who may write count."""
     posted = {one.comment: one.fingerprint for one in known}
-    rights: dict[str, bool] = {}
+    may_write = cache(lambda by: allowed(by, permission))
     found: list[Dismissal] = []
     for remark in remarks:
-        command = parse(remark.body)
-        if command is None or command[0] != "ignore":
-            continue
-        named = _ID.match(command[1])
+        name, words = parse(remark.body) or ("", "")
+        named = _ID.match(words)
         mark = named.group(1).lower() if named else posted.get(remark.answers, "")
-        if not mark:
-            continue
-        if remark.by not in rights:
-            rights[remark.by] = allowed(remark.by, permission)
-        if rights[remark.by]:
-            found.append(Dismissal(id=mark, reason=named.group(2) if named else command[1], by=remark.by))
+        if name == "ignore" and mark and may_write(remark.by):
+            found.append(Dismissal(id=mark, reason=named.group(2) if named else words, by=remark.by))
     return tuple(found)
 
 
