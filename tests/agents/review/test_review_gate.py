@@ -207,6 +207,9 @@ def test_the_json_of_a_model_without_tools_is_repaired_once() -> None:
     assert gate.parse_reply(reply) is not None
     assert gate.parse_reply(f"Sure!\n```json\n{reply}\n```\nDone.") is not None
     assert gate.parse_reply(reply.replace("]}", "],}")) is not None
+    commas = gate.parse_reply(reply.replace("a}b", "a,}b") + "\nDone.")
+    assert commas is not None
+    assert commas["findings"][0]["path"] == "a,}b"  # prose behind it calls for no repair
     assert gate.parse_reply("The cache is shared.") is None
     assert gate.parse_reply('{"findings": "none"}') is None
     assert gate.parse_reply("[" * 100_000) is None
