@@ -17,8 +17,8 @@ from glue import one_line
 from glue.agents.review import records
 from glue.agents.review.cassette import RunFile
 from glue.agents.review.change.collect import collect
-from glue.agents.review.delivery import outputs, render
-from glue.agents.review.delivery.forges.forge import Where
+from glue.agents.review.delivery import outputs
+from glue.agents.review.delivery.forges import Where
 from glue.agents.review.delivery.publish import publish, shown
 from glue.agents.review.delivery.report import Report
 from glue.agents.review.findings.analysers import find_ruff
@@ -76,7 +76,7 @@ def _say(report: Report, out: Path, page: Path | None) -> None:
     if not find_ruff():
         print("  and more with ruff: pip install 'glue-agents[review]'")
     print("\nThe one comment it would post; medium and above also stand at their lines:\n")
-    body = render.sticky(report).split("-->\n", 1)[1].split("<details><summary>Fix", 1)[0]
+    body = outputs.sticky(report).split("-->\n", 1)[1].split("<details><summary>Fix", 1)[0]
     for line in filter(str.strip, body.splitlines()):
         print(f"  | {one_line(line, room - 4)}")
     print()

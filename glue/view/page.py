@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
+from string import Template
 
 from glue.messages import (
+    AssistantMessage,
     File,
     Image,
     Json,
@@ -20,9 +22,7 @@ from glue.messages import (
     Thinking,
     ToolCall,
     ToolMessage,
-    ToolSpec,
     Unknown,
-    Usage,
     UserMessage,
 )
 from glue.provider import Attempt
@@ -37,7 +37,6 @@ from glue.view.transcript import (
     Transcript,
     Turn,
     arrange,
-    child_usages,
     has_problem,
     is_cut,
     usage_of,
@@ -58,7 +57,9 @@ def part(item: Part) -> str:
     if isinstance(item, Text):
         return prose(item.text) if item.text.strip() else ""
     if isinstance(item, Thinking):
-        return _thinking(item)
+        if not item.text.strip():
+            return _named("thinking that the vendor keeps to itself")
+        return fold("thinking", f"thinking <small>{count(len(item.text), 'character')}</small>", prose(item.text))
     if isinstance(item, Image):
         return _image(item)
     if isinstance(item, File):
@@ -70,20 +71,13 @@ def part(item: Part) -> str:
     return ""
 
 
-def _thinking(item: Thinking) -> str:
-    if not item.text.strip():
-        return _named("thinking that the vendor keeps to itself")
-    return fold("thinking", f"thinking <small>{count(len(item.text), 'character')}</small>", prose(item.text))
-
-
 def _image(item: Image) -> str:
     if item.data is None:
         return _named(f"image at {item.url}, not fetched")
-    begins = _PICTURES.get(item.media_type)
+    size, begins = count(len(item.data), "byte"), _PICTURES.get(item.media_type)
     if begins is None or not item.data.startswith(begins):
-        return _named(f"image ({item.media_type}, {count(len(item.data), 'byte')}), not shown")
-    data = base64.b64encode(item.data).decode()
-    return f'<img src="data:{item.media_type};base64,{data}" alt="image, {count(len(item.data), "byte")}">'
+        return _named(f"image ({item.media_type}, {size}), not shown")
+    return f'<img src="data:{item.media_type};base64,{base64.b64encode(item.data).decode()}" alt="image, {size}">'
 
 
 def _named(text: str) -> str:
@@ -92,33 +86,30 @@ def _named(text: str) -> str:
 
 def call(asked: ToolCall, result: Entry | None) -> str:
     """Show a call and its result on one line that unfolds."""
-    message = result.message if result is not None and isinstance(result.message, ToolMessage) else None
-    if message is None:
-        state, mark = "lost", "–"
-    else:
-        state, mark = ("bad", "✗") if message.is_error else ("good", "✓")
     arguments, short = _arguments(asked)
-    body = [f"<h4>arguments</h4>{arguments}"]
-    figures = []
-    if not asked.complete:
-        figures.append('<b class="badge bad">cut off</b>')
-    if message is None:
+    body = f"<h4>arguments</h4>{arguments}"
+    figures = [] if asked.complete else ['<b class="badge bad">cut off</b>']
+    state, mark, why = "lost", "–", ""
+    if result is None or not isinstance(message := result.message, ToolMessage):
         figures.append("no result")
     else:
-        steps = result.steps if result is not None else ()
-        if steps:
-            blocks = arrange(steps)
+        state, mark, name = ("bad", "✗", "error") if message.is_error else ("good", "✓", "result")
+        if result.steps:
+            blocks = arrange(result.steps)
             figures.append(count(sum(isinstance(block, Turn) for block in blocks), "step"))
-            body.append(f'<h4>steps</h4><div class="steps">{"".join(map(_step, blocks))}</div>')
-        body.append(f"<h4>{'error' if message.is_error else 'result'}</h4>{_content(message)}{extra(message.meta)}")
-        figures += _parts_figures(message, result.seconds if result is not None else None)
+            body += f'<h4>steps</h4><div class="steps">{"".join(map(_step, blocks))}</div>'
+        body += f"<h4>{name}</h4>{_content(message)}{extra(message.meta)}"
+        figures += [] if result.seconds is None else [seconds(result.seconds)]
+        if (usage := usage_of((message.meta or {}).get("usage"))) is not None:
+            figures += [count(usage.total, "token"), *([] if usage.cost is None else [dollars(usage.cost)])]
+        figures += [count(len(message.text), "character")] if message.text else []
+        if message.is_error:
+            why = f'<span class="why" dir="auto">{brief(message.text, 200)}</span>'
     title = (
         f'<span class="mark">{mark}</span><code class="name">{escape(asked.name)}</code>'
-        f'<span class="brief">{short}</span><span class="figures">{" · ".join(figures)}</span>'
+        f'<span class="brief">{short}</span><span class="figures">{" · ".join(figures)}</span>{why}'
     )
-    if message is not None and message.is_error:
-        title += f'<span class="why" dir="auto">{brief(message.text, 200)}</span>'
-    return fold(f"call {state}", title, "".join(body))
+    return fold(f"call {state}", title, body)
 
 
 def _step(block: Block) -> str:
@@ -127,32 +118,19 @@ def _step(block: Block) -> str:
         return f'<p class="note {block.kind}"><span>{escape(block.text)}</span></p>'
     if isinstance(block, Said):
         return "".join(map(part, block.entry.message.content))
-    model = ":".join(filter(None, (block.message.provider, block.message.model))) or "assistant"
-    figures = f'<span class="figures">{_figures(block)}</span>'
-    head = f'<header><span class="who" dir="auto">{escape(model)}</span>{figures}</header>'
-    body = "".join(part(item) for item in block.message.content if not isinstance(item, ToolCall))
-    return f'<div class="step">{head}{body}{"".join(call(asked, found) for asked, found in block.calls)}</div>'
+    head = f'<span class="who" dir="auto">{escape(_model(block.message) or "assistant")}</span>'
+    head += f'<span class="figures">{_figures(block)}</span>'
+    return f'<div class="step"><header>{head}</header>{_reply(block)}</div>'
 
 
-def result(message: ToolMessage) -> str:
-    """Show a result whose call is not there."""
-    title = f'<code class="name">{escape(message.name)}</code><span class="brief">result without its call</span>'
-    return fold(f"call {'bad' if message.is_error else 'good'}", title, _content(message))
+def _reply(turn: Turn) -> str:
+    body = "".join(part(item) for item in turn.message.content)
+    return body + "".join(call(asked, answered) for asked, answered in turn.calls)
 
 
 def _content(message: ToolMessage) -> str:
     shown = [literal(item.text) if isinstance(item, Text) else part(item) for item in message.content]
     return "".join(shown) or literal("")
-
-
-def _parts_figures(message: ToolMessage, took: float | None) -> list[str]:
-    figures = [] if took is None else [seconds(took)]
-    usage = usage_of((message.meta or {}).get("usage"))
-    if usage is not None:
-        figures.append(count(usage.total, "token"))
-        figures += [] if usage.cost is None else [dollars(usage.cost)]
-    size = len(message.text)
-    return [*figures, count(size, "character")] if size else figures
 
 
 def _arguments(asked: ToolCall) -> tuple[str, str]:
@@ -167,17 +145,13 @@ def _arguments(asked: ToolCall) -> tuple[str, str]:
     if not values:
         return '<p class="none">none</p>', ""
     rows = "".join(f"<dt>{escape(key)}</dt><dd>{literal(_plain(value))}</dd>" for key, value in values.items())
-    short = ", ".join(f"{key}={_short(value)}" for key, value in list(values.items())[:8])
+    texts = [(key, json.dumps(value, ensure_ascii=False)) for key, value in list(values.items())[:8]]
+    short = ", ".join(f"{key}={text if len(text) <= 60 else text[:59] + '…'}" for key, text in texts)
     return f'<dl class="arguments">{rows}</dl>', brief(short, 160)
 
 
 def _plain(value: Json) -> str:
     return value if isinstance(value, str) else pretty(value)
-
-
-def _short(value: Json) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def pretty(value: Json) -> str:
@@ -213,16 +187,15 @@ def bar(turn: Turn, longest: float) -> str:
 def strip(turns: Sequence[Turn]) -> str:
     """Draw all replies in a row: their time where it is known, or else their tokens."""
     timed = any(turn.seconds for turn in turns)
-    spent = [(turn.model_seconds or 0.0, turn.tool_seconds or 0.0) if timed else _tokens(turn) for turn in turns]
-    if len(turns) < 2 or not any(map(sum, spent)):
+    size = -(-len(turns) // MOST) or 1
+    groups = [turns[at : at + size] for at in range(0, len(turns), size)]
+    sums = [[sum(parts) for parts in zip(*(_figure(turn, timed) for turn in group), strict=True)] for group in groups]
+    most = max(map(sum, sums), default=0.0)
+    if len(turns) < 2 or not most:
         return ""
-    size = -(-len(turns) // MOST)
-    groups = [range(start, min(start + size, len(turns))) for start in range(0, len(turns), size)]
-    sums = [tuple(sum(spent[index][side] for index in group) for side in (0, 1)) for group in groups]
-    most = max(map(sum, sums))
     step = WIDTH / len(groups)
     drawn = [
-        _column(place * step, step, parts, most, [turns[index] for index in group], timed)
+        _column(place * step, step, parts, most, group, timed)
         for place, (group, parts) in enumerate(zip(groups, sums, strict=True))
     ]
     kinds = ("model", "tools") if timed else ("input tokens", "output tokens")
@@ -237,12 +210,7 @@ def strip(turns: Sequence[Turn]) -> str:
     )
 
 
-def _tokens(turn: Turn) -> tuple[float, float]:
-    usage = usage_of(turn.message.usage)
-    return (0.0, 0.0) if usage is None else (float(usage.input), float(usage.output))
-
-
-def _column(left: float, step: float, parts: tuple[float, ...], most: float, turns: Sequence[Turn], timed: bool) -> str:
+def _column(left: float, step: float, parts: Sequence[float], most: float, turns: Sequence[Turn], timed: bool) -> str:
     wide = step * 0.8 if step > 8 else step
     low, high = ((HEIGHT - 5) * part / most for part in parts)
     first, last = turns[0].number, turns[-1].number
@@ -258,24 +226,48 @@ def _column(left: float, step: float, parts: tuple[float, ...], most: float, tur
     )
 
 
+def _figure(turn: Turn, timed: bool) -> tuple[float, float]:
+    if timed:
+        return turn.model_seconds or 0.0, turn.tool_seconds or 0.0
+    usage = usage_of(turn.message.usage)
+    return (0.0, 0.0) if usage is None else (float(usage.input), float(usage.output))
+
+
 def facts(transcript: Transcript, blocks: Sequence[Block]) -> list[tuple[str, str]]:
     """Give names and values, as HTML."""
     turns = [block for block in blocks if isinstance(block, Turn)]
     entries = [entry for entry in transcript.entries if isinstance(entry, Entry)]
+    begun = transcript.created or next((entry.at for entry in entries if entry.at), None)
+    models = dict.fromkeys(_model(turn.message) for turn in turns)
+    calls = [result for turn in turns for _, result in turn.calls]
+    failed = sum(result is not None and getattr(result.message, "is_error", False) for result in calls)
+    kinds = {"model": sum(turn.model_seconds or 0.0 for turn in turns)}
+    kinds["tools"] = sum(turn.tool_seconds or 0.0 for turn in turns)
+    tried = sum(len(block.entry.attempts) for block in turns)
+    tried += sum(len(block.attempts) for block in blocks if isinstance(block, Note))
+    cut = sum(is_cut(turn.message) for turn in turns)
     found = [
         ("from", escape(transcript.source)),
         ("forked from", escape(transcript.parent)),
-        ("begun", _begun(transcript, entries)),
-        ("model", _models(turns)),
+        ("begun", moment(begun) if begun else ""),
+        ("model", ", ".join(escape(name) for name in models if name)),
         ("messages", f"{len(entries):,}"),
         ("replies", f"{len(turns):,}" if turns else ""),
-        ("tool calls", _calls(turns)),
-        *_spent(turns, list(child_usages(entries))),
-        ("time", _facts_time(turns)),
-        ("failed attempts", _attempts(blocks)),
-        ("stopped early", _stops(turns)),
+        ("tool calls", " ".join(filter(None, (f"{len(calls):,}", _bad(failed, "failed")))) if calls else ""),
+        *_spent(turns, entries),
+        ("time", " + ".join(f"{seconds(value)} {name}" for name, value in kinds.items() if value)),
+        ("failed attempts", _bad(tried)),
+        ("stopped early", _bad(cut, "reply" if cut == 1 else "replies")),
     ]
     return [(name, value) for name, value in found if value]
+
+
+def _bad(number: int, word: str = "") -> str:
+    return f'<b class="bad">{f"{number:,} {word}".rstrip()}</b>' if number else ""
+
+
+def _model(of: AssistantMessage | Attempt) -> str:
+    return ":".join(filter(None, (of.provider, of.model)))
 
 
 def moment(at: float) -> str:
@@ -285,33 +277,17 @@ def moment(at: float) -> str:
         return ""
 
 
-def _begun(transcript: Transcript, entries: Sequence[Entry]) -> str:
-    first = transcript.created or next((entry.at for entry in entries if entry.at), None)
-    return moment(first) if first else ""
-
-
-def _models(turns: Sequence[Turn]) -> str:
-    names = dict.fromkeys(":".join(filter(None, (turn.message.provider, turn.message.model))) for turn in turns)
-    return ", ".join(escape(name) for name in names if name)
-
-
-def _calls(turns: Sequence[Turn]) -> str:
-    results = [result for turn in turns for _, result in turn.calls]
-    failed = sum(1 for result in results if result is not None and getattr(result.message, "is_error", False))
-    if not results:
-        return ""
-    return f"{len(results):,}" + (f' <b class="bad">{failed:,} failed</b>' if failed else "")
-
-
-def _spent(turns: Sequence[Turn], below: Sequence[Usage]) -> list[tuple[str, str]]:
-    own = [usage for turn in turns if (usage := usage_of(turn.message.usage)) is not None]
-    thrown = [usage for turn in turns for attempt in turn.entry.attempts if (usage := attempt.usage) is not None]
-    usages = [*own, *thrown, *below]
+def _spent(turns: Sequence[Turn], entries: Sequence[Entry]) -> list[tuple[str, str]]:
+    """Say what replies, thrown-away attempts and sub-agents cost."""
+    said = [turn.message.usage for turn in turns]
+    said += [attempt.usage for turn in turns for attempt in turn.entry.attempts]
+    said += [(entry.message.meta or {}).get("usage") for entry in entries if isinstance(entry.message, ToolMessage)]
+    usages = [usage for usage in map(usage_of, said) if usage is not None]
     if not usages:
         return []
-    taken = sum(usage.input for usage in usages)
-    given = sum(usage.output for usage in usages)
-    cached = sum(usage.cache_read or 0 for usage in usages)
+    taken, given, cached = (
+        sum(getattr(usage, name) or 0 for usage in usages) for name in ("input", "output", "cache_read")
+    )
     costs = [usage.cost for usage in usages if usage.cost is not None]
     part = "" if len(costs) == len(usages) else f" for {len(costs)} of {len(usages)} replies"
     return [
@@ -320,46 +296,23 @@ def _spent(turns: Sequence[Turn], below: Sequence[Usage]) -> list[tuple[str, str
     ]
 
 
-def _facts_time(turns: Sequence[Turn]) -> str:
-    model = sum(turn.model_seconds or 0.0 for turn in turns)
-    tools = sum(turn.tool_seconds or 0.0 for turn in turns)
-    said = [f"{seconds(value)} {name}" for value, name in ((model, "model"), (tools, "tools")) if value]
-    return " + ".join(said)
-
-
-def _attempts(blocks: Sequence[Block]) -> str:
-    shown = [block.entry if isinstance(block, Turn) else block for block in blocks if not isinstance(block, Said)]
-    tried = sum(len(item.attempts) for item in shown)
-    return f'<b class="bad">{tried:,}</b>' if tried else ""
-
-
-def _stops(turns: Sequence[Turn]) -> str:
-    cut = sum(1 for turn in turns if is_cut(turn.message))
-    return f'<b class="bad">{count(cut, "reply", "replies")}</b>' if cut else ""
-
-
 MARK = "<!doctype html><!-- glue view -->"
 _PAUSE = 60.0  # seconds between messages that are worth a word
 
+# Reasons and origins that are no plain words by themselves.
 _STOPS = {
     "max_tokens": "cut off at the output cap",
     "context_window": "the context window was full",
     "refusal": "refused",
     "pause_turn": "paused by the provider",
-    "malformed_call": "malformed call",
-    "cancelled": "cancelled",
-    "error": "error",
     "unknown": "unknown stop",
     "max_turns": "out of turns",
     "token_budget": "out of budget",
 }
 _ORIGINS = {
-    "user": "user",
     "steering": "user, while it ran",
     "follow_up": "user, follow-up",
     "continue": "continuation",
-    "repair": "repair",
-    "nudge": "nudge",
     "wrap_up": "wrap-up",
     "summary": "summary of what came before",
 }
@@ -369,62 +322,47 @@ def page(transcript: Transcript) -> str:
     """Make one HTML page that loads nothing and runs no script but its own."""
     blocks = arrange(transcript.entries)
     turns = [block for block in blocks if isinstance(block, Turn)]
-    top = f"{strip(turns)}{_setting(transcript)}"
-    return _document(transcript.title, facts(transcript, blocks), top, _body(blocks, turns, _start(transcript)))
+    start = next((entry.at for entry in transcript.entries if isinstance(entry, Entry) and entry.at), None)
+    longest = max((turn.seconds for turn in turns), default=0.0)
+    before = ""
+    body = [] if blocks else ['<p class="none">there are no messages yet</p>\n']
+    for number, block in enumerate(blocks, 1):
+        if isinstance(block, Turn):
+            model = _model(block.message)
+            body.append(_turn(block, longest, start, changed=bool(before) and model != before))
+            before = model
+        elif isinstance(block, Said):
+            body.append(_said(block, number, start))
+        elif block.kind == "heading":
+            body.append(f"<h2>{escape(block.text)}</h2>\n")
+        else:
+            body.append(_note(block, number))
+    return _document(transcript.title, facts(transcript, blocks), strip(turns) + _setting(transcript), body)
 
 
 def index(listed: Sequence[Listed]) -> str:
     """Make the page that lists transcripts, each with a link to its own page beside this one."""
-    sums = [("transcripts", f"{len(listed):,}")]
-    return _document("transcripts", sums, "", [_listed(each) for each in listed])
+    rows = []
+    for each in listed:
+        link = f'<a class="who" href="{escape(each.file)}" dir="auto">{brief(each.title, 120) or "untitled"}</a>'
+        head = f'<b class="badge">{escape(each.kind)}</b>{link}<span class="figures">{escape(each.figures)}</span>'
+        body = f'<p class="text" dir="auto">{brief(each.text, 300)}</p>' if each.text else ""
+        when = f'<time title="{moment(each.at)}">{moment(each.at)[:10]}</time>'
+        rows.append(_article("listed", "", each.failed, when, f"<header>{head}</header>{body}"))
+    return _document("transcripts", [("transcripts", f"{len(listed):,}")], "", rows)
 
 
-def _listed(each: Listed) -> str:
-    link = f'<a class="who" href="{escape(each.file)}" dir="auto">{brief(each.title, 120) or "untitled"}</a>'
-    figures = f'<span class="figures">{escape(each.figures)}</span>'
-    head = f'<header><b class="badge">{escape(each.kind)}</b>{link}{figures}</header>'
-    when = f'<time title="{moment(each.at)}">{moment(each.at)[:10]}</time>'
-    kind = "listed problem" if each.failed else "listed"
-    body = f'<p class="text" dir="auto">{brief(each.text, 300)}</p>' if each.text else ""
-    inner = f'<div class="rail">{when}</div><div class="card">{head}{body}</div>'
-    return f'<article class="{kind}">{inner}</article>\n'
-
-
-def _document(name: str, facts: Sequence[tuple[str, str]], top: str, body: Sequence[str]) -> str:
+def _document(name: str, facts: Iterable[tuple[str, str]], top: str, body: Iterable[str]) -> str:
     style, script = _asset("page.css"), _asset("page.js")
-    title = escape(name)
     policy = (
         f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
         "base-uri 'none'; form-action 'none'"
     )
-    return "".join(
-        (
-            f'{MARK}\n<html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="referrer" content="no-referrer">',
-            f"<title>{title} · glue</title><style>{style}</style></head>\n<body>",
-            _BAR,
-            f'<header class="top"><h1 dir="auto">{title}</h1><dl class="facts">',
-            *(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts),
-            f"</dl>{top}</header>\n<main>\n",
-            *body,
-            '</main>\n<p class="none" id="nothing" hidden>nothing fits</p>',
-            "<footer>made by glue view; everything is in this file, and it loads nothing</footer>",
-            f"<script>{script}</script></body></html>\n",
-        )
+    rows = (f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
+    whole = Template(_asset("page.html")).substitute(
+        policy=policy, title=escape(name), style=style, script=script, facts="".join(rows), top=top, body="".join(body)
     )
-
-
-_BAR = (
-    '<nav><input id="search" type="search" placeholder="search  /" aria-label="search" autocomplete="off" '
-    'spellcheck="false"><output id="found"></output>'
-    '<button id="previous" title="previous (Shift+Enter)" hidden>↑</button>'
-    '<button id="next" title="next (Enter)" hidden>↓</button><span class="gap"></span>'
-    '<label><input id="problems" type="checkbox"> problems only</label>'
-    '<button id="open">unfold all</button><button id="fold">fold all</button>'
-    '<button id="theme" title="light or dark" aria-label="light or dark">◐</button></nav>\n'
-)
+    return f"{MARK}\n{whole}\n"
 
 
 @cache
@@ -438,50 +376,25 @@ def _hash(text: str) -> str:
 
 def _setting(transcript: Transcript) -> str:
     """Show what every request began with, where it is known."""
-    out = ""
+    out = tools = ""
     if transcript.system:
         size = count(len(transcript.system), "character")
         out += fold("setting", f"instructions <small>{size}</small>", prose(transcript.system))
-    if transcript.tools:
+    for tool in transcript.tools:
+        title = f'<code class="name">{escape(tool.name)}</code>'
+        title += f'<span class="brief">{brief(tool.description, 160)}</span>'
+        tools += fold("call", title, prose(tool.description) + literal(pretty(tool.parameters)))
+    if tools:
         names = brief(", ".join(tool.name for tool in transcript.tools), 200)
-        title = f"{count(len(transcript.tools), 'tool')} <small>{names}</small>"
-        out += fold("setting", title, "".join(map(_tool, transcript.tools)))
+        out += fold("setting", f"{count(len(transcript.tools), 'tool')} <small>{names}</small>", tools)
     return out
 
 
-def _tool(tool: ToolSpec) -> str:
-    title = f'<code class="name">{escape(tool.name)}</code><span class="brief">{brief(tool.description, 160)}</span>'
-    return fold("call", title, prose(tool.description) + literal(pretty(tool.parameters)))
-
-
-def _start(transcript: Transcript) -> float | None:
-    return next((entry.at for entry in transcript.entries if isinstance(entry, Entry) and entry.at), None)
-
-
-def _body(blocks: Sequence[Block], turns: Sequence[Turn], start: float | None) -> list[str]:
-    if not blocks:
-        return ['<p class="none">there are no messages yet</p>\n']
-    longest = max((turn.seconds for turn in turns), default=0.0)
-    before = ""
-    out = []
-    for number, block in enumerate(blocks, 1):
-        if isinstance(block, Turn):
-            model = ":".join(filter(None, (block.message.provider, block.message.model)))
-            out.append(_turn(block, longest, start, changed=bool(before) and model != before))
-            before = model
-        elif isinstance(block, Said):
-            out.append(_said(block, number, start))
-        elif block.kind == "heading":
-            out.append(f"<h2>{escape(block.text)}</h2>\n")
-        else:
-            out.append(_note(block, number))
-    return out
-
-
-def _article(kind: str, id: str, block: Block, rail: str, body: str) -> str:
-    kind += " problem" if has_problem(block) else ""
+def _article(kind: str, id: str, is_problem: bool, rail: str, body: str) -> str:
+    kind += " problem" if is_problem else ""
+    place = f' id="{id}"' if id else ""
     inner = f'<div class="rail">{rail}</div><div class="card">{body}</div>'
-    return f'<article class="{kind}" id="{id}">{inner}</article>\n'
+    return f'<article class="{kind}"{place}>{inner}</article>\n'
 
 
 def _rail(entry: Entry, start: float | None) -> str:
@@ -495,7 +408,9 @@ def _rail(entry: Entry, start: float | None) -> str:
 def _said(block: Said, number: int, start: float | None) -> str:
     message = block.entry.message
     if isinstance(message, ToolMessage):
-        return _article("said", f"m{number}", block, _rail(block.entry, start), result(message))
+        title = f'<code class="name">{escape(message.name)}</code><span class="brief">result without its call</span>'
+        body = fold(f"call {'bad' if message.is_error else 'good'}", title, _content(message))
+        return _article("said", f"m{number}", has_problem(block), _rail(block.entry, start), body)
     origin = message.origin if isinstance(message, UserMessage) else "user"
     who = _ORIGINS.get(origin, origin)
     person = origin in ("user", "steering", "follow_up")
@@ -504,8 +419,9 @@ def _said(block: Said, number: int, start: float | None) -> str:
         waited = f'<span class="figures">after {seconds(block.waited)}</span>'
     head = f'<header><span class="who">{escape(who)}</span>{_excluded(block.entry)}{waited}</header>'
     body = "".join(map(part, message.content)) or '<p class="none">empty</p>'
+    body = head + body + extra(message.meta)
     kind = "said" if person else "said loop"
-    return _article(kind, f"m{number}", block, _rail(block.entry, start), head + body + extra(message.meta))
+    return _article(kind, f"m{number}", has_problem(block), _rail(block.entry, start), body)
 
 
 def _excluded(entry: Entry) -> str:
@@ -514,30 +430,23 @@ def _excluded(entry: Entry) -> str:
 
 def _turn(turn: Turn, longest: float, start: float | None, *, changed: bool) -> str:
     message, name = turn.message, f"r{turn.number}"
-    model = ":".join(filter(None, (message.provider, message.model))) or "assistant"
-    badges = _excluded(turn.entry) + _stop(turn)
+    badges = _excluded(turn.entry)
+    if is_cut(message):
+        raw = f' title="{escape(message.raw_stop_reason)}"' if message.raw_stop_reason else ""
+        reason = str(message.stop_reason)
+        badges += f'<b class="badge bad"{raw}>{escape(_STOPS.get(reason, reason.replace("_", " ")))}</b>'
     if turn.continues is not None:
         badges += f'<a class="badge" href="#r{turn.continues}">continues {turn.continues}</a>'
     if changed:
         badges += '<b class="badge">another model</b>'
     head = (
-        f'<header><a class="number" href="#{name}">{turn.number}</a><span class="who" dir="auto">{escape(model)}</span>'
+        f'<header><a class="number" href="#{name}">{turn.number}</a>'
+        f'<span class="who" dir="auto">{escape(_model(message) or "assistant")}</span>'
         f'{badges}<span class="figures">{_figures(turn)}</span>{bar(turn, longest)}</header>'
     )
-    body = "".join(part(item) for item in message.content if not isinstance(item, ToolCall))
-    body += "".join(call(asked, answered) for asked, answered in turn.calls)
     tried = "".join(map(_attempt, turn.entry.attempts))
-    body = body or '<p class="none">empty</p>'
-    return _article("turn", name, turn, _rail(turn.entry, start), tried + head + body + extra(message.meta))
-
-
-def _stop(turn: Turn) -> str:
-    message = turn.message
-    if not is_cut(message):
-        return ""
-    raw = f' title="{escape(message.raw_stop_reason)}"' if message.raw_stop_reason else ""
-    reason = str(message.stop_reason)
-    return f'<b class="badge bad"{raw}>{escape(_STOPS.get(reason, reason))}</b>'
+    body = tried + head + (_reply(turn) or '<p class="none">empty</p>') + extra(message.meta)
+    return _article("turn", name, has_problem(turn), _rail(turn.entry, start), body)
 
 
 def _figures(turn: Turn) -> str:
@@ -556,8 +465,8 @@ def _figures(turn: Turn) -> str:
 
 
 def _attempt(attempt: Attempt) -> str:
-    who = ":".join(filter(None, (attempt.provider, attempt.model))) or "an attempt"
-    words = [f'<b class="badge bad">{escape(attempt.kind or "failed")}</b>', f'<span class="who">{escape(who)}</span>']
+    who = escape(_model(attempt) or "an attempt")
+    words = [f'<b class="badge bad">{escape(attempt.kind or "failed")}</b>', f'<span class="who">{who}</span>']
     if attempt.detail:
         words.append(f'<span class="detail" dir="auto">{brief(attempt.detail, 400)}</span>')
     after = []
@@ -573,8 +482,6 @@ def _attempt(attempt: Attempt) -> str:
 
 def _note(note: Note, number: int) -> str:
     mark = '<b class="badge bad">failed</b>' if note.kind == "failed" else ""
-    body = (
-        "".join(map(_attempt, note.attempts))
-        + f'<p class="note {note.kind}">{mark}<span>{escape(note.text)}</span></p>'
-    )
-    return _article("event", f"m{number}", note, "", body)
+    body = "".join(map(_attempt, note.attempts))
+    body += f'<p class="note {note.kind}">{mark}<span>{escape(note.text)}</span></p>'
+    return _article("event", f"m{number}", has_problem(note), "", body)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from glue.errors import ReplayError, StoreError
 from glue.messages import (
@@ -54,8 +54,9 @@ def read_file(path: Path) -> Transcript:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise StoreError(f"{path} is no text; wanted is {WANTED}") from None
-    first = _first(text)
-    kind = first.get("type") if isinstance(first, Mapping) else None
+    first = _parsed(text.lstrip("\ufeff \t\r\n").split("\n", 1)[0])
+    first = first if isinstance(first, Mapping) else {}
+    kind = first.get("type")
     if kind == "header":
         from glue.stores.jsonl import read
 
@@ -63,44 +64,43 @@ def read_file(path: Path) -> Transcript:
         return _session(fold.header, fold.messages, times)
     if kind in ("cassette", "recording"):
         return read_cassette(path)
-    if isinstance(kind, str) and isinstance(first, Mapping) and "role" not in first and "messages" not in first:
+    if isinstance(kind, str) and "role" not in first and "messages" not in first:
         return read_events(path, text)
     return _messages(path, text)
 
 
-def _first(text: str) -> Json:
-    """Give the first line as JSON; None where it is none."""
-    line = text.lstrip("\ufeff \t\r\n").split("\n", 1)[0]
+def _parsed(text: str) -> Json:
+    """Read JSON; None where it is none."""
     try:
-        return json.loads(line)
+        return json.loads(text)
     except ValueError:
         return None
 
 
 def _session(head: Record, messages: Iterable[Message], times: Mapping[str, float]) -> Transcript:
     # What was taken over from a parent bears the time of the fork, which says nothing.
-    taken = head.get("forked_at") or 0
-    entries = tuple(
-        entry_of(message, None if index < taken else times.get(message.id)) for index, message in enumerate(messages)
-    )
+    taken, meta = head.get("forked_at") or 0, head.get("meta") or {}
     return Transcript(
         title=str(head.get("session", "")),
         source="session",
-        entries=entries,
+        entries=tuple(
+            entry_of(message, None if index < taken else times.get(message.id))
+            for index, message in enumerate(messages)
+        ),
         created=head.get("created"),
         parent=str(head.get("parent") or ""),
-        system=str((head.get("meta") or {}).get("instructions") or ""),
-        tools=_tools((head.get("meta") or {}).get("tools")),
+        system=str(meta.get("instructions") or ""),
+        tools=_tools(meta.get("tools")),
     )
 
 
 def _messages(path: Path, text: str) -> Transcript:
-    try:
-        said = json.loads(text)
-    except ValueError:
-        said = _lines(text)
-    if isinstance(said, Mapping) and "messages" in said:
-        said = said["messages"]
+    said = _parsed(text)
+    if said is None:
+        rows = [_parsed(line) for line in text.split("\n") if line.strip()]
+        said = rows if rows and None not in rows else None
+    elif isinstance(said, Mapping):
+        said = said.get("messages")
     if not isinstance(said, list):
         raise StoreError(f"{path} holds nothing that can be shown; wanted is {WANTED}")
     try:
@@ -110,33 +110,21 @@ def _messages(path: Path, text: str) -> Transcript:
     return Transcript(title=path.name, source="messages", entries=entries)
 
 
-def _lines(text: str) -> Json:
-    try:
-        return [json.loads(line) for line in text.split("\n") if line.strip()] or None
-    except ValueError:
-        return None
-
-
 def entry_of(message: Message, at: float | None = None, seconds: float | None = None) -> Entry:
-    """Make an entry of a message, with the attempts that it tells of itself."""
-    _check(message)
-    meta = message.meta if isinstance(message.meta, Mapping) else {}
-    return Entry(message=message, at=at, seconds=seconds, attempts=attempts_of(meta.get("attempts")))
-
-
-def _check(message: Message) -> None:
-    """Refuse what the codec lets through and no page could show."""
+    """Make an entry of a message, with the attempts that it tells of itself; refuse what no page could show."""
     words: list[object] = [message.id]
-    for part in message.content:
+    for part in (message, *message.content):
         if isinstance(part, (Text, Thinking)):
             words.append(part.text)
         elif isinstance(part, ToolCall):
             words += [part.id, part.name, part.arguments]
-    if isinstance(message, ToolMessage):
-        words += [message.call_id, message.name]
-    wrong = next((word for word in words if not isinstance(word, str)), None)
-    if wrong is not None:
-        raise StoreError(f"a message holds {json.dumps(wrong)[:80]} where a text belongs")
+        elif isinstance(part, ToolMessage):
+            words += [part.call_id, part.name]
+    for word in words:
+        if not isinstance(word, str):  # the codec lets it through
+            raise StoreError(f"a message holds {json.dumps(word)[:80]} where a text belongs")
+    meta = message.meta if isinstance(message.meta, Mapping) else {}
+    return Entry(message=message, at=at, seconds=seconds, attempts=attempts_of(meta.get("attempts")))
 
 
 # Events that say why the run went as it did; the others are shown as messages, or are pieces of these.
@@ -149,7 +137,14 @@ _ENDED = "The run ended: "
 
 def read_events(path: Path, text: str) -> Transcript:
     """Read events; a kind that only a newer version knows is passed over."""
-    events = list(_events(path, text))
+    events: list[Mapping[str, Json]] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            event = json.loads(line.strip() or "null")
+        except ValueError:
+            raise StoreError(f"{path}, line {number}: not JSON") from None
+        if isinstance(event, Mapping) and isinstance(event.get("type"), str):
+            events.append(event)
     if not any(event["type"] in ("run_start", "message_end", "run_end", "result") for event in events):
         raise StoreError(f"{path} holds nothing that can be shown; wanted is {WANTED}")
     asked: Mapping[str, Json] = next((event for event in events if event["type"] == "prompt"), {})
@@ -164,7 +159,7 @@ def read_events(path: Path, text: str) -> Transcript:
 
 def _entries(events: Iterable[Mapping[str, Json]]) -> list[Entry | Note]:
     entries: list[Entry | Note] = []
-    attempts: list[Attempt] = []
+    attempts: tuple[Attempt, ...] = ()  # before the next reply, or the end
     children: dict[str, list[Mapping[str, Json]]] = {}  # events of sub-agents, by call
     for event in events:
         kind = event["type"]
@@ -175,7 +170,10 @@ def _entries(events: Iterable[Mapping[str, Json]]) -> list[Entry | Note]:
         elif kind == "attempt":
             attempts += attempts_of([event])
         elif kind == "message_end" and not (event["message"].get("meta") or {}).get("discarded"):
-            entries.append(_with(entry_of(message_from_json(event["message"])), attempts))
+            entry = entry_of(message_from_json(event["message"]))
+            if attempts and isinstance(entry.message, AssistantMessage):
+                entry, attempts = replace(entry, attempts=attempts), ()
+            entries.append(entry)
         elif kind == "tool_end":
             said = event.get("seconds")
             took = float(said) if isinstance(said, (int, float)) else None
@@ -183,11 +181,13 @@ def _entries(events: Iterable[Mapping[str, Json]]) -> list[Entry | Note]:
             steps = _entries(children.pop(str(getattr(message, "call_id", "")), ()))
             entries.append(replace(entry_of(message, seconds=took), steps=tuple(steps)))
         elif kind in _TOLD:
-            entries.append(Note(kind="event", text=_told(event)))
+            values = (f"{key} {value}" for key, value in event.items() if key != "type" and value not in (None, ""))
+            entries.append(Note(kind="event", text=f"{kind.replace('_', ' ')}: {', '.join(values)}"))
         elif kind == "result" or (kind == "run_end" and "outcome" in event):
             if entries and isinstance(last := entries[-1], Note) and last.text.startswith(_ENDED):
                 entries.pop()  # the result says the same and more
             entries.append(_end(event, attempts))
+            attempts = ()
     return entries
 
 
@@ -200,43 +200,13 @@ def _tools(given: Json) -> tuple[ToolSpec, ...]:
     )
 
 
-def _events(path: Path, text: str) -> Iterator[Mapping[str, Json]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            event = json.loads(line)
-        except ValueError:
-            raise StoreError(f"{path}, line {number}: not JSON") from None
-        if isinstance(event, Mapping) and isinstance(event.get("type"), str):
-            yield event
-
-
-def _with(entry: Entry, attempts: list[Attempt]) -> Entry:
-    if not attempts or not isinstance(entry.message, AssistantMessage):
-        return entry
-    tried = tuple(attempts)
-    attempts.clear()
-    return replace(entry, attempts=tried)
-
-
-def _told(event: Mapping[str, Json]) -> str:
-    values = ", ".join(f"{key} {value}" for key, value in event.items() if key != "type" and value not in (None, ""))
-    return f"{str(event['type']).replace('_', ' ')}: {values}"
-
-
-def _end(event: Mapping[str, Json], attempts: list[Attempt]) -> Note:
-    tried = tuple(attempts)
-    attempts.clear()
-    outcome = str(event.get("outcome"))
-    error = event.get("error")
+def _end(event: Mapping[str, Json], attempts: tuple[Attempt, ...]) -> Note:
+    outcome, error = str(event.get("outcome")), event.get("error")
     why = f": {error.get('message')}" if isinstance(error, Mapping) else ""
     took = [count(event["requests"], "request")] if isinstance(event.get("requests"), int) else []
     took += [seconds(event["seconds"])] if isinstance(event.get("seconds"), (int, float)) else []
-    failed = outcome not in ("done", "wrapped_up")
-    return Note(
-        kind="failed" if failed else "event", text=f"{_ENDED}{', '.join([outcome, *took])}{why}", attempts=tried
-    )
+    kind: Literal["event", "failed"] = "event" if outcome in ("done", "wrapped_up") else "failed"
+    return Note(kind=kind, text=f"{_ENDED}{', '.join([outcome, *took])}{why}", attempts=attempts)
 
 
 @dataclass(slots=True)
@@ -269,12 +239,12 @@ class _Thread:
             self.ids.add(message.id)
             self.entries.append(replace(entry_of(message), attempts=attempts))
             self.unmatched = True
-        elif (error := exchange.get("error")) is not None:
+            return
+        text = "the reply was broken off"
+        if (error := exchange.get("error")) is not None:
             who = ", ".join(filter(None, (error.get("provider"), error.get("model"))))
             text = f"{who or 'the provider'}: {error.get('kind')}: {error.get('message')}"
-            self.entries.append(Note(kind="failed", text=text, attempts=attempts))
-        else:
-            self.entries.append(Note(kind="failed", text="the reply was broken off", attempts=attempts))
+        self.entries.append(Note(kind="failed", text=text, attempts=attempts))
 
 
 def read_cassette(path: Path) -> Transcript:
@@ -286,8 +256,13 @@ def read_cassette(path: Path) -> Transcript:
     threads: list[_Thread] = []
     try:
         for exchange in cassette.exchanges:
-            thread = _find(threads, exchange["request"])
-            thread.ask(exchange["request"])
+            request = exchange["request"]
+            ids = {message.get("id") for message in request["messages"]}
+            thread = next((thread for thread in threads if thread.ids & ids), None)
+            if thread is None:
+                thread = _Thread(str(request.get("system", "")), _tools(request.get("tools")))
+                threads.append(thread)
+            thread.ask(request)
             thread.answer(exchange)
     except (KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path}: not an exchange of a cassette: {error!r}") from error
@@ -304,12 +279,3 @@ def read_cassette(path: Path) -> Transcript:
         system=first.system,
         tools=first.tools,
     )
-
-
-def _find(threads: list[_Thread], request: Mapping[str, Json]) -> _Thread:
-    ids = {message.get("id") for message in request["messages"]}
-    for thread in threads:
-        if thread.ids & ids:
-            return thread
-    threads.append(_Thread(str(request.get("system", "")), _tools(request.get("tools"))))
-    return threads[-1]

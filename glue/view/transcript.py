@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from glue.codec import to_json
@@ -68,15 +68,38 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A reply and what became of its calls."""
+    """A reply and the results of its calls."""
 
     number: int
     entry: Entry
     message: AssistantMessage
-    calls: tuple[tuple[ToolCall, Entry | None], ...] = ()
-    model_seconds: float | None = None
-    tool_seconds: float | None = None
+    before: Entry | None = None
     continues: int | None = None  # the number of the cut-off reply that this one goes on with
+    results: list[Entry] = field(default_factory=list)
+
+    @property
+    def calls(self) -> list[tuple[ToolCall, Entry | None]]:
+        """Each call with its result; calls under one id have one each."""
+        left = list(self.results)
+        pairs: list[tuple[ToolCall, Entry | None]] = []
+        for call in self.message.calls:
+            found = next((result for result in left if _call_id(result) == call.id), None)
+            if found is not None:
+                left.remove(found)
+            pairs.append((call, found))
+        return pairs
+
+    @property
+    def model_seconds(self) -> float | None:
+        return self.entry.seconds if self.entry.seconds is not None else _between(self.before, self.entry)
+
+    @property
+    def tool_seconds(self) -> float | None:
+        # Calls run side by side and are stored together: the batch took as long as its slowest.
+        measured = [result.seconds for result in self.results if result.seconds is not None]
+        if measured or not self.results:
+            return max(measured, default=None)
+        return _between(self.entry, self.results[-1])
 
     @property
     def seconds(self) -> float:
@@ -87,66 +110,33 @@ Block: TypeAlias = Said | Turn | Note
 
 
 def arrange(entries: Sequence[Entry | Note]) -> tuple[Block, ...]:
-    """Put each reply together with the results of its calls, and work out how long they took."""
+    """Put each reply together with the results of its calls."""
     blocks: list[Block] = []
     before: Entry | None = None
     continued: int | None = None
-    number = index = 0
-    while index < len(entries):
-        entry = entries[index]
-        index += 1
+    number = 0
+    for entry in entries:
         if isinstance(entry, Note):
             blocks.append(entry)
             before = None if entry.kind == "heading" else before
             continue
-        message = entry.message
-        if not isinstance(message, AssistantMessage):
+        message, last = entry.message, blocks[-1] if blocks else None
+        if isinstance(message, AssistantMessage):
+            number += 1
+            blocks.append(Turn(number=number, entry=entry, message=message, before=before, continues=continued))
+            continued = None
+        elif isinstance(last, Turn) and _call_id(entry) in {call.id for call in last.message.calls}:
+            last.results.append(entry)
+        else:
             blocks.append(Said(entry=entry, waited=_between(before, entry)))
             if isinstance(message, UserMessage):
                 continued = number if message.origin == "continue" and number else None
-            before = entry
-            continue
-        number += 1
-        results: list[Entry] = []
-        asked = {call.id for call in message.calls}
-        while index < len(entries) and _answers(entries[index], asked):
-            results.append(entries[index])  # type: ignore[arg-type]
-            index += 1
-        blocks.append(_turn(number, before, entry, message, results, continued))
-        before, continued = (results or [entry])[-1], None
+        before = entry
     return tuple(blocks)
 
 
-def _answers(entry: Entry | Note, asked: set[str]) -> bool:
-    return isinstance(entry, Entry) and isinstance(entry.message, ToolMessage) and entry.message.call_id in asked
-
-
-def _turn(
-    number: int,
-    before: Entry | None,
-    entry: Entry,
-    message: AssistantMessage,
-    results: Sequence[Entry],
-    continues: int | None,
-) -> Turn:
-    left = list(results)
-    pairs: list[tuple[ToolCall, Entry | None]] = []
-    for call in message.calls:
-        found = next((result for result in left if result.message.call_id == call.id), None)  # type: ignore[union-attr]
-        if found is not None:
-            left.remove(found)
-        pairs.append((call, found))
-    measured = [result.seconds for result in results if result.seconds is not None]
-    return Turn(
-        number=number,
-        entry=entry,
-        message=message,
-        calls=tuple(pairs),
-        model_seconds=entry.seconds if entry.seconds is not None else _between(before, entry),
-        # Calls run side by side and are stored together: the batch took as long as its slowest.
-        tool_seconds=max(measured) if measured else _between(entry, results[-1]) if results else None,
-        continues=continues,
-    )
+def _call_id(entry: Entry) -> str | None:
+    return entry.message.call_id if isinstance(entry.message, ToolMessage) else None
 
 
 def _between(before: Entry | None, after: Entry) -> float | None:
@@ -176,16 +166,14 @@ def _failed(entry: Entry) -> bool:
 
 def attempts_of(said: Json) -> tuple[Attempt, ...]:
     """Read attempts from JSON; what is no attempt is passed over."""
-    if not isinstance(said, (list, tuple)):
-        return ()
-    return tuple(_attempt(item) for item in said if isinstance(item, Mapping))
-
-
-def _attempt(said: Mapping[str, Json]) -> Attempt:
-    words: dict[str, Any] = {name: str(said.get(name) or "") for name in ("provider", "model", "kind", "detail")}
-    words |= {name: float(_number(said.get(name)) or 0) for name in ("delay", "seconds")}
-    words |= {name: _whole(said.get(name)) for name in ("previous_cap", "next_cap")}
-    return Attempt(**words, usage=usage_of(said.get("usage")))
+    found: list[Attempt] = []
+    for row in said if isinstance(said, (list, tuple)) else ():
+        if isinstance(row, Mapping):
+            words: dict[str, Any] = {name: str(row.get(name) or "") for name in ("provider", "model", "kind", "detail")}
+            words |= {name: _number(row.get(name)) or 0.0 for name in ("delay", "seconds")}
+            words |= {name: _number(row.get(name), int) for name in ("previous_cap", "next_cap")}
+            found.append(Attempt(**words, usage=usage_of(row.get("usage"))))
+    return tuple(found)
 
 
 def usage_of(said: Json) -> Usage | None:
@@ -194,30 +182,11 @@ def usage_of(said: Json) -> Usage | None:
         said = to_json(said)
     if not isinstance(said, Mapping):
         return None
-    return Usage(
-        input=_whole(said.get("input")) or 0,
-        output=_whole(said.get("output")) or 0,
-        cache_read=_whole(said.get("cache_read")),
-        cache_write=_whole(said.get("cache_write")),
-        reasoning=_whole(said.get("reasoning")),
-        cost=_number(said.get("cost")),
-    )
+    spent: dict[str, Any] = {name: _number(said.get(name), int) or 0 for name in ("input", "output")}
+    spent |= {name: _number(said.get(name), int) for name in ("cache_read", "cache_write", "reasoning")}
+    return Usage(**spent, cost=_number(said.get("cost")))
 
 
-def _number(value: Json) -> float | None:
+def _number(value: Json, kind: type[int] | type[float] = float) -> float | None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value - value == 0
-    return value if is_number else None
-
-
-def _whole(value: Json) -> int | None:
-    number = _number(value)
-    return None if number is None else int(number)
-
-
-def child_usages(entries: Iterable[Entry | Note]) -> Iterable[Usage]:
-    """Give what sub-agents spent, as their results say."""
-    for entry in entries:
-        if isinstance(entry, Entry) and isinstance(entry.message, ToolMessage):
-            usage = usage_of((entry.message.meta or {}).get("usage"))
-            if usage is not None:
-                yield usage
+    return kind(value) if is_number else None

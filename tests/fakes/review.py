@@ -1,15 +1,18 @@
-"""What tests of the review share: a small change with a bug, what a model says of it, the command in a repository."""
+"""What tests of the review share: pull requests, what a model says of a small one with a bug, the command."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from glue.agents.review import demo
+from glue.agents.review.change.diff import parse
 from glue.agents.review.cli import review
+from glue.agents.review.records import Bundle, Change
 
 OLD = "def total(prices):\n    return sum(prices)\n"
 NEW = "def total(prices):\n    count = len(prices)\n    return sum(prices) / count\n"
@@ -26,6 +29,7 @@ FOUND = {
 SUMMARY = (
     "The change turns `total` into an average. I looked at both lines of it and at what happens for an empty list."
 )
+HEAD, BASE = "a" * 40, "b" * 40
 
 
 def work_in_larder(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -44,3 +48,14 @@ def invoke(*args: str, stdin: str | None = None) -> tuple[int, str]:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.output
+
+
+def pull_request(diff: str, **change: Any) -> Bundle:
+    """Bundle a diff with the files after it, as far as it shows them; their other lines are blank."""
+    details: dict[str, Any] = {"repo": "octo/demo", "number": 1, "head_sha": HEAD, "base_sha": BASE, "author": "ann"}
+    texts: dict[str, str] = {}
+    for file in parse(diff):
+        lines = {line.new: line.text for hunk in file.hunks for line in hunk.lines if line.new is not None}
+        texts[file.path] = "\n".join(lines.get(at, "") for at in range(1, max(lines, default=0) + 1)) + "\n"
+    found = Change(mode="pull_request", **{**details, **change})
+    return Bundle(change=found, diff=diff, files=parse(diff), head=texts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterable
 
 from glue import clean_text, one_line
 
@@ -55,6 +56,7 @@ _DOTTED = re.compile(
 )
 _FENCE = re.compile(r"^[ \t]{0,12}(`{3,}|~{3,})[ \t]*([^\n`]*)$")
 _SPAN = re.compile(r"(?<!`)(`{1,8})(?!`)([^\n]*?[^`\n]|[^`\n])\1(?!`)")
+_SHORT = re.compile("`{9,}")  # the delimiter must be longer, and a comment has a limit
 _ITEM = re.compile(r"^([ \t]*)(?:[-*+•]|(\d{1,4})[.)])[ \t]+(?=\S)")
 _HEADING = re.compile(r"^[ \t]{0,8}#{1,6}[ \t]+(.*?)[ \t#]*$")
 _BOLD = re.compile(r"\*\*(?=\S)([^*\n]{1,300}?)(?<=\S)\*\*")
@@ -79,14 +81,9 @@ def line(text: str, limit: int = 300) -> str:
 
 def plain(text: str) -> str:
     """Make inert text of it: links unwrapped, mentions, references and commands broken, no markup added."""
-    text, spans = _park(clean_text(text, drop=True))
-    for _ in range(4):  # entities may be nested: &amp;#64;
-        decoded = _decoded(text)
-        if decoded == text:
-            break
-        text = decoded
-    text = _TAG.sub("< ", _inert(text.translate(_FOLD)))
-    return _restore(text, [code(span) for span in spans])
+    text, spans = _park(_SPAN, clean_text(text, drop=True))
+    text = _TAG.sub("< ", _inert(_decoded(text).translate(_FOLD)))
+    return _restore(text, map(code, spans))
 
 
 def prose(text: str) -> str:
@@ -96,21 +93,25 @@ def prose(text: str) -> str:
 
 def code(text: str, known: str = "") -> str:
     """Write a code span that holds, whatever backticks are inside."""
-    text = _short_runs(one_line(text, drop=True))
+    text = _SHORT.sub("`" * 8, one_line(text, drop=True))
     text = _tame(text, known=bool(known) and text in known)
     if not text:
         return ""
-    mark = "`" * (_longest(text, "`") + 1)
+    mark = ticks(text)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{mark}{pad}{text}{pad}{mark}"
 
 
+def ticks(text: str, least: int = 1) -> str:
+    """Give the backticks that delimit a code: more than stand together anywhere in it."""
+    return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))
+
+
 def fence(text: str, language: str = "", known: str = "") -> str:
     """Write a fenced block that holds, whatever fences are inside."""
-    lines = _short_runs(clean_text(text, drop=True)).strip("\n").split("\n")
-    lines = [_tame(row, known=bool(row.strip()) and row.strip() in known) for row in lines]
-    body = "\n".join(lines)
-    mark = "`" * max(3, _longest(body, "`") + 1)
+    rows = _SHORT.sub("`" * 8, clean_text(text, drop=True)).strip("\n").split("\n")
+    body = "\n".join(_tame(row, known=bool(row.strip()) and row.strip() in known) for row in rows)
+    mark = ticks(body, 3)
     return f"{mark}{language if language == 'suggestion' or language in _LANGUAGES else ''}\n{body}\n{mark}"
 
 
@@ -183,33 +184,30 @@ def _start(text: str) -> str:
 
 
 def _inline(text: str, known: str) -> str:
-    text, spans = _park(text)
-    text = _words(_unlink(text))
-    return _restore(text, [code(span, known) for span in spans])
+    text, spans = _park(_SPAN, text)
+    return _restore(_words(_unlink(text)), [code(span, known) for span in spans])
 
 
-def _park(text: str) -> tuple[str, list[str]]:
-    """Put code spans aside, so that nothing inside them is taken for a link; `clean_text` left no such characters."""
-    spans: list[str] = []
+def _park(pattern: re.Pattern[str], text: str, marks: str = "\ue000\ue001") -> tuple[str, list[str]]:
+    """Put code aside, so that nothing in it is taken for a link; `clean_text` left no such marks in a text."""
+    parked: list[str] = []
 
     def keep(match: re.Match[str]) -> str:
-        spans.append(match.group(2).strip() or " ")
-        return f"\ue000{len(spans) - 1}\ue001"
+        parked.append(match.group(match.lastindex or 0))
+        return f"{marks[0]}{len(parked) - 1}{marks[1]}"
 
-    return _SPAN.sub(keep, text), spans
+    return pattern.sub(keep, text), parked
 
 
-def _restore(text: str, spans: list[str]) -> str:
-    return re.sub("\ue000(\\d+)\ue001", lambda match: spans[int(match.group(1))], text)
+def _restore(text: str, parked: Iterable[str], marks: str = "\ue000\ue001") -> str:
+    shown = list(parked)
+    return re.sub(f"{marks[0]}(\\d+){marks[1]}", lambda match: shown[int(match.group(1))], text)
 
 
 def _words(text: str) -> str:
-    for _ in range(4):
-        decoded = _decoded(text).replace("\n", " ")
-        if decoded == text:
-            break
-        text = decoded
-    text, names = _park_names(_inert(text.translate(_FOLD)))
+    text = _decoded(text).replace("\n", " ")
+    # Dotted names are written as code: file names read better so, and hosts make no link.
+    text, names = _park(_DOTTED, _inert(text.translate(_FOLD)), "\ue002\ue003")
     text = text.replace("\\", "\\\\")
     text = re.sub(r"([`_\[\]|~$])", r"\\\1", text)
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -218,24 +216,18 @@ def _words(text: str) -> str:
         parts[at] = parts[at].replace("*", "\\*")
     text = "".join(f"**{part}**" if at % 2 else part for at, part in enumerate(parts))
     text = _SHA.sub(lambda match: f"`{match.group()}`", text)
-    return re.sub("\ue002(\\d+)\ue003", lambda match: code(names[int(match.group(1))]), text)
-
-
-def _park_names(text: str) -> tuple[str, list[str]]:
-    """Put dotted names aside, to be written as code: file names read better so, and hosts make no link."""
-    names: list[str] = []
-
-    def keep(match: re.Match[str]) -> str:
-        names.append(match.group())
-        return f"\ue002{len(names) - 1}\ue003"
-
-    return _DOTTED.sub(keep, text), names
+    return _restore(text, map(code, names), "\ue002\ue003")
 
 
 def _decoded(text: str) -> str:
     """Undo entities, and drop what they hid; parked spans stay."""
-    parts = re.split("(\ue000\\d+\ue001)", text)
-    return "".join(part if at % 2 else clean_text(html.unescape(part), drop=True) for at, part in enumerate(parts))
+    for _ in range(4):  # entities may be nested: &amp;#64;
+        parts = re.split("(\ue000\\d+\ue001)", text)
+        parts[::2] = [clean_text(html.unescape(part), drop=True) for part in parts[::2]]
+        if "".join(parts) == text:
+            break
+        text = "".join(parts)
+    return text
 
 
 def _unlink(text: str) -> str:
@@ -297,11 +289,3 @@ def _tame(text: str, *, known: bool) -> str:
     text = re.sub(r"\b((?:close|fix|resolve)[sd]?|fixe[sd])(:?\s+\S*)#(?=\d)", r"\1\2no. ", text, flags=re.IGNORECASE)
     text = (_LOADING if known else _TAG).sub("< ", text)
     return _inert_rows(text)
-
-
-def _short_runs(text: str) -> str:
-    return re.sub("`{9,}", "`" * 8, text)  # the delimiter must be longer, and a comment has a limit
-
-
-def _longest(text: str, char: str) -> int:
-    return max((len(run) for run in re.findall(f"{re.escape(char)}+", text)), default=0)

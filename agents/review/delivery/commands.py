@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from glue import clean_text
-from glue.agents.review.delivery import clean, render
-from glue.agents.review.delivery.forges import open_forge, where
-from glue.agents.review.delivery.forges.forge import Forge, Remark, post_once
+from glue.agents.review.delivery import clean
+from glue.agents.review.delivery.forges import Comment, open_forge, where
 from glue.agents.review.findings.dedupe import Dismissal, Known
 
 WRITERS = ("admin", "maintain", "write", "owner")
@@ -69,24 +69,18 @@ def allowed(by: str, permission: Callable[[str], str]) -> bool:
 
 
 def dismissals(
-    remarks: Iterable[Remark], known: Iterable[Known], permission: Callable[[str], str]
+    remarks: Iterable[Comment], known: Iterable[Known], permission: Callable[[str], str]
 ) -> tuple[Dismissal, ...]:
     """Read /ignore from remarks. Only the words of people who may write count."""
     posted = {one.comment: one.fingerprint for one in known}
-    rights: dict[str, bool] = {}
+    may_write = cache(lambda by: allowed(by, permission))
     found: list[Dismissal] = []
     for remark in remarks:
-        command = parse(remark.body)
-        if command is None or command[0] != "ignore":
-            continue
-        named = _ID.match(command[1])
+        name, words = parse(remark.body) or ("", "")
+        named = _ID.match(words)
         mark = named.group(1).lower() if named else posted.get(remark.answers, "")
-        if not mark:
-            continue
-        if remark.by not in rights:
-            rights[remark.by] = allowed(remark.by, permission)
-        if rights[remark.by]:
-            found.append(Dismissal(id=mark, reason=named.group(2) if named else command[1], by=remark.by))
+        if name == "ignore" and mark and may_write(remark.by):
+            found.append(Dismissal(id=mark, reason=named.group(2) if named else words, by=remark.by))
     return tuple(found)
 
 
@@ -126,18 +120,12 @@ def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] | None
     if not allowed(command.by, forge.permission):
         return CommandResponse(command=command.name, by=command.by, refused="only people with write access are heard")
     head, base = forge.tips()
-    text = reply(command)
-    if text:
-        _reply(forge, text)
+    if text := reply(command):
+        marker = text.split("\n", 1)[0]
+
+        def there() -> bool:
+            return any(comment.body.startswith(marker) for comment in forge.comments())
+
+        if not there():  # a job that runs again finds its reply
+            forge.post_once(lambda: forge.add_comment(text), there)
     return CommandResponse(command=command.name, by=command.by, number=command.number, head=head, base=base)
-
-
-def _reply(forge: Forge, text: str) -> None:
-    """Reply once: a job that runs again finds its reply."""
-    wanted = render.fields(text, REPLY)
-
-    def there() -> bool:
-        return any(render.fields(comment.body, REPLY) == wanted for comment in forge.comments())
-
-    if not there():
-        post_once(lambda: forge.add_comment(text), there, forge.client.sleep)

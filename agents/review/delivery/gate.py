@@ -14,11 +14,11 @@ from typing import Any
 
 from glue import StopReason
 from glue.agents.review.delivery.clean import hidden
-from glue.agents.review.delivery.secrets import Guard, guard
+from glue.agents.review.delivery.secrets import guard
 from glue.agents.review.findings.anchor import locate
 from glue.agents.review.findings.dedupe import rank, unique
 from glue.agents.review.findings.prose import context, grounded, on_topic, text_codes
-from glue.agents.review.records import SEVERITIES, Bundle, FileDiff, Finding, ReviewRun
+from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewRun
 
 FINDINGS = 25  # posted
 CONSIDERED = 250  # the worst of a run; nobody reads more
@@ -41,10 +41,6 @@ class Gated:
     summary: str = ""
     codes: tuple[str, ...] = ()
 
-    @property
-    def inconclusive(self) -> bool:
-        return bool(self.codes)
-
 
 def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Sequence[str] = ()) -> Gated:
     """Put a whole run through the gate."""
@@ -54,9 +50,9 @@ def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Seq
     refused = said = 0
     for finding in sorted(run.findings, key=rank)[:CONSIDERED]:
         code = finding.dropped or finding_code(finding, bundle, shown=shown, language=language, examples=examples)
-        said += not _ruled(finding)
+        said += not finding.rule
         if code:
-            refused += not _ruled(finding)
+            refused += not finding.rule
             dropped.append(replace(finding, dropped=code))
         else:
             kept.append(finding)
@@ -99,10 +95,11 @@ def finding_code(
     file = bundle.file(finding.path)
     if file is None:
         return "grounding.path"
-    if not _ruled(finding):
-        if len("".join(finding.quote.split())) < QUOTE:
-            return "grounding.quote"
-        if not quoted(finding.quote, file, bundle):
+    if not finding.rule:
+        # In a hunk, deleted lines included, or in the rest of the file.
+        is_long = len("".join(finding.quote.split())) >= QUOTE
+        place = locate(finding.quote, file.path, [file], bundle.head) if is_long else None
+        if place is None or place.path != file.path:
             return "grounding.quote"
         if not grounded(f"{finding.title}\n{finding.body}", shown or context(bundle)):
             return "grounding.names"
@@ -110,7 +107,7 @@ def finding_code(
         return "caps.body"
     if not finding.title.strip() or not finding.body.strip():
         return "transport.empty"
-    if _ruled(finding):
+    if finding.rule:
         return ""
     text = f"{finding.title}\n\n{finding.body}"
     if hidden(text) > max(2, len(text) // 100):
@@ -122,30 +119,16 @@ def finding_code(
     return ""
 
 
-def quoted(quote: str, file: FileDiff, bundle: Bundle) -> bool:
-    """Whether a quote stands in the file: in its hunks, deleted lines included, or in the rest of its text."""
-    place = locate(quote, file.path, [file], bundle.head)
-    return place is not None and place.path == file.path
-
-
 def parse_reply(text: str) -> dict[str, Any] | None:
     """Read the one JSON object of a model without tools, with one attempt at repair; None where there is none."""
-    for candidate in (text.strip(), _repaired(text)):
+    for candidate in (text.strip(), re.sub(r",(\s*[}\]])", r"\1", text[max(0, text.find("{")) :])):
         try:
-            data = json.loads(candidate)
+            data, _ = json.JSONDecoder().raw_decode(candidate)  # prose and fences may stand behind it
         except (ValueError, RecursionError):
             continue
         if isinstance(data, dict) and isinstance(data.get("findings"), list) and isinstance(data.get("summary"), str):
             return data
     return None
-
-
-def canary_codes(run: ReviewRun, texts: Iterable[str]) -> tuple[str, ...]:
-    """Look for the token of the system prompt, in any encoding."""
-    if not run.canary:
-        return ()
-    watch: Guard = guard({}, {"canary": run.canary})
-    return ("canary",) if any(watch.exact(text) for text in texts) else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,10 +166,13 @@ def summary_codes(text: str, shown: str = "", *, language: str = "en", examples:
 
 
 def _run_codes(run: ReviewRun) -> list[str]:
-    codes = list(canary_codes(run, _texts(run)))
+    codes: list[str] = []
+    if run.canary:  # the token of the system prompt, in any encoding
+        watch = guard({}, {"canary": run.canary})
+        codes += ["canary"] if any(watch.exact(text) for text in _texts(run)) else []
     if not run.provider:
         return codes
-    spoke = any(not _ruled(finding) for finding in run.findings)
+    spoke = any(not finding.rule for finding in run.findings)
     if run.stop_reason == StopReason.REFUSAL or (run.stop_reason in _BAD_STOPS and not spoke):
         codes.append(f"transport.{run.stop_reason}")
     if not run.finished and not spoke:
@@ -211,27 +197,3 @@ def _texts(run: ReviewRun) -> Iterable[str]:
         parts = (finding.path, finding.title, finding.body, finding.suggestion or "", finding.acceptance)
         yield "\n".join(part[:most] for part in parts)
     yield " ".join(finding.title for finding in run.findings)[:most]
-
-
-def _ruled(finding: Finding) -> bool:
-    return bool(finding.rule)
-
-
-def _repaired(text: str) -> str:
-    text = re.sub(r"^\s*```\w*\s*\n|\n\s*```\s*$", "", text.strip())
-    start = text.find("{")
-    depth, inside, skip = 0, False, False
-    for at in range(max(start, 0), len(text)):
-        char = text[at]
-        if skip:
-            skip = False
-        elif char == "\\":
-            skip = inside
-        elif char == '"':
-            inside = not inside
-        elif not inside and char in "{}":
-            depth += 1 if char == "{" else -1
-            if depth == 0:
-                text = text[start : at + 1]
-                break
-    return re.sub(r",(\s*[}\]])", r"\1", text)

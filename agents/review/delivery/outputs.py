@@ -1,6 +1,6 @@
-"""Write a report in every format that other programs read: terminal, JSON, SARIF, RDJSON, Code Quality, CI runners.
+"""Write a report in every format: Markdown comments, terminal, HTML, JSON, SARIF, RDJSON, Code Quality, CI runners.
 
-Every text is made inert here: nothing in it can move a cursor, end a value or command a runner.
+Every text is made inert here: nothing in it can act on a forge, move a cursor, end a value or command a runner.
 """
 
 from __future__ import annotations
@@ -8,17 +8,22 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-import secrets
+import os
+import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 from urllib.parse import quote
 
 from glue import clean_text
-from glue.agents.review.delivery import clean
-from glue.agents.review.delivery.render import acceptance, summary
+from glue.agents.review.delivery import clean, gate
 from glue.agents.review.delivery.report import Item, Report
+from glue.agents.review.findings.dedupe import Dismissal, quote_key
 from glue.agents.review.records import Severity
 
 LEVELS: dict[Severity, str] = {"critical": "error", "high": "error", "medium": "warning", "low": "note", "info": "note"}
@@ -30,6 +35,11 @@ _COLOURS = {"critical": "31;1", "high": "31", "medium": "33", "low": "36", "info
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 _RDJSON = {"error": "ERROR", "warning": "WARNING", "note": "INFO"}
 _QUALITY = {"critical": "blocker", "high": "critical", "medium": "major", "low": "minor", "info": "info"}
+STICKY = "<!-- glue-review:sticky "
+FINDING = "<!-- glue-review:finding "
+REVIEW = "<!-- glue-review:review "
+_FIELDS = re.compile(r"(\w+)=([\w.-]+)")
+_MARKS = {"critical": "⛔", "high": "🔴", "medium": "🟠", "low": "🟡", "info": "🔵"}
 
 
 def render(report: Report, form: str) -> str:
@@ -61,6 +71,149 @@ def lines(item: Item) -> tuple[int, int] | None:
     if finding.line is None or finding.side != "RIGHT":
         return None
     return finding.start_line or finding.line, finding.line
+
+
+def acceptance(item: Item) -> str:
+    """Say how to see that a finding is mended, in one line."""
+    if item.finding.acceptance:
+        return clean.line(clean.plain(item.finding.acceptance), 300)
+    return f"`glue review` reports nothing with the id {item.finding.fingerprint} any more, and the tests pass."
+
+
+# Markdown: the sticky comment, the inline comments, the fix instructions --------------------------------
+
+
+def fields(body: str, kind: str) -> dict[str, str] | None:
+    """Read our own marker, which stands at the very start of a body or nowhere."""
+    if not body.startswith(kind):
+        return None
+    return dict(_FIELDS.findall(body.split("-->", 1)[0]))
+
+
+def sticky(report: Report) -> str:
+    """Write the comment that is kept up to date, with its marker."""
+    body = summary(report, limit=gate.SUMMARY - 200)
+    mark = hashlib.sha256(body.encode()).hexdigest()[:16]
+    return f"{STICKY}v=1 head={report.change.head_sha or 'none'} digest={mark} -->\n{body}"
+
+
+def summary(report: Report, *, limit: int = gate.SUMMARY) -> str:
+    """Write what a review has to say as one Markdown text."""
+    said = clean.markdown(report.summary, known=report.known) if report.summary.strip() else ""
+    shown = [_row(item, report) for item in report.items if not item.folded]
+    folded = [_row(item, report) for item in report.items if item.folded]
+    parts = [
+        f"## glue review\n\n{headline(report)}",
+        clean.shorten(said, limit // 4),
+        *(clean.markdown(notice) for notice in report.notices),
+        _section("Findings", shown),
+        _fold(f"{len(folded)} more, milder or less sure", folded),
+        _section("Fixed", [f"- {clean.code(old.path)} {clean.prose(old.title)}" for old in report.fixed[:20]]),
+        _section("Dismissed", [f"- {_title(item)}{_by(mark)}" for item, mark in report.dismissed]),
+        _fold("Fix instructions", [fixes(report)] if report.items else []),
+        _section("Not read in full", _unread(report)),
+        footer(report),
+    ]
+    return clean.shorten("\n\n".join(part for part in parts if part), limit)
+
+
+def _section(title: str, rows: list[str]) -> str:
+    return "\n".join((f"### {title}\n", *rows)) if rows else ""
+
+
+def _fold(title: str, rows: list[str]) -> str:
+    return "\n".join((f"<details><summary>{title}</summary>\n", *rows, "\n</details>")) if rows else ""
+
+
+def headline(report: Report) -> str:
+    """Say in one line what was found and how much was read."""
+    count = len(report.items)
+    found = "No findings" if not count else f"{count} finding{'s' if count > 1 else ''}"
+    if report.codes:
+        found = "Inconclusive"
+    elif not report.finished:
+        found = f"{found}, and the review was cut short"
+    elif not count and not report.coverage.complete:
+        found = "No findings in what was read"
+    elif not count and report.tripwire:
+        found = "No findings, but the change holds text addressed to the reviewer"
+    head = f" · head {clean.code(report.change.head_sha[:12])}" if report.change.head_sha else ""
+    return f"**{found}** · {report.coverage.percent:g} % of the change read in full{head}"
+
+
+def inline(item: Item, report: Report, suggestion: str = "suggestion") -> str:
+    """Write one inline comment with its marker, within the limit whatever the finding holds."""
+    finding = item.finding
+    by, head = "rule" if finding.rule else "model", report.change.head_sha[:12] or "none"
+    mark = f"{FINDING}v=1 fp={finding.fingerprint} q={quote_key(finding)} by={by} h={head} -->\n"
+    head = f"{_title(item)}\n\n"
+    tail = f"\n\n`{finding.fingerprint}`"
+    block = "\n\n" + _suggestion(item, suggestion) if item.suggestion is not None else ""
+    room = gate.BODY - len(mark) - len(head) - len(tail)
+    if len(block) > room - 200:
+        block = ""
+    body = clean.shorten(clean.markdown(finding.body, known=report.known), room - len(block))
+    if len(body) > room - len(block):
+        body = body[: room - len(block)].replace("`", "'")
+    return f"{mark}{head}{body}{block}{tail}"
+
+
+def fixes(report: Report) -> str:
+    """Write the findings as work for a person or an agent, each with how to see that it is done."""
+    rows = ["Mend the following in this change."]
+    for number, item in enumerate(report.items, 1):
+        words = clean.line(clean.plain(item.finding.body), 250)
+        rows.append(f"{number}. {clean.line(item.where)}: {clean.line(clean.plain(item.finding.title))}. {words}")
+        rows.append(f"   Acceptance: {acceptance(item)}")
+    return clean.fence("\n".join(rows), "text")
+
+
+def footer(report: Report) -> str:
+    """Say who reviewed, who asked, and how to disagree."""
+    by = clean.code(report.model) if report.model else "analysers and rules, without a model"
+    words = [f"Reviewed by {by}"]
+    if report.prompt:
+        words.append(f"prompt {clean.code(report.prompt)}")
+    if report.change.asked_by:
+        asked = f" ({clean.prose(report.change.request)})" if report.change.request else ""
+        words.append(f"asked for by {clean.code(report.change.asked_by)}{asked}")
+    if report.items:
+        words.append("dismiss one with a commit trailer `Review-Dismiss: <id> reason`")
+    return f"_{' · '.join(words)}_"
+
+
+def _row(item: Item, report: Report) -> str:
+    body = "" if item.inline else f"\n  {clean.prose(clean.line(clean.plain(item.finding.body), 500))}"
+    still = ", still open" if item.finding.fingerprint in report.open else ""
+    return f"- {clean.code(item.where)} {_title(item)} (`{item.finding.fingerprint}`{still}){body}"
+
+
+def _title(item: Item) -> str:
+    finding = item.finding
+    note = f" ({clean.prose(finding.note)})" if finding.note else ""
+    return f"{_MARKS[finding.severity]} **{finding.severity} {finding.category}: {clean.prose(finding.title)}**{note}"
+
+
+def _by(dismissal: Dismissal) -> str:
+    words = f", by {clean.code(dismissal.by)}" if dismissal.by else ""
+    return f"{words}: {clean.prose(dismissal.reason)}" if dismissal.reason else words
+
+
+def _suggestion(item: Item, name: str) -> str:
+    """Fence a replacement as the forge wants it."""
+    code = item.suggestion or ""
+    mark = clean.ticks(code, 3)
+    above = (item.finding.line or 0) - (item.finding.start_line or item.finding.line or 0)
+    body = code.removesuffix("\n") + "\n" if code else ""
+    return f"{mark}{name.format(above=above)}\n{body}{mark}"
+
+
+def _unread(report: Report) -> list[str]:
+    """List what was not read, so that silence about it is no approval."""
+    gaps = ((hunk.path, hunk.reason or hunk.state) for hunk in report.coverage.required if hunk.state != "full")
+    rows = list(dict.fromkeys([*gaps, *((skip.path, skip.reason) for skip in report.skipped)]))
+    shown = [f"- {clean.code(clean.line(path, 200))}: {clean.prose(clean.line(why, 120))}" for path, why in rows[:20]]
+    return [*shown, f"- and {len(rows) - 20} more"] if len(rows) > 20 else shown
 
 
 # Terminal -------------------------------------------------------------------------------------------
@@ -119,15 +272,6 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
 
 # HTML ------------------------------------------------------------------------------------------------
 
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>glue review</title>
-<meta http-equiv="content-security-policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<style>body{{max-width:50rem;margin:2rem auto;padding:0 1rem;font:16px/1.5 system-ui,sans-serif}}
-pre{{background:#f3f3f3;padding:.6rem;overflow:auto}}article{{border-top:1px solid #ccc;margin-top:1rem}}
-.critical,.high{{color:#b00}}.medium{{color:#a60}}.low,.info{{color:#555}}</style>
-<h1>glue review</h1><p>{headline}</p>{body}</html>
-"""
-
 
 def to_html(report: Report) -> str:
     """Write a report as one page that loads nothing and runs nothing."""
@@ -144,7 +288,8 @@ def to_html(report: Report) -> str:
             f" {html.escape(rule(item))}</p><pre>{html.escape(clean_text(finding.quote, drop=True))}</pre>"
             f"{text(clean.plain(finding.body))}<p>Acceptance: {html.escape(acceptance(item))}</p></article>"
         )
-    return _PAGE.format(headline=html.escape(_headline(report)), body="".join(parts))
+    page = Template(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
+    return page.substitute(headline=html.escape(_headline(report)), body="".join(parts))
 
 
 # JSON -----------------------------------------------------------------------------------------------
@@ -175,14 +320,7 @@ def to_data(report: Report) -> dict[str, Any]:
             "percent": coverage.percent,
             "complete": coverage.complete,
             "hunks": [
-                {
-                    "path": clean.line(hunk.path),
-                    "hunk": hunk.hunk,
-                    "state": hunk.state,
-                    "reason": clean.line(hunk.reason),
-                    "lines": hunk.lines,
-                    "required": hunk.required,
-                }
+                {**asdict(hunk), "path": clean.line(hunk.path), "reason": clean.line(hunk.reason)}
                 for hunk in coverage.hunks
             ],
         },
@@ -221,31 +359,31 @@ def _data_item(item: Item) -> dict[str, Any]:
 def to_sarif(report: Report) -> dict[str, Any]:
     """Give a report as a SARIF log of one run."""
     items = report.items[:RESULTS]
-    rules = list(dict.fromkeys(rule(item) for item in items))
+    first: dict[str, Item] = {}  # of each rule
+    for item in items:
+        first.setdefault(rule(item), item)
+    rules = [
+        {
+            "id": name,
+            "shortDescription": {"text": name.replace("/", ": ").replace("-", " ")},
+            "defaultConfiguration": {"level": LEVELS[item.finding.severity]},
+            "properties": {"tags": [item.finding.category]},
+        }
+        for name, item in first.items()
+    ]
     run: dict[str, Any] = {
-        "tool": {"driver": {"name": "glue review", "rules": [_sarif_rule(name, items) for name in rules]}},
+        "tool": {"driver": {"name": "glue review", "rules": rules}},
         "columnKind": "unicodeCodePoints",
-        "results": [_sarif_result(item, rules) for item in items],
+        "results": [_sarif_result(item, list(first)) for item in items],
     }
     if report.codes or not report.finished:
         run["invocations"] = [{"executionSuccessful": False}]
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _sarif_rule(name: str, items: tuple[Item, ...]) -> dict[str, Any]:
-    first = next(item for item in items if rule(item) == name)
-    return {
-        "id": name,
-        "shortDescription": {"text": name.replace("/", ": ").replace("-", " ")},
-        "defaultConfiguration": {"level": LEVELS[first.finding.severity]},
-        "properties": {"tags": [first.finding.category]},
-    }
-
-
 def _sarif_result(item: Item, rules: list[str]) -> dict[str, Any]:
-    span = lines(item)
     place: dict[str, Any] = {"artifactLocation": {"uri": quote(item.path), "uriBaseId": "%SRCROOT%"}}
-    if span:
+    if span := lines(item):
         place["region"] = {"startLine": span[0], "endLine": span[1]}
     mark = item.finding.fingerprint
     return {
@@ -268,40 +406,35 @@ def to_rdjson(report: Report) -> dict[str, Any]:
 
 
 def _diagnostic(item: Item) -> dict[str, Any]:
-    place: dict[str, Any] = {"path": item.path}
-    span = lines(item)
-    if span:
-        place["range"] = {"start": {"line": span[0]}, "end": {"line": span[1]}}
     out: dict[str, Any] = {
         "message": message(item),
-        "location": place,
+        "location": {"path": item.path},
         "severity": _RDJSON[LEVELS[item.finding.severity]],
         "code": {"value": rule(item)},
     }
-    if item.suggestion is not None and span:
-        # The end is exclusive where it has a column: name the start of the line behind.
-        replaced = {"start": {"line": span[0], "column": 1}, "end": {"line": span[1] + 1, "column": 1}}
-        text = item.suggestion if item.suggestion.endswith("\n") or not item.suggestion else item.suggestion + "\n"
-        out["suggestions"] = [{"range": replaced, "text": text}]
+    if span := lines(item):
+        out["location"]["range"] = {"start": {"line": span[0]}, "end": {"line": span[1]}}
+        if item.suggestion is not None:
+            # The end is exclusive where it has a column: name the start of the line behind.
+            replaced = {"start": {"line": span[0], "column": 1}, "end": {"line": span[1] + 1, "column": 1}}
+            text = item.suggestion if item.suggestion.endswith("\n") or not item.suggestion else item.suggestion + "\n"
+            out["suggestions"] = [{"range": replaced, "text": text}]
     return out
 
 
 def to_code_quality(report: Report) -> list[dict[str, Any]]:
     """Give a report as GitLab's list of issues: an artifact that needs no token."""
-    return [_issue(item) for item in report.items]
-
-
-def _issue(item: Item) -> dict[str, Any]:
-    span = lines(item)
-    # GitLab asks for marks that are unique in the report; ours are unique in a file.
-    mark = hashlib.sha256(f"{item.finding.fingerprint} {item.path}".encode()).hexdigest()[:32]
-    return {
-        "description": message(item, 800),
-        "check_name": rule(item),
-        "fingerprint": mark,
-        "severity": _QUALITY[item.finding.severity],
-        "location": {"path": item.path, "lines": {"begin": span[0] if span else 1}},
-    }
+    return [
+        {
+            "description": message(item, 800),
+            "check_name": rule(item),
+            # GitLab asks for marks that are unique in the report; ours are unique in a file.
+            "fingerprint": hashlib.sha256(f"{item.finding.fingerprint} {item.path}".encode()).hexdigest()[:32],
+            "severity": _QUALITY[item.finding.severity],
+            "location": {"path": item.path, "lines": {"begin": (lines(item) or (1,))[0]}},
+        }
+        for item in report.items
+    ]
 
 
 # CI runners of GitHub and Gitea: annotations, a step summary, outputs ------------------------------------
@@ -309,28 +442,25 @@ def _issue(item: Item) -> dict[str, Any]:
 
 def workflow_commands(report: Report) -> str:
     """Write workflow commands, everything in them escaped."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     rows: list[str] = []
     for item in report.items:
         level = _COMMANDS[LEVELS[item.finding.severity]]
-        counts[level] = counts.get(level, 0) + 1
-        if counts[level] <= PER_LEVEL:
-            rows.append(_command(level, item))
-    return "".join(f"{row}\n" for row in rows)
+        counts[level] += 1
+        if counts[level] > PER_LEVEL:
+            continue
+        places = {"file": item.path, "title": f"glue review: {title(item)}"}
+        if span := lines(item):
+            places |= {"line": str(span[0]), "endLine": str(span[1])}
+        named = (f"{name}={_escaped(value, ':,')}" for name, value in places.items())
+        rows.append(f"::{level} {','.join(named)}::{_escaped(message(item, 1_000))}\n")
+    return "".join(rows)
 
 
-def _command(level: str, item: Item) -> str:
-    places = {"file": item.path, "title": f"glue review: {title(item)}"}
-    if span := lines(item):
-        places |= {"line": str(span[0]), "endLine": str(span[1])}
-    properties = ",".join(
-        f"{name}={_escaped(value).replace(':', '%3A').replace(',', '%2C')}" for name, value in places.items()
-    )
-    return f"::{level} {properties}::{_escaped(message(item, 1_000))}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+def _escaped(text: str, more: str = "") -> str:
+    for char in f"%\r\n{more}":
+        text = text.replace(char, f"%{ord(char):02X}")
+    return text
 
 
 def step_outputs(values: Mapping[str, str | int | float | bool]) -> str:
@@ -338,7 +468,7 @@ def step_outputs(values: Mapping[str, str | int | float | bool]) -> str:
     rows: list[str] = []
     for name, value in values.items():
         text = str(value).lower() if isinstance(value, bool) else clean_text(str(value), drop=True)
-        mark = f"glue_{secrets.token_hex(16)}"
+        mark = f"glue_{os.urandom(16).hex()}"
         rows.append(f"{name}<<{mark}\n{text}\n{mark}\n")
     return "".join(rows)
 

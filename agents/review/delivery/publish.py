@@ -10,15 +10,15 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from glue.agents.review.change.config import Config
-from glue.agents.review.delivery import clean, commands, gate, render
-from glue.agents.review.delivery import report as verdict
-from glue.agents.review.delivery.forges import open_forge, where
-from glue.agents.review.delivery.forges.client import ForgeError, ForgeRequest
-from glue.agents.review.delivery.forges.forge import CheckRuns, Comment, Forge, Post, Where, post_once
-from glue.agents.review.delivery.report import Item, Report, ReviewVerdict, build
+from glue.agents.review.delivery import clean, commands, gate, outputs
+from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, open_forge, where
+from glue.agents.review.delivery.forges.client import ForgeError, ForgeRequest, Transport
+from glue.agents.review.delivery.report import Item, Report, ReviewVerdict, build, decide
 from glue.agents.review.delivery.secrets import Guard, guard, mask
 from glue.agents.review.findings.dedupe import Dismissal, Known, match
 from glue.agents.review.records import Bundle, ReviewRun, Severity
@@ -74,13 +74,13 @@ def deliver(forge: Forge, report: Report, bundle: Bundle, *, quiet: bool = True)
 
 def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: PostResult) -> Report:
     """Post what is new; return the report with what could not stand inline, and what stood there, marked so."""
-    before = match([item.finding for item in report.items], known, bundle)
+    before = match(report.findings, known, bundle)
     new = [item for at, item in enumerate(report.items) if item.inline and at not in before]
     done.skipped = sum(item.inline for item in report.items) - len(new)
     posts = _within([_post(item, report, bundle, forge.suggestion) for item in new])
-    refused: set[tuple[str, str]] = set()
+    lost = {item.key for item in new[len(posts) :]}
     if posts:
-        refused = _send(forge, posts, report, done)
+        lost |= _send(forge, posts, report, done)
     if forge.file_level:
         whole = [item for at, item in enumerate(report.items) if at not in before]
         _whole_files(forge, whole, report, bundle, done)
@@ -90,47 +90,42 @@ def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known]
             if one.key in seen:
                 forge.delete_inline(one)
             seen.add(one.key)
-    lost = refused | {_key(item) for item in new[len(posts) :]}
     done.listed = len(lost)
-    items = [
-        replace(item, inline=False, reason="the forge takes no comment there") if _key(item) in lost else item
-        for item in report.items
-    ]
+    items = [replace(item, inline=False) if item.key in lost else item for item in report.items]
     for at, old in before.items():  # people know it by the id of its comment
         items[at] = replace(items[at], finding=replace(items[at].finding, fingerprint=old.fingerprint))
-    older = [at for at, old in before.items() if old.head != report.change.head_sha[:12]]
-    return replace(report, items=tuple(items), open=frozenset(items[at].finding.fingerprint for at in older))
+    older = (old.fingerprint for old in before.values() if old.head != report.change.head_sha[:12])
+    return replace(report, items=tuple(items), open=frozenset(older))
 
 
 def _fixed(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: PostResult) -> Report:
-    """Resolve the discussions of findings that are gone, and list them, as far as this run has looked."""
-    shown = [item.finding for item in report.items] + [item.finding for item, _ in report.dismissed]
+    """Resolve the discussions of findings that are gone, and list them.
+
+    Only where this run would have found them again: the same kind of reviewer, and the whole file.
+    """
+    if report.codes or not report.finished:
+        return report
+    shown = [*report.findings, *(item.finding for item, _ in report.dismissed)]
     still = {id(old) for old in match(shown, known, bundle).values()}
-    gone = [old for old in known if id(old) not in still and _looked(old, report)]
-    for old in gone:
-        if not old.resolved:
-            done.resolved += forge.resolve(old)
+    unread = {hunk.path for hunk in report.coverage.required if hunk.state != "full"}
+    looked = [old for old in known if old.path not in unread and (report.model or not old.by_model)]
+    gone = [old for old in looked if id(old) not in still]
+    done.resolved = sum(forge.resolve(old) for old in gone if not old.resolved)
     return replace(report, fixed=tuple(gone))
-
-
-def _looked(old: Known, report: Report) -> bool:
-    """Whether this run would have found it again: the same kind of reviewer, and the whole file."""
-    if report.codes or not report.finished or (old.by_model and not report.model):
-        return False
-    return all(hunk.state == "full" for hunk in report.coverage.required if hunk.path == old.path)
 
 
 def _send(forge: Forge, posts: Sequence[Post], report: Report, done: PostResult) -> set[tuple[str, str]]:
     """Send a review; where the forge takes none, send its comments one by one. Returns what was refused."""
-    wanted = {post.key for post in posts}
     there: set[tuple[str, str]] = set()
-
-    def arrived() -> bool:
-        return wanted <= {one.key for one in forge.known()}
-
     if forge.batch:
+        marks = " ".join(sorted(post.fingerprint for post in posts))
+        digest, head = hashlib.sha256(marks.encode()).hexdigest()[:16], report.change.head_sha or "none"
+        count = f"{len(posts)} comment{'s' if len(posts) > 1 else ''}"
+        body = f"{outputs.REVIEW}v=1 head={head} digest={digest} -->\nglue review: {count} on lines of the change."
         try:
-            sent = post_once(lambda: forge.add_review(posts, _review_body(report, posts)), arrived, forge.client.sleep)
+            sent = forge.post_once(
+                lambda: forge.add_review(posts, body), lambda: {post.key for post in posts} <= _there(forge)
+            )
             done.resent |= sent > 1
             done.posted += len(posts)
             return set()
@@ -138,16 +133,18 @@ def _send(forge: Forge, posts: Sequence[Post], report: Report, done: PostResult)
             if error.status not in (400, 422):
                 raise
             _log.info("the review was refused as a whole (%s); posting one by one", error.status)
-        there = {one.key for one in forge.known()}
+        there = _there(forge)
     return {post.key for post in posts if post.key not in there and not _single(forge, post, done)}
 
 
-def _single(forge: Forge, post: Post, done: PostResult) -> bool:
-    def arrived() -> bool:
-        return post.key in {one.key for one in forge.known()}
+def _there(forge: Forge) -> set[tuple[str, str]]:
+    return {one.key for one in forge.known()}
 
+
+def _single(forge: Forge, post: Post, done: PostResult) -> bool:
     try:
-        done.resent |= post_once(lambda: forge.add_single(post), arrived, forge.client.sleep) > 1
+        sent = forge.post_once(lambda: forge.add_single(post), lambda: post.key in _there(forge))
+        done.resent |= sent > 1
     except ForgeError as error:
         if error.status not in (400, 404, 422):
             raise
@@ -163,27 +160,28 @@ def _whole_files(forge: Forge, items: Sequence[Item], report: Report, bundle: Bu
         nameable = bundle.file(item.finding.path) is not None and item.path == item.finding.path
         if room <= 0 or item.inline or item.folded or item.finding.anchor != "file" or not nameable:
             continue
-        body = render.inline(item, report, forge.suggestion)
+        body = outputs.inline(item, report, forge.suggestion)
         _single(forge, Post(path=item.finding.path, body=body, fingerprint=item.finding.fingerprint), done)
         room -= 1
 
 
 def _sticky(forge: Forge, report: Report, done: PostResult, quiet: bool) -> None:
     """Keep exactly one sticky comment of ours, and change it only where its words change."""
-    body = render.sticky(report)
+    body = outputs.sticky(report)
     found = stickies(forge)
     if not found:
         if quiet and report.clean and not report.dismissed and not report.fixed:
             done.sticky = "none"
             return
-        sent = post_once(lambda: forge.add_comment(body), lambda: bool(stickies(forge)), forge.client.sleep)
+        sent = forge.post_once(lambda: forge.add_comment(body), lambda: bool(stickies(forge)))
         done.sticky = "added"
-        if sent > 1:
-            _heal_sticky(forge, stickies(forge))
+        found = stickies(forge) if sent > 1 else []
+    for extra in found[1:]:  # a request that seemed lost may have arrived late
+        forge.delete_comment(extra)
+    if done.sticky == "added":
         return
-    _heal_sticky(forge, found)
     done.url = found[0].url
-    if report.codes or render.fields(found[0].body, render.STICKY) == render.fields(body, render.STICKY):
+    if report.codes or outputs.fields(found[0].body, outputs.STICKY) == outputs.fields(body, outputs.STICKY):
         done.sticky = "same"  # after garbage the last good one stays
         return
     forge.edit_comment(found[0], body)
@@ -192,13 +190,7 @@ def _sticky(forge: Forge, report: Report, done: PostResult, quiet: bool) -> None
 
 def stickies(forge: Forge) -> list[Comment]:
     """The sticky comments of ours, the oldest first; there should be one at most."""
-    return [comment for comment in forge.comments() if render.fields(comment.body, render.STICKY) is not None]
-
-
-def _heal_sticky(forge: Forge, found: Sequence[Comment]) -> None:
-    """Delete all but the first: a request that seemed lost may have arrived late."""
-    for extra in found[1:]:
-        forge.delete_comment(extra)
+    return [comment for comment in forge.comments() if comment.body.startswith(outputs.STICKY)]
 
 
 def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
@@ -207,7 +199,7 @@ def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
     lines = [line for hunk in file.hunks for line in hunk.lines if line.new == finding.line] if file else []
     return Post(
         path=finding.path,
-        body=render.inline(item, report, suggestion),
+        body=outputs.inline(item, report, suggestion),
         fingerprint=finding.fingerprint,
         line=finding.line,
         start_line=finding.start_line,
@@ -218,25 +210,9 @@ def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
 
 def _within(posts: list[Post]) -> list[Post]:
     """Keep to the number and the bytes that may be posted at once; the sticky comment has its own share."""
-    room = gate.TOTAL - gate.SUMMARY
-    kept: list[Post] = []
-    for post in posts[: gate.FINDINGS]:
-        room -= len(post.body.encode()) + len(post.path.encode("utf-8", "replace"))
-        if room < 0:
-            break
-        kept.append(post)
-    return kept
-
-
-def _review_body(report: Report, posts: Sequence[Post]) -> str:
-    mark = hashlib.sha256(" ".join(sorted(post.fingerprint for post in posts)).encode()).hexdigest()[:16]
-    count = f"{len(posts)} comment{'s' if len(posts) > 1 else ''}"
-    head = report.change.head_sha or "none"
-    return f"{render.REVIEW}v=1 head={head} digest={mark} -->\nglue review: {count} on lines of the change."
-
-
-def _key(item: Item) -> tuple[str, str]:
-    return item.finding.fingerprint, item.finding.path
+    sizes = accumulate(len(post.body.encode()) + len(post.path.encode("utf-8", "replace")) for post in posts)
+    some = zip(posts[: gate.FINDINGS], sizes, strict=False)
+    return [post for post, size in some if size <= gate.TOTAL - gate.SUMMARY]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,14 +241,15 @@ def publish(
     quiet: bool = True,
     check: bool = False,
     sleep: Callable[[float], None] | None = None,
+    transport: Transport | None = None,
 ) -> Published:
     """Gate a review and post it. `dry` sends no change and keeps the exact requests; `blind` does not even look.
 
-    With `check`, GitHub also gets a check run with annotations; its token then needs `checks: write`.
+    With `check`, GitHub also gets a check run with annotations; its token then needs `checks: write`. A `transport` is
+    called instead of opening connections.
     """
     secrets = known_secrets(environ, run)
     delivery: PostResult | None = None
-    requests: tuple[ForgeRequest, ...] = ()
     forge: Forge | None = None
     report = build(bundle, run, secrets, given=given, config=config)
     if post:
@@ -283,74 +260,51 @@ def publish(
             base=bundle.change.base_sha,
             dry=dry,
             blind=blind,
-            check=secrets_out(secrets),
+            # A last look for exact values; they were redacted before, so this changes nothing.
+            check=lambda text: mask(text, secrets.exact(text)),
             sleep=sleep,
+            transport=transport,
         )
-        said, problem = _ledger(forge, report, bundle) if report.items and not report.codes else ((), "")
-        if said:
-            report = build(bundle, run, secrets, given=(*given, *said), config=config)
-        delivery = PostResult(problem=problem) if problem else deliver(forge, report, bundle, quiet=quiet)
+        try:
+            if report.items and not report.codes and (said := _ledger(forge, report, bundle)):
+                report = build(bundle, run, secrets, given=(*given, *said), config=config)
+            delivery = deliver(forge, report, bundle, quiet=quiet)
+        except ForgeError as error:
+            delivery = PostResult(problem=str(error))
         delivery.problem = clean.line(secrets.redact(delivery.problem))
         report = delivery.report or report
-        if not delivery.url and delivery.sticky == "added" and not (dry or blind):
-            delivery.url = _url(forge)
-    outcome = verdict.decide(
-        (*report.findings, *(item.finding for item, mark in report.dismissed if not mark.binding)),
-        report.coverage,
-        codes=report.codes,
-        finished=report.finished,
-        fail_on=fail_on,
-        require_coverage=require_coverage,
-        delivered=None if delivery is None else delivery.delivered,
-        undelivered=delivery.problem if delivery else "",
-    )
-    if forge is not None and delivery is not None:
-        if check and delivery.delivered and not report.codes and isinstance(forge, CheckRuns):
-            try:
-                forge.post_check(report, outcome)
-            except ForgeError as error:
-                delivery.problem = clean.line(secrets.redact(str(error)))
-            outcome = replace(outcome, delivered=delivery.delivered)
-        requests = tuple(forge.client.log)
-    return Published(report=report, verdict=outcome, delivery=delivery, requests=requests)
+        if delivery.sticky == "added" and not (dry or blind):
+            with suppress(ForgeError):
+                delivery.url = next((comment.url for comment in stickies(forge)), "")
+    problem = delivery.problem if delivery else None
+    outcome = decide(report, fail_on=fail_on, require_coverage=require_coverage, problem=problem)
+    if forge is None or delivery is None:
+        return Published(report=report, verdict=outcome)
+    if check and delivery.delivered and not report.codes:
+        try:
+            forge.post_check(report, outcome)
+        except ForgeError as error:
+            delivery.problem = clean.line(secrets.redact(str(error)))
+        outcome = replace(outcome, delivered=delivery.delivered)
+    return Published(report=report, verdict=outcome, delivery=delivery, requests=tuple(forge.client.log))
 
 
-def _url(forge: Forge) -> str:
-    try:
-        return next((comment.url for comment in stickies(forge)), "")
-    except ForgeError:
-        return ""
-
-
-def _ledger(forge: Forge, report: Report, bundle: Bundle) -> tuple[tuple[Dismissal, ...], str]:
+def _ledger(forge: Forge, report: Report, bundle: Bundle) -> tuple[Dismissal, ...]:
     """Read what was dismissed in comments; without it nothing is posted, or a dismissed finding would come back."""
-    try:
-        remarks = [remark for remark in forge.remarks() if "/ignore" in remark.body or "/glue" in remark.body]
-        if not remarks:
-            return (), ""
-        known = forge.known()
-        said = commands.dismissals(remarks, known, forge.permission)
-    except ForgeError as error:
-        return (), str(error)
+    remarks = [remark for remark in forge.remarks() if "/ignore" in remark.body or "/glue" in remark.body]
+    if not remarks:
+        return ()
+    known = forge.known()
+    said = commands.dismissals(remarks, known, forge.permission)
     findings = report.findings
     # A finding in other words has another id than the comment that people answered.
     renamed = [(findings[at].fingerprint, old.fingerprint) for at, old in match(findings, known, bundle).items()]
-    more = [replace(one, id=mark) for mark, old in renamed for one in said if old.startswith(one.id)]
-    return (*said, *more), ""
+    return (*said, *(replace(one, id=mark) for mark, old in renamed for one in said if old.startswith(one.id)))
 
 
 def known_secrets(environ: Mapping[str, str], run: ReviewRun | None = None) -> Guard:
     """Everything that must not leave: this process's secrets, and the canary of the prompt."""
     return guard(environ, {"canary": run.canary} if run and run.canary else None)
-
-
-def secrets_out(secrets: Guard) -> Callable[[str], str]:
-    """Look at every outbound text once more, for exact values; they were redacted before, so this changes nothing."""
-
-    def check(text: str) -> str:
-        return mask(text, secrets.exact(text))
-
-    return check
 
 
 def shown(requests: Iterable[ForgeRequest], base: str = "") -> str:

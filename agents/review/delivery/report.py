@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
 
-from glue import clean_text
+from glue import clean_text, one_line
 from glue.agents.review.change.config import Config
 from glue.agents.review.delivery import clean, gate
 from glue.agents.review.delivery.secrets import MASK, Guard
@@ -27,7 +29,6 @@ from glue.agents.review.records import (
     SkippedFile,
 )
 
-_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _ADDRESS = re.compile(r"https?:[/\\]{2}|\bwww\.|<!--|!\[|^\s*/[a-z][\w-]*\s*$|^\s*::|##\[|javascript:", re.I | re.M)
 
 
@@ -39,9 +40,12 @@ class Item:
     path: str  # the file's name, visible and redacted, for people
     where: str  # the same with the line
     inline: bool = False  # whether its line takes a comment
-    reason: str = ""  # why not
     suggestion: str | None = None
     folded: bool = False  # mild, unsure or one too many: listed in the sticky comment, behind a fold
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.finding.fingerprint, self.finding.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,37 +97,31 @@ def build(
         said = "The model's review was inconclusive and is not shown; these are the findings of analysers and rules."
         notices = (*notices, said if kept else "The model's review was inconclusive and is not shown.")
     marks = (*dedupe.dismissals(bundle), *given)
-    safe = _Safe(guard)
+    safe = _redactor(guard)
     items: list[Item] = []
     gone: list[tuple[Item, Dismissal]] = []
     for finding in gated.findings:
-        item = _item(finding, bundle, safe)
+        item = _item(finding, bundle, guard, safe)
         dismissal = dedupe.dismissed(finding, marks)
         if dismissal is None:
-            shown = sum(one.inline for one in items)
-            items.append(_folded(item, config, shown))
+            items.append(_folded(item, config, sum(one.inline for one in items)))
         else:
             words = replace(dismissal, reason=safe(dismissal.reason, 200), by=safe(dismissal.by, 80))
             gone.append((item, words))
     change = bundle.change
+    limits = {"title": 300, "author": 80, "asked_by": 80, "request": 200, "head_ref": 200, "base_ref": 200}
+    texts: dict[str, Any] = {name: safe(getattr(change, name), limit) for name, limit in limits.items()}
+    texts |= {"head_sha": valid_sha(change.head_sha), "base_sha": valid_sha(change.base_sha), "body": ""}
     return Report(
-        change=replace(
-            change,
-            title=safe(change.title, 300),
-            body="",
-            commits=(),
-            author=safe(change.author, 80),
-            asked_by=safe(change.asked_by, 80),
-            request=safe(change.request, 200),
-            head_sha=change.head_sha if _SHA.fullmatch(change.head_sha) else "",
-            base_sha=change.base_sha if _SHA.fullmatch(change.base_sha) else "",
-            head_ref=safe(change.head_ref, 200),
-            base_ref=safe(change.base_ref, 200),
-        ),
+        change=replace(change, commits=(), **texts),
         items=tuple(items),
         dismissed=tuple(gone),
         summary=safe(gated.summary, gate.SUMMARY),
-        coverage=_covered(run.coverage, safe),
+        coverage=Coverage(
+            hunks=tuple(
+                replace(hunk, path=safe(hunk.path, 300), reason=safe(hunk.reason, 200)) for hunk in run.coverage.hunks
+            )
+        ),
         skipped=tuple(replace(skip, path=safe(skip.path, 300), reason=safe(skip.reason, 200)) for skip in run.skipped),
         notices=tuple(safe(notice, 500) for notice in notices[:20]),
         codes=tuple(re.sub(r"[^\w.-]", "", code)[:60] or "unknown" for code in gated.codes),
@@ -138,81 +136,60 @@ def build(
     )
 
 
+def valid_sha(text: str) -> str:
+    """A commit's full id, or nothing."""
+    return text if re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text) else ""
+
+
 def _folded(item: Item, config: Config, shown: int) -> Item:
     """Fold away what is too mild, too unsure, or one too many for a comment of its own."""
-    finding, reason = item.finding, ""
-    if SEVERITIES.index(finding.severity) > SEVERITIES.index(config.min_severity):
-        reason = f"below {config.min_severity}"
-    elif CONFIDENCES.index(finding.confidence) > CONFIDENCES.index(config.min_confidence):
-        reason = "not sure enough"
-    elif item.inline and shown >= config.max_findings:
-        reason = f"more than {config.max_findings}"
-    return replace(item, inline=False, folded=True, reason=reason) if reason else item
+    mild = SEVERITIES.index(item.finding.severity) > SEVERITIES.index(config.min_severity)
+    unsure = CONFIDENCES.index(item.finding.confidence) > CONFIDENCES.index(config.min_confidence)
+    spare = item.inline and shown >= config.max_findings
+    return replace(item, inline=False, folded=True) if mild or unsure or spare else item
 
 
-def commentable(finding: Finding, file: FileDiff | None) -> str:
-    """Say why no inline comment may stand there; the empty text where it may. Lines are counted in the hunks anew."""
-    if file is None:
-        return "the file is not part of the change"
-    if clean_text(finding.path, drop=True) != finding.path or "\n" in finding.path or "\t" in finding.path:
-        return "the file's name holds characters that are not shown"
-    if finding.line is None or finding.side != "RIGHT":
-        return "not on a line of the new file"
-    if not any(finding.line in hunk.commentable for hunk in file.hunks):
-        return "not on a line of the diff"
-    return ""
+def _commentable(finding: Finding, file: FileDiff | None) -> bool:
+    """Whether an inline comment may stand there: on a line of the new side, in a file whose name can be shown."""
+    path = finding.path
+    is_shown = clean_text(path, drop=True) == path and "\n" not in path and "\t" not in path
+    return file is not None and is_shown and finding.side == "RIGHT" and finding.line in file.commentable
 
 
 def _placed(finding: Finding, bundle: Bundle) -> Finding:
     """Compute the line again: what a file says is not trusted."""
     if sum(not char.isspace() for char in finding.quote) >= gate.QUOTE:
-        found = anchor(finding, bundle.files, bundle.head)
-        finding = found if found is not None else replace(finding, line=None, start_line=None)
-    file = bundle.file(finding.path)
-    if finding.line is not None and commentable(finding, file):
-        return replace(finding, line=None, start_line=None, claimed=finding.claimed or finding.line)
-    start = finding.start_line
-    if file is None or start is None or finding.line is None:
+        finding = anchor(finding, bundle.files, bundle.head) or replace(finding, line=None, start_line=None)
+    file, start, line = bundle.file(finding.path), finding.start_line, finding.line
+    if line is not None and not _commentable(finding, file):
+        return replace(finding, line=None, start_line=None, claimed=finding.claimed or line)
+    if file is None or start is None or line is None:
         return finding
-    together = any({start, finding.line} <= set(hunk.commentable) for hunk in file.hunks)
-    return finding if together and start < finding.line else replace(finding, start_line=None)
+    together = any({start, line} <= set(hunk.commentable) for hunk in file.hunks)
+    return finding if together and start < line else replace(finding, start_line=None)
 
 
-class _Safe:
-    """Redact a text before and after its links are unwrapped: a value may have been split by one."""
+Safe = Callable[[str, int], str]
 
-    def __init__(self, guard: Guard) -> None:
-        self.guard = guard
 
-    def __call__(self, text: str, limit: int) -> str:
-        if not text:
-            return ""
-        text = self.guard.redact(clean_text(text[: 2 * limit + 200], drop=True))
+def _redactor(guard: Guard) -> Safe:
+    """Make the function that redacts a text before and after its links are unwrapped: a value may be split by one."""
+
+    @cache  # names of files come again with every hunk
+    def safe(text: str, limit: int) -> str:
+        text = guard.redact(clean_text(text[: 2 * limit + 200], drop=True))
         inert = clean.plain(text)
-        if self.guard.find(inert):
-            text = self.guard.redact(inert)
-        return text if len(text) <= limit else clean.shorten(text, limit)
+        return clean.shorten(guard.redact(inert) if guard.find(inert) else text, limit)
 
-    def apart(self, *texts: str) -> bool:
-        """Whether no known value shows where texts are read one after the other."""
-        return not self.guard.exact("\n".join(clean.plain(text) for text in texts))
+    return safe
 
 
-def _covered(coverage: Coverage, safe: _Safe) -> Coverage:
-    names = {path: safe(path, 300) for path in {hunk.path for hunk in coverage.hunks}}
-    reasons = {reason: safe(reason, 200) for reason in {hunk.reason for hunk in coverage.hunks}}
-    hunks = (replace(hunk, path=names[hunk.path], reason=reasons[hunk.reason]) for hunk in coverage.hunks)
-    return Coverage(hunks=tuple(hunks))
-
-
-def _item(finding: Finding, bundle: Bundle, safe: _Safe) -> Item:
-    path = safe(" ".join(clean_text(finding.path, drop=True).split())[:300], 300)
-    reason = commentable(finding, bundle.file(finding.path))
-    if not reason and path != finding.path:
-        reason = "the file's name cannot be shown"
+def _item(finding: Finding, bundle: Bundle, guard: Guard, safe: Safe) -> Item:
+    path = safe(one_line(finding.path, drop=True)[:300], 300)
+    inline = path == finding.path and _commentable(finding, bundle.file(finding.path))
     line = finding.line or finding.claimed
     suggestion = finding.suggestion
-    if suggestion is not None and (fault(finding, bundle) or not _harmless(suggestion, finding, bundle, safe.guard)):
+    if suggestion is not None and (fault(finding, bundle) or not _harmless(suggestion, finding, bundle, guard)):
         suggestion = None
     words = replace(
         finding,
@@ -223,16 +200,15 @@ def _item(finding: Finding, bundle: Bundle, safe: _Safe) -> Item:
         rule=re.sub(r"[^\w./-]", "", finding.rule)[:80],
         suggestion=suggestion,
     )
-    if not safe.apart(words.title, words.body, words.acceptance):
+    together = "\n".join(clean.plain(text) for text in (words.title, words.body, words.acceptance))
+    if guard.exact(together):  # where the texts are read one after the other
         words = replace(words, title=MASK, body=MASK, acceptance="")
-    where = f"{path}:{line}" if line else path
     return Item(
         finding=words,
         path=path,
-        where=where,
-        inline=not reason,
-        reason=reason,
-        suggestion=None if reason else suggestion,
+        where=f"{path}:{line}" if line else path,
+        inline=inline,
+        suggestion=suggestion if inline else None,
     )
 
 
@@ -249,6 +225,7 @@ def _harmless(code: str, finding: Finding, bundle: Bundle, guard: Guard) -> bool
 
 
 PASS, GATE, INCONCLUSIVE, UNDELIVERED = 0, 1, 3, 4  # exit codes; 2 is a usage error
+_WORDS = {PASS: "pass", GATE: "findings", INCONCLUSIVE: "inconclusive", UNDELIVERED: "not delivered"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,42 +252,40 @@ class ReviewVerdict:
 
     @property
     def word(self) -> str:
-        return {PASS: "pass", GATE: "findings", INCONCLUSIVE: "inconclusive", UNDELIVERED: "not delivered"}[
-            self.exit_code
-        ]
+        return _WORDS[self.exit_code]
 
 
 def decide(
-    findings: Iterable[Finding],
-    coverage: Coverage,
+    report: Report,
     *,
-    codes: Iterable[str] = (),
-    finished: bool = True,
     fail_on: Severity | None = "high",
     require_coverage: float | None = None,
-    delivered: bool | None = None,
-    undelivered: str = "",
+    problem: str | None = None,
 ) -> ReviewVerdict:
-    """Come to a verdict. `fail_on` is the mildest severity that fails the gate, None for none."""
+    """Come to a verdict. `fail_on` is the mildest severity that fails the gate, None for none.
+
+    `problem` says why it did not arrive, and is empty where it did; None where nothing was to be posted.
+    """
     reasons: list[str] = []
-    codes = tuple(codes)
-    if codes:
-        reasons.append(f"inconclusive: {', '.join(codes)}")
-    elif not finished:
+    if report.codes:
+        reasons.append(f"inconclusive: {', '.join(report.codes)}")
+    elif not report.finished:
         reasons.append("the reviewer stopped before it was done")
-    grave = [one for one in findings if fail_on and SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on)]
+    judged = (*report.findings, *(item.finding for item, mark in report.dismissed if not mark.binding))
+    grave = [one for one in judged if fail_on and SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on)]
     if grave:
         reasons.append(f"{len(grave)} {'finding' if len(grave) == 1 else 'findings'} of severity {fail_on} or worse")
+    coverage = report.coverage
     covered = coverage.complete if require_coverage is None else coverage.percent >= require_coverage
     if not covered:
         reasons.append(f"{coverage.percent:g} % of the change was read in full")
-    if delivered is False:
-        reasons.append(f"not delivered: {undelivered or 'the forge refused'}")
+    if problem:
+        reasons.append(f"not delivered: {problem}")
     return ReviewVerdict(
-        ran=not codes and finished,
+        ran=not report.codes and report.finished,
         covered=covered,
         below=not grave,
-        delivered=delivered,
+        delivered=None if problem is None else not problem,
         required=require_coverage is not None,
         reasons=tuple(reasons),
     )

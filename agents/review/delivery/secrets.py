@@ -25,100 +25,64 @@ MASK = "[redacted]"
 _TOKEN = re.compile(r"(?<![\w+/-])[A-Za-z0-9+/_=-]{24,}(?![\w+/-])")
 _ESCAPE = re.compile(r"%[0-9a-fA-F]{2}|&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{2,10});|\\x[0-9a-fA-F]{2}"
                      r"|\\u\{?[0-9a-fA-F]{4,6}\}?|\\[0-3][0-7]{2}|=[0-9A-F]{2}(?![\w=])")  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leak:
-    """A place in a text that must not leave."""
-
-    start: int
-    end: int
-    name: str  # the variable, the shape or "entropy"
+_HEX = re.compile("0[xX]")
+_TAGS = re.compile(r"<[^<>\n]{0,80}>")
+Span = tuple[int, int]
+View = tuple[str, list[Span]]  # a text, and where in the original each of its characters stands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """What is known to be secret, in every form it is looked for."""
+    """What is known to be secret, in every form it is looked for. What it finds are places in a text."""
 
     names: tuple[str, ...] = ()
-    needles: Mapping[str, str] = field(default_factory=dict, repr=False)  # folded form -> name
-    windows: Mapping[str, str] = field(default_factory=dict, repr=False)
+    needles: frozenset[str] = field(default=frozenset(), repr=False)
+    windows: frozenset[str] = field(default=frozenset(), repr=False)
 
-    @property
-    def count(self) -> int:
-        return len(self.names)
-
-    def exact(self, text: str) -> list[Leak]:
+    def exact(self, text: str) -> list[Span]:
         """Find known values, whole or in part, in any of the encodings."""
-        if not self.needles:
-            return []
-        leaks: list[Leak] = []
-        for letters, places in _projections(text):
-            for needle, name in self.needles.items():
+        leaks: list[Span] = []
+        for letters, places in _projections(text) if self.needles else ():
+            for needle in self.needles:
                 at = letters.find(needle)
                 while at >= 0:
-                    leaks.append(Leak(start=places[at][0], end=places[at + len(needle) - 1][1], name=name))
+                    leaks.append((places[at][0], places[at + len(needle) - 1][1]))
                     at = letters.find(needle, at + 1)
-            leaks += self._parts(letters, places)
+            parts = range(len(letters) - WINDOW + 1 if self.windows else 0)
+            found = (at for at in parts if letters[at : at + WINDOW] in self.windows)
+            leaks += [(places[at][0], places[at + WINDOW - 1][1]) for at in found]
         return leaks
 
-    def find(self, text: str, known: str = "") -> list[Leak]:
-        """Find known values, well-known shapes, and tokens too random to be words; `known` holds harmless ones."""
+    def find(self, text: str) -> list[Span]:
+        """Find known values, well-known shapes, and tokens too random to be words."""
         leaks = self.exact(text)
         for view, spans in _views(text):
-            leaks += [
-                Leak(start=spans[start][0], end=spans[end - 1][1], name="shape")
-                for start, end in glue.find_secrets(view)
-            ]
-        for match in _TOKEN.finditer(text):
-            if random_looking(match.group()) and match.group() not in known:
-                leaks.append(Leak(start=match.start(), end=match.end(), name="entropy"))
-        return leaks
+            leaks += [(spans[start][0], spans[end - 1][1]) for start, end in glue.find_secrets(view)]
+        return leaks + [match.span() for match in _TOKEN.finditer(text) if random_looking(match.group())]
 
-    def redact(self, text: str, known: str = "") -> str:
+    def redact(self, text: str) -> str:
         """Replace whatever must not leave."""
-        return mask(text, self.find(text, known))
-
-    def _parts(self, letters: str, places: list[tuple[int, int]]) -> list[Leak]:
-        if not self.windows:
-            return []
-        found: list[Leak] = []
-        at = 0
-        while at + WINDOW <= len(letters):
-            name = self.windows.get(letters[at : at + WINDOW])
-            if name is None:
-                at += 1
-                continue
-            end = at + WINDOW
-            while end < len(letters) and letters[end - WINDOW + 1 : end + 1] in self.windows:
-                end += 1
-            found.append(Leak(start=places[at][0], end=places[end - 1][1], name=name))
-            at = end
-        return found
+        return mask(text, self.find(text))
 
 
 def guard(environ: Mapping[str, str], extra: Mapping[str, str] | None = None) -> Guard:
     """Learn the secrets of this process: values of variables with a secret-looking name, and `extra` ones."""
-    values: dict[str, str] = {}
+    values = {value: name for name, value in (extra or {}).items() if value}
     for name, value in environ.items():
         if glue.is_secret_name(name):
-            for part in _parts_of(value):
-                values.setdefault(part, name)
-    for name, value in (extra or {}).items():
-        if value:
-            values.setdefault(value, name)
-    needles: dict[str, str] = {}
-    windows: dict[str, str] = {}
-    for value, name in values.items():
+            values |= dict.fromkeys(_parts_of(value), name)
+    needles: set[str] = set()
+    windows: set[str] = set()
+    for value in values:
+        split = len(value) >= 20 and _mixed(value)
         for form in _forms(value):
             folded = "".join(char for char in unicodedata.normalize("NFKC", form).casefold() if char.isalnum())
             if len(folded) < SHORTEST:
                 continue
-            needles.setdefault(folded, name)
-            if len(value) >= 20 and _mixed(value) and len(folded) >= 2 * WINDOW - 4:
-                for at in range(len(folded) - WINDOW + 1):
-                    windows.setdefault(folded[at : at + WINDOW], name)
-    return Guard(names=tuple(sorted(set(values.values()))), needles=needles, windows=windows)
+            needles.add(folded)
+            if split and len(folded) >= 2 * WINDOW - 4:
+                windows |= {folded[at : at + WINDOW] for at in range(len(folded) - WINDOW + 1)}
+    return Guard(names=tuple(sorted(set(values.values()))), needles=frozenset(needles), windows=frozenset(windows))
 
 
 def random_looking(token: str) -> bool:
@@ -133,16 +97,14 @@ def random_looking(token: str) -> bool:
     return _entropy(body) > 3.9
 
 
-def mask(text: str, leaks: Iterable[Leak]) -> str:
+def mask(text: str, leaks: Iterable[Span]) -> str:
     """Replace the named places, merged where they touch."""
     out: list[str] = []
     at = 0
-    for leak in sorted(leaks, key=lambda leak: leak.start):
-        if leak.end <= at:
-            continue
-        if leak.start >= at:
-            out += [text[at : leak.start], MASK]
-        at = leak.end
+    for start, end in sorted(leaks):
+        if start >= at:
+            out += [text[at:start], MASK]
+        at = max(at, end)
     return "".join([*out, text[at:]])
 
 
@@ -201,15 +163,10 @@ def _entropy(text: str) -> float:
     return -sum((n := text.count(char) / len(text)) * math.log2(n) for char in set(text)) if text else 0.0
 
 
-_TAGS = re.compile(r"<[^<>\n]{0,80}>")
-View = tuple[str, list[tuple[int, int]]]
-
-
 def _views(text: str) -> list[View]:
     """The text without invisible characters, then with its escapes undone, each with places in the original."""
-    spans = [(at, at + 1) for at in range(len(text))]
-    shown = [(char, span) for char, span in zip(text, spans, strict=True) if unicodedata.category(char) != "Cf"]
-    views: list[View] = [("".join(char for char, _ in shown), [span for _, span in shown])]
+    kept = [at for at, char in enumerate(text) if char.isascii() or unicodedata.category(char) != "Cf"]
+    views: list[View] = [("".join(text[at] for at in kept), [(at, at + 1) for at in kept])]
     for _ in range(3):
         undone = _undo(*views[-1])
         if undone[0] == views[-1][0]:
@@ -218,59 +175,41 @@ def _views(text: str) -> list[View]:
     return views
 
 
-def _undo(text: str, spans: list[tuple[int, int]]) -> View:
+def _undo(text: str, spans: list[Span]) -> View:
     out: list[str] = []
-    places: list[tuple[int, int]] = []
+    places: list[Span] = []
     at = 0
     for match in _ESCAPE.finditer(text):
-        out.append(text[at : match.start()])
-        places += spans[at : match.start()]
         decoded = _unescape(match.group())
-        out.append(decoded)
+        out += [text[at : match.start()], decoded]
+        places += spans[at : match.start()]
         places += [(spans[match.start()][0], spans[match.end() - 1][1])] * len(decoded)
         at = match.end()
-    out.append(text[at:])
-    return "".join(out), [*places, *spans[at:]]
+    return "".join([*out, text[at:]]), [*places, *spans[at:]]
 
 
 def _unescape(token: str) -> str:
     if token.startswith("&"):
         return html.unescape(token)
-    digits = token.lstrip("%=\\xu").strip("{}")
     if token.startswith("\\") and token[1] not in "xu":
         return chr(int(token[1:], 8))
-    point = int(digits or "0", 16)
+    point = int(token.lstrip("%=\\xu").strip("{}") or "0", 16)
     return chr(point) if point < 0x110000 and not 0xD800 <= point < 0xE000 else "\ufffd"
 
 
 def _projections(text: str) -> list[View]:
     """Letters and digits alone, folded, with their places: of the text as it is, undone, without 0x marks and tags."""
-    out: list[View] = []
     views = _views(text)
-    for view, spans in views:
-        out.append(_letters(view, spans))
     bare, places = views[0]
-    if re.search(r"0[xX][0-9a-fA-F]{2}", bare):
-        kept = [at for at in range(len(bare)) if not _mark(bare, at)]
-        out.append(_letters("".join(bare[at] for at in kept), [places[at] for at in kept]))
-    if "<" in bare:  # a value with a tag between any two letters
-        tags = {at for match in _TAGS.finditer(bare) for at in range(*match.span())}
-        kept = [at for at in range(len(bare)) if at not in tags]
-        out.append(_letters("".join(bare[at] for at in kept), [places[at] for at in kept]))
-    return out
+    for pattern in (_HEX, _TAGS):  # a value with such a mark between any two letters
+        gone = {at for match in pattern.finditer(bare) for at in range(*match.span())}
+        if gone:
+            kept = [at for at in range(len(bare)) if at not in gone]
+            views.append(("".join(bare[at] for at in kept), [places[at] for at in kept]))
+    return [_letters(*view) for view in views]
 
 
-def _mark(text: str, at: int) -> bool:
-    return text[at : at + 2].lower() == "0x" or (at > 0 and text[at - 1 : at + 1].lower() == "0x")
-
-
-def _letters(text: str, spans: list[tuple[int, int]]) -> View:
-    out: list[str] = []
-    places: list[tuple[int, int]] = []
-    for char, span in zip(text, spans, strict=True):
-        folded = char.lower() if char.isascii() else unicodedata.normalize("NFKC", char).casefold()
-        for letter in folded:
-            if letter.isalnum():
-                out.append(letter)
-                places.append(span)
-    return "".join(out), places
+def _letters(text: str, spans: list[Span]) -> View:
+    folded = text.lower() if text.isascii() else [unicodedata.normalize("NFKC", char).casefold() for char in text]
+    pairs = [(one, span) for letters, span in zip(folded, spans, strict=True) for one in letters if one.isalnum()]
+    return "".join([letter for letter, _ in pairs]), [span for _, span in pairs]

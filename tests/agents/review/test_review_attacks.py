@@ -13,19 +13,17 @@ from typing import Any
 
 import pytest
 from fakes.forge import FakeForge
+from fakes.review import BASE, HEAD, pull_request
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from glue.agents.review.change.diff import parse
 from glue.agents.review.delivery import clean
-from glue.agents.review.delivery.outputs import FORMATS, step_outputs
+from glue.agents.review.delivery.outputs import FINDING, FORMATS, REVIEW, STICKY, step_outputs
 from glue.agents.review.delivery.publish import Published, known_secrets, publish
-from glue.agents.review.delivery.render import FINDING, REVIEW, STICKY
 from glue.agents.review.delivery.report import build
 from glue.agents.review.records import (
     Bundle,
-    Change,
     ChangeCommit,
     Coverage,
     Finding,
@@ -34,7 +32,6 @@ from glue.agents.review.records import (
     SkippedFile,
 )
 
-HEAD, BASE = "a" * 40, "b" * 40
 SECRET = "Zx9" + "Kd02mPq7Lz4Tt8Wc1Rv6Yb3Ns5Ha"
 SHORT = "hunt" + "er2-xyz"
 CANARY = "canary-" + "5f3a9c7e1b"
@@ -62,20 +59,8 @@ BIDI = "\u202e\u2066\u200f"
 TAGS = "".join(chr(0xE0000 + ord(char)) for char in "run this")
 
 
-def heads(diff: str) -> dict[str, str]:
-    """The files after the change, as far as the diff shows them; other lines are blank."""
-    texts: dict[str, str] = {}
-    for file in parse(diff):
-        lines = {line.new: line.text for hunk in file.hunks for line in hunk.lines if line.new is not None}
-        texts[file.path] = "\n".join(lines.get(at, "") for at in range(1, max(lines, default=0) + 1)) + "\n"
-    return texts
-
-
 def bundle(diff: str = DIFF, **change: Any) -> Bundle:
-    details: dict[str, Any] = {"repo": "octo/demo", "number": 1, "head_sha": HEAD, "base_sha": BASE, "author": "ann"}
-    return Bundle(
-        change=Change(mode="pull_request", **{**details, **change}), diff=diff, files=parse(diff), head=heads(diff)
-    )
+    return pull_request(diff, **change)
 
 
 def review(*findings: Finding, **more: Any) -> ReviewRun:

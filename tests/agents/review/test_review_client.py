@@ -54,9 +54,13 @@ def test_a_get_is_tried_three_times_and_a_post_once(loopback: Start) -> None:
 
 
 def test_half_an_answer_and_no_json_are_unclear(loopback: Start) -> None:
-    for reply in (answer(b'{"id": 1}', length=500), answer(b"<html>")):
+    def half(connection: socket.socket) -> bool:
+        connection.sendall(answer(b'{"id": 1}', length=500))
+        return False
+
+    for reply in (half, answer(b"<html>")):
         with pytest.raises(ForgeError) as caught:
-            talk(loopback(reply), timeout=0.5).change("POST", "/comments", {"body": "x"})
+            talk(loopback(reply)).change("POST", "/comments", {"body": "x"})
         assert caught.value.ambiguous
 
 
@@ -94,7 +98,7 @@ def test_a_dripping_server_is_left_in_time(loopback: Start) -> None:
         return False
 
     with pytest.raises(ForgeError) as caught:
-        talk(loopback(drip), timeout=0.5).change("POST", "/comments", {"body": "x"})
+        talk(loopback(drip), timeout=0.2).change("POST", "/comments", {"body": "x"})
 
     assert caught.value.ambiguous
 

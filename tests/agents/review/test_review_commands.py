@@ -11,7 +11,7 @@ import pytest
 from fakes.forge import FakeForge
 
 from glue.agents.review.delivery.commands import Command, allowed, dismissals, parse, read, reply, respond
-from glue.agents.review.delivery.forges.forge import Remark
+from glue.agents.review.delivery.forges import Comment
 from glue.agents.review.findings.dedupe import Known
 
 
@@ -65,9 +65,9 @@ def test_only_writers_are_heard() -> None:
 def test_an_ignore_without_id_needs_a_comment_of_ours_to_answer() -> None:
     known = [Known(fingerprint="f" * 16, comment=3)]
     remarks = [
-        Remark(by="wendy", body="/ignore meant so", answers=3),
-        Remark(by="wendy", body="/ignore meant so", answers=4),
-        Remark(by="wendy", body="I would /ignore this", answers=3),
+        Comment(by="wendy", body="/ignore meant so", answers=3),
+        Comment(by="wendy", body="/ignore meant so", answers=4),
+        Comment(by="wendy", body="I would /ignore this", answers=3),
     ]
 
     (found,) = dismissals(remarks, known, lambda name: "write")

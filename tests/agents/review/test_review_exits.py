@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ from fakes.forge import FakeForge
 from glue.agents.review import records
 from glue.agents.review.change.diff import parse
 from glue.agents.review.records import Bundle, Change, Coverage, Finding, HunkCoverage, ReviewRun
+from glue.cli.app import main
+
+Glue = Callable[..., subprocess.CompletedProcess[str]]
 
 HEAD, BASE = "a" * 40, "b" * 40
 DIFF = """diff --git a/app.py b/app.py
@@ -52,75 +55,99 @@ def forge() -> Iterator[FakeForge]:
         yield server
 
 
-def glue(folder: Path, run: ReviewRun, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def bare() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB", "CI", "GITEA"))}
+
+
+def save(folder: Path, run: ReviewRun) -> None:
     records.save(BUNDLE, folder / "bundle.json")
     records.save(run, folder / "findings.json")
-    bare = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB", "CI", "GITEA"))}
+
+
+@pytest.fixture
+def glue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Glue:
+    """Run the command in this process."""
+
+    def call(run: ReviewRun, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        save(tmp_path, run)
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path)
+            for name in os.environ.keys() - bare().keys():
+                patch.delenv(name)
+            for name, value in environ.items():
+                patch.setenv(name, value)
+            try:
+                main(["review", *arguments])
+                code = 0
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else int(bool(end.code))
+        return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
+
+    return call
+
+
+def test_0_pass_and_1_findings_at_the_threshold(tmp_path: Path, glue: Glue, forge: FakeForge) -> None:
+    save(tmp_path, RUN)
     code = "import sys; from glue.cli.app import main; main(sys.argv[1:])"
-    return subprocess.run(
-        [sys.executable, "-c", code, "review", *arguments],
-        cwd=folder,
-        env={**bare, **environ},
-        capture_output=True,
-        text=True,
+    passed = subprocess.run(
+        [sys.executable, "-c", code, "review", "publish"],
+        cwd=tmp_path,
+        env={**bare(), **forge.environ},
         timeout=60,
         check=False,
     )
-
-
-def test_0_pass_and_1_findings_at_the_threshold(tmp_path: Path, forge: FakeForge) -> None:
-    passed = glue(tmp_path, RUN, "publish", **forge.environ)
-    found = glue(tmp_path, replace(RUN, findings=(FINDING,)), "publish", "--format", "json", **forge.environ)
-    milder = glue(tmp_path, replace(RUN, findings=(FINDING,)), "publish", "--fail-on", "critical", **forge.environ)
+    found = glue(replace(RUN, findings=(FINDING,)), "publish", "--format", "json", **forge.environ)
+    milder = glue(replace(RUN, findings=(FINDING,)), "publish", "--fail-on", "critical", **forge.environ)
 
     assert (passed.returncode, found.returncode, milder.returncode) == (0, 1, 0)
     assert json.loads(found.stdout)["findings"][0]["line"] == 2
     assert len(forge.pulls[1].inline) == 1
 
 
-def test_2_usage(tmp_path: Path) -> None:
-    unknown = glue(tmp_path, RUN, "publish", "--nope")
-    nowhere = glue(tmp_path, RUN, "publish")
+def test_2_usage(glue: Glue) -> None:
+    unknown = glue(RUN, "publish", "--nope")
+    nowhere = glue(RUN, "publish")
 
     assert unknown.returncode == nowhere.returncode == 2
     assert "no forge found" in nowhere.stderr
     assert "Traceback" not in nowhere.stderr
 
 
-def test_3_inconclusive_posts_nothing(tmp_path: Path, forge: FakeForge) -> None:
+def test_3_inconclusive_posts_nothing(glue: Glue, forge: FakeForge) -> None:
     garbage = replace(RUN, findings=(), summary="check check check check check check check")
     short = replace(RUN, coverage=Coverage(hunks=(replace(HUNK, state="partial"),)))
 
-    assert glue(tmp_path, garbage, "publish", **forge.environ).returncode == 3
+    assert glue(garbage, "publish", **forge.environ).returncode == 3
     assert forge.pulls[1].comments == forge.pulls[1].inline == []
-    assert glue(tmp_path, short, "gate", "--require-coverage", "100").returncode == 3
-    assert glue(tmp_path, short, "gate").returncode == 0
+    assert glue(short, "gate", "--require-coverage", "100").returncode == 3
+    assert glue(short, "gate").returncode == 0
 
 
-def test_4_not_delivered(tmp_path: Path, forge: FakeForge) -> None:
+def test_4_not_delivered(glue: Glue, forge: FakeForge) -> None:
     forge.pulls[1].head = "c" * 40
 
-    moved = glue(tmp_path, replace(RUN, findings=(FINDING,)), "publish", "--fail-on", "never", **forge.environ)
+    moved = glue(replace(RUN, findings=(FINDING,)), "publish", "--fail-on", "never", **forge.environ)
 
     assert moved.returncode == 4
     assert "the head moved" in moved.stderr
 
 
-def test_gate_judges_a_saved_file_without_a_forge(tmp_path: Path) -> None:
-    found = glue(tmp_path, replace(RUN, findings=(FINDING,)), "gate", "--format", "sarif")
+def test_gate_judges_a_saved_file_without_a_forge(glue: Glue) -> None:
+    found = glue(replace(RUN, findings=(FINDING,)), "gate", "--format", "sarif")
 
     assert found.returncode == 1
     assert json.loads(found.stdout)["version"] == "2.1.0"
 
 
-def test_a_dry_run_prints_the_exact_requests(tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_exact_requests(glue: Glue) -> None:
     options: dict[str, Any] = {
         "GITHUB_ACTIONS": "true",
         "GITHUB_REPOSITORY": "octo/demo",
         "GITHUB_REF": "refs/pull/1/merge",
     }
 
-    dry = glue(tmp_path, replace(RUN, findings=(FINDING,)), "publish", "--dry-run", **options)
+    dry = glue(replace(RUN, findings=(FINDING,)), "publish", "--dry-run", **options)
 
     requests = [json.loads(row) for row in dry.stdout.splitlines()]
     assert [(row["method"], row["url"]) for row in requests] == [

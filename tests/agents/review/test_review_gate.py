@@ -180,14 +180,14 @@ def test_a_quote_of_deleted_code_is_ground_enough() -> None:
 def test_a_run_is_judged_as_a_whole(record: ReviewRun, code: str) -> None:
     judged = gate.judge(record, BUNDLE)
 
-    assert judged.inconclusive == bool(code)
+    assert bool(judged.codes) == bool(code)
     assert code in judged.codes or not code
 
 
 def test_rules_alone_need_no_model_to_finish() -> None:
     judged = gate.judge(ReviewRun(findings=(replace(FINDING, source="rules", rule="x"),), coverage=COVERED), BUNDLE)
 
-    assert not judged.inconclusive
+    assert not judged.codes
     assert len(judged.findings) == 1
 
 
@@ -207,6 +207,9 @@ def test_the_json_of_a_model_without_tools_is_repaired_once() -> None:
     assert gate.parse_reply(reply) is not None
     assert gate.parse_reply(f"Sure!\n```json\n{reply}\n```\nDone.") is not None
     assert gate.parse_reply(reply.replace("]}", "],}")) is not None
+    commas = gate.parse_reply(reply.replace("a}b", "a,}b") + "\nDone.")
+    assert commas is not None
+    assert commas["findings"][0]["path"] == "a,}b"  # prose behind it calls for no repair
     assert gate.parse_reply("The cache is shared.") is None
     assert gate.parse_reply('{"findings": "none"}') is None
     assert gate.parse_reply("[" * 100_000) is None
@@ -219,18 +222,22 @@ def test_the_json_of_a_model_without_tools_is_repaired_once() -> None:
         ({"findings": [replace(FINDING, severity="high")]}, 1),
         ({"findings": [replace(FINDING, severity="high")], "fail_on": "critical"}, 0),
         ({"findings": [replace(FINDING, severity="critical")], "fail_on": None}, 0),
-        ({"codes": ["degenerate.run"]}, 3),
+        ({"codes": ("degenerate.run",)}, 3),
         ({"finished": False}, 3),
         ({"coverage": Coverage(hunks=(replace(COVERED.hunks[0], state="partial"),))}, 0),
         ({"coverage": Coverage(hunks=(replace(COVERED.hunks[0], state="partial"),)), "require_coverage": 100.0}, 3),
         ({"require_coverage": 100.0}, 0),
-        ({"delivered": False}, 4),
-        ({"delivered": True}, 0),
-        ({"delivered": False, "findings": [replace(FINDING, severity="high")]}, 4),
+        ({"problem": "refused"}, 4),
+        ({"problem": ""}, 0),
+        ({"problem": "refused", "findings": [replace(FINDING, severity="high")]}, 4),
     ],
 )
 def test_each_part_of_the_verdict_has_its_exit_code(options: dict[str, Any], code: int) -> None:
-    found = report.decide(options.pop("findings", []), options.pop("coverage", COVERED), **options)
+    found = options.pop("findings", ())
+    items = tuple(report.Item(finding=one, path=one.path, where=one.path) for one in found)
+    asked = {name: options.pop(name) for name in ("fail_on", "require_coverage", "problem") if name in options}
+    judged = report.Report(change=Change(), items=items, **{"coverage": COVERED, **options})
+    found = report.decide(judged, **asked)
 
     assert found.exit_code == code
     assert found.word

@@ -18,12 +18,20 @@ from jsonschema import Draft202012Validator
 
 from glue.agents.review.change.diff import parse
 from glue.agents.review.delivery import outputs
-from glue.agents.review.delivery.forges.gitea import Gitea
-from glue.agents.review.delivery.forges.github import GitHub
+from glue.agents.review.delivery.forges.github import Gitea, GitHub
 from glue.agents.review.delivery.forges.gitlab import GitLab
-from glue.agents.review.delivery.outputs import FORMATS, render, terminal, to_code_quality, to_data, to_rdjson, to_sarif
+from glue.agents.review.delivery.outputs import (
+    FORMATS,
+    inline,
+    render,
+    summary,
+    terminal,
+    to_code_quality,
+    to_data,
+    to_rdjson,
+    to_sarif,
+)
 from glue.agents.review.delivery.publish import known_secrets, publish
-from glue.agents.review.delivery.render import inline, summary
 from glue.agents.review.delivery.report import Report, build
 from glue.agents.review.records import Bundle, Change, Coverage, Finding, HunkCoverage, ReviewRun, SkippedFile
 

@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 from fakes.forge import FakeForge
 from fakes.forge.server import Action, Kind
+from fakes.review import BASE, HEAD, pull_request
 
 from glue.agents.review.change.config import Config
-from glue.agents.review.change.diff import parse
 from glue.agents.review.delivery.forges import where
+from glue.agents.review.delivery.outputs import FINDING, STICKY
 from glue.agents.review.delivery.publish import Published, publish, shown
-from glue.agents.review.delivery.render import FINDING, STICKY
-from glue.agents.review.records import Bundle, Change, ChangeCommit, Coverage, Finding, HunkCoverage, ReviewRun
+from glue.agents.review.records import Bundle, ChangeCommit, Coverage, Finding, HunkCoverage, ReviewRun
 from glue.errors import ConfigError
 
-HEAD, BASE = "a" * 40, "b" * 40
 DIFF = """diff --git a/app.py b/app.py
 index 1111111..2222222 100644
 --- a/app.py
@@ -81,20 +80,8 @@ RENAMED = Finding(
 FINDINGS = (MUTABLE, BOUND, RENAMED)
 
 
-def heads(diff: str) -> dict[str, str]:
-    """The files after the change, as far as the diff shows them; other lines are blank."""
-    texts: dict[str, str] = {}
-    for file in parse(diff):
-        lines = {line.new: line.text for hunk in file.hunks for line in hunk.lines if line.new is not None}
-        texts[file.path] = "\n".join(lines.get(at, "") for at in range(1, max(lines, default=0) + 1)) + "\n"
-    return texts
-
-
 def bundle(**change: Any) -> Bundle:
-    details: dict[str, Any] = {"repo": "octo/demo", "number": 1, "head_sha": HEAD, "base_sha": BASE, "author": "ann"}
-    return Bundle(
-        change=Change(mode="pull_request", **{**details, **change}), diff=DIFF, files=parse(DIFF), head=heads(DIFF)
-    )
+    return pull_request(DIFF, **change)
 
 
 def review(*findings: Finding, **more: Any) -> ReviewRun:
@@ -477,29 +464,32 @@ def test_ignore_with_an_id_in_the_conversation_is_heard_everywhere(forge: FakeFo
 FAULTS: tuple[Action, ...] = ("refuse", "lose", "cut", "garbage", "error", "error-after", "busy", "denied", "invalid")
 
 
+def _open(kind: Kind) -> FakeForge:
+    forge = FakeForge(kind)
+    forge.pull(DIFF, head=HEAD, base=BASE)
+    return forge
+
+
 def _steps(kind: Kind) -> int:
-    with FakeForge(kind) as forge:
-        forge.pull(DIFF, head=HEAD, base=BASE)
-        send(forge, review(*FINDINGS))
-        return len(forge.calls)
+    forge = _open(kind)
+    send(forge, review(*FINDINGS), transport=forge.request)
+    return len(forge.calls)
 
 
-def _survives(kind: Kind, faults: list[tuple[Action, int]]) -> None:
+def _survives(forge: FakeForge, faults: list[tuple[Action, int]], **options: Any) -> None:
     """Publish under faults, then again without: at no time is anything there twice, and in the end all is there."""
-    with FakeForge(kind) as forge:
-        forge.pull(DIFF, head=HEAD, base=BASE)
-        for action, at in faults:
-            if action == "busy":
-                forge.fail(action, at=at, retry_after="1")
-            else:
-                forge.fail(action, at=at)
-        for _ in range(3):
-            send(forge, review(*FINDINGS))
-            assert len(stickies(forge)) <= 1
-            assert len(marks(forge)) == len(set(marks(forge)))
-            forge.faults.clear()
-        assert len(stickies(forge)) == 1
-        assert len(marks(forge)) == 3
+    for action, at in faults:
+        if action == "busy":
+            forge.fail(action, at=at, retry_after="1")
+        else:
+            forge.fail(action, at=at)
+    for _ in range(3):
+        send(forge, review(*FINDINGS), **options)
+        assert len(stickies(forge)) <= 1
+        assert len(marks(forge)) == len(set(marks(forge)))
+        forge.faults.clear()
+    assert len(stickies(forge)) == 1
+    assert len(marks(forge)) == 3
 
 
 @pytest.mark.parametrize(
@@ -508,7 +498,8 @@ def _survives(kind: Kind, faults: list[tuple[Action, int]]) -> None:
 )
 def test_one_fault_at_every_step_never_posts_anything_twice(kind: Kind, action: Action) -> None:
     for at in range(_steps(kind)):
-        _survives(kind, [(action, at)])
+        forge = _open(kind)
+        _survives(forge, [(action, at)], transport=forge.request)
 
 
 @pytest.mark.soak
@@ -517,4 +508,5 @@ def test_many_faults_never_post_anything_twice(seed: int) -> None:
     dice = random.Random(seed)
     kind: Kind = dice.choice(["github", "gitlab", "gitea"])
     for _ in range(5):
-        _survives(kind, [(dice.choice(FAULTS), dice.randrange(14)) for _ in range(dice.randrange(1, 5))])
+        with _open(kind) as forge:
+            _survives(forge, [(dice.choice(FAULTS), dice.randrange(14)) for _ in range(dice.randrange(1, 5))])

@@ -14,8 +14,7 @@ from fakes.review import FOUND, NEW, OLD, SUMMARY, invoke, work_in_larder
 from glue.agents.review import cassette, demo, records
 from glue.agents.review.change.collect import collect, from_diff, from_texts
 from glue.agents.review.change.config import Config, make, why_not
-from glue.agents.review.delivery.forges import change_of
-from glue.agents.review.delivery.forges.forge import Where
+from glue.agents.review.delivery.forges import Where, change_of
 from glue.agents.review.doctor import workflow
 from glue.agents.review.findings.anchor import fault, weakens_test
 from glue.agents.review.findings.model import examples, question, review, system, token

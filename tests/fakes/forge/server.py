@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Literal, Self
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from fakes.forge.state import Asked, Call, Pull, Refused, Reply, User
+from glue.errors import ProviderError
+from glue.providers import HTTPResponse
 
 Kind = Literal["github", "gitlab", "gitea"]
 # refuse: nothing was done; lose: it was done, the answer is lost; cut: done, half an answer; garbage: done, no JSON;
@@ -62,12 +64,13 @@ class FakeForge:
         self._created: list[float] = []
         self._users: dict[str, User] = {}
         self._lock = threading.RLock()
+        self._server: ThreadingHTTPServer | None = None
         self.token = self.login(bot)
 
     @property
     def url(self) -> str:
         """Where the API is."""
-        host, port = self._server.server_address[:2]
+        host, port = self._server.server_address[:2] if self._server else ("forge.invalid", 80)
         return f"http://{host!s}:{port}{_PREFIX[self.kind]}"
 
     @property
@@ -127,6 +130,7 @@ class FakeForge:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        assert self._server is not None
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -153,6 +157,19 @@ class FakeForge:
             call = Call(method=method, path=path, query=query, headers=dict(headers), body=body, status=status)
             self.calls.append(call)
             return reply
+
+    def request(
+        self, method: str, path: str, *, body: bytes | None, query: Any, headers: Mapping[str, str], most: int
+    ) -> HTTPResponse:
+        """Answer in this process, as `HTTP.request_sync` does over a connection; a lost answer is unclear."""
+        target = f"{_PREFIX[self.kind]}{path}?{urlencode(query or {})}"
+        reply = self.answer(method, target, headers, body or b"")
+        data = b"" if reply is None else reply.data
+        if reply is None or int(reply.headers.get("content-length", len(data))) > len(data):
+            error = ProviderError("the connection was closed before the whole answer came", kind="transient")
+            error.ambiguous = True
+            raise error
+        return HTTPResponse(status=reply.status, headers=reply.headers, body=data)
 
     def _route(self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: Any) -> Reply:
         from fakes.forge import gitea, github, gitlab
@@ -237,9 +254,7 @@ def _handler(forge: FakeForge) -> type[BaseHTTPRequestHandler]:
             self.close_connection = True
             if reply is None:
                 return
-            data = reply.text.encode() if reply.text is not None else json.dumps(reply.body).encode()
-            if reply.status == 204:
-                data = b""
+            data = reply.data
             self.send_response(reply.status)
             self.send_header("content-type", "text/html" if reply.text is not None else "application/json")
             sent = {"content-length": str(len(data)), "connection": "close", **reply.headers}

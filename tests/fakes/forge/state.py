@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,12 @@ class Reply:
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
     text: str | None = None  # sent instead of JSON
+
+    @property
+    def data(self) -> bytes:
+        if self.status == 204:
+            return b""
+        return json.dumps(self.body).encode() if self.text is None else self.text.encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

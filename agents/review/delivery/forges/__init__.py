@@ -1,54 +1,240 @@
-"""The forges a review can be posted to: one row each, and one file."""
+"""The forges a review can be posted to: what each offers, and one row each. Another forge is one file and one row."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
+from typing import Any, NamedTuple
 
-from glue.agents.review.delivery.forges.client import Client
-from glue.agents.review.delivery.forges.forge import Forge, Where
+from glue.agents.review.delivery.forges.client import Client, ForgeError, Method, Transport
+from glue.agents.review.delivery.outputs import FINDING, fields
+from glue.agents.review.delivery.report import Report, ReviewVerdict
+from glue.agents.review.findings.dedupe import Known
 from glue.agents.review.records import Change
 from glue.errors import ConfigError
 
+TRIES = 3
 
-@dataclass(frozen=True, slots=True)
-class ForgeRow:
-    """A forge: its name, the class that speaks to it, and the variables that may hold its write token."""
 
-    name: str
-    home: str
-    tokens: tuple[str, ...]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """A pull request's place; empty fields are not known."""
+
+    forge: str = ""
+    api: str = ""
+    repo: str = ""
+    number: int | None = None
+    head: str = ""  # the commit the event speaks of, where it speaks of one
+    event: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comment:
+    """Somebody's comment on a pull request; `answers` is the comment it replies to."""
+
+    body: str
+    by: str = ""
+    id: int = 0
+    url: str = ""
+    answers: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """An inline comment to be posted: on a line, on a range, or on a whole file where `line` is None."""
+
+    path: str
+    body: str
+    fingerprint: str
+    line: int | None = None
+    start_line: int | None = None
+    old_line: int | None = None  # of an unchanged line, for forges that ask for both numbers
+    old_path: str = ""
 
     @property
-    def kind(self) -> type[Forge]:
-        module, _, name = self.home.partition(":")
-        found: type[Forge] = getattr(import_module(f"{__name__}.{module}"), name)
-        return found
+    def key(self) -> tuple[str, str]:
+        return self.fingerprint, self.path
 
-    def token(self, environ: Mapping[str, str]) -> str:
-        return next((environ[name] for name in self.tokens if environ.get(name)), "")
+
+class Forge(ABC):
+    """A pull request on a forge, as the account behind the token sees it."""
+
+    api = ""  # where the API is, unless the environment says otherwise
+    headers: Mapping[str, str] = {}  # of every request; {key} is the token
+    suggestion = ""  # what stands behind the fence of a suggestion; {above} counts the lines above its last
+    file_level = False  # whether a comment may stand on a whole file
+    batch = False  # whether a review takes many comments at once, all or none
+    author = "user", "login"  # where a comment says who wrote it
+    edit: Method = "PATCH"
+    talk: str  # the path of the conversation's comments, and of one of them before its id
+    note: str
+
+    def __init__(self, client: Client, repo: str, number: int, head: str, base: str = "") -> None:
+        self.client, self.repo, self.number, self.pinned = client, repo, number, (head, base)
+
+    @classmethod
+    @abstractmethod
+    def find(cls, environ: Mapping[str, str]) -> Where | None:
+        """Read from the environment of a CI job which pull request it is about; None on another forge's runner."""
+
+    @staticmethod
+    @abstractmethod
+    def change(place: Where, environ: Mapping[str, str]) -> Change | None:
+        """Read the change that a CI job is about."""
+
+    @abstractmethod
+    def tips(self) -> tuple[str, str]:
+        """Give head and base as they are now."""
+
+    @abstractmethod
+    def permission(self, user: str) -> str: ...
+
+    @abstractmethod
+    def remarks(self) -> list[Comment]:
+        """Read everybody's comments, those on lines too."""
+
+    @abstractmethod
+    def posted(self) -> Iterable[Known | None]:
+        """Read the inline comments of ours; None is one that bears no marker."""
+
+    @abstractmethod
+    def add_single(self, post: Post) -> None: ...
+
+    def add_review(self, posts: Sequence[Post], body: str) -> None:
+        for post in posts:
+            self.add_single(post)
+
+    def delete_inline(self, known: Known) -> bool:
+        """Delete an inline comment; False where the forge has no way to."""
+        return False
+
+    def resolve(self, known: Known) -> bool:
+        """Resolve a discussion; False where the forge has no way to: the sticky comment says it all the same."""
+        return False
+
+    def post_check(self, report: Report, verdict: ReviewVerdict) -> bool:
+        """Show the outcome of a review beside the CI jobs; False where the forge has no place for it."""
+        return False
+
+    @cached_property
+    def me(self) -> int:
+        """The id of the account behind the token."""
+        return 0 if self.client.blind else self.ask_id()
+
+    def ask_id(self) -> int:
+        return int(self.client.get("/user")["id"])
+
+    def known(self) -> list[Known]:
+        return [known for known in self.posted() if known]
+
+    def mine(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
+        """Keep the rows this account wrote: a marker alone proves nothing."""
+        field = self.author[0]
+        return [row for row in rows if isinstance(row, dict) and (row.get(field) or {}).get("id") == self.me]
+
+    def comment(self, row: Mapping[str, Any], answers: Any = 0) -> Comment:
+        field, name = self.author
+        return Comment(
+            body=str(row.get("body") or ""),
+            by=str((row.get(field) or {}).get(name, "")),
+            id=int(row["id"]),
+            url=str(row.get("html_url") or ""),
+            answers=int(answers or 0),
+        )
+
+    def conversation(self) -> Iterable[Any]:
+        return self.client.pages(self.talk)
+
+    def comments(self) -> list[Comment]:
+        """Read the comments of ours on the conversation, the oldest first."""
+        return sorted(map(self.comment, self.mine(self.conversation())), key=lambda comment: comment.id)
+
+    def add_comment(self, body: str) -> None:
+        self.client.change("POST", self.talk, {"body": body})
+
+    def edit_comment(self, comment: Comment, body: str) -> None:
+        self.client.change(self.edit, f"{self.note}/{comment.id}", {"body": body})
+
+    def delete_comment(self, comment: Comment) -> None:
+        self.client.change("DELETE", f"{self.note}/{comment.id}")
+
+    def post_once(self, send: Callable[[], Any], arrived: Callable[[], bool]) -> int:
+        """Post; where it is unclear whether it arrived, look before trying again. Returns how often it was sent."""
+        sent = 0
+        while True:
+            sent += 1
+            try:
+                send()
+                return sent
+            except ForgeError as error:
+                if not error.ambiguous and error.status != 0:
+                    raise
+                self.client.sleep(2.0**sent)  # a forge may still be busy with the request that seemed lost
+                if error.ambiguous and arrived():
+                    return sent
+                if sent == TRIES:
+                    raise
+
+
+def known_row(row: Mapping[str, Any], path: Any, line: Any, **more: Any) -> Known | None:
+    """Read which finding an inline comment of ours is about, from its marker and its words; None where it has none."""
+    body = str(row.get("body", ""))
+    found = fields(body, FINDING)
+    if not found or not found.get("fp"):
+        return None
+    text = body.split("-->", 1)[-1].strip()
+    first = text.split("\n", 1)[0]
+    title = re.sub(r"^\W*\*\*\w+ \w+: |\*\*.*$", "", first)
+    return Known(
+        fingerprint=found["fp"],
+        quote=found.get("q", ""),
+        path=str(path or ""),
+        comment=int(row["id"]),
+        line=line if isinstance(line, int) and line > 0 else None,
+        title=title,
+        text=text[len(first) - len(title) :],
+        by_model=found.get("by", "model") == "model",
+        head=found.get("h", ""),
+        **more,
+    )
+
+
+class ForgeRow(NamedTuple):
+    home: str  # module and class
+    tokens: tuple[str, ...]  # variables that may hold its write token
 
 
 # Asked in this order whose job this is: Gitea's runner sets GitHub's variables too.
-FORGES = (
-    ForgeRow("gitlab", "gitlab:GitLab", ("GLUE_REVIEW_TOKEN", "GITLAB_TOKEN")),
-    ForgeRow("gitea", "gitea:Gitea", ("GLUE_REVIEW_TOKEN", "GITEA_TOKEN", "FORGEJO_TOKEN", "GITHUB_TOKEN")),
-    ForgeRow("github", "github:GitHub", ("GLUE_REVIEW_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")),
-)
-NAMES = tuple(sorted(row.name for row in FORGES))
-TOKENS = tuple(dict.fromkeys(name for row in FORGES for name in row.tokens))
+FORGES = {
+    "gitlab": ForgeRow("gitlab:GitLab", ("GLUE_REVIEW_TOKEN", "GITLAB_TOKEN")),
+    "gitea": ForgeRow("github:Gitea", ("GLUE_REVIEW_TOKEN", "GITEA_TOKEN", "FORGEJO_TOKEN", "GITHUB_TOKEN")),
+    "github": ForgeRow("github:GitHub", ("GLUE_REVIEW_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")),
+}
+NAMES = tuple(sorted(FORGES))
+TOKENS = tuple(dict.fromkeys(name for row in FORGES.values() for name in row.tokens))
 
 
 def where(environ: Mapping[str, str]) -> Where:
     """Read from the environment of a CI job which pull request it is about."""
-    return next((place for row in FORGES if (place := row.kind.find(environ))), Where())
+    return next((place for name in FORGES if (place := _kind(name).find(environ))), Where())
 
 
 def change_of(place: Where, environ: Mapping[str, str]) -> Change | None:
     """Read the change from the environment of a CI job; None outside of one, or where it is about no change."""
-    return _row(place.forge).kind.change(place, environ) if place.forge else None
+    return _kind(place.forge).change(place, environ) if place.forge else None
+
+
+def _kind(name: str) -> type[Forge]:
+    if name not in FORGES:
+        raise ConfigError(f"no forge found in the environment; give --forge ({', '.join(NAMES)}) and --repo")
+    module, _, found = FORGES[name].home.partition(":")
+    kind: type[Forge] = getattr(import_module(f"{__name__}.{module}"), found)
+    return kind
 
 
 def open_forge(
@@ -59,35 +245,28 @@ def open_forge(
     base: str = "",
     dry: bool = False,
     blind: bool = False,
-    check: Callable[[str], str] | None = None,
+    check: Callable[[str], str] = str,
     sleep: Callable[[float], None] | None = None,
+    transport: Transport | None = None,
 ) -> Forge:
     """Open a pull request for posting; what is missing is said in one line."""
-    row = _row(place.forge)
+    kind = _kind(place.forge)
     if not re.fullmatch(r"[\w.~-]+(?:/[\w.~-]+)*", place.repo) or ".." in place.repo:
         raise ConfigError(f"not a repository's name: {place.repo!r}; give --repo owner/name")
     if place.number is None:
         raise ConfigError("no pull request found in the environment; give --pr NUMBER")
-    key = row.token(environ)
+    tokens = FORGES[place.forge].tokens
+    key = next((environ[name] for name in tokens if environ.get(name)), "")
     if not key and not (dry or blind):
-        raise ConfigError(f"{row.name}: no token; set {' or '.join(row.tokens)}")
-    kind = row.kind
+        raise ConfigError(f"{place.forge}: no token; set {' or '.join(tokens)}")
     client = Client(
         base=place.api or kind.api,
-        headers=kind.headers(key) if key else {},
+        headers={name: value.format(key=key) for name, value in kind.headers.items()} if key else {},
         dry=dry,
         blind=blind or not key,
+        check=check,
+        sleep=sleep or time.sleep,
+        transport=transport,
         environ=environ,
     )
-    if check is not None:
-        client.check = check
-    if sleep is not None:
-        client.sleep = sleep
     return kind(client, place.repo, place.number, head, base)
-
-
-def _row(name: str) -> ForgeRow:
-    found = next((row for row in FORGES if row.name == name), None)
-    if found is None:
-        raise ConfigError(f"no forge found in the environment; give --forge ({', '.join(NAMES)}) and --repo")
-    return found

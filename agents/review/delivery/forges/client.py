@@ -18,14 +18,18 @@ from glue.providers import HTTP, Deadlines, HTTPResponse
 MOST = 8 * 1024 * 1024  # bytes of one answer
 PAGES = 100  # of one list
 Method = Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
+Transport = Callable[..., HTTPResponse]  # called as HTTP.request_sync is
 
 
 class ForgeError(GlueError):
-    """A forge refused, or could not be asked. `ambiguous`: it may have done what was asked."""
+    """A forge refused, or could not be asked.
 
-    def __init__(self, message: str, *, status: int = 0, ambiguous: bool = False, detail: str = "") -> None:
+    `ambiguous`: it may have done what was asked. `wait`: it certainly has not, and asks to wait so many seconds.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, ambiguous: bool = False, wait: float | None = None) -> None:
         super().__init__(message)
-        self.status, self.ambiguous, self.detail = status, ambiguous, detail
+        self.status, self.ambiguous, self.wait = status, ambiguous, wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +52,8 @@ class Client:
     timeout: float = 30.0  # of one request, whole
     patience: float = 120.0  # seconds of waiting for rate limits, over all requests
     sleep: Callable[[float], None] = time.sleep
-    check: Callable[[str], str] = lambda text: text  # the last look at every text that leaves
+    transport: Transport | None = None  # instead of a connection of its own
+    check: Callable[[str], str] = str  # the last look at every text that leaves
     log: list[ForgeRequest] = field(default_factory=list)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
@@ -56,14 +61,14 @@ class Client:
         """Fetch one JSON document; tried three times. Nothing is fetched when blind."""
         if self.blind:
             return None
-        return self._patient("GET", _query(path, query), None, tries=3).json()
+        return self._patient("GET", path, query=query, tries=3).json()
 
     def pages(self, path: str, size: str = "per_page", count: int = 100) -> Iterator[Any]:
         """Fetch every row of a list, page by page."""
         if self.blind:
             return
         for number in range(1, PAGES + 1):
-            answer = self._patient("GET", _query(path, {size: count, "page": number}), None, tries=3)
+            answer = self._patient("GET", path, query={size: count, "page": number}, tries=3)
             rows = answer.json()
             if not isinstance(rows, list):
                 raise ForgeError(f"GET {path}: expected a list", status=answer.status)
@@ -78,59 +83,51 @@ class Client:
         self.log.append(ForgeRequest(method=method, path=path, body=body))
         if self.dry or self.blind:
             return {}
-        raw = None if body is None else json.dumps(body).encode()
-        return self._patient(method, path, raw, tries=1 if method == "POST" else 3).json()
+        return self._patient(method, path, body, tries=1 if method == "POST" else 3).json()
 
     def ask(self, path: str, body: Any) -> Any:
         """Send a POST that changes nothing, as a GraphQL query does."""
         if self.blind:
             return None
-        return self._patient("POST", path, json.dumps(body).encode(), tries=2).json()
+        return self._patient("POST", path, body, tries=2).json()
 
-    def _patient(self, method: Method, path: str, raw: bytes | None, tries: int) -> HTTPResponse:
+    def _patient(
+        self, method: Method, path: str, body: Any = None, *, query: Mapping[str, str | int] | None = None, tries: int
+    ) -> HTTPResponse:
         tried = 0
         while True:
             tried += 1
             try:
-                return self._once(method, path, raw)
-            except _Busy as busy:  # certainly not done: may be sent again
-                if busy.wait > self.patience or tried > 6:
-                    raise ForgeError(
-                        f"{method} {path}: rate limited for {busy.wait:.0f} s", status=busy.status
-                    ) from None
-                self.patience -= busy.wait
-                self.sleep(busy.wait)
+                return self._once(method, path, body, query)
             except ForgeError as error:
                 if method == "DELETE" and error.status == 404:  # gone, perhaps by our own lost request
                     return HTTPResponse(status=404, headers={}, body=b"")
-                again = error.status == 0 or error.status >= 500
-                if not again or tried >= tries:
+                if error.wait is not None:
+                    if error.wait > self.patience or tried > 6:
+                        raise
+                    self.patience -= error.wait
+                elif tried >= tries or 0 < error.status < 500:
                     raise
-                self.sleep(min(8.0, 2.0 ** (tried - 1)))
+                self.sleep(min(8.0, 2.0 ** (tried - 1)) if error.wait is None else error.wait)
 
-    def _once(self, method: Method, path: str, raw: bytes | None) -> HTTPResponse:
+    def _once(self, method: Method, path: str, body: Any, query: Mapping[str, str | int] | None) -> HTTPResponse:
         if not path.startswith("/") or any(char <= " " for char in path):
             raise ConfigError(f"not a path of the API: {path!r}")
         if not self.base.startswith(("https://", "http://")):
             raise ConfigError(f"the forge's address must start with https://, not {self.base!r}")
-        what = f"{method} {path.split('?', 1)[0]}"
         headers = {"accept": "application/json", "user-agent": "glue-review", **self.headers}
+        raw = None if body is None else json.dumps(body).encode()
         if raw is not None:
             headers["content-type"] = "application/json"
         limits = Deadlines(connect=min(10.0, self.timeout), read=self.timeout, total=self.timeout)
-        http = HTTP(self.base, deadlines=limits, environ=self.environ)
+        send = self.transport or HTTP(self.base, deadlines=limits, environ=self.environ).request_sync
         try:
-            answer = http.request_sync(method, path, body=raw, headers=headers, most=MOST)
+            answer = send(method, path, body=raw, query=query, headers=headers, most=MOST)
         except ProviderError as error:
             how = "no answer" if error.ambiguous else "cannot connect"
-            raise ForgeError(f"{what}: {how}: {line(str(error), 120)}", ambiguous=error.ambiguous) from error
-        return _judge(what, answer)
-
-
-class _Busy(Exception):
-    def __init__(self, status: int, wait: float) -> None:
-        super().__init__(f"busy for {wait} s")
-        self.status, self.wait = status, wait
+            said = f"{method} {path}: {how}: {line(str(error), 120)}"
+            raise ForgeError(said, ambiguous=error.ambiguous) from error
+        return _judge(f"{method} {path}", answer)
 
 
 def _checked(value: Any, check: Callable[[str], str]) -> Any:
@@ -155,25 +152,31 @@ def _judge(what: str, answer: HTTPResponse) -> HTTPResponse:
         try:
             answer.json()
         except ValueError as error:
-            raise ForgeError(f"{what}: the answer is not JSON", status=0, ambiguous=True) from error
+            raise ForgeError(f"{what}: the answer is not JSON", ambiguous=True) from error
         return answer
-    if status in (403, 429) and (wait := _wait(status, answer.headers, answer.body)) is not None:
-        raise _Busy(status, wait)
+    if status in (403, 429) and (wait := _wait(answer)) is not None:
+        raise ForgeError(f"{what}: rate limited for {wait:.0f} s", status=status, wait=wait)
     if 300 <= status < 400:
         raise ForgeError(f"{what}: HTTP {status}: redirects are not followed", status=status)
-    detail = answer.text[:2000]
-    raise ForgeError(f"{what}: HTTP {status}: {_said(detail)}", status=status, ambiguous=status >= 500, detail=detail)
+    said = line(answer.text[:2000], 120)
+    try:
+        body = json.loads(answer.text[:2000])
+        if isinstance(body, dict):
+            said = line(f"{body.get('message', '')} {body.get('errors', '')}".strip(), 200)
+    except ValueError:
+        pass
+    raise ForgeError(f"{what}: HTTP {status}: {said}", status=status, ambiguous=status >= 500)
 
 
-def _wait(status: int, headers: Mapping[str, str], data: bytes) -> float | None:
+def _wait(answer: HTTPResponse) -> float | None:
     """How long a rate limit asks to wait; None where it is no rate limit."""
-    advised = _number(headers.get("retry-after", ""))
+    advised = _number(answer.headers.get("retry-after", ""))
     if advised is not None:
         return advised
-    if headers.get("x-ratelimit-remaining") == "0":
-        reset = _number(headers.get("x-ratelimit-reset", ""))
+    if answer.headers.get("x-ratelimit-remaining") == "0":
+        reset = _number(answer.headers.get("x-ratelimit-reset", ""))
         return max(1.0, reset - time.time()) if reset is not None else 60.0
-    return 60.0 if status == 429 or b"rate limit" in data[:2000] else None
+    return 60.0 if answer.status == 429 or b"rate limit" in answer.body[:2000] else None
 
 
 def _number(text: str) -> float | None:
@@ -182,17 +185,3 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) and value >= 0 else None
-
-
-def _said(detail: str) -> str:
-    try:
-        body = json.loads(detail)
-    except ValueError:
-        return line(detail, 120)
-    if not isinstance(body, dict):
-        return line(detail, 120)
-    return line(f"{body.get('message', '')} {body.get('errors', '')}".strip(), 200)
-
-
-def _query(path: str, query: Mapping[str, str | int]) -> str:
-    return path + ("?" + "&".join(f"{name}={quote(str(value))}" for name, value in query.items()) if query else "")

@@ -1,28 +1,20 @@
-"""GitHub: one batched review that only ever comments, one sticky comment on the conversation, a check run."""
+"""GitHub and what copies its API, Gitea and Forgejo: one batched review that only ever comments, one sticky comment.
+
+GitHub has discussions that can be resolved and a check run besides.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
-from glue.agents.review.delivery import outputs, render
+from glue.agents.review.delivery import outputs
+from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, known_row
 from glue.agents.review.delivery.forges.client import Client, ForgeError, escaped
-from glue.agents.review.delivery.forges.forge import (
-    Comment,
-    Post,
-    Remark,
-    Where,
-    comment_rows,
-    known_row,
-    mine,
-    post_once,
-    valid_sha,
-)
-from glue.agents.review.delivery.report import GATE, PASS, Item, Report, ReviewVerdict
+from glue.agents.review.delivery.report import GATE, PASS, Report, ReviewVerdict, valid_sha
 from glue.agents.review.findings.dedupe import Known
 from glue.agents.review.records import Change
 from glue.errors import ConfigError
@@ -40,98 +32,159 @@ RESOLVE = "mutation($thread: ID!) { resolveReviewThread(input: {threadId: $threa
 _LEVELS = {"error": "failure", "warning": "warning", "note": "notice"}
 
 
-class PullRequest:
+class PullRequest(Forge):
     """What GitHub and the forges that copy its API have in common."""
 
+    name: str
+    runners: tuple[str, ...] = ("GITHUB_ACTIONS",)  # variables by which a job knows whose it is
+    batch = True
+
     def __init__(self, client: Client, repo: str, number: int, head: str, base: str = "") -> None:
+        super().__init__(client, repo, number, head, base)
         owner, _, name = repo.partition("/")
-        self.client = client
         self.root = f"/repos/{escaped(owner)}/{escaped(name)}"
-        self.number = number
-        self.pinned = head, base
-        self._me: int | None = None
-
-    @staticmethod
-    def change(place: Where, environ: Mapping[str, str]) -> Change | None:
-        """Read the change from the event of the job."""
-        return change_in(place)
-
-    def me(self) -> int:
-        """The id of the account behind the token."""
-        if self._me is None:
-            self._me = 0 if self.client.blind else self._ask()
-        return self._me
-
-    def _ask(self) -> int:
-        return int(self.client.get("/user")["id"])
+        self.pull = f"{self.root}/pulls/{number}"
+        self.talk, self.note = f"{self.root}/issues/{number}/comments", f"{self.root}/issues/comments"
 
     def tips(self) -> tuple[str, str]:
-        pull = self.client.get(f"{self.root}/pulls/{self.number}")
+        pull = self.client.get(self.pull)
         return self.pinned if pull is None else (str(pull["head"]["sha"]), str(pull["base"]["sha"]))
 
     def permission(self, user: str) -> str:
         found = self.client.get(f"{self.root}/collaborators/{escaped(user)}/permission") or {}
         return str(found.get("role_name") or found.get("permission", "none"))
 
-    def talk(self) -> list[dict[str, Any]]:
-        """Every comment on the conversation."""
-        return list(self.client.pages(f"{self.root}/issues/{self.number}/comments"))
+    def remarks(self) -> list[Comment]:
+        return [self.comment(row, row.get("in_reply_to_id")) for row in self.conversation()]
 
-    def comments(self) -> list[Comment]:
-        return comment_rows(mine(self.talk(), self.me()))
-
-    def remarks(self) -> list[Remark]:
-        return [remark(row) for row in self.talk()]
-
-    def add_comment(self, body: str) -> None:
-        self.client.change("POST", f"{self.root}/issues/{self.number}/comments", {"body": body})
-
-    def edit_comment(self, comment: Comment, body: str) -> None:
-        self.client.change("PATCH", f"{self.root}/issues/comments/{comment.id}", {"body": body})
-
-    def delete_comment(self, comment: Comment) -> None:
-        self.client.change("DELETE", f"{self.root}/issues/comments/{comment.id}")
-
-    def send_review(self, comments: list[dict[str, Any]], body: str) -> None:
+    def add_review(self, posts: Sequence[Post], body: str) -> None:
+        comments = [self.inline(post) for post in posts]
         review = {"commit_id": self.pinned[0], "event": "COMMENT", "body": body, "comments": comments}
-        self.client.change("POST", f"{self.root}/pulls/{self.number}/reviews", review)
+        self.client.change("POST", f"{self.pull}/reviews", review)
+
+    @staticmethod
+    def inline(post: Post) -> dict[str, Any]:
+        """Write an inline comment as the API wants it."""
+        comment = {"path": post.path, "body": post.body, "line": post.line, "side": "RIGHT"}
+        if post.start_line is not None and post.line is not None and post.start_line < post.line:
+            comment |= {"start_line": post.start_line, "start_side": "RIGHT"}
+        return comment
+
+    @classmethod
+    def find(cls, environ: Mapping[str, str]) -> Where | None:
+        if "true" not in map(environ.get, cls.runners):
+            return None
+        path, event = environ.get("GITHUB_EVENT_PATH", ""), {}
+        if path:
+            try:
+                event = json.loads(Path(path).read_bytes())
+            except (OSError, ValueError) as error:
+                raise ConfigError(f"cannot read GITHUB_EVENT_PATH: {type(error).__name__}") from error
+        server = environ.get("GITHUB_SERVER_URL", "").rstrip("/")
+        return Where(
+            forge=cls.name,
+            api=environ.get("GITHUB_API_URL", "") or cls.api or f"{server}/api/v1",
+            repo=environ.get("GITHUB_REPOSITORY", ""),
+            number=_number(event, environ),
+            head=_text(event, "pull_request", "head", "sha") or _text(event, "workflow_run", "head_sha"),
+            event=event if isinstance(event, dict) else {},
+        )
+
+    @staticmethod
+    def change(place: Where, environ: Mapping[str, str]) -> Change | None:
+        pull = place.event.get("pull_request")
+        if not isinstance(pull, dict):
+            return None
+        labels = pull["labels"] if isinstance(pull.get("labels"), list) else []
+        origin = _at(pull, "head", "repo")
+        return Change(
+            mode="pull_request",
+            forge=place.forge,
+            repo=place.repo,
+            number=place.number,
+            title=_text(pull, "title"),
+            body=_text(pull, "body"),
+            author=_text(pull, "user", "login"),
+            labels=tuple(_text(label, "name") for label in labels if isinstance(label, dict)),
+            draft=pull.get("draft") is True,
+            # A deleted fork has no repository any more: it is a fork all the same.
+            fork=not origin or _at(origin, "fork") is True or _text(origin, "full_name") != place.repo,
+            head_ref=_text(pull, "head", "ref"),
+            base_ref=_text(pull, "base", "ref"),
+            head_sha=valid_sha(_text(pull, "head", "sha")),
+            base_sha=valid_sha(_text(pull, "base", "sha")),
+        )
+
+
+class Gitea(PullRequest):
+    """A pull request on Gitea or Forgejo. The rules are those of its documentation.
+
+    Its API resolves no conversation, and deletes whole reviews only.
+    """
+
+    name = "gitea"
+    headers: Mapping[str, str] = {"authorization": "token {key}"}
+    runners = "GITEA_ACTIONS", "FORGEJO_ACTIONS"
+
+    def conversation(self) -> list[Any]:
+        return self.client.get(self.talk) or []  # this list has no pages
+
+    def posted(self) -> Iterator[Known | None]:
+        for review in self.mine(self.client.pages(f"{self.pull}/reviews", "limit", 50)):
+            rows = self.client.get(f"{self.pull}/reviews/{int(review['id'])}/comments") or []
+            for row in self.mine(rows):
+                yield known_row(row, row.get("path"), row.get("position"))
+
+    @staticmethod
+    def inline(post: Post) -> dict[str, Any]:
+        return {"path": post.path, "body": post.body, "new_position": post.line, "old_position": 0}
+
+    def add_single(self, post: Post) -> None:
+        self.add_review([post], "")
 
 
 class GitHub(PullRequest):
     """A pull request on GitHub."""
 
+    name = "github"
     api = "https://api.github.com"
+    headers: Mapping[str, str] = {
+        "authorization": "Bearer {key}",
+        "accept": "application/vnd.github+json",
+        "x-github-api-version": "2022-11-28",
+    }
     suggestion = "suggestion"
-    file_level = batch = True
+    file_level = True
 
-    @staticmethod
-    def find(environ: Mapping[str, str]) -> Where | None:
-        if environ.get("GITHUB_ACTIONS") != "true":
-            return None
-        return place_in("github", environ.get("GITHUB_API_URL", "") or GitHub.api, environ)
+    def ask_id(self) -> int:
+        try:
+            return super().ask_id()
+        except ForgeError as error:
+            if error.status not in (401, 403, 404):
+                raise
+        try:  # a token of an app may not GET /user
+            found = self.client.ask("/graphql", {"query": "query { viewer { login databaseId } }"})
+            return int(found["data"]["viewer"]["databaseId"])
+        except (ForgeError, KeyError, TypeError, ValueError):
+            if self.client.base == self.api and self.client.environ.get("GITHUB_ACTIONS") == "true":
+                return ACTIONS_BOT
+            raise ForgeError("cannot find out whose token this is: neither GET /user nor GraphQL says it") from None
 
-    @staticmethod
-    def headers(key: str) -> dict[str, str]:
-        version = {"accept": "application/vnd.github+json", "x-github-api-version": "2022-11-28"}
-        return {"authorization": f"Bearer {key}", **version}
+    def remarks(self) -> list[Comment]:
+        inline = self.client.pages(f"{self.pull}/comments")
+        return [*super().remarks(), *(self.comment(row, row.get("in_reply_to_id")) for row in inline)]
 
-    def remarks(self) -> list[Remark]:
-        inline = self.client.pages(f"{self.root}/pulls/{self.number}/comments")
-        return [*super().remarks(), *(remark(row) for row in inline)]
-
-    def known(self) -> list[Known]:
-        rows = mine(list(self.client.pages(f"{self.root}/pulls/{self.number}/comments")), self.me())
+    def posted(self) -> Iterator[Known | None]:
+        rows = self.mine(self.client.pages(f"{self.pull}/comments"))
         threads = self._threads() if rows else {}
-        found = []
         for row in rows:
             thread, resolved = threads.get(int(row["id"]), ("", False))
             line = row.get("line") or row.get("original_line")
-            found.append(known_row(row, str(row.get("path", "")), line, thread=thread, resolved=resolved))
-        return [known for known in found if known]
+            yield known_row(row, row.get("path"), line, thread=thread, resolved=resolved)
 
     def _threads(self) -> dict[int, tuple[str, bool]]:
         """The discussion of each inline comment, and whether it is resolved; empty where GraphQL is not to be had."""
-        owner, name = (unquote(part) for part in self.root.removeprefix("/repos/").split("/"))
+        owner, _, name = self.repo.partition("/")
         found: dict[int, tuple[str, bool]] = {}
         after = None
         for _ in range(20):
@@ -159,52 +212,31 @@ class GitHub(PullRequest):
             return False  # the token may comment and not resolve: the sticky comment says it all the same
         return not (answer or {}).get("errors")
 
-    def add_review(self, posts: Sequence[Post], body: str) -> None:
-        self.send_review([_comment(post) for post in posts], body)
-
     def add_single(self, post: Post) -> None:
-        body: dict[str, Any] = {"commit_id": self.pinned[0], **_comment(post)}
+        body: dict[str, Any] = {"commit_id": self.pinned[0], **self.inline(post)}
         if post.line is None:
             body = {"commit_id": self.pinned[0], "path": post.path, "body": post.body, "subject_type": "file"}
-        self.client.change("POST", f"{self.root}/pulls/{self.number}/comments", body)
+        self.client.change("POST", f"{self.pull}/comments", body)
 
-    def delete_inline(self, known: Known) -> None:
+    def delete_inline(self, known: Known) -> bool:
         self.client.change("DELETE", f"{self.root}/pulls/comments/{known.comment}")
+        return True
 
-    def post_check(self, report: Report, verdict: ReviewVerdict) -> None:
+    def post_check(self, report: Report, verdict: ReviewVerdict) -> bool:
         """Add or renew the check run of this head."""
-        body = check_run(report, verdict)
-        found = self._checks(report)
-        if found:
-            # Its annotations stay, as new ones would be added to them.
-            output = {name: value for name, value in body["output"].items() if name != "annotations"}
-            renewed = {**{name: value for name, value in body.items() if name != "head_sha"}, "output": output}
-            self.client.change("PATCH", f"{self.root}/check-runs/{found[0]}", renewed)
-            return
-        post_once(
-            lambda: self.client.change("POST", f"{self.root}/check-runs", body),
-            lambda: bool(self._checks(report)),
-            self.client.sleep,
-        )
 
-    def _checks(self, report: Report) -> list[int]:
-        found = self.client.get(f"{self.root}/commits/{report.change.head_sha}/check-runs", check_name=CHECK)
-        rows = (found or {}).get("check_runs", [])
-        return [int(row["id"]) for row in rows if row.get("name") == CHECK]
+        def checks() -> list[int]:
+            path = f"{self.root}/commits/{report.change.head_sha}/check-runs"
+            rows = (self.client.get(path, check_name=CHECK) or {}).get("check_runs", [])
+            return [int(row["id"]) for row in rows if row.get("name") == CHECK]
 
-    def _ask(self) -> int:
-        try:
-            return super()._ask()
-        except ForgeError as error:
-            if error.status not in (401, 403, 404):
-                raise
-        try:  # a token of an app may not GET /user
-            found = self.client.ask("/graphql", {"query": "query { viewer { login databaseId } }"})
-            return int(found["data"]["viewer"]["databaseId"])
-        except (ForgeError, KeyError, TypeError, ValueError):
-            if self.client.base == self.api and self.client.environ.get("GITHUB_ACTIONS") == "true":
-                return ACTIONS_BOT
-            raise ForgeError("cannot find out whose token this is: neither GET /user nor GraphQL says it") from None
+        path, body = f"{self.root}/check-runs", check_run(report, verdict)
+        if found := checks():
+            del body["head_sha"], body["output"]["annotations"]  # those stay: new ones would be added to them
+            self.client.change("PATCH", f"{path}/{found[0]}", body)
+        else:
+            self.post_once(lambda: self.client.change("POST", path, body), lambda: bool(checks()))
+        return True
 
 
 def check_run(report: Report, verdict: ReviewVerdict) -> dict[str, Any]:
@@ -212,7 +244,18 @@ def check_run(report: Report, verdict: ReviewVerdict) -> dict[str, Any]:
     conclusion = {PASS: "success", GATE: "failure"}.get(verdict.exit_code, "neutral")
     if conclusion == "success" and not report.clean:
         conclusion = "neutral"
-    notes = [note for item in report.items if (note := _note(item))]
+    notes = [
+        {
+            "path": item.finding.path,
+            "start_line": span[0],
+            "end_line": span[1],
+            "annotation_level": _LEVELS[outputs.LEVELS[item.finding.severity]],
+            "title": outputs.title(item)[:255],
+            "message": outputs.message(item),
+        }
+        for item in report.items
+        if item.inline and (span := outputs.lines(item))
+    ]
     return {
         "name": CHECK,
         "head_sha": report.change.head_sha,
@@ -220,100 +263,18 @@ def check_run(report: Report, verdict: ReviewVerdict) -> dict[str, Any]:
         "conclusion": conclusion,
         "output": {
             "title": f"{len(report.items) or 'No'} finding{'s' * (len(report.items) != 1)}",
-            "summary": render.summary(report),
+            "summary": outputs.summary(report),
             "annotations": notes[:ANNOTATIONS],
         },
     }
 
 
-def _note(item: Item) -> dict[str, Any] | None:
-    lines = outputs.lines(item)
-    if lines is None or not item.inline:
-        return None
-    return {
-        "path": item.finding.path,
-        "start_line": lines[0],
-        "end_line": lines[1],
-        "annotation_level": _LEVELS[outputs.LEVELS[item.finding.severity]],
-        "title": outputs.title(item)[:255],
-        "message": outputs.message(item),
-    }
-
-
-def _comment(post: Post) -> dict[str, Any]:
-    comment: dict[str, Any] = {"path": post.path, "body": post.body, "line": post.line, "side": "RIGHT"}
-    if post.start_line is not None and post.line is not None and post.start_line < post.line:
-        comment |= {"start_line": post.start_line, "start_side": "RIGHT"}
-    return comment
-
-
-def remark(row: dict[str, Any]) -> Remark:
-    by = str((row.get("user") or {}).get("login", ""))
-    return Remark(by=by, body=str(row.get("body") or ""), answers=int(row.get("in_reply_to_id") or 0))
-
-
-# The event file of a job -----------------------------------------------------------------------------
-
-
-def place_in(forge: str, api: str, environ: Mapping[str, str]) -> Where:
-    """Read the place of a pull request from a job's event file and variables."""
-    event = _event(environ.get("GITHUB_EVENT_PATH", ""))
-    return Where(
-        forge=forge,
-        api=api,
-        repo=environ.get("GITHUB_REPOSITORY", ""),
-        number=_number(event, environ),
-        head=_text(_dict(_dict(event, "pull_request"), "head"), "sha")
-        or _text(_dict(event, "workflow_run"), "head_sha"),
-        event=event,
-    )
-
-
-def change_in(place: Where) -> Change | None:
-    """Read the change that the event of a job is about."""
-    pull = place.event.get("pull_request")
-    if not isinstance(pull, dict):
-        return None
-    head, base = _dict(pull, "head"), _dict(pull, "base")
-    labels = pull.get("labels")
-    names = [_text(label, "name") for label in labels if isinstance(label, dict)] if isinstance(labels, list) else []
-    origin = _dict(head, "repo")
-    return Change(
-        mode="pull_request",
-        forge=place.forge,
-        repo=place.repo,
-        number=place.number,
-        title=_text(pull, "title"),
-        body=_text(pull, "body"),
-        author=_text(_dict(pull, "user"), "login"),
-        labels=tuple(names),
-        draft=pull.get("draft") is True,
-        # A deleted fork has no repository any more: it is a fork all the same.
-        fork=not origin or origin.get("fork") is True or _text(origin, "full_name") != place.repo,
-        head_ref=_text(head, "ref"),
-        base_ref=_text(base, "ref"),
-        head_sha=valid_sha(_text(head, "sha")),
-        base_sha=valid_sha(_text(base, "sha")),
-    )
-
-
-def _event(path: str) -> dict[str, Any]:
-    if not path:
-        return {}
-    try:
-        event = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read GITHUB_EVENT_PATH: {type(error).__name__}") from error
-    return event if isinstance(event, dict) else {}
-
-
-def _number(event: Mapping[str, Any], environ: Mapping[str, str]) -> int | None:
-    pulls = _dict(event, "workflow_run").get("pull_requests") or []
-    issue = _dict(event, "issue")
+def _number(event: Any, environ: Mapping[str, str]) -> int | None:
+    pulls = _at(event, "workflow_run", "pull_requests") or []
     for found in (
-        _dict(event, "pull_request").get("number"),
-        issue.get("number") if issue.get("pull_request") else None,
-        pulls[0].get("number") if len(pulls) == 1 else None,
+        _at(event, "pull_request", "number"),
+        _at(event, "issue", "number") if _at(event, "issue", "pull_request") else None,
+        _at(pulls[0], "number") if len(pulls) == 1 else None,
     ):
         if isinstance(found, int) and not isinstance(found, bool):
             return found
@@ -321,11 +282,13 @@ def _number(event: Mapping[str, Any], environ: Mapping[str, str]) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def _dict(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = data.get(name)
-    return value if isinstance(value, dict) else {}
+def _at(value: Any, *names: str) -> Any:
+    """Go down into an event; None where it holds no such thing."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
-def _text(data: Mapping[str, Any], name: str) -> str:
-    value = data.get(name)
-    return value if isinstance(value, str) else ""
+def _text(value: Any, *names: str) -> str:
+    found = _at(value, *names)
+    return found if isinstance(found, str) else ""
