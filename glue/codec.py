@@ -67,9 +67,6 @@ class Family:
         return self.unknown(data=dict(data))
 
 
-# Writing ------------------------------------------------------------------------------------------
-
-
 def to_json(value: Any) -> Json:
     """Encode dataclasses, enums, bytes (base64) and containers of these; a TypeError for what is none of them."""
     kind = type(value)
@@ -114,39 +111,30 @@ def _is_open(cls: Any) -> bool:
     return extra is not None and extra.type == "Mapping[str, Json] | None"
 
 
-def _writer(kind: type) -> Callable[[Any], Json]:
-    if dataclasses.is_dataclass(kind):
-        write = _record_writer(kind, _tags.get(kind, {}))
-    elif issubclass(kind, Enum):
-        write = _write_enum
-    elif issubclass(kind, bytes):
-        write = _write_bytes
-    elif issubclass(kind, Mapping):
-        write = _write_mapping
-    elif issubclass(kind, (Sequence, set, frozenset)) and not issubclass(kind, str):
-        write = _write_list
-    elif issubclass(kind, (str, int, float)):
-        return lambda value: value
-    else:
-        raise TypeError(f"{kind.__name__} has no form in JSON")
-    _writers[kind] = write
-    return write
-
-
-def _write_enum(value: Any) -> Json:
-    return value.value
-
-
 def _write_bytes(value: Any) -> Json:
     return base64.b64encode(value).decode()
 
 
-def _write_mapping(value: Any) -> Json:
-    return {key: item if type(item) in _PLAIN else to_json(item) for key, item in value.items()}
+# The first that fits: an enum may be a text too, and a text is a sequence.
+_FORMS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Json]], ...] = (
+    (Enum, lambda value: value.value),
+    (bytes, _write_bytes),
+    ((str, int, float), lambda value: value),
+    (Mapping, lambda value: {key: item if type(item) in _PLAIN else to_json(item) for key, item in value.items()}),
+    ((Sequence, set, frozenset), lambda value: [to_json(item) for item in value]),
+)
 
 
-def _write_list(value: Any) -> Json:
-    return [to_json(item) for item in value]
+def _writer(kind: type) -> Callable[[Any], Json]:
+    if dataclasses.is_dataclass(kind):
+        write = _record_writer(kind, _tags.get(kind, {}))
+    else:
+        forms = [form for types, form in _FORMS if issubclass(kind, types)]
+        if not forms:
+            raise TypeError(f"{kind.__name__} has no form in JSON")
+        write = forms[0]
+    _writers[kind] = write
+    return write
 
 
 def _record_writer(cls: Any, tags: Mapping[str, Json]) -> Callable[[Any], Json]:
@@ -168,9 +156,6 @@ def _record_writer(cls: Any, tags: Mapping[str, Json]) -> Callable[[Any], Json]:
         return out
 
     return write
-
-
-# Reading ------------------------------------------------------------------------------------------
 
 
 @overload
@@ -291,17 +276,13 @@ def _union_reader(args: tuple[Any, ...], is_open: bool) -> Reader | None:
 def _read_items(value: Json, read: Reader | None, make: Any) -> Any:
     if not isinstance(value, (list, tuple)):
         raise Mismatch(f" must be a list, not {kind_of(value)}")
-    if read is None:
-        return make(value)
-    try:
-        return make([read(item) for item in value])
-    except Mismatch:
-        for index, item in enumerate(value):
-            try:
-                read(item)
-            except Mismatch as wrong:
-                raise wrong.below(f"[{index}]") from None
-        raise
+    items = []
+    for index, item in enumerate(value):
+        try:
+            items.append(item if read is None else read(item))
+        except Mismatch as wrong:
+            raise wrong.below(f"[{index}]") from None
+    return make(items)
 
 
 def _read_mapping(value: Json, read: Reader | None) -> dict[str, Any]:
