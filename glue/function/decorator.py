@@ -273,7 +273,13 @@ class Tool(Generic[P, R]):
         self.max_output = max_output
         self.root = ""  # the folder that its paths are below, for whoever shows them; set by tools over a folder
         self.in_editor = False  # whether its paths are those of an editor's buffers
-        self._check()
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"tool {self.name}: timeout must be above 0 seconds, not {timeout!r}")
+        if max_output is not None and max_output < 100:
+            raise ValueError(f"tool {self.name}: max_output must be at least 100 characters, not {max_output!r}")
+        known = self.spec.parameters.get("properties", {})
+        if isinstance(target, str) and target and target not in known:
+            raise ValueError(f"tool {self.name}: target {target!r} is no parameter; there are: {', '.join(known)}")
         functools.update_wrapper(self, function, updated=())
 
     @classmethod
@@ -335,16 +341,6 @@ class Tool(Generic[P, R]):
         bound.function = functools.partial(self.function, instance)
         bound.signature = dataclasses.replace(self.signature, takes_self=False)
         return bound
-
-    def _check(self) -> None:
-        name = self.spec.name
-        if self.timeout is not None and not self.timeout > 0:
-            raise ValueError(f"tool {name}: timeout must be above 0 seconds, not {self.timeout!r}")
-        if self.max_output is not None and self.max_output < 100:
-            raise ValueError(f"tool {name}: max_output must be at least 100 characters, not {self.max_output!r}")
-        known = self.spec.parameters.get("properties", {})
-        if isinstance(self.target, str) and self.target and self.target not in known:
-            raise ValueError(f"tool {name}: target {self.target!r} is no parameter; there are: {', '.join(known)}")
 
     def __repr__(self) -> str:
         return f"Tool({self.spec.name!r})"
