@@ -156,6 +156,16 @@ async def test_rules_decide_by_action_and_target(rules: glue.Rules, allowed: boo
     assert result.is_error is not allowed
 
 
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [("docs/a.md", True), ("docs/./a.md", True), ("docs/../a.md", False), ("docs/../b.md", False), ("c//d.md", False)],
+)
+async def test_rules_judge_a_plain_target_by_where_it_leads(path: str, allowed: bool) -> None:
+    rules = glue.Rules(allow=["write:docs/*", "write:c//*"], deny=["write:b.md", "write:c/d.md"])
+
+    assert (await invoke(save, {"path": path}, rules)).is_error is not allowed
+
+
 def asker(*answers: Any) -> tuple[list[glue.PermissionRequest], Any]:
     asked: list[glue.PermissionRequest] = []
 
