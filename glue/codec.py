@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import os
 import types
 import typing
@@ -23,7 +24,6 @@ Reader: TypeAlias = Callable[[Any], Any]
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 _writers: dict[type, Callable[[Any], Json]] = {}
-_readers: dict[Any, Reader | None] = {}
 _families: dict[type, Family] = {}
 _tags: dict[type, dict[str, Json]] = {}
 
@@ -176,13 +176,12 @@ def kind_of(value: Json) -> str:
 
 
 _KINDS: dict[type, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-_records: dict[type, tuple[dict[str, Reader | None], bool, frozenset[str]]] = {}
 
 
 def _read_record(cls: Any, data: Json) -> Any:
     if not isinstance(data, Mapping):
         raise Mismatch(f" must be an object, not {kind_of(data)}")
-    readers, is_open, tags = _records.get(cls) or _plan(cls)
+    readers, is_open, tags = _plan(cls)
     values: dict[str, Any] = {}
     extra: dict[str, Json] = {}
     for name, value in data.items():
@@ -204,28 +203,19 @@ def _read_record(cls: Any, data: Json) -> Any:
         raise Mismatch(f": {error}") from error
 
 
+@functools.cache
 def _plan(cls: Any) -> tuple[dict[str, Reader | None], bool, frozenset[str]]:
     fields = [each for each in dataclasses.fields(cls) if each.init and not each.metadata.get("derived")]
     is_open, hints = _is_open(cls), typing.get_type_hints(cls)
     readers = {each.name: _reader(hints[each.name], is_open) for each in fields}
     if is_open:
         del readers["extra"]
-    tags: frozenset[str] = _families[cls].tags if cls in _families else frozenset()
-    _records[cls] = readers, is_open, tags
-    return _records[cls]
+    return readers, is_open, _families[cls].tags if cls in _families else frozenset()
 
 
+@functools.cache
 def _reader(hint: Any, is_open: bool = False) -> Reader | None:
     """Give the function that reads what an annotation describes; None where JSON is the value."""
-    try:
-        if (hint, is_open) not in _readers:
-            _readers[hint, is_open] = _make_reader(hint, is_open)
-        return _readers[hint, is_open]
-    except TypeError:  # an annotation that cannot be hashed
-        return _make_reader(hint, is_open)
-
-
-def _make_reader(hint: Any, is_open: bool) -> Reader | None:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _union_reader(args, is_open)

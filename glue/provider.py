@@ -57,10 +57,6 @@ class Done:
 ProviderEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta | Attempt | Done
 
 
-def _no_output(schema: object, *, tools: bool = False) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What a provider's model can do and costs; the defaults are those of a provider that does not say."""
@@ -76,7 +72,7 @@ class Capabilities:
     input_price: float | None = None  # USD per million tokens, None where nobody knows
     output_price: float | None = None
     # Whether an answer can be held to a JSON schema, beside tools or without: takes_output(schema, tools=True).
-    takes_output: Callable[..., bool] = _no_output
+    takes_output: Callable[..., bool] = lambda schema, *, tools=False: False
 
 
 def capabilities(provider: object) -> Capabilities:
