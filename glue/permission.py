@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+from glue.dataclass import dataclass
 from glue.errors import ConfigError
 
 if TYPE_CHECKING:

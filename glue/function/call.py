@@ -11,7 +11,7 @@ import re
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import anyio
@@ -19,6 +19,7 @@ import anyio.to_thread
 
 from glue.codec import to_plain
 from glue.context import Context, ToolResult, error_result, text_result
+from glue.dataclass import dataclass
 from glue.errors import ToolError
 from glue.function.validation import ValidationError
 from glue.messages import File, Image, Opaque, Text, ToolCall
