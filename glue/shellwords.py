@@ -171,10 +171,13 @@ class _Lexer:
         self.text: list[str] | None = None  # the word that is being read
         self.opaque = self.glob = self.quoted = False
 
+    def take(self) -> str:
+        """Read the next character; it is empty at the end."""
+        self.at += 1
+        return self.line[self.at - 1 : self.at]
+
     def run(self) -> None:
-        while self.at < len(self.line):
-            char = self.line[self.at]
-            self.at += 1
+        while char := self.take():
             if char in " \t":
                 self.end_word()
             elif char == "#" and self.text is None:
@@ -198,8 +201,7 @@ class _Lexer:
         first = self.text is None
         text = self.text = [] if self.text is None else self.text
         if char == "\\":
-            following = self.line[self.at : self.at + 1]
-            self.at += 1
+            following = self.take()
             if following == "\n":
                 self.text = None if first else text
             else:
@@ -233,9 +235,7 @@ class _Lexer:
     def double(self) -> None:
         assert self.text is not None
         self.quoted = True
-        while self.at < len(self.line):
-            char = self.line[self.at]
-            self.at += 1
+        while char := self.take():
             if char == '"':
                 return
             if char == "\\" and self.line[self.at : self.at + 1] in ('"', "\\", "$", "`", "\n"):
@@ -267,9 +267,7 @@ class _Lexer:
         """Read $'...', in which a backslash may spell any character."""
         assert self.text is not None
         self.quoted = True
-        while self.at < len(self.line):
-            char = self.line[self.at]
-            self.at += 1
+        while char := self.take():
             if char == "'":
                 return
             if char != "\\":
@@ -292,8 +290,7 @@ class _Lexer:
             if not 0 < code < 0x110000:
                 raise _Unclear("a quoted character cannot be read")
             self.text.append(chr(code))
-        else:
-            raise _Unclear("a quote is not closed")
+        raise _Unclear("a quote is not closed")
 
     def end_word(self) -> None:
         if self.text is not None:

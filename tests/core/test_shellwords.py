@@ -76,6 +76,7 @@ def test_every_command_of_a_line_is_found(line: str, commands: list[str]) -> Non
         "for f in *; do rm $f; done",
         "case x in x) rm y;; esac",
         "git log 'open",
+        "git log $'open\\",
         "coproc X { rm y; }",
         "echo ${x:-`rm`}",
     ],
