@@ -377,6 +377,8 @@ async def perform(
     tools = _tools(options, project)
     check_rules = getattr(options.permission, "check", None)
     if check_rules is not None:
+        import glue.tools  # noqa: F401  # rules may name the ready-made ones
+
         check_rules(tools)
     answer = _answer(options, provider, tools)
     ready = replace(

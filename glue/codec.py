@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import os
 import types
 import typing
@@ -23,7 +24,6 @@ Reader: TypeAlias = Callable[[Any], Any]
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 _writers: dict[type, Callable[[Any], Json]] = {}
-_readers: dict[Any, Reader | None] = {}
 _families: dict[type, Family] = {}
 _tags: dict[type, dict[str, Json]] = {}
 
@@ -65,9 +65,6 @@ class Family:
         if self.unknown is None:
             raise Mismatch(f" has an unknown {self.key} {tag!r}; there are: {', '.join(sorted(self.classes))}")
         return self.unknown(data=dict(data))
-
-
-# Writing ------------------------------------------------------------------------------------------
 
 
 def to_json(value: Any) -> Json:
@@ -114,39 +111,30 @@ def _is_open(cls: Any) -> bool:
     return extra is not None and extra.type == "Mapping[str, Json] | None"
 
 
-def _writer(kind: type) -> Callable[[Any], Json]:
-    if dataclasses.is_dataclass(kind):
-        write = _record_writer(kind, _tags.get(kind, {}))
-    elif issubclass(kind, Enum):
-        write = _write_enum
-    elif issubclass(kind, bytes):
-        write = _write_bytes
-    elif issubclass(kind, Mapping):
-        write = _write_mapping
-    elif issubclass(kind, (Sequence, set, frozenset)) and not issubclass(kind, str):
-        write = _write_list
-    elif issubclass(kind, (str, int, float)):
-        return lambda value: value
-    else:
-        raise TypeError(f"{kind.__name__} has no form in JSON")
-    _writers[kind] = write
-    return write
-
-
-def _write_enum(value: Any) -> Json:
-    return value.value
-
-
 def _write_bytes(value: Any) -> Json:
     return base64.b64encode(value).decode()
 
 
-def _write_mapping(value: Any) -> Json:
-    return {key: item if type(item) in _PLAIN else to_json(item) for key, item in value.items()}
+# The first that fits: an enum may be a text too, and a text is a sequence.
+_FORMS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Json]], ...] = (
+    (Enum, lambda value: value.value),
+    (bytes, _write_bytes),
+    ((str, int, float), lambda value: value),
+    (Mapping, lambda value: {key: item if type(item) in _PLAIN else to_json(item) for key, item in value.items()}),
+    ((Sequence, set, frozenset), lambda value: [to_json(item) for item in value]),
+)
 
 
-def _write_list(value: Any) -> Json:
-    return [to_json(item) for item in value]
+def _writer(kind: type) -> Callable[[Any], Json]:
+    if dataclasses.is_dataclass(kind):
+        write = _record_writer(kind, _tags.get(kind, {}))
+    else:
+        forms = [form for types, form in _FORMS if issubclass(kind, types)]
+        if not forms:
+            raise TypeError(f"{kind.__name__} has no form in JSON")
+        write = forms[0]
+    _writers[kind] = write
+    return write
 
 
 def _record_writer(cls: Any, tags: Mapping[str, Json]) -> Callable[[Any], Json]:
@@ -170,9 +158,6 @@ def _record_writer(cls: Any, tags: Mapping[str, Json]) -> Callable[[Any], Json]:
     return write
 
 
-# Reading ------------------------------------------------------------------------------------------
-
-
 @overload
 def from_json(cls: type[ValueT], data: Json) -> ValueT: ...
 @overload
@@ -191,13 +176,12 @@ def kind_of(value: Json) -> str:
 
 
 _KINDS: dict[type, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-_records: dict[type, tuple[dict[str, Reader | None], bool, frozenset[str]]] = {}
 
 
 def _read_record(cls: Any, data: Json) -> Any:
     if not isinstance(data, Mapping):
         raise Mismatch(f" must be an object, not {kind_of(data)}")
-    readers, is_open, tags = _records.get(cls) or _plan(cls)
+    readers, is_open, tags = _plan(cls)
     values: dict[str, Any] = {}
     extra: dict[str, Json] = {}
     for name, value in data.items():
@@ -219,28 +203,19 @@ def _read_record(cls: Any, data: Json) -> Any:
         raise Mismatch(f": {error}") from error
 
 
+@functools.cache
 def _plan(cls: Any) -> tuple[dict[str, Reader | None], bool, frozenset[str]]:
     fields = [each for each in dataclasses.fields(cls) if each.init and not each.metadata.get("derived")]
     is_open, hints = _is_open(cls), typing.get_type_hints(cls)
     readers = {each.name: _reader(hints[each.name], is_open) for each in fields}
     if is_open:
         del readers["extra"]
-    tags: frozenset[str] = _families[cls].tags if cls in _families else frozenset()
-    _records[cls] = readers, is_open, tags
-    return _records[cls]
+    return readers, is_open, _families[cls].tags if cls in _families else frozenset()
 
 
+@functools.cache
 def _reader(hint: Any, is_open: bool = False) -> Reader | None:
     """Give the function that reads what an annotation describes; None where JSON is the value."""
-    try:
-        if (hint, is_open) not in _readers:
-            _readers[hint, is_open] = _make_reader(hint, is_open)
-        return _readers[hint, is_open]
-    except TypeError:  # an annotation that cannot be hashed
-        return _make_reader(hint, is_open)
-
-
-def _make_reader(hint: Any, is_open: bool) -> Reader | None:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _union_reader(args, is_open)
@@ -291,17 +266,13 @@ def _union_reader(args: tuple[Any, ...], is_open: bool) -> Reader | None:
 def _read_items(value: Json, read: Reader | None, make: Any) -> Any:
     if not isinstance(value, (list, tuple)):
         raise Mismatch(f" must be a list, not {kind_of(value)}")
-    if read is None:
-        return make(value)
-    try:
-        return make([read(item) for item in value])
-    except Mismatch:
-        for index, item in enumerate(value):
-            try:
-                read(item)
-            except Mismatch as wrong:
-                raise wrong.below(f"[{index}]") from None
-        raise
+    items = []
+    for index, item in enumerate(value):
+        try:
+            items.append(item if read is None else read(item))
+        except Mismatch as wrong:
+            raise wrong.below(f"[{index}]") from None
+    return make(items)
 
 
 def _read_mapping(value: Json, read: Reader | None) -> dict[str, Any]:

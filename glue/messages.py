@@ -20,9 +20,6 @@ def new_id() -> str:
     return os.urandom(8).hex()
 
 
-# Parts ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opaque:
     """What one vendor wants back unchanged, tagged with the wire it came from.
@@ -96,9 +93,6 @@ class Unknown:
 
 
 Part: TypeAlias = Text | Thinking | Image | File | ToolCall | Opaque | Unknown
-
-
-# Messages ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,9 +205,6 @@ def user(*content: str | Part, origin: str = "user") -> UserMessage:
     return UserMessage(content=parts, origin=origin)
 
 
-# Requests ---------------------------------------------------------------------------------------
-
-
 class Messages(Sequence[Message]):
     """A fixed view of the first `size` messages of a list that only ever grows.
 
@@ -285,18 +276,11 @@ class Request:
     options: Mapping[str, Json] | None = None  # merged into the body as they are
 
 
+_PARTS = {"text": Text, "thinking": Thinking, "image": Image, "file": File, "tool_call": ToolCall, "opaque": Opaque}
+_ROLES = {"user": UserMessage, "assistant": AssistantMessage, "tool": ToolMessage}
 _STOP_REASONS = frozenset(StopReason)
-
-_parts = Family(
-    "type",
-    {"text": Text, "thinking": Thinking, "image": Image, "file": File, "tool_call": ToolCall, "opaque": Opaque},
-    unknown=Unknown,
-)
-_messages = Family(
-    "role",
-    {"user": UserMessage, "assistant": AssistantMessage, "tool": ToolMessage},
-    always={"v": SCHEMA_VERSION},
-)
+_parts = Family("type", _PARTS, unknown=Unknown)
+_messages = Family("role", _ROLES, always={"v": SCHEMA_VERSION})
 
 
 def message_to_json(message: Message) -> dict[str, Json]:

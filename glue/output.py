@@ -131,17 +131,6 @@ class Answer(Generic[T]):
         faults = "; ".join(self.faults) or "there was none"
         return OutputError(f"the model gave no answer of the form that was asked for: {faults}", self.faults)
 
-    def judge(self, stop: Stop, text: str) -> Stop:
-        """Take the last text as the answer if it is one; else the run has failed."""
-        if not self.found and stop.error is None:
-            try:
-                self.accept(self.output.parse(text), text)
-            except ValidationError as faults:
-                self.faults = tuple(faults.lines)
-        if self.found or stop.error is not None:
-            return stop
-        return Stop(Outcome.FAILED if stop.outcome.complete else stop.outcome, self.error(), stop.meta)
-
     def finish(self, result: RunResult[Any]) -> RunResult[T]:
         """Put the object on the result."""
         return replace(result, output=self.value, text=result.text or self.text) if self.found else result
@@ -164,10 +153,11 @@ class FinalTool:
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
         try:
             value = self.answer.output.read(json.loads(call.arguments or "{}"))
-        except ValidationError as faults:
-            raise ToolError(self.answer.refuse(faults)) from None
         except ValueError as error:
-            raise ToolError(self.answer.refuse(ValidationError([((), f"not valid JSON: {error}")]))) from None
+            faults = (
+                error if isinstance(error, ValidationError) else ValidationError([((), f"not valid JSON: {error}")])
+            )
+            raise ToolError(self.answer.refuse(faults)) from None
         self.answer.accept(value, call.arguments)
         return replace(text_result("accepted"), terminate=True)
 
@@ -199,4 +189,13 @@ class Reask(Policy):
         return Stop(Outcome.FAILED, self.answer.error()) if self.answer.spent and not self.answer.found else None
 
     def finish(self, state: State, stop: Stop) -> Stop:
-        return self.answer.judge(stop, state.text)
+        """Take the last text as the answer if it is one; else the run has failed."""
+        answer = self.answer
+        if answer.found or stop.error is not None:
+            return stop
+        try:
+            answer.accept(answer.output.parse(state.text), state.text)
+            return stop
+        except ValidationError as faults:
+            answer.faults = tuple(faults.lines)
+        return Stop(Outcome.FAILED if stop.outcome.complete else stop.outcome, answer.error(), stop.meta)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+from glue.dataclass import dataclass
 from glue.errors import ConfigError
 
 if TYPE_CHECKING:
     from anyio import Lock
     from anyio.lowlevel import RunVar
 
-READY_MADE = frozenset(
-    "read_file list_dir find_files grep write_file edit_file shell shell_job git_diff_branch git_log_branch git_show"
-    " git_blame git_status git_diff_worktree".split()
-)
+ready_made: set[str] = set()  # tools that a rule may name although an agent has them not; whoever offers some adds them
 
 MAX_WORDS = 500  # of a command that are held against a pattern; what is longer is asked about
 
@@ -113,7 +110,7 @@ class Rules:
         asks = {
             each.spec.name: each.action if getattr(each, "needs_permission", False) else "" for each in _nested(tools)
         }
-        known = READY_MADE | {name for names in asks.items() for name in names if name}
+        known = ready_made | {name for names in asks.items() for name in names if name}
         for rule in (*self.allowed, *self.denied):
             action = rule.partition(":")[0]
             if not any(fnmatchcase(each, action) for each in known):
@@ -125,7 +122,8 @@ class Rules:
             inner(tools)
 
     def decide(self, request: PermissionRequest) -> Decision | Awaitable[Decision]:
-        return self._decide(request, _judge(request), "")
+        command = request.touched.command if request.touched is not None else None
+        return self._decide(request, _Names(request) if command is None else _Commands(command), "")
 
     def _decide(
         self, request: PermissionRequest, judge: _Names | _Commands, unclear: str
@@ -166,21 +164,17 @@ class _Names:
     unclear = ""
 
     def __init__(self, request: PermissionRequest) -> None:
-        target = request.target
-        self.names: tuple[str, ...] = request.touched.paths if request.touched is not None else ()
-        if not self.names:
-            plain = normpath(target) if target else ""
-            dotted = any(part in (".", "..") for part in target.split("/"))
-            self.names = (target, plain) if dotted else (target,)
-            self.more: tuple[str, ...] = (plain,)
-        else:
-            self.more = ()
+        paths = request.touched.paths if request.touched is not None else ()
+        target, plain = request.target, normpath(request.target) if request.target else ""
+        dotted = any(part in (".", "..") for part in target.split("/"))
+        self.names = paths or ((target, plain) if dotted else (target,))
+        self.spellings = paths or (target, plain)
 
     def allows(self, pattern: str) -> bool:
         return all(fnmatchcase(name, pattern) for name in self.names)
 
     def forbids(self, pattern: str) -> bool | None:
-        return any(fnmatchcase(name, pattern) for name in (*self.names, *self.more))
+        return any(fnmatchcase(name, pattern) for name in self.spellings)
 
 
 class _Commands:
@@ -217,11 +211,6 @@ class _Commands:
         return None if open_ else False
 
 
-def _judge(request: PermissionRequest) -> _Names | _Commands:
-    touched = request.touched
-    return _Commands(touched.command) if touched is not None and touched.command is not None else _Names(request)
-
-
 Answer: TypeAlias = Decision | bool
 Asker: TypeAlias = Callable[[PermissionRequest], Answer | Awaitable[Answer]]
 
@@ -242,24 +231,19 @@ class Ask:
         self.remembered.clear()
 
     async def decide(self, request: PermissionRequest) -> Decision:
-        known = self._recall(request)
-        if known is not None:
+        keys = _keys(request)
+        if (known := self._recall(keys)) is not None:
             return known
         async with self._turn():
-            known = self._recall(request)  # answered while we waited for our turn
-            if known is not None:
-                return known
-            decision = await self._ask(request)
-            self._keep(request, decision)
+            decision = self._recall(keys)  # answered while we waited for our turn
+            if decision is None:
+                decision = await self._ask(request)
+                if decision.remember != "call":
+                    self.remembered[keys[decision.remember]] = decision
             return decision
 
-    def _recall(self, request: PermissionRequest) -> Decision | None:
-        found = [self.remembered.get(key) for key in _keys(request).values()]
-        return next((decision for decision in found if decision is not None), None)
-
-    def _keep(self, request: PermissionRequest, decision: Decision) -> None:
-        if decision.remember != "call":
-            self.remembered[_keys(request)[decision.remember]] = decision
+    def _recall(self, keys: Mapping[str, tuple[str, str, str]]) -> Decision | None:
+        return next((self.remembered[key] for key in keys.values() if key in self.remembered), None)
 
     def _turn(self) -> Lock:
         import anyio
@@ -289,21 +273,19 @@ class Ask:
 
 
 def _keys(request: PermissionRequest) -> dict[str, tuple[str, str, str]]:
+    """Give what an answer is remembered by in each scope."""
+    import json
+
+    touched = request.touched  # the file, the command and its folder, or else the whole arguments
+    if touched is not None and (touched.paths or touched.command is not None):
+        target = json.dumps([touched.paths, touched.command, touched.folder])
+    else:
+        target = json.dumps([request.target, request.arguments], sort_keys=True, default=repr)
     return {
-        "target": ("target", request.action, _exact(request)),
+        "target": ("target", request.action, target),
         "session": ("session", request.action, request.session_id),
         "always": ("always", request.action, ""),
     }
-
-
-def _exact(request: PermissionRequest) -> str:
-    """Write what a remembered answer holds for: the file, the command and its folder, or else the whole arguments."""
-    import json
-
-    touched = request.touched
-    if touched is not None and (touched.paths or touched.command is not None):
-        return json.dumps([touched.paths, touched.command, touched.folder])
-    return json.dumps([request.target, request.arguments], sort_keys=True, default=repr)
 
 
 def as_decision(answer: object) -> Decision:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from glue.context import Context, ToolResult, text_result
+from glue.dataclass import dataclass
 from glue.errors import ConfigError, ToolError
 from glue.messages import ToolCall, ToolSpec
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from glue.dataclass import dataclass
 from glue.messages import AssistantMessage, Request, Usage
@@ -57,10 +57,6 @@ class Done:
 ProviderEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta | Attempt | Done
 
 
-def _no_output(schema: object, *, tools: bool = False) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What a provider's model can do and costs; the defaults are those of a provider that does not say."""
@@ -76,7 +72,7 @@ class Capabilities:
     input_price: float | None = None  # USD per million tokens, None where nobody knows
     output_price: float | None = None
     # Whether an answer can be held to a JSON schema, beside tools or without: takes_output(schema, tools=True).
-    takes_output: Callable[..., bool] = _no_output
+    takes_output: Callable[..., bool] = lambda schema, *, tools=False: False
 
 
 def capabilities(provider: object) -> Capabilities:
@@ -89,15 +85,13 @@ def capabilities(provider: object) -> Capabilities:
 
 def common(each: Sequence[Capabilities]) -> Capabilities:
     """Return what all of several providers can do, for a chain of them."""
-    windows = [one.window for one in each]
-    known = [window for window in windows if window is not None]
     first = each[0]
     return Capabilities(
         provider=",".join(one.provider for one in each),
         model=",".join(one.model for one in each) if all(one.model for one in each) else "",
-        input_price=_dearest([one.input_price for one in each]),
-        output_price=_dearest([one.output_price for one in each]),
-        window=min(known) if len(known) == len(windows) else None,
+        input_price=_known(max, [one.input_price for one in each]),
+        output_price=_known(max, [one.output_price for one in each]),
+        window=_known(min, [one.window for one in each]),
         tools=all(one.tools for one in each),
         images=tuple(kind for kind in first.images if all(kind in one.images for one in each)),
         files=tuple(kind for kind in first.files if all(kind in one.files for one in each)),
@@ -107,8 +101,8 @@ def common(each: Sequence[Capabilities]) -> Capabilities:
     )
 
 
-def _dearest(prices: Sequence[float | None]) -> float | None:
-    return None if None in prices else max(price for price in prices if price is not None)
+def _known(pick: Callable[[Sequence[Any]], Any], values: Sequence[float | None]) -> Any:
+    return None if None in values else pick(values)
 
 
 @runtime_checkable

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 MAX_NESTED = 8  # of `sh -c` within `sh -c`
 MAX_COMMANDS = 1000
@@ -95,12 +96,16 @@ def _with_nested(found: list[SimpleCommand], plain: bool, unclear: str, depth: i
     """Add the commands that these commands run."""
     commands: list[SimpleCommand] = []
     for command in found:
-        words, compound = _strip(command.words)
+        words = command.words
+        while words and words[0].text in _BEFORE_COMMAND and not words[0].opaque:  # the shell's own words
+            words = words[1:]
+        if words and words[0].text in _AFTER_COMMAND:
+            words = words[1:]
         plain = plain and len(words) == len(command.words)
-        if compound:
-            unclear, plain = unclear or f"{compound!r} is not told apart", False
         if not words:
             continue
+        if words[0].text in _COMPOUND:
+            unclear, plain = unclear or f"{words[0].text!r} is not told apart", False
         commands.append(SimpleCommand(words))
         for inner in _inner(words, depth):
             commands.extend(inner.commands)
@@ -108,16 +113,6 @@ def _with_nested(found: list[SimpleCommand], plain: bool, unclear: str, depth: i
         if len(commands) > MAX_COMMANDS:
             return CommandLine(tuple(commands), False, "there are too many commands to look at")
     return CommandLine(tuple(commands), plain and len(found) == 1, unclear)
-
-
-def _strip(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], str]:
-    """Take off the shell's own words; name one that begins what is no simple command."""
-    while words and words[0].text in _BEFORE_COMMAND and not words[0].opaque:
-        words = words[1:]
-    if words and words[0].text in _AFTER_COMMAND:
-        words = words[1:]
-    compound = words[0].text if words and words[0].text in _COMPOUND else ""
-    return words, compound
 
 
 def program(words: Sequence[Word]) -> tuple[Word, ...]:
@@ -157,18 +152,12 @@ def _code(rest: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
     elif name in _READS_CODE:
         yield CommandLine((), False, f"{name!r} runs what is not seen here")
     elif name in _SHELLS:
-        yield from _shell(rest, depth)
-
-
-def _shell(rest: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
-    for at, word in enumerate(rest[1:], 1):
-        if re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word.text) and at + 1 < len(rest):
-            script = rest[at + 1]
-            if script.opaque:
-                break
+        options = pairwise(rest[1:])
+        script = next((code for word, code in options if re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word.text)), None)
+        if script is None or script.opaque:
+            yield CommandLine((), False, "a shell runs what is not seen here")
+        else:
             yield parse(script.text, depth + 1)
-            return
-    yield CommandLine((), False, "a shell runs what is not seen here")
 
 
 class _Lexer:
@@ -182,21 +171,28 @@ class _Lexer:
         self.text: list[str] | None = None  # the word that is being read
         self.opaque = self.glob = self.quoted = False
 
+    def take(self) -> str:
+        """Read the next character; it is empty at the end."""
+        self.at += 1
+        return self.line[self.at - 1 : self.at]
+
     def run(self) -> None:
-        while self.at < len(self.line):
-            char = self.line[self.at]
-            self.at += 1
+        while char := self.take():
             if char in " \t":
                 self.end_word()
             elif char == "#" and self.text is None:
                 end = self.line.find("\n", self.at)
                 self.at = len(self.line) if end < 0 else end
             elif char in "\n;&|":
-                self.separator(char)
+                self.end_command()
+                self.plain &= char == "\n"  # a second command after one is told by their number
             elif char in "<>":
                 self.redirection(char)
-            elif char in "()":
-                self.parenthesis(char)
+            elif char in "()":  # a subshell holds commands like any other; after a word it makes a function
+                self.plain = False
+                if char == "(" and (self.text is not None or self.words):
+                    raise _Unclear("a function or an arithmetic expression is not told apart")
+                self.end_command()
             else:
                 self.character(char)
         self.end_command()
@@ -205,15 +201,18 @@ class _Lexer:
         first = self.text is None
         text = self.text = [] if self.text is None else self.text
         if char == "\\":
-            following = self.line[self.at : self.at + 1]
-            self.at += 1
+            following = self.take()
             if following == "\n":
                 self.text = None if first else text
             else:
                 text.append(following or "\\")
                 self.quoted = True
         elif char == "'":
-            text.append(self.until("'"))
+            end = self.line.find("'", self.at)
+            if end < 0:
+                raise _Unclear("a quote is not closed")
+            text.append(self.line[self.at : end])
+            self.at, self.quoted = end + 1, True
         elif char == '"':
             self.double()
         elif char == "`":
@@ -233,19 +232,10 @@ class _Lexer:
                 self.opaque = True
             text.append(char)
 
-    def until(self, end: str) -> str:
-        stop = self.line.find(end, self.at)
-        if stop < 0:
-            raise _Unclear("a quote is not closed")
-        found, self.at, self.quoted = self.line[self.at : stop], stop + 1, True
-        return found
-
     def double(self) -> None:
         assert self.text is not None
         self.quoted = True
-        while self.at < len(self.line):
-            char = self.line[self.at]
-            self.at += 1
+        while char := self.take():
             if char == '"':
                 return
             if char == "\\" and self.line[self.at : self.at + 1] in ('"', "\\", "$", "`", "\n"):
@@ -277,9 +267,7 @@ class _Lexer:
         """Read $'...', in which a backslash may spell any character."""
         assert self.text is not None
         self.quoted = True
-        while self.at < len(self.line):
-            char = self.line[self.at]
-            self.at += 1
+        while char := self.take():
             if char == "'":
                 return
             if char != "\\":
@@ -302,8 +290,7 @@ class _Lexer:
             if not 0 < code < 0x110000:
                 raise _Unclear("a quoted character cannot be read")
             self.text.append(chr(code))
-        else:
-            raise _Unclear("a quote is not closed")
+        raise _Unclear("a quote is not closed")
 
     def end_word(self) -> None:
         if self.text is not None:
@@ -315,10 +302,6 @@ class _Lexer:
         if self.words:
             self.commands.append(SimpleCommand(tuple(self.words)))
         self.words = []
-
-    def separator(self, char: str) -> None:
-        self.end_command()
-        self.plain &= char == "\n"  # a second command after one is told by their number
 
     def redirection(self, char: str) -> None:
         """Leave out where output goes to; the commands of the line stay known, unless text follows as input."""
@@ -338,10 +321,3 @@ class _Lexer:
             self.character(self.line[self.at - 1])
         self.end_word()
         del self.words[before:]
-
-    def parenthesis(self, char: str) -> None:
-        """A subshell holds commands like any other; after a word it makes a function."""
-        self.plain = False
-        if char == "(" and (self.text is not None or self.words):
-            raise _Unclear("a function or an arithmetic expression is not told apart")
-        self.end_command()

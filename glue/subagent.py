@@ -6,9 +6,10 @@ import json
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from glue.codec import to_plain
 from glue.context import Context, Host, ToolResult, error_result, text_result
-from glue.errors import GlueError, ToolError
-from glue.messages import Json, ToolCall, ToolSpec, Usage, user
+from glue.errors import ToolError
+from glue.messages import ToolCall, ToolSpec, Usage, user
 from glue.options import Options
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class AgentTool:
         host = Host(parent=context, session_id=context.session_id)
         options = self.agent.layer(Options(on_event=nest, unwrap=False, host=host))
         result = await perform(self.agent, options, (user(_prompt(call)),), ())
-        meta = {"agent": self.spec.name, "outcome": str(result.outcome), "usage": _usage(result.usage)}
+        usage = {name: value for name, value in asdict(result.usage).items() if value is not None and name != "extra"}
+        meta = {"agent": self.spec.name, "outcome": str(result.outcome), "usage": usage}
         return replace(_tool_result(result, self.agent.output), meta=meta)
 
 
@@ -60,30 +62,12 @@ def _prompt(call: ToolCall) -> str:
 
 def _tool_result(result: RunResult[Any], output: object) -> ToolResult:
     if result.error is not None:
+        why = str(result.error) or type(result.error).__name__
         said = f"\nSo far it said: {result.text}" if result.text else ""
-        return error_result(f"the agent did not finish ({result.outcome}): {_plain(result.error)}{said}")
+        return error_result(f"the agent did not finish ({result.outcome}): {why}{said}")
     if output is not None:
-        return text_result(json.dumps(result.output, default=_jsonable, ensure_ascii=False))
+        return text_result(json.dumps(to_plain(result.output), ensure_ascii=False))
     return text_result("\n".join(part for part in (result.text, result.notice) if part))
-
-
-def _plain(error: GlueError) -> str:
-    return str(error) or type(error).__name__
-
-
-def _jsonable(value: Any) -> Json:
-    for method in ("model_dump", "isoformat", "__fspath__"):
-        if hasattr(value, method):
-            return getattr(value, method)()
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: getattr(value, name) for name in value.__dataclass_fields__}
-    if hasattr(value, "value"):
-        return value.value
-    return list(value) if isinstance(value, (set, frozenset, tuple)) else str(value)
-
-
-def _usage(usage: Usage) -> Json:
-    return {name: value for name, value in asdict(usage).items() if value is not None and name != "extra"}
 
 
 def child_usage(result: ToolResult) -> Usage | None:

@@ -3,6 +3,8 @@
 `fs`, `git`, `shell` and `coding` are modules of their own; their plain functions can be had from here too.
 """
 
+from glue.permission import ready_made
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from glue.tools.fs import Blocklist as Blocklist
@@ -18,6 +20,11 @@ _HOMES = {"fs": "Blocklist Root safe_join safe_open truncate", "git": "Repo buil
 _NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = sorted(_NAMES)
+
+ready_made.update(
+    "read_file list_dir find_files grep write_file edit_file shell shell_job git_diff_branch git_log_branch git_show"
+    " git_blame git_status git_diff_worktree".split()
+)
 
 
 def __getattr__(name: str) -> object:

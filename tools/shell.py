@@ -18,9 +18,9 @@ from typing import Any
 
 from glue import PermissionTarget, one_line
 from glue.errors import ConfigError, ToolError, UnsafePath
+from glue.function.call import cap
 from glue.function.decorator import Tool
 from glue.function.decorator import tool as make
-from glue.function.spool import cap
 from glue.tools.fs.root import Root
 from glue.tools.process import Finished, StopFlag, in_thread, run
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import os
 import re
+import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
-from glue.function.validation import Path, ValidationError, Validator, show
+from glue.function.validation import FORMATS, Path, ValidationError, Validator, coerce, show
 from glue.messages import Json
+
+Build: TypeAlias = Callable[[Any], Any]
+Described: TypeAlias = tuple[dict[str, Json], Build | None]  # no build: the JSON value is the Python value
+
+REQUIRED: Any = inspect.Parameter.empty  # in the place of a default
 
 
 class CannotDescribe(TypeError):
@@ -39,139 +47,43 @@ class Field:
     ) -> None:
         self.description = description
         self.examples = list(examples)
-        self.words: dict[str, Json] = {
-            name: value
-            for name, value in (
-                ("minimum", ge),
-                ("exclusiveMinimum", gt),
-                ("maximum", le),
-                ("exclusiveMaximum", lt),
-                ("multipleOf", multiple_of),
-                ("min", min_length),
-                ("max", max_length),
-                ("pattern", pattern),
-            )
-            if value is not None
-        }
+        words = {"minimum": ge, "exclusiveMinimum": gt, "maximum": le, "exclusiveMaximum": lt}
+        words |= {"multipleOf": multiple_of, "min": min_length, "max": max_length}
+        self.words: dict[str, Json] = {word: bound for word, bound in words.items() if bound is not None}
         if pattern is not None:
             re.compile(pattern)
+            self.words["pattern"] = pattern
 
     def __repr__(self) -> str:
         return f"Field({self.description!r}, {self.words!r})"
 
+    def constrain(self, schema: dict[str, Json]) -> dict[str, Json]:
+        """Add the description, bounds and examples to a schema."""
+        schema = dict(schema)
+        if "anyOf" in schema:
+            schema["anyOf"] = [dict(option) for option in schema["anyOf"]]
+        for word, bound in self.words.items():
+            options = [(part, _bound_of(part.get("type"), word)) for part in schema.get("anyOf", [schema])]
+            if not any(name for _, name in options):
+                raise CannotDescribe(f"{word} says nothing of {show(schema)}")
+            for part, name in options:
+                if name:
+                    part[name] = bound
+        if self.description:
+            schema["description"] = self.description
+        if self.examples:
+            schema["examples"] = self.examples
+        return schema
 
-def constrain(schema: dict[str, Json], field: Field) -> dict[str, Json]:
-    """Add a Field's description, bounds and examples to a schema."""
-    schema = dict(schema)
-    if "anyOf" in schema:
-        schema["anyOf"] = [dict(option) for option in schema["anyOf"]]
-    for word, bound in field.words.items():
-        parts = [part for part in schema.get("anyOf", [schema]) if _word(part, word)]
-        if not parts:
-            raise CannotDescribe(f"{word} says nothing of {show(schema)}")
-        for part in parts:
-            part[_word(part, word)] = bound
-    if field.description:
-        schema["description"] = field.description
-    if field.examples:
-        schema["examples"] = field.examples
-    return schema
 
-
-_NUMBERS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf")
 _SIZES = {"string": "Length", "array": "Items", "object": "Properties"}
 
 
-def _word(schema: Mapping[str, Json], word: str) -> str | None:
-    kind = schema.get("type")
-    if word in _NUMBERS:
-        return word if kind in ("integer", "number") else None
-    if word == "pattern":
-        return word if kind == "string" else None
-    return word + _SIZES[kind] if kind in _SIZES else None
-
-
-Build: TypeAlias = Callable[[Any], Any]
-Described: TypeAlias = tuple[dict[str, Json], Build | None]  # no build: the JSON value is the Python value
-
-_ISO = {
-    "datetime": ("date-time", "a date and time such as 2026-01-31T09:30:00Z"),
-    "date": ("date", "a date such as 2026-01-31"),
-    "time": ("time", "a time such as 09:30:00"),
-}
-
-
-_DECIMAL = r"^[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?$"
-_DURATION = re.compile(
-    r"P(?:(?P<weeks>[\d.,]+)W)?(?:(?P<days>[\d.,]+)D)?"
-    r"(?:T(?:(?P<hours>[\d.,]+)H)?(?:(?P<minutes>[\d.,]+)M)?(?:(?P<seconds>[\d.,]+)S)?)?"
-)
-
-
-def scalar(kind: type) -> Described | None:
-    """Describe a class whose values JSON writes as text; None if it is none of these."""
-    if issubclass(kind, Enum):
-        return _enum(kind)
-    if kind.__module__ == "datetime" and kind.__name__ in _ISO:
-        word, expected = _ISO[kind.__name__]
-        return {"type": "string", "format": word}, _parser(kind.fromisoformat, expected)  # type: ignore[attr-defined]
-    if kind.__module__ == "datetime" and kind.__name__ == "timedelta":
-        return {"type": "string", "format": "duration"}, _parser(_duration, "a duration such as P1DT2H30M or PT90S")
-    if kind.__module__ == "decimal" and kind.__name__ == "Decimal":
-        return {"type": "string", "pattern": _DECIMAL}, _parser(kind, "a decimal number such as 12.30")
-    if kind is bytes:
-        return {"type": "string", "contentEncoding": "base64"}, _parser(_base64, "base64 text")
-    if issubclass(kind, os.PathLike):
-        return {"type": "string"}, _parser(kind, "a path")
-    if kind.__module__ == "uuid" and kind.__name__ == "UUID":
-        return {"type": "string", "format": "uuid"}, _parser(kind, "a UUID")
-    return None
-
-
-def literal(args: tuple[Any, ...]) -> Described:
-    table = {(arg.value if isinstance(arg, Enum) else arg): arg for arg in args}
-    if not all(value is None or isinstance(value, (str, int, bool)) for value in table):
-        raise CannotDescribe(f"cannot describe Literal{list(args)} to a model")
-    build = table.__getitem__ if any(isinstance(arg, Enum) for arg in args) else None
-    return _values([arg.value if isinstance(arg, Enum) else arg for arg in args]), build
-
-
-def _enum(kind: type[Enum]) -> Described:
-    plain = all(type(member.value) in (str, int, float, bool) for member in kind)
-    table = {(member.value if plain else member.name): member for member in kind}
-    return _values(list(table)), table.__getitem__
-
-
-def _values(values: list[Any]) -> dict[str, Json]:
-    kinds = {type(value) for value in values}
-    names = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
-    schema: dict[str, Json] = {"type": names[kinds.pop()]} if len(kinds) == 1 and kinds <= names.keys() else {}
-    return {**schema, "enum": values}
-
-
-def _parser(make: Callable[[Any], Any], expected: str) -> Build:
-    def build(value: Json) -> Any:
-        try:
-            return make(value)
-        except (ValueError, TypeError, OverflowError):
-            raise ValidationError([((), f"got {show(value)}, expected {expected}")]) from None
-
-    return build
-
-
-def _duration(text: str) -> Any:
-    from datetime import timedelta
-
-    found = _DURATION.fullmatch(text)
-    if found is None or text.endswith(("P", "T")):
-        raise ValueError(text)
-    return timedelta(**{name: float(value.replace(",", ".")) for name, value in found.groupdict().items() if value})
-
-
-def _base64(text: str) -> bytes:
-    import base64
-
-    return base64.b64decode("".join(text.split()), altchars=b"-_" if {"-", "_"} & set(text) else None, validate=True)
+def _bound_of(kind: Any, word: str) -> str:
+    """Name the word of a schema that sets this bound for a type; empty where the type has none."""
+    if word in ("min", "max"):
+        return word + _SIZES[kind] if kind in _SIZES else ""
+    return word if kind in (("string",) if word == "pattern" else ("integer", "number")) else ""
 
 
 class Shape:
@@ -186,9 +98,7 @@ class Shape:
     def read(self, value: Json) -> Any:
         """Coerce, validate and build; raises ValidationError."""
         if self.fits is None or not self.fits(value):
-            from glue.function.arguments import coerce
-
-            value = coerce(self.validator, value)
+            value = coerce(self.validator, self.schema, value)
             errors = self.validator.errors(value)
             if errors is not None:
                 raise errors
@@ -256,7 +166,7 @@ class Describer:
         if origin is Annotated:
             return self._annotated(hint, args[0], hint.__metadata__)
         if origin is Literal:
-            return literal(args)
+            return _literal(args)
         if origin in (typing.Union, types.UnionType):
             return self._union(args)
         if origin in (typing.Required, typing.NotRequired, typing.Final):
@@ -266,45 +176,56 @@ class Describer:
         if isinstance(hint, typing.TypeVar):
             return self.describe(hint.__bound__ if hint.__bound__ is not None else Any)
         if type(hint).__name__ == "TypeAliasType":
-            return self.named(hint, hint.__name__, lambda: self.describe(hint.__value__))
+            return self._named(hint, hint.__name__, lambda: self.describe(hint.__value__))
         kind = origin or hint
         if not isinstance(kind, type):
             raise CannotDescribe(f"cannot describe {_name(hint)} to a model")
-        return self._class(hint, kind, args)
+        return _scalar(kind) or self._record(hint, kind, args) or self._container(hint, kind, args)
 
-    def _class(self, hint: Any, kind: type, args: tuple[Any, ...]) -> Described:
-        from glue.function.objects import record
+    def members(
+        self, label: str, members: Iterable[tuple[str, Any, Any]], texts: Mapping[str, str] | None = None
+    ) -> Described:
+        """Describe an object by its names, each with an annotation and a default or REQUIRED; a dict is built of it."""
+        properties: dict[str, Json] = {}
+        builds: dict[str, Build] = {}
+        required: list[str] = []
+        for name, hint, default in members:
+            try:
+                schema, build = self.describe(hint)
+            except CannotDescribe as error:
+                raise CannotDescribe(f"{label.format(name)}: {error}") from None
+            if texts and texts.get(name):
+                schema.setdefault("description", texts[name])
+            if default is REQUIRED:
+                required.append(name)
+            else:
+                shown = default.value if isinstance(default, Enum) else default
+                if shown is not None and _plain(shown):
+                    schema["default"] = shown
+            properties[name] = schema
+            if build is not None:
+                builds[name] = build
 
-        found = scalar(kind) or record(self, hint, kind, args)
-        if found is not None:
-            return found
-        if kind.__module__ in ("builtins", "collections", "collections.abc"):
-            if kind is tuple and hint is not tuple and args[-1:] != (...,):
-                return self._tuple(args)
-            if kind.__name__ in _ARRAYS:
-                return self._array(kind, args)
-            if kind.__name__ in _OBJECTS:
-                return self._mapping(args)
-        raise CannotDescribe(
-            f"cannot describe {_name(hint)} to a model; use a dataclass, a TypedDict, an Enum or a plain type"
-        )
+        def build_members(value: dict[str, Json]) -> dict[str, Any]:
+            return {**value, **gather((name, value[name], builds[name]) for name in builds if name in value)}
+
+        needed = {"required": required} if required else {}
+        schema = {"type": "object", "properties": properties, **needed, "additionalProperties": False}
+        return schema, build_members if builds else None
 
     def _annotated(self, hint: Any, inner: Any, notes: tuple[Any, ...]) -> Described:
-        from glue.function.objects import adapted
-
-        schema, build = adapted(self, hint, notes) or self.describe(inner)
+        foreign = any(type(note).__module__.partition(".")[0] in ("pydantic", "annotated_types") for note in notes)
+        schema, build = _pydantic(self, hint) if foreign and "pydantic" in sys.modules else self.describe(inner)
         for note in notes:
             if isinstance(note, str):
                 schema["description"] = note
             elif isinstance(note, Field):
-                schema = constrain(schema, note)
+                schema = note.constrain(schema)
         return schema, build
 
     def _union(self, args: tuple[Any, ...]) -> Described:
         options = [self.describe(arg) for arg in args]
-        schemas = [schema for schema, _ in options]
-        different = [schema for index, schema in enumerate(schemas) if schema not in schemas[:index]]
-        schema = {"anyOf": different} if len(different) > 1 else different[0]
+        schema = _any_of([schema for schema, _ in options])
         if all(build is None for _, build in options):
             return schema, None
 
@@ -321,74 +242,117 @@ class Describer:
 
         return schema, build
 
+    def _container(self, hint: Any, kind: type, args: tuple[Any, ...]) -> Described:
+        if kind.__module__ in ("builtins", "collections", "collections.abc"):
+            if kind is tuple and hint is not tuple and args[-1:] != (...,):
+                return self._tuple(args)
+            if kind.__name__ in _ARRAYS:
+                return self._array(kind, args)
+            if kind.__name__ in _OBJECTS:
+                return self._mapping(args)
+        raise CannotDescribe(
+            f"cannot describe {_name(hint)} to a model; use a dataclass, a TypedDict, an Enum or a plain type"
+        )
+
     def _array(self, kind: type, args: tuple[Any, ...]) -> Described:
         items, build = self.describe(args[0]) if args else ({}, None)
         schema: dict[str, Json] = {"type": "array", "items": items}
-        target: Build = list
-        if kind is tuple:
-            target = tuple
-        elif kind.__name__ in _SETS:
+        target: Build = kind if kind is tuple or kind.__name__ == "deque" else list
+        if kind.__name__ in _SETS:
             schema["uniqueItems"] = True
             target = frozenset if kind is frozenset else set
             if build is None and items.get("type") in ("array", "object"):
                 raise CannotDescribe("the items of a set must be hashable")
-        elif kind.__name__ == "deque":
-            target = kind
         if build is None:
             return schema, None if target is list else target
-        return schema, lambda value: target(gather(enumerate(value), build))
+        return schema, lambda value: target(gather((at, item, build) for at, item in enumerate(value)).values())
 
     def _tuple(self, args: tuple[Any, ...]) -> Described:
         parts = [self.describe(arg) for arg in args]
         schemas = [schema for schema, _ in parts]
-        different = [schema for index, schema in enumerate(schemas) if schema not in schemas[:index]]
-        schema: dict[str, Json] = {"type": "array"}
-        if len(different) > 1:
-            schema["prefixItems"] = schemas
-        # With maxItems this says nothing new, but some providers refuse a list without `items`.
-        schema["items"] = {"anyOf": different} if len(different) > 1 else (different or [{}])[0]
-        schema |= {"minItems": len(args), "maxItems": len(args)}
-        builds = [build for _, build in parts]
+        # With maxItems `items` says nothing new, but some providers refuse a list without it.
+        items = _any_of(schemas)
+        first = {"prefixItems": schemas} if schemas and items not in schemas else {}
+        schema = {"type": "array", **first, "items": items, "minItems": len(args), "maxItems": len(args)}
 
         def build(value: Json) -> tuple[Any, ...]:
-            return tuple(gather(enumerate(value), *builds))
+            items = enumerate(zip(value, parts, strict=True))
+            return tuple(gather((at, item, build) for at, (item, (_, build)) in items).values())
 
         return schema, build
 
     def _mapping(self, args: tuple[Any, ...]) -> Described:
-        schema: dict[str, Json] = {"type": "object"}
         if not args:
-            return schema, None
-        keys, make_key = self._keys(args[0])
-        if keys:
-            schema["propertyNames"] = keys
+            return {"type": "object"}, None
+        number = {"type": "string", "pattern": r"^-?[0-9]{1,100}$"}
+        keys, make_key = (number, int) if args[0] is int else self.describe(args[0])
+        if keys and keys.get("type") != "string":
+            raise CannotDescribe(f"cannot describe a dict with {_name(args[0])} keys to a model; JSON keys are text")
+        keys = {word: keys[word] for word in keys if word in ("enum", "pattern")}
         values, build = self.describe(args[1])
-        schema["additionalProperties"] = values or True
+        schema = {"type": "object", **({"propertyNames": keys} if keys else {}), "additionalProperties": values or True}
         if build is None and make_key is None:
             return schema, None
 
         def make(value: dict[str, Json]) -> dict[Any, Any]:
-            names = gather(((name, name) for name in value), make_key)
-            return dict(zip(names, gather(value.items(), build), strict=True))
+            names = gather((name, name, make_key) for name in value)
+            built = gather((name, item, build) for name, item in value.items())
+            return dict(zip(names.values(), built.values(), strict=True))
 
         return schema, make
 
-    def _keys(self, hint: Any) -> tuple[dict[str, Json], Build | None]:
-        if hint is int:
-            return {"pattern": r"^-?[0-9]{1,100}$"}, int
-        schema, build = self.describe(hint)
-        texts = schema.get("type") == "string"
-        if not texts and schema:
-            raise CannotDescribe(f"cannot describe a dict with {_name(hint)} keys to a model; JSON keys are text")
-        schema.pop("type", None)
-        return {word: schema[word] for word in schema if word in ("enum", "pattern")}, build
+    def _record(self, hint: Any, kind: Any, args: tuple[Any, ...]) -> Described | None:
+        """Describe a class with named fields; None if it is none."""
+        if _is_a(kind, "pydantic", "BaseModel"):
+            return self._named(hint, kind.__name__, lambda: _pydantic(self, hint))
+        if _is_a(kind, "msgspec", "Struct"):
+            return self._named(hint, kind.__name__, lambda: _msgspec(self, hint))
+        if dataclasses.is_dataclass(kind):
+            fields = _dataclass_fields
+        elif issubclass(kind, dict) and hasattr(kind, "__required_keys__"):
+            fields = _typeddict_fields
+        elif issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            fields = _namedtuple_fields
+        else:
+            return None
 
-    def named(self, key: Any, name: str, make: Callable[[], Described]) -> Described:
+        def make() -> Described:
+            schema, build = self.members(f"{kind.__name__}.{{}}", fields(kind, self._hints(kind, args)))
+            if issubclass(kind, dict):
+                return schema, build
+            return schema, lambda value: kind(**(value if build is None else build(value)))
+
+        return self._named(hint, kind.__name__, make)
+
+    def _hints(self, kind: Any, args: tuple[Any, ...]) -> dict[str, Any]:
+        """Resolve the annotations of a class, those of its bases too, and put in what its type parameters are."""
+        hints: dict[str, Any] = {}
+        for base in reversed(kind.__mro__):
+            own = inspect.get_annotations(base)
+            if own:
+                known = vars(sys.modules[base.__module__]) if base.__module__ in sys.modules else {}
+                local = "<locals>" in base.__qualname__  # then the names around the function go first
+                near, far = (self.namespace, known) if local else (known, self.namespace)
+                hints |= self.resolve(own, {**far, **near})
+        table = dict(zip(getattr(kind, "__parameters__", ()), args, strict=False))
+        for name, hint in hints.items() if table else ():
+            inner = getattr(hint, "__parameters__", ())
+            if isinstance(hint, typing.TypeVar):
+                hints[name] = table.get(hint, hint)
+            elif inner:
+                hints[name] = hint[tuple(table.get(parameter, parameter) for parameter in inner)]
+        return hints
+
+    def _named(self, key: Any, name: str, make: Callable[[], Described]) -> Described:
         """Describe a type that may contain itself: it goes into $defs only if it does."""
         if key in self._open:
-            own = self._open[key] or self._free(name)
-            self._open[key] = own
-            return {"$ref": f"#/$defs/{own}"}, lambda value: self._late(own, value)
+            own = self._open[key] = self._open[key] or self._free(name)
+
+            def build_later(value: Json) -> Any:
+                build = self._builds[own]
+                return value if build is None else build(value)
+
+            return {"$ref": f"#/$defs/{own}"}, build_later
         self._open[key] = None
         try:
             schema, build = make()
@@ -399,21 +363,17 @@ class Describer:
         self.defs[met], self._builds[met] = schema, build
         return {"$ref": f"#/$defs/{met}"}, build
 
+    def _free(self, name: str) -> str:
+        name = re.sub(r"\W", "_", name)
+        taken = {*self.defs, *self._open.values()}
+        return next(own for n in range(1, 1000) if (own := name if n == 1 else f"{name}_{n}") not in taken)
+
     def adopt(self, defs: Mapping[str, Json], schema: Json) -> Json:
         """Take over the definitions of a foreign schema; a name that is taken gets a number."""
         names = {name: name if self.defs.get(name, part) == part else self._free(name) for name, part in defs.items()}
         for name, part in defs.items():
             self.defs[names[name]] = _rename(part, names)
         return _rename(schema, names)
-
-    def _late(self, name: str, value: Json) -> Any:
-        build = self._builds[name]
-        return value if build is None else build(value)
-
-    def _free(self, name: str) -> str:
-        name = re.sub(r"\W", "_", name)
-        taken = {*self.defs, *self._open.values()}
-        return next(own for n in range(1, 1000) if (own := name if n == 1 else f"{name}_{n}") not in taken)
 
     def resolve(self, annotations: Mapping[str, Any], known: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Evaluate postponed annotations with the names of a module, or else with those of the signature."""
@@ -423,16 +383,17 @@ class Describer:
             return typing.get_type_hints(holder, names, include_extras=True)
         except NameError as error:
             raise CannotDescribe(f"cannot resolve the annotation: {error}; the name must exist at run time") from None
+        except (TypeError, SyntaxError) as error:
+            raise CannotDescribe(str(error)) from None
 
 
-def gather(items: Any, *builds: Build | None) -> list[Any]:
-    """Build every item (with its own builder, or all with one) and report all errors together."""
-    built: list[Any] = []
+def gather(items: Iterable[tuple[Any, Json, Build | None]]) -> dict[Any, Any]:
+    """Build values, each with its key and its builder, and report all errors together."""
+    built: dict[Any, Any] = {}
     errors: list[tuple[Path, str]] = []
-    for number, (key, value) in enumerate(items):
-        build = builds[number] if len(builds) > 1 else builds[0] if builds else None
+    for key, value, build in items:
         try:
-            built.append(value if build is None else build(value))
+            built[key] = value if build is None else build(value)
         except ValidationError as failed:
             errors += failed.below(key).errors
         except Exception as error:  # a class may refuse a value in its own way
@@ -440,6 +401,22 @@ def gather(items: Any, *builds: Build | None) -> list[Any]:
     if errors:
         raise ValidationError(errors)
     return built
+
+
+def _any_of(schemas: list[dict[str, Json]]) -> dict[str, Json]:
+    different = [schema for index, schema in enumerate(schemas) if schema not in schemas[:index]]
+    return {"anyOf": different} if len(different) > 1 else (different or [{}])[0]
+
+
+def _plain(value: Any) -> bool:
+    """Whether JSON can show a default."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _plain(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(_plain(item) for item in value)
+    if isinstance(value, float):
+        return value - value == 0  # neither infinite nor NaN
+    return value is None or isinstance(value, (str, int))
 
 
 def _rename(schema: Json, names: Mapping[str, str]) -> Json:
@@ -456,3 +433,138 @@ def _rename(schema: Json, names: Mapping[str, str]) -> Json:
 
 def _name(hint: Any) -> str:
     return hint.__qualname__ if isinstance(hint, type) else re.sub(r"\b(typing|collections\.abc)\.", "", str(hint))
+
+
+_DECIMAL = r"^[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?$"
+_DURATION = re.compile(
+    r"P(?:(?P<weeks>[\d.,]+)W)?(?:(?P<days>[\d.,]+)D)?"
+    r"(?:T(?:(?P<hours>[\d.,]+)H)?(?:(?P<minutes>[\d.,]+)M)?(?:(?P<seconds>[\d.,]+)S)?)?"
+)
+
+
+def _scalar(kind: Any) -> Described | None:
+    """Describe a class whose values JSON writes as text; None if it is none of these."""
+    if issubclass(kind, Enum):
+        plain = all(type(member.value) in (str, int, float, bool) for member in kind)
+        table = {(member.value if plain else member.name): member for member in kind}
+        return _values(list(table)), table.__getitem__
+    known = f"{kind.__module__}.{kind.__name__}"
+    if known in ("datetime.datetime", "datetime.date", "datetime.time"):
+        word = "date-time" if kind.__name__ == "datetime" else kind.__name__
+        return _text({"format": word}, kind.fromisoformat, FORMATS[word])
+    if known == "datetime.timedelta":
+        return _text({"format": "duration"}, _duration, "a duration such as P1DT2H30M or PT90S")
+    if known == "decimal.Decimal":
+        return _text({"pattern": _DECIMAL}, kind, "a decimal number such as 12.30")
+    if known == "uuid.UUID":
+        return _text({"format": "uuid"}, kind, FORMATS["uuid"])
+    if kind is bytes:
+        return _text({"contentEncoding": "base64"}, _base64, FORMATS["base64"])
+    return _text({}, kind, "a path") if issubclass(kind, os.PathLike) else None
+
+
+def _text(words: dict[str, Json], make: Callable[[Any], Any], expected: str) -> Described:
+    def build(value: Json) -> Any:
+        try:
+            return make(value)
+        except (ValueError, TypeError, OverflowError):
+            raise ValidationError([((), f"got {show(value)}, expected {expected}")]) from None
+
+    return {"type": "string", **words}, build
+
+
+def _literal(args: tuple[Any, ...]) -> Described:
+    values = [arg.value if isinstance(arg, Enum) else arg for arg in args]
+    if not all(value is None or isinstance(value, (str, int, bool)) for value in values):
+        raise CannotDescribe(f"cannot describe Literal{list(args)} to a model")
+    table = dict(zip(values, args, strict=True))
+    return _values(values), table.__getitem__ if any(isinstance(arg, Enum) for arg in args) else None
+
+
+def _values(values: list[Any]) -> dict[str, Json]:
+    kinds = {type(value) for value in values}
+    schema = _SCALARS[kinds.pop()][0] if len(kinds) == 1 and kinds <= _SCALARS.keys() else {}
+    return {**schema, "enum": values}
+
+
+def _duration(text: str) -> Any:
+    from datetime import timedelta
+
+    found = _DURATION.fullmatch(text)
+    if found is None or text.endswith(("P", "T")):
+        raise ValueError(text)
+    return timedelta(**{name: float(value.replace(",", ".")) for name, value in found.groupdict().items() if value})
+
+
+def _base64(text: str) -> bytes:
+    import base64
+
+    return base64.b64decode("".join(text.split()), altchars=b"-_" if {"-", "_"} & set(text) else None, validate=True)
+
+
+def _dataclass_fields(kind: Any, hints: dict[str, Any]) -> Iterable[tuple[str, Any, Any]]:
+    for name, field in kind.__dataclass_fields__.items():
+        if not field.init or field._field_type.name == "_FIELD_CLASSVAR":
+            continue
+        hint = hints[name].type if isinstance(hints[name], dataclasses.InitVar) else hints[name]
+        given = [each for each in (field.default, field.default_factory) if each is not dataclasses.MISSING]
+        yield name, hint, given[0] if given else REQUIRED
+
+
+def _typeddict_fields(kind: Any, hints: dict[str, Any]) -> Iterable[tuple[str, Any, Any]]:
+    for name, hint in hints.items():
+        needed = name in kind.__required_keys__
+        while getattr(origin := typing.get_origin(hint), "_name", "") in ("Required", "NotRequired", "ReadOnly"):
+            # Under postponed annotations __required_keys__ does not know of these.
+            needed = {"Required": True, "NotRequired": False}.get(origin._name, needed)
+            hint = typing.get_args(hint)[0]
+        yield name, hint, REQUIRED if needed else None
+
+
+def _namedtuple_fields(kind: Any, hints: dict[str, Any]) -> Iterable[tuple[str, Any, Any]]:
+    for name in kind._fields:
+        yield name, hints.get(name, Any), kind._field_defaults.get(name, REQUIRED)
+
+
+def _is_a(kind: type, module: str, name: str) -> bool:
+    """Whether a class comes from a library; if the library is not loaded, nothing does."""
+    base = getattr(sys.modules.get(module), name, None)
+    return isinstance(base, type) and issubclass(kind, base)
+
+
+def _pydantic(describer: Describer, hint: Any) -> Described:
+    import json
+
+    pydantic: Any = sys.modules["pydantic"]
+    adapter: Any = pydantic.TypeAdapter(hint)
+    schema = dict(adapter.json_schema())
+    defs = schema.pop("$defs", {})
+
+    def build(value: Json) -> Any:
+        try:
+            return adapter.validate_json(json.dumps(value))  # as JSON: what strict models take differs
+        except pydantic.ValidationError as error:
+            raise ValidationError((tuple(each["loc"]), each["msg"]) for each in error.errors()) from None
+
+    return describer.adopt(defs, schema), build
+
+
+def _msgspec(describer: Describer, hint: Any) -> Described:
+    msgspec: Any = sys.modules["msgspec"]
+    (schema,), defs = msgspec.json.schema_components([hint], ref_template="#/$defs/{name}")
+    if schema.keys() == {"$ref"} and not _mentions(defs, schema["$ref"]):
+        schema = defs.pop(schema["$ref"][8:])
+
+    def build(value: Json) -> Any:
+        try:
+            return msgspec.convert(value, hint)
+        except msgspec.ValidationError as error:
+            raise ValidationError([((), str(error))]) from None
+
+    return describer.adopt(defs, schema), build
+
+
+def _mentions(schema: Json, ref: str) -> bool:
+    if isinstance(schema, dict):
+        return schema.get("$ref") == ref or any(_mentions(part, ref) for part in schema.values())
+    return isinstance(schema, (list, tuple)) and any(_mentions(part, ref) for part in schema)

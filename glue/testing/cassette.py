@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from glue.codec import from_json, to_json, to_plain
 from glue.context import provider_names
-from glue.errors import ErrorKind, ProviderError, ReplayError, StoreError
+from glue.errors import ProviderError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Json, Request, message_from_json, messages_to_json
 from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.secrets import mask_secrets
@@ -28,7 +28,7 @@ _EVENTS: dict[str, type] = {
     "done": Done,
 }
 _NAMES = {cls: name for name, cls in _EVENTS.items()}
-_DETAILS = ("provider", "model", "status", "retry_after", "request_id", "emitted", "retryable", "body")
+_DETAILS = ("kind", "provider", "model", "status", "retry_after", "request_id", "emitted", "retryable", "body")
 
 
 class Cassette:
@@ -115,10 +115,11 @@ class Recorder:
         stream = self.provider.stream(request)
         try:
             async for event in stream:
-                events.append(_event_to_json(event))
+                events.append({"type": _NAMES[type(event)], **to_plain(event)})
                 yield event
         except ProviderError as failure:
-            error = _error_to_json(failure)
+            text = str(failure).removeprefix(f"{failure.provider}: " if failure.provider else "")
+            error = {"message": text, **{name: getattr(failure, name) for name in _DETAILS}}
             raise
         finally:
             if (close := getattr(stream, "aclose", None)) is not None:
@@ -160,8 +161,8 @@ class Replay:
         exchange = self._take(request)
         for event in exchange["events"]:
             yield _event_from_json(event)
-        if exchange.get("error"):
-            raise _error_from_json(exchange["error"])
+        if error := exchange.get("error"):
+            raise ProviderError(error["message"], **{name: error[name] for name in _DETAILS})
 
     @property
     def _label(self) -> str:
@@ -227,28 +228,11 @@ def _comparable(asked: Mapping[str, Json]) -> dict[str, Json]:
     return {**asked, "messages": messages}
 
 
-def _event_to_json(event: ProviderEvent) -> Json:
-    return {"type": _NAMES[type(event)], **to_plain(event)}
-
-
 def _event_from_json(data: Mapping[str, Json]) -> ProviderEvent:
     if data["type"] == "done":
         return Done(message=cast(AssistantMessage, message_from_json(data["message"])))
     event: ProviderEvent = from_json(_EVENTS[data["type"]], {key: data[key] for key in data if key != "type"})
     return event
-
-
-def _error_to_json(error: ProviderError) -> Json:
-    details: dict[str, Any] = {name: getattr(error, name) for name in _DETAILS}
-    text = str(error)
-    if error.provider:
-        text = text.removeprefix(f"{error.provider}: ")
-    return {"message": text, "kind": error.kind, **details}
-
-
-def _error_from_json(data: Mapping[str, Json]) -> ProviderError:
-    details = {name: data[name] for name in _DETAILS}
-    return ProviderError(data["message"], kind=cast(ErrorKind, data["kind"]), **details)
 
 
 @contextmanager

@@ -95,21 +95,20 @@ class Models:
         self.providers: dict[str, Recorder | Replay] = {}
 
     def open(self, model: str) -> Recorder | Replay:
-        if model not in self.providers:
-            self.providers[model] = self._open(model)
-        return self.providers[model]
-
-    def _open(self, model: str) -> Recorder | Replay:
         from glue.testing.cassette import Recorder, Replay
 
+        if model in self.providers:
+            return self.providers[model]
         path = self.folder / f"{_plain_name(model)}.jsonl"
         if self.record:
             from glue.providers import new
 
-            return Recorder(new(model), path)
-        if not path.exists():
+            self.providers[model] = Recorder(new(model), path)
+        elif path.exists():
+            self.providers[model] = Replay(path, by="hash" if self.by == "hash" else "order")
+        else:
             pytest.fail(f"there is no cassette {path}; record it with `pytest --glue-record`", pytrace=False)
-        return Replay(path, by="hash" if self.by == "hash" else "order")
+        return self.providers[model]
 
     def assert_used_up(self) -> None:
         """Fail unless the test made every recorded request."""

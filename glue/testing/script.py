@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -115,7 +115,8 @@ class Script:
             raise AssertionError(f"{self.name}: {self.left} of the scripted steps were not asked for: {self._steps!r}")
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        self.requests.append(replace(request, messages=_frozen(request.messages)))
+        kept = request.messages if isinstance(request.messages, Messages) else tuple(request.messages)
+        self.requests.append(replace(request, messages=kept))
         step = self._next(request)
         self.open_streams += 1
         try:
@@ -130,7 +131,15 @@ class Script:
             if step.error is not None:
                 raise step.error
             if step.terminal:
-                yield Done(message=self._message(request, step))
+                message = AssistantMessage(
+                    content=step.content,
+                    stop_reason=StopReason(step.stop),
+                    raw_stop_reason=step.raw if step.raw is not None else step.stop,
+                    usage=step.usage,
+                    provider=self.name,
+                    model=request.model or self.model,
+                )
+                yield Done(message=message)
         finally:
             self.open_streams -= 1
 
@@ -148,16 +157,6 @@ class Script:
             step = step(request)
         return say(step) if isinstance(step, str) else step
 
-    def _message(self, request: Request, step: Reply) -> AssistantMessage:
-        return AssistantMessage(
-            content=step.content,
-            stop_reason=StopReason(step.stop),
-            raw_stop_reason=step.raw if step.raw is not None else step.stop,
-            usage=step.usage,
-            provider=self.name,
-            model=request.model or self.model,
-        )
-
 
 def shape(messages: Iterable[Message]) -> str:
     """Draw a transcript: u user, a assistant, t tool result; u+ is a message of the loop's own."""
@@ -168,10 +167,6 @@ def _letter(message: Message) -> str:
     if isinstance(message, UserMessage):
         return "u" if message.origin in ("user", "steering", "follow_up") else "u+"
     return "a" if isinstance(message, AssistantMessage) else "t"
-
-
-def _frozen(messages: Sequence[Any]) -> Sequence[Any]:
-    return messages if isinstance(messages, Messages) else tuple(messages)
 
 
 def _deltas(reply: Reply) -> list[ProviderEvent]:

@@ -11,8 +11,9 @@ import pytest
 
 import glue
 from glue.context import Purse
+from glue.permission import ready_made
 from glue.testing import Script, call
-from glue.tools import fs, shell
+from glue.tools import fs, git, shell
 
 
 def request(action: str = "write", target: str = "a", session: str = "s") -> glue.PermissionRequest:
@@ -153,6 +154,16 @@ async def test_rules_decide_by_action_and_target(rules: glue.Rules, allowed: boo
     result = await invoke(save, {"path": "docs/a.md"}, rules)
 
     assert result.is_error is not allowed
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [("docs/a.md", True), ("docs/./a.md", True), ("docs/../a.md", False), ("docs/../b.md", False), ("c//d.md", False)],
+)
+async def test_rules_judge_a_plain_target_by_where_it_leads(path: str, allowed: bool) -> None:
+    rules = glue.Rules(allow=["write:docs/*", "write:c//*"], deny=["write:b.md", "write:c/d.md"])
+
+    assert (await invoke(save, {"path": path}, rules)).is_error is not allowed
 
 
 def asker(*answers: Any) -> tuple[list[glue.PermissionRequest], Any]:
@@ -496,6 +507,12 @@ async def test_rules_about_tools_of_a_sub_agent_and_ready_made_ones_are_known(tm
     agent = glue.Agent(Script("done"), tools=[inner.as_tool()], permission=rules)
 
     assert (await agent.run("x")).text == "done"
+
+
+def test_every_ready_made_tool_is_known_to_rules(tmp_path: Path) -> None:
+    made = [*fs.tools(tmp_path, write=True), *git.tools(tmp_path, trust=True), *shell.tools(tmp_path)]
+
+    assert {tool.name for tool in made} == ready_made
 
 
 async def test_a_remembered_yes_covers_exactly_what_was_asked(tmp_path: Path) -> None:

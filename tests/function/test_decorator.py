@@ -204,6 +204,13 @@ async def test_methods_are_tools_of_their_instance() -> None:
     assert list(one.buy.spec.parameters["properties"]) == ["item"]
 
 
+async def test_a_bound_method_stays_with_its_instance() -> None:
+    class Street:
+        sell = Shop("one").sell
+
+    assert (await invoke(Street().sell, {"item": "tea"})).text == "one sold tea"
+
+
 async def test_partials_and_callable_objects_are_tools() -> None:
     def scale(factor: int, number: int, unit: str = "m") -> str:
         """Scale a number."""

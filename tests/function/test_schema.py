@@ -160,6 +160,11 @@ class Box(Generic[T]):
     content: T
 
 
+@dataclasses.dataclass
+class Shelf(Generic[T]):
+    boxes: list[Box[T]]
+
+
 class Base(TypedDict):
     id: int
 
@@ -206,6 +211,7 @@ def read(annotation: Any, value: Any) -> Any:
         (Ping, {"pong": {"ping": {}}}, Ping(Pong(Ping()))),
         (Box[int], {"content": 3}, Box(3)),
         (Box[Color], {"content": "red"}, Box(Color.RED)),
+        (Shelf[Color], {"boxes": [{"content": "red"}]}, Shelf([Box(Color.RED)])),
         (Movie, {"id": 1, "title": "x", "color": "blue"}, {"id": 1, "title": "x", "color": Color.BLUE}),
         (Pair, {"left": 1}, Pair(1)),
         (Pair, {"left": 1, "right": "2021-05-06"}, Pair(1, datetime.date(2021, 5, 6))),

@@ -14,7 +14,7 @@ import pytest
 
 import glue
 from glue.context import Purse
-from glue.function.spool import Spool, cap, current, is_spooled
+from glue.function.call import Spool, cap, current_spool
 from glue.testing import call
 
 
@@ -113,7 +113,11 @@ def test_a_spool_that_cannot_be_written_still_cuts(tmp_path: pathlib.Path) -> No
 
 
 def test_the_temporary_directory_goes_with_the_process() -> None:
-    code = "from glue.function.spool import current; spool = current.get(); spool.write('x'); print(spool.directory)"
+    code = """
+from glue.function.call import current_spool
+current_spool.get().write("x")
+print(current_spool.get().directory)
+"""
 
     made = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
 
@@ -131,8 +135,7 @@ async def test_a_tool_s_output_is_capped_and_spooled() -> None:
     )
     result = await big.invoke(asked, context)
 
-    with current.get().open(address_in(result.text)) as file:
+    with current_spool.get().open(address_in(result.text)) as file:
         assert file.read() == b"x" * 1000
     assert result.content[0] == glue.Text(text="first part")
     assert result.content[2] == glue.Image(data=b"png")
-    assert is_spooled(address_in(result.text))

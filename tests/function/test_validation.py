@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import glue
-from glue.function.arguments import coerce
 from glue.function.schema import Shape, shape_of
-from glue.function.validation import ValidationError, Validator
+from glue.function.validation import ValidationError, Validator, coerce
 from glue.testing import call
 
 
@@ -172,7 +171,7 @@ def test_coercion_leaves_valid_values_alone_and_reading_raises_only_faults(annot
     before = json.dumps(value)
 
     if jsonschema.Draft202012Validator(shape.schema).is_valid(value):
-        assert coerce(shape.validator, value) == value
+        assert coerce(shape.validator, shape.schema, value) == value
     lines = faults_of(shape, value)
     assert lines is None or lines
     assert all("\n" not in line for line in lines or ())
@@ -254,7 +253,7 @@ def test_ready_schemas_are_judged_as_jsonschema_does(schema: dict[str, Any], val
     assert validator.accepts(schema, value) == judge.is_valid(value)
     assert (validator.errors(value) is None) == judge.is_valid(value)
     if judge.is_valid(value):
-        assert coerce(validator, value) == value
+        assert coerce(validator, schema, value) == value
 
 
 SLOW = [

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glue.errors import GlueError, ToolError, UnsafePath
-from glue.function.spool import current
+from glue.function.call import current_spool
 from glue.tools import fs
 from glue.tools.fs import Blocklist, Root, safe_join, safe_open, truncate
 from glue.tools.fs import functions as ready
@@ -281,7 +281,7 @@ def test_offset_past_the_end_says_how_long_the_file_is(tools: Tools, tmp_path: P
 
 
 def test_spooled_output_of_another_tool_is_read(tools: Tools) -> None:
-    address = current.get().write("all of it\n")
+    address = current_spool.get().write("all of it\n")
 
     assert tools["read_file"](address) == "all of it\n"
 

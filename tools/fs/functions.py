@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from glue import PermissionTarget
 from glue.errors import GlueError, ToolError, UnsafePath
-from glue.function import spool
+from glue.function.call import current_spool
 from glue.function.decorator import Tool, tool
 from glue.tools.fs import path_target, walk
 from glue.tools.fs.blocklist import Blocklist
@@ -284,12 +284,10 @@ def _tool(function: Function, timeout: float | None, permit: _Permit | None = No
 
 def _spooled(path: str) -> BufferedReader | None:
     """Open the whole of what another tool said, which it may have been told to read here."""
-    if not spool.is_spooled(path):
-        return None
     try:
-        file = spool.current.get().open(path)
+        file = current_spool.get().open(path)
     except FileNotFoundError:
-        return None  # then it is a file that happens to be called so
+        return None  # a file, whatever it is called
     return cast(BufferedReader, file)
 
 
