@@ -15,6 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Whether a test passes does not depend on how busy the machine is.
+settings.register_profile("glue", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("glue")
 
 # A job in the background is started with Ctrl-C ignored, and would hand that down to the programs under test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
