@@ -363,11 +363,13 @@ def lineage(sessions: Sequence[SessionInfo]) -> tuple[tuple[int, SessionInfo], .
 
 def describe(header: Record, messages: Sequence[Message], updated: float) -> SessionInfo:
     """Sum up a session from its header and its first messages."""
+    created = header.get("created")
+    created = float(created) if isinstance(created, (int, float)) else 0.0
     prompts = (message.text for message in messages if isinstance(message, UserMessage) and message.text.strip())
     return SessionInfo(
         id=header["session"],
-        created=header.get("created", 0.0),
-        updated=updated,
+        created=created,
+        updated=max(created, updated),  # the clock of a file's time may be some milliseconds behind
         title=" ".join(next(prompts, "").split())[:80],
         parent=header.get("parent", ""),
         forked_at=header.get("forked_at"),

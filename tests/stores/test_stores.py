@@ -366,6 +366,28 @@ async def test_what_is_no_transcript_is_left_as_it_is(tmp_path: Path) -> None:
     assert await store.list() == ()
 
 
+async def test_a_session_is_never_updated_before_it_was_created(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    await fill(store, "demo", talk())
+    os.utime(store.path("demo"), (1, 1))  # the kernel's clock for files is some milliseconds behind
+
+    (info,) = await store.list()
+
+    assert info.updated == info.created > 1
+
+
+async def test_a_time_that_is_none_hides_no_session(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    await fill(store, "demo", talk())
+    path = store.path("demo")
+    header, rest = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(json.dumps({**json.loads(header), "created": "noon"}).encode() + b"\n" + rest)
+
+    (info,) = await store.list()
+
+    assert info.created == 0.0
+
+
 async def test_a_link_is_not_followed(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     (tmp_path / "elsewhere").write_text("")
