@@ -12,13 +12,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import anyio.to_thread
-
 from glue.errors import ConfigError, StoreError
-from glue.messages import Json, Message
+from glue.messages import Message
 from glue.stores.store import (
+    BlockingStore,
     Fold,
-    Log,
     Query,
     Record,
     SearchHit,
@@ -26,221 +24,21 @@ from glue.stores.store import (
     busy,
     check_id,
     describe,
-    header,
     missing,
     read_message,
+    sync_data,
     terms,
 )
-
-
-def open_locked(path: Path, id: str, sync: bool) -> int:
-    """Open for appending, alone; make the file where there is none."""
-    while True:
-        new = not path.exists()
-        if new:
-            _make_folder(path.parent)
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except PermissionError:
-            raise
-        except OSError as error:
-            if error.errno == errno.EROFS:
-                raise
-            raise StoreError(f"session {id!r} cannot be opened: {error}") from error
-        try:
-            lock(fd, id)
-            if new and sync:
-                sync_folder(path.parent)
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(fd), os.stat(path)):
-                    return fd
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)  # deleted between the opening and the locking: once more
-
-
-def lock(fd: int, id: str) -> None:
-    import fcntl
-
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise busy(id) from error
-
-
-def sync_data(fd: int) -> None:
-    if sys.platform == "darwin":
-        import fcntl
-
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync there stops at the drive's own cache
-    else:
-        os.fdatasync(fd)
-
-
-def _make_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        sync_folder(folder.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def line(record: Record) -> bytes:
-    try:
-        return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-    except UnicodeEncodeError:  # half a surrogate pair, as a model may send: only escapes can keep it
-        return json.dumps(record, separators=(",", ":")).encode() + b"\n"
-
-
-def pread(fd: int, start: int, stop: int) -> bytes:
-    blocks = []
-    while start < stop and (block := os.pread(fd, stop - start, start)):
-        blocks.append(block)
-        start += len(block)
-    return b"".join(blocks)
-
-
-def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
-    """Give each record and where it ends, up to the first that is not whole."""
-    start = 0
-    while (stop := data.find(b"\n", start)) >= 0:
-        try:
-            record = json.loads(data[start:stop].decode())
-        except ValueError:
-            return
-        if not isinstance(record, dict) or not isinstance(record.get("type"), str):
-            return
-        start = stop + 1
-        yield record, start
-
-
-def applied(fold: Fold, record: Record) -> None:
-    """Take in a whole record; one that this version cannot read is passed over and stays in the file."""
-    with contextlib.suppress(StoreError, KeyError, TypeError, ValueError):
-        fold.apply(record)
-
-
-def check_first(data: bytes, path: Path) -> None:
-    """Refuse what was never a transcript, rather than cut it away as damage."""
-    first = data.find(b"\n")
-    if first < 0:
-        return  # empty, or killed while the header was written
-    for record, _ in records_in(data[: first + 1]):
-        if record["type"] == "header" and isinstance(record.get("session"), str):
-            return
-    raise StoreError(f"{path} does not begin with a session header; it is left as it is")
-
-
-def read(path: Path) -> tuple[Fold, dict[str, float]]:
-    """Read a file that someone else may be writing: no lock, nothing is cut."""
-    fold, times = Fold(), dict[str, float]()
-    data = path.read_bytes()
-    check_first(data, path)
-    for record, _ in records_in(data):
-        applied(fold, record)
-        if record["type"] == "message" and isinstance(record.get("message"), dict):
-            times[record["message"].get("id", "")] = record.get("at", 0.0)
-    if not fold.header:
-        raise StoreError(f"{path} has no session header")
-    return fold, times
-
-
-def read_info(path: Path) -> SessionInfo:
-    """Sum up from the first records; a long session is not read to its end."""
-    fold = Fold()
-    with path.open("rb") as file:
-        data = file.read(65_536)
-    check_first(data, path)
-    for record, _ in records_in(data):
-        applied(fold, record)
-        if fold.messages:
-            break
-    if not fold.header:
-        raise StoreError(f"{path} has no session header")
-    return describe(fold.header, fold.messages, path.stat().st_mtime)
-
-
-def scan(path: Path, query: Query) -> list[SearchHit]:
-    """Search one file from its end, decoding only lines that can hold a match; a file that is no session has none."""
-    data = path.read_bytes()
-    try:
-        check_first(data, path)
-        head = next(record for record, _ in records_in(data[: data.find(b"\n") + 1]))
-    except (StoreError, StopIteration):
-        return []
-    session = str(head["session"])
-    marks = (b'"type":"amend"', b'"type":"drop"')
-    changes = [record for mark in marks for record in _lines_with(data, data, [(mark, re.compile(mark))])]
-    if any("content" in record.get("fields", ()) for record in changes if record["type"] == "amend"):
-        fold, times = read(path)
-        return query.find(session, ((one, times.get(one.id, 0.0)) for one in fold.messages))
-    dropped = {key for record in changes if record["type"] == "drop" for key in record.get("ids", ())}
-    # Half a surrogate pair makes a line be written in escapes: then only ASCII can be looked for.
-    lines = _lines_with(data, data.lower(), _needles(query.text, only_ascii=b"\\ud" in data))
-    records = (record for record in lines if record["type"] == "message" and isinstance(record.get("message"), dict))
-    found = ((read_message(record["message"]), record.get("at", 0.0)) for record in records)
-    return query.find(session, ((one, at) for one, at in found if one and one.id not in dropped), most=query.limit)
-
-
-def _needles(query: str, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
-    """Make literals, with patterns around them, that a line, its ASCII in lower case, must fit to match a query.
-
-    What JSON may write in another way, or what has two cases beyond ASCII, does not count.
-    """
-    made = []
-    for term, prefix in terms(query):
-        for match in _SURE.finditer(term.lower()):
-            piece = match.group()
-            if not piece.isascii():
-                if piece.upper() == piece and not only_ascii:
-                    made.append((piece.encode(), re.compile(re.escape(piece.encode()))))
-                continue
-            literal = re.escape(piece.encode())
-            pattern = literal
-            if match.end() == len(term) and not prefix:
-                pattern += rb"(?![a-z0-9_])"
-            if match.start() == 0:  # or behind an escape that ends in a letter: "\\nword"
-                behind = (rb"(?<![a-z0-9_]%b)", rb"(?<=\\[nrtbf]%b)", rb"(?<=\\u[0-9a-f]{4}%b)")
-                pattern += rb"(?:" + rb"|".join(each % literal for each in behind) + rb")"
-            made.append((piece.encode(), re.compile(pattern)))  # begins with the literal, which is what makes it quick
-    return made
-
-
-_LINE = re.compile(rb"\n")
-_SURE = re.compile(r'[^\x00-\x1f"\\\ud800-\udfff\s]+')
-
-
-def _lines_with(data: bytes, text: bytes, needles: Sequence[tuple[bytes, re.Pattern[bytes]]]) -> Iterator[Record]:
-    """Give the records of lines that fit all needles, the last first; `text` is the data in the needles' case."""
-    if any(literal not in text for literal, _ in needles):
-        return
-    first, *others = [pattern for _, pattern in sorted(needles, key=lambda needle: text.count(needle[0]))] or [_LINE]
-    before = len(text)
-    for at in reversed([match.start() for match in first.finditer(text)]):
-        left = text.rfind(b"\n", 0, at) + 1
-        right = text.find(b"\n", at)
-        if right < 0 or left >= before:  # torn or being written, or seen already
-            continue
-        before = left
-        if all(needle.search(text, left, right) for needle in others):
-            for record, _ in records_in(data[left : right + 1]):
-                yield record
-
 
 _log = logging.getLogger("glue.stores")
 _log.addHandler(logging.NullHandler())  # silent unless someone listens
 _PLAIN = re.compile(rb"[^A-Za-z0-9_.@+=,-]|^\.")
 _SUFFIX = ".jsonl"
+_LINE = re.compile(rb"\n")
+_SURE = re.compile(r'[^\x00-\x1f"\\\ud800-\udfff\s]+')
 
 
-class FileStore:
+class FileStore(BlockingStore):
     """Keep each conversation in a file of its own below a folder.
 
     `sync=False` leaves it to the system when records reach the disk: quicker, and still safe from a
@@ -253,11 +51,6 @@ class FileStore:
         self.root = Path(root)
         self.sync = sync
 
-    def log(
-        self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
-    ) -> Log:
-        return Log(id, _Writer(self.path(id), id, header(id, parent, forked_at, meta), self.sync))
-
     def path(self, id: str) -> Path:
         """Say where a session is kept; characters that are unsafe in file names are written as %XX."""
         name = _PLAIN.sub(lambda match: b"%%%02X" % match.group()[0], check_id(id).encode("utf-8", "surrogatepass"))
@@ -265,46 +58,11 @@ class FileStore:
             raise ValueError(f"the session id {id!r} is too long for a file name")
         return self.root / (name.decode() + _SUFFIX)
 
-    async def list(self) -> tuple[SessionInfo, ...]:
-        return await anyio.to_thread.run_sync(self._list)
-
-    async def load(self, id: str) -> tuple[Message, ...]:
-        return await anyio.to_thread.run_sync(self._load, id)
-
-    async def times(self, id: str) -> Mapping[str, float]:
-        """Say when each message was stored."""
-        return await anyio.to_thread.run_sync(lambda: read(self._there(id))[1])
-
-    async def search(
-        self,
-        query: str,
-        *,
-        limit: int = 20,
-        session: str | None = None,
-        role: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-    ) -> tuple[SearchHit, ...]:
-        asked = Query(query, limit, session, role, since, until)
-
-        def look() -> tuple[SearchHit, ...]:
-            paths = self._paths() if session is None else [self._there(session)]
-            return asked.newest(hit for path in paths for hit in scan(path, asked))
-
-        return await anyio.to_thread.run_sync(look)
-
-    async def delete(self, id: str) -> None:
-        await anyio.to_thread.run_sync(self._delete, id)
+    def _writer(self, id: str, first: Record) -> _Writer:
+        return _Writer(self.path(id), id, first, self.sync)
 
     def _paths(self) -> tuple[Path, ...]:
         return tuple(sorted(self.root.glob(f"*{_SUFFIX}")))
-
-    def _list(self) -> tuple[SessionInfo, ...]:
-        infos = []
-        for path in self._paths():
-            with contextlib.suppress(StoreError, OSError):  # one unreadable file must not hide the others
-                infos.append(read_info(path))
-        return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
 
     def _there(self, id: str) -> Path:
         path = self.path(id)
@@ -312,8 +70,21 @@ class FileStore:
             raise missing(id, [info.id for info in self._list()])
         return path
 
-    def _load(self, id: str) -> tuple[Message, ...]:
-        return tuple(read(self._there(id))[0].messages)
+    def _list(self) -> tuple[SessionInfo, ...]:
+        infos = []
+        for path in self._paths():
+            with contextlib.suppress(StoreError, OSError):  # one unreadable file must not hide the others
+                fold, _ = read(path, brief=True)
+                infos.append(describe(fold.header, fold.messages, path.stat().st_mtime))
+        return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
+
+    def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float]]:
+        fold, times = read(self._there(id))
+        return tuple(fold.messages), times
+
+    def _search(self, query: Query) -> tuple[SearchHit, ...]:
+        paths = self._paths() if query.session is None else [self._there(query.session)]
+        return query.newest(hit for path in paths for hit in scan(path, query))
 
     def _delete(self, id: str) -> None:
         path = self._there(id)
@@ -412,3 +183,176 @@ class _Writer:
         _log.warning("session %r: %d torn bytes at the end were moved to %s", self.id, len(tail), side)
         os.ftruncate(self.fd, self.end)
         sync_data(self.fd)
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+def open_locked(path: Path, id: str, sync: bool) -> int:
+    """Open for appending, alone; make the file where there is none."""
+    while True:
+        new = not path.exists()
+        if new and not path.parent.is_dir():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync_folder(path.parent.parent)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            raise StoreError(f"session {id!r} cannot be opened: {error}") from error
+        try:
+            lock(fd, id)
+            if new and sync:
+                sync_folder(path.parent)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), os.stat(path)):
+                    return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # deleted between the opening and the locking: once more
+
+
+def lock(fd: int, id: str) -> None:
+    import fcntl
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise busy(id) from error
+
+
+def sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def line(record: Record) -> bytes:
+    try:
+        return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    except UnicodeEncodeError:  # half a surrogate pair, as a model may send: only escapes can keep it
+        return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+def pread(fd: int, start: int, stop: int) -> bytes:
+    blocks = []
+    while start < stop and (block := os.pread(fd, stop - start, start)):
+        blocks.append(block)
+        start += len(block)
+    return b"".join(blocks)
+
+
+def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
+    """Give each record and where it ends, up to the first that is not whole."""
+    start = 0
+    while (stop := data.find(b"\n", start)) >= 0:
+        try:
+            record = json.loads(data[start:stop].decode())
+        except ValueError:
+            return
+        if not isinstance(record, dict) or not isinstance(record.get("type"), str):
+            return
+        start = stop + 1
+        yield record, start
+
+
+def applied(fold: Fold, record: Record) -> None:
+    """Take in a whole record; one that this version cannot read is passed over and stays in the file."""
+    with contextlib.suppress(StoreError, KeyError, TypeError, ValueError):
+        fold.apply(record)
+
+
+def check_first(data: bytes, path: Path) -> Record | None:
+    """Give the header, None of an empty file; refuse what was never a transcript, rather than cut it away as damage."""
+    first = data.find(b"\n")
+    if first < 0:
+        return None  # or killed while the header was written
+    for record, _ in records_in(data[: first + 1]):
+        if record["type"] == "header" and isinstance(record.get("session"), str):
+            return record
+    raise StoreError(f"{path} does not begin with a session header; it is left as it is")
+
+
+def read(path: Path, *, brief: bool = False) -> tuple[Fold, dict[str, float]]:
+    """Read a file that someone else may be writing: no lock, nothing is cut. `brief` stops at the first message."""
+    fold, times = Fold(), dict[str, float]()
+    with path.open("rb") as file:
+        data = file.read(65_536 if brief else -1)
+    check_first(data, path)
+    for record, _ in records_in(data):
+        applied(fold, record)
+        if record["type"] == "message" and isinstance(record.get("message"), dict):
+            times[record["message"].get("id", "")] = record.get("at", 0.0)
+        if brief and fold.messages:
+            break
+    if not fold.header:
+        raise StoreError(f"{path} has no session header")
+    return fold, times
+
+
+def scan(path: Path, query: Query) -> list[SearchHit]:
+    """Search one file from its end, decoding only lines that can hold a match; a file that is no session has none."""
+    data = path.read_bytes()
+    try:
+        head = check_first(data, path)
+    except StoreError:
+        return []
+    if head is None:
+        return []
+    session = head["session"]
+    marks = (b'"type":"amend"', b'"type":"drop"')
+    changes = [record for mark in marks for record in _lines_with(data, data, [(mark, re.compile(mark))])]
+    if any("content" in record.get("fields", ()) for record in changes if record["type"] == "amend"):
+        fold, times = read(path)
+        return query.find(session, ((one, times.get(one.id, 0.0)) for one in fold.messages))
+    dropped = {key for record in changes if record["type"] == "drop" for key in record.get("ids", ())}
+    # Half a surrogate pair makes a line be written in escapes: then only ASCII can be looked for.
+    lines = _lines_with(data, data.lower(), _needles(query.text, only_ascii=b"\\ud" in data))
+    records = (record for record in lines if record["type"] == "message" and isinstance(record.get("message"), dict))
+    found = ((read_message(record["message"]), record.get("at", 0.0)) for record in records)
+    return query.find(session, ((one, at) for one, at in found if one and one.id not in dropped), most=query.limit)
+
+
+def _needles(query: str, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
+    """Make literals, with patterns around them, that a line, its ASCII in lower case, must fit to match a query.
+
+    What JSON may write in another way, or what has two cases beyond ASCII, does not count.
+    """
+    made = []
+    for term, prefix in terms(query):
+        for match in _SURE.finditer(term.lower()):
+            piece = match.group()
+            if not piece.isascii():
+                if piece.upper() == piece and not only_ascii:
+                    made.append((piece.encode(), re.compile(re.escape(piece.encode()))))
+                continue
+            literal = re.escape(piece.encode())
+            pattern = literal
+            if match.end() == len(term) and not prefix:
+                pattern += rb"(?![a-z0-9_])"
+            if match.start() == 0:  # or behind an escape that ends in a letter: "\\nword"
+                behind = (rb"(?<![a-z0-9_]%b)", rb"(?<=\\[nrtbf]%b)", rb"(?<=\\u[0-9a-f]{4}%b)")
+                pattern += rb"(?:" + rb"|".join(each % literal for each in behind) + rb")"
+            made.append((piece.encode(), re.compile(pattern)))  # begins with the literal, which is what makes it quick
+    return made
+
+
+def _lines_with(data: bytes, text: bytes, needles: Sequence[tuple[bytes, re.Pattern[bytes]]]) -> Iterator[Record]:
+    """Give the records of lines that fit all needles, the last first; `text` is the data in the needles' case."""
+    if any(literal not in text for literal, _ in needles):
+        return
+    first, *others = [pattern for _, pattern in sorted(needles, key=lambda needle: text.count(needle[0]))] or [_LINE]
+    before = len(text)
+    for at in reversed([match.start() for match in first.finditer(text)]):
+        left = text.rfind(b"\n", 0, at) + 1
+        right = text.find(b"\n", at)
+        if right < 0 or left >= before:  # torn or being written, or seen already
+            continue
+        before = left
+        if all(needle.search(text, left, right) for needle in others):
+            for record, _ in records_in(data[left : right + 1]):
+                yield record

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -25,6 +27,7 @@ from glue.messages import (
     message_to_json,
 )
 
+T = TypeVar("T")
 Record: TypeAlias = dict[str, Json]  # a header, or one of: message, amend, drop, exclude
 
 
@@ -48,7 +51,8 @@ class Fold:
         elif kind == "message":
             message = message or read_message(record["message"])
             if message is not None:
-                self._insert(message, record.get("before"))
+                before = record.get("before")
+                self.messages.insert(len(self.messages) if before is None else self.index(before), message)
         elif kind == "amend":
             at = self.index(record["id"])
             self.messages[at] = amended(self.messages[at], record["fields"])
@@ -64,9 +68,6 @@ class Fold:
             if self.messages[at].id == id:
                 return at
         raise StoreError(f"there is no message {id!r} in this session")
-
-    def _insert(self, message: Message, before: str | None) -> None:
-        self.messages.insert(len(self.messages) if before is None else self.index(before), message)
 
 
 def read_message(data: Json) -> Message | None:
@@ -313,6 +314,60 @@ class Store(Protocol):
     async def delete(self, id: str) -> None: ...
 
 
+class BlockingStore:
+    """The methods of a store, made of blocking ones that run in a worker thread."""
+
+    def log(
+        self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
+    ) -> Log:
+        return Log(id, self._writer(id, header(id, parent, forked_at, meta)))
+
+    async def list(self) -> tuple[SessionInfo, ...]:
+        return await self._in_thread(self._list)
+
+    async def load(self, id: str) -> tuple[Message, ...]:
+        return (await self._in_thread(self._read, id))[0]
+
+    async def times(self, id: str) -> Mapping[str, float]:
+        """Say when each message was stored."""
+        return (await self._in_thread(self._read, id))[1]
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        session: str | None = None,
+        role: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> tuple[SearchHit, ...]:
+        return await self._in_thread(self._search, Query(query, limit, session, role, since, until))
+
+    async def delete(self, id: str) -> None:
+        await self._in_thread(self._delete, id)
+
+    async def _in_thread(self, work: Callable[..., T], *values: Any) -> T:
+        return await anyio.to_thread.run_sync(work, *values)
+
+    def _writer(self, id: str, first: Record) -> Writer:
+        """Make the writer of a session; `first` is its header, should it be new."""
+        raise NotImplementedError
+
+    def _list(self) -> tuple[SessionInfo, ...]:
+        raise NotImplementedError
+
+    def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float]]:
+        """Give the messages of a session, and when each was stored."""
+        raise NotImplementedError
+
+    def _search(self, query: Query) -> tuple[SearchHit, ...]:
+        raise NotImplementedError
+
+    def _delete(self, id: str) -> None:
+        raise NotImplementedError
+
+
 async def copy(
     source: Store, id: str, target: Store, new_id: str = "", *, at: int | None = None, live: bool = False
 ) -> str:
@@ -382,6 +437,16 @@ def check_id(id: str) -> str:
     if not isinstance(id, str) or not id or len(id.encode(errors="replace")) > 200 or "\0" in id:
         raise ValueError(f"a session id is a text of 1 to 200 bytes, not {id!r}")
     return id
+
+
+def sync_data(fd: int) -> None:
+    """Wait until what was written to a file is on the disk."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync there stops at the drive's own cache
+    else:
+        os.fdatasync(fd)
 
 
 def busy(id: str) -> SessionBusy:
@@ -466,9 +531,6 @@ class Query:
             made.append(re.compile(rf"(?<!\w){re.escape(words)}" + ("" if prefix else r"(?!\w)"), re.IGNORECASE))
         return tuple(made)
 
-    def wants(self, role: str, at: float) -> bool:
-        return self.role in (None, role) and at >= (self.since or 0) and (self.until is None or at <= self.until)
-
     def find(self, session: str, messages: Iterable[tuple[Message, float]], most: int | None = None) -> list[SearchHit]:
         """Search messages, each with the time it was stored, one by one, until there are as many hits as are wanted."""
         wanted = self.patterns()
@@ -477,8 +539,9 @@ class Query:
             if most is not None and len(hits) >= most:
                 break
             role = role_of(message)
-            found = _snippet(wanted, searchable(message)) if self.wants(role, at) else None
-            if found is not None:
+            if self.role not in (None, role) or at < (self.since or 0) or (self.until is not None and at > self.until):
+                continue
+            if (found := _snippet(wanted, searchable(message))) is not None:
                 hits.append(SearchHit(session=session, message_id=message.id, role=role, snippet=found, at=at))
         return hits
 

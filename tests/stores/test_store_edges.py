@@ -21,7 +21,7 @@ import pytest
 from glue import Message, ToolMessage, user
 from glue.errors import SessionBusy, StoreError
 from glue.stores import FileStore, MemoryStore, PostgresStore, SQLiteStore, Store, copy
-from glue.stores.sqlite import _databases, _exclude, using
+from glue.stores.sqlite import SessionLocks, _databases, _lock, lock_path, using
 from glue.stores.store import Fold, Log, Record
 
 POSTGRES = pytest.param("postgres", marks=pytest.mark.scale)
@@ -138,6 +138,48 @@ async def test_a_store_that_failed_says_why_again(tmp_path: Path, monkeypatch: p
         await log.append(user("four"))
 
 
+async def test_a_database_that_the_disk_refused_says_why_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SQLiteStore(tmp_path / "x.db")
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async with store.log("demo") as log:
+        await log.append(user("one"))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", broken)
+            with pytest.raises(StoreError, match=r"x\.db could not be written: Input/output error"):
+                await log.append(user("two"))
+        with pytest.raises(StoreError, match=r"Input/output error; an earlier write failed: open the session again"):
+            await log.append(user("three"))
+
+    async with log:
+        await log.append(user("four"))
+    assert await store.load("demo") == log.messages
+    assert "three" not in [message.text for message in log.messages]
+
+
+async def test_others_may_write_while_one_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SQLiteStore(tmp_path / "x.db")
+    real, waits = os.fdatasync, 0
+
+    def wait(fd: int) -> None:
+        nonlocal waits
+        locks = SessionLocks(lock_path(store.path))
+        locks.open()
+        locks.take("demo-2")
+        _lock(locks._fd, "exclusive", 1)  # the one place of a writer; BlockingIOError where it is taken
+        locks.close()
+        waits += 1
+        real(fd)
+
+    async with store.log("demo") as log:
+        monkeypatch.setattr(os, "fdatasync", wait)
+        await log.append(user("one"))
+
+    assert waits == 1
+
+
 # Many sessions ---------------------------------------------------------------------------------------
 
 
@@ -237,7 +279,7 @@ async def test_excluding_costs_the_same_for_each_message(tmp_path: Path) -> None
             connection = database.open()
             number = connection.execute("SELECT number FROM sessions WHERE id = ?", (f"s{count}",)).fetchone()[0]
             connection.set_progress_handler(lambda: done.__setitem__(0, done[0] + 1) or 0, 100)
-            database.run(lambda connection: _exclude(connection, number, {"ids": ids}))
+            database.run(lambda connection: store.write(connection, number, [{"type": "exclude", "ids": ids}]))
             connection.set_progress_handler(None, 0)
         return done[0]
 
