@@ -157,8 +157,7 @@ class _Writer:
             view = memoryview(block)
             while view:
                 view = view[os.write(self.fd, view) :]
-            if self.sync:
-                sync_data(self.fd)
+            self._wait(self.fd)
         except OSError as error:
             # Half a record must not stay where the next one would be joined to it.
             with contextlib.suppress(OSError):
@@ -172,17 +171,21 @@ class _Writer:
             os.close(self.fd)  # gives up the lock too
             self.fd = -1
 
+    def _wait(self, fd: int) -> None:
+        if self.sync:
+            sync_data(fd)
+
     def _cut(self, tail: bytes) -> None:
         side = self.path.with_suffix(".torn")
         fd = os.open(side, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.write(fd, tail + b"\n")
-            sync_data(fd)
+            self._wait(fd)
         finally:
             os.close(fd)
         _log.warning("session %r: %d torn bytes at the end were moved to %s", self.id, len(tail), side)
         os.ftruncate(self.fd, self.end)
-        sync_data(self.fd)
+        self._wait(self.fd)
 
 
 # Files --------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import re
@@ -19,7 +18,18 @@ import anyio.to_thread
 from glue.errors import ConfigError, StoreError
 from glue.messages import Json, Message, new_id
 from glue.stores.sql import Connection, Found, SQLStore, SQLWriter, T
-from glue.stores.store import Fold, Query, Record, busy, read_message, searchable, split_words, terms
+from glue.stores.store import (
+    AROUND,
+    Fold,
+    Query,
+    Record,
+    busy,
+    join_words,
+    read_message,
+    searchable,
+    split_words,
+    terms,
+)
 
 LEASE = 6.0  # seconds after which a session of a dead holder may be taken by another
 PATIENCE = 30.0  # seconds to wait for a server that was there before and is gone: it may be starting again
@@ -123,7 +133,10 @@ class PostgresStore(SQLStore):
 
     def _snippet(self, query: Query, found: str) -> str | None:
         message = read_message(json.loads(found))
-        return None if message is None else query.snippet(searchable(message))
+        if message is None:
+            return None
+        text = searchable(message)  # which may hold a match only as Postgres sees words: then its beginning
+        return query.snippet(text) or join_words(text[: 2 * AROUND]) + "…" * (len(text) > 2 * AROUND)
 
     # Leases --------------------------------------------------------------------------------------------
 
@@ -140,7 +153,7 @@ class PostgresStore(SQLStore):
             self._leases.pop(number, None)
         sql = "UPDATE glue_sessions SET holder = NULL, expires = NULL WHERE number = %s AND token = %s"
         with contextlib.suppress(StoreError):  # a server that is away forgets the lease by itself
-            self.pool.run(functools.partial(_execute, sql, (number, token)), patience=1.0)
+            self.pool.run(lambda connection: connection.execute(sql, (number, token)), patience=1.0)
 
     def _renew(self) -> None:
         sql = """
@@ -156,11 +169,7 @@ class PostgresStore(SQLStore):
                     return
             values = (self.lease, list(held), list(held.values()))
             with contextlib.suppress(StoreError):  # a write will say what is wrong, or find that nothing is
-                self.pool.run(functools.partial(_execute, sql, values), patience=0.0)
-
-
-def _execute(sql: str, values: Sequence[object], connection: Connection) -> None:
-    connection.execute(sql, values)
+                self.pool.run(lambda connection, values=values: connection.execute(sql, values), patience=0.0)  # type: ignore[misc]
 
 
 class _Pool:
@@ -207,7 +216,10 @@ class _Pool:
             pause = min(1.0, pause * 2)
 
     def _once(self, work: Callable[[Connection], T]) -> T:
-        connection = self._idle.pop() if self._idle else self._connect()
+        connection = self._idle.pop() if self._idle else None
+        connection = connection or self.errors.connect(
+            self.url, autocommit=True, connect_timeout=10, prepare_threshold=None, application_name="glue"
+        )
         try:
             with connection.transaction():
                 result = work(connection)
@@ -220,11 +232,6 @@ class _Pool:
         self._was_there = True
         self._idle.append(connection)
         return result
-
-    def _connect(self) -> Connection:
-        return self.errors.connect(
-            self.url, autocommit=True, connect_timeout=10, prepare_threshold=None, application_name="glue"
-        )
 
     def _error(self, error: Exception) -> StoreError:
         text = " ".join(str(error).split("\n")[0].split())

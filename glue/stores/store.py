@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import sys
@@ -458,10 +459,8 @@ def missing(id: str, there: Sequence[str]) -> StoreError:
     return StoreError(f"there is no session {id!r}; there are: {some or 'none'}")
 
 
-Patterns: TypeAlias = tuple[re.Pattern[str], ...]
-
 _QUERY = re.compile(r'"([^"]*)"|(\S+)')
-_AROUND = 60  # characters on each side of the first match
+AROUND = 60  # characters on each side of the first match
 # Scripts that are written without spaces: each character is a word of its own, and a word is a phrase of these.
 _UNSPACED = re.compile(
     "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
@@ -507,7 +506,7 @@ def terms(query: str) -> tuple[tuple[str, bool], ...]:
     return tuple(out)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Query:
     """A search, checked: what every store is asked alike."""
 
@@ -523,8 +522,9 @@ class Query:
         if type(self.limit) is not int or self.limit < 0:
             raise ValueError(f"limit must be a number of hits, 0 or more, not {self.limit!r}")
 
-    def patterns(self) -> Patterns:
-        """Make one pattern for each term; a text fits when all of them are found."""
+    @functools.cached_property
+    def patterns(self) -> tuple[re.Pattern[str], ...]:
+        """One pattern for each term; a text fits when all of them are found."""
         made = []
         for term, prefix in terms(self.text):
             words = split_words(term).strip(_GAP)
@@ -533,7 +533,6 @@ class Query:
 
     def find(self, session: str, messages: Iterable[tuple[Message, float]], most: int | None = None) -> list[SearchHit]:
         """Search messages, each with the time it was stored, one by one, until there are as many hits as are wanted."""
-        wanted = self.patterns()
         hits: list[SearchHit] = []
         for message, at in messages:
             if most is not None and len(hits) >= most:
@@ -541,26 +540,21 @@ class Query:
             role = role_of(message)
             if self.role not in (None, role) or at < (self.since or 0) or (self.until is not None and at > self.until):
                 continue
-            if (found := _snippet(wanted, searchable(message))) is not None:
+            if (found := self.snippet(searchable(message))) is not None:
                 hits.append(SearchHit(session=session, message_id=message.id, role=role, snippet=found, at=at))
         return hits
 
-    def snippet(self, text: str) -> str:
-        """Cut a piece out of a text that fits, with the matches in brackets."""
-        found = _snippet(self.patterns(), text)
-        return found if found is not None else join_words(text[: 2 * _AROUND]) + "…" * (len(text) > 2 * _AROUND)
+    def snippet(self, text: str) -> str | None:
+        """Cut a piece out of a text, with the matches in brackets; None where it does not fit."""
+        found = [match for match in (each.search(text) for each in self.patterns) if match is not None]
+        if len(found) < len(self.patterns):
+            return None
+        start = min(match.start() for match in found)
+        left, right = max(0, start - AROUND), start + AROUND
+        piece = text[left:right]
+        for each in self.patterns:
+            piece = each.sub(lambda match: f"[{match.group()}]", piece)
+        return ("…" if left else "") + join_words(piece) + ("…" if right < len(text) else "")
 
     def newest(self, hits: Iterable[SearchHit]) -> tuple[SearchHit, ...]:
         return tuple(sorted(hits, key=lambda hit: hit.at, reverse=True)[: self.limit])
-
-
-def _snippet(wanted: Patterns, text: str) -> str | None:
-    found = [match for match in (each.search(text) for each in wanted) if match is not None]
-    if len(found) < len(wanted):
-        return None
-    start = min(match.start() for match in found)
-    left, right = max(0, start - _AROUND), start + _AROUND
-    piece = text[left:right]
-    for each in wanted:
-        piece = each.sub(lambda match: f"[{match.group()}]", piece)
-    return ("…" if left else "") + join_words(piece) + ("…" if right < len(text) else "")

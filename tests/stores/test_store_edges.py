@@ -259,6 +259,7 @@ anyio.run(main, *sys.argv[1:])
 """
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_processes_write_side_by_side(tmp_path: Path) -> None:
     path = str(tmp_path / "x.db")
     running = [subprocess.Popen([sys.executable, "-c", WORKER, path, str(number)]) for number in range(6)]

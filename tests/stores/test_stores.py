@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
+import anyio
 import pytest
 from fakes.sessions import CHILD, fill, kill_many, talk
 from hypothesis import HealthCheck, given, settings
@@ -448,6 +449,14 @@ def damage(kind: str, data: bytes, at: int, noise: bytes) -> bytes:
     return data + noise  # half a record, or none, behind the last
 
 
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[FileStore, tuple[Message, ...], bytes]:
+    store = FileStore(tmp_path_factory.mktemp("damage"), sync=False)
+    written = tuple(user(f"{i} é\n" * 3) for i in range(5))
+    anyio.run(fill, store, "demo", written)
+    return store, written, store.path("demo").read_bytes()
+
+
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from(["cut", "nul", "noise", "tail"]),
@@ -455,24 +464,16 @@ def damage(kind: str, data: bytes, at: int, noise: bytes) -> bytes:
     noise=st.binary(max_size=40) | st.sampled_from([b'{"type":"message","mess', "é".encode()[:1], b"{}\n", b"\n"]),
 )
 def test_a_damaged_tail_loads_as_an_exact_prefix(
-    tmp_path_factory: pytest.TempPathFactory, kind: str, back: int, noise: bytes
+    undamaged: tuple[FileStore, tuple[Message, ...], bytes], kind: str, back: int, noise: bytes
 ) -> None:
-    import anyio
-
-    root = tmp_path_factory.mktemp("damage")
-    store = FileStore(root, sync=False)
-    written = tuple(user(f"{i} é\n" * 3) for i in range(5))
-    extra = user("after")
+    store, written, whole = undamaged
+    path, extra = store.path("demo"), user("after")
+    first = whole.index(b"\n") + 1  # the header itself is a case of its own
+    at = max(first, len(whole) - back)
+    path.write_bytes(damage(kind, whole, at, noise))
+    kept = whole[:at].count(b"\n") - 1 if kind != "tail" else len(written)
 
     async def check() -> None:
-        await fill(store, "demo", written)
-        path = store.path("demo")
-        whole = path.read_bytes()
-        first = whole.index(b"\n") + 1  # the header itself is a case of its own
-        at = max(first, len(whole) - back)
-        path.write_bytes(damage(kind, whole, at, noise))
-        kept = whole[:at].count(b"\n") - 1 if kind != "tail" else len(written)
-
         found = await store.load("demo")
         assert found == written[: len(found)]
         assert len(found) >= kept
