@@ -114,7 +114,7 @@ class _Writer:
             self._open_to_read(fold, error)
             return
         size = os.fstat(self.fd).st_size
-        if size < self.end or not self._same(fold):
+        if not self.end or size < self.end or not self._same(fold):
             fold.clear()
             self.end = 0
         tail = pread(self.fd, self.end, size)

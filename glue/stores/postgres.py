@@ -153,7 +153,7 @@ class PostgresStore(SQLStore):
             self._leases.pop(number, None)
         sql = "UPDATE glue_sessions SET holder = NULL, expires = NULL WHERE number = %s AND token = %s"
         with contextlib.suppress(StoreError):  # a server that is away forgets the lease by itself
-            self.pool.run(lambda connection: connection.execute(sql, (number, token)), patience=1.0)
+            self._tell(1.0, sql, number, token)
 
     def _renew(self) -> None:
         sql = """
@@ -167,9 +167,11 @@ class PostgresStore(SQLStore):
                 if not held:
                     self._renewing = False
                     return
-            values = (self.lease, list(held), list(held.values()))
             with contextlib.suppress(StoreError):  # a write will say what is wrong, or find that nothing is
-                self.pool.run(lambda connection, values=values: connection.execute(sql, values), patience=0.0)  # type: ignore[misc]
+                self._tell(0.0, sql, self.lease, list(held), list(held.values()))
+
+    def _tell(self, patience: float, sql: str, *values: object) -> None:
+        self.pool.run(lambda connection: connection.execute(sql, values), patience)
 
 
 class _Pool:
@@ -216,10 +218,11 @@ class _Pool:
             pause = min(1.0, pause * 2)
 
     def _once(self, work: Callable[[Connection], T]) -> T:
-        connection = self._idle.pop() if self._idle else None
-        connection = connection or self.errors.connect(
-            self.url, autocommit=True, connect_timeout=10, prepare_threshold=None, application_name="glue"
-        )
+        connection: Connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            connection = self.errors.connect(
+                self.url, autocommit=True, connect_timeout=10, prepare_threshold=None, application_name="glue"
+            )
         try:
             with connection.transaction():
                 result = work(connection)

@@ -258,9 +258,7 @@ class SQLWriter:
 
     def take_in(self, fold: Fold, found: Found, schema: int = 0) -> None:
         """Bring the fold up to date with what was found; `schema` is that of the tables."""
-        self.number, head, changes, rows = found
+        self.number, self.head, self.changes, rows = found
+        fold.apply({**self.head, "schema": max(schema, self.head.get("schema", 0))})
         if rows is not None:
-            self.head, self.changes = head, changes
-            fold.clear()
-            fold.apply({**head, "schema": max(schema, head.get("schema", 0))})
             fold.messages = self.store.messages(rows)

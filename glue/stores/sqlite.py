@@ -23,7 +23,6 @@ from glue.stores.store import (
     Query,
     Record,
     busy,
-    header,
     join_words,
     read_message,
     searchable,
@@ -484,6 +483,13 @@ class Writer(SQLWriter):
         self.stack.close()
 
 
+class _ExclusiveLog(Log):
+    async def __aenter__(self) -> Log:
+        self._writer.open(self._fold)  # as quick as a thread would be to start
+        self._entered = True
+        return self
+
+
 class ExclusiveStore(SQLiteStore):
     """Sessions of a file that this process alone has, by `hold`, on one connection: none needs a lock or a thread.
 
@@ -491,21 +497,14 @@ class ExclusiveStore(SQLiteStore):
     A session begins with its first message: one transaction less.
     """
 
+    _log = _ExclusiveLog
+
     def __init__(self, path: Path) -> None:
         super().__init__(path, sync=False)
         self.database = Database(path, sync=False)
 
-    def log(
-        self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
-    ) -> Log:
-        return _ExclusiveLog(id, _ExclusiveWriter(self, self.check(id), header(id, parent, forked_at, meta)))
-
-
-class _ExclusiveLog(Log):
-    async def __aenter__(self) -> Log:
-        self._writer.open(self._fold)  # as quick as a thread would be to start
-        self._entered = True
-        return self
+    def _writer(self, id: str, first: Record) -> Writer:
+        return _ExclusiveWriter(self, self.check(id), first)
 
 
 class _ExclusiveWriter(Writer):

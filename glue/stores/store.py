@@ -318,10 +318,12 @@ class Store(Protocol):
 class BlockingStore:
     """The methods of a store, made of blocking ones that run in a worker thread."""
 
+    _log = Log
+
     def log(
         self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
     ) -> Log:
-        return Log(id, self._writer(id, header(id, parent, forked_at, meta)))
+        return self._log(id, self._writer(id, header(id, parent, forked_at, meta)))
 
     async def list(self) -> tuple[SessionInfo, ...]:
         return await self._in_thread(self._list)

@@ -368,9 +368,7 @@ async def test_a_read_only_filesystem_can_be_read(kind: str, mounted: Path) -> N
         await fill(store, "new", "x")
 
 
-async def test_a_file_that_may_not_be_written_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = FileStore(tmp_path)
-    await fill(store, "demo", "apples")
+def refuse_to_write(patch: pytest.MonkeyPatch) -> None:
     real = os.open
 
     def refuse(path: Any, flags: int, *rest: Any, **named: Any) -> int:
@@ -378,7 +376,13 @@ async def test_a_file_that_may_not_be_written_can_be_read(tmp_path: Path, monkey
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
         return real(path, flags, *rest, **named)
 
-    monkeypatch.setattr(os, "open", refuse)
+    patch.setattr(os, "open", refuse)
+
+
+async def test_a_file_that_may_not_be_written_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FileStore(tmp_path)
+    await fill(store, "demo", "apples")
+    refuse_to_write(monkeypatch)
 
     async with store.log("demo") as log:
         assert [message.text for message in log.messages] == ["apples"]
@@ -386,6 +390,26 @@ async def test_a_file_that_may_not_be_written_can_be_read(tmp_path: Path, monkey
             await log.append(user("x"))
     with pytest.raises(StoreError, match="Permission denied"):
         await fill(store, "new", "x")
+
+
+@pytest.mark.parametrize("kind", ["file", "sqlite"])
+async def test_a_session_that_may_be_written_again_is_what_it_was(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make(kind, tmp_path)
+    await fill(store, "demo", "apples")
+    log = store.log("demo")
+    with monkeypatch.context() as patch:
+        refuse_to_write(patch)
+        async with log:
+            assert "may be read, not changed" in log.read_only
+
+    async with log:
+        assert not log.read_only
+        await log.append(user("pears"))
+
+    assert [message.text for message in log.messages] == ["apples", "pears"]
+    assert await store.load("demo") == log.messages
 
 
 @pytest.mark.parametrize(
