@@ -17,32 +17,23 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from fakes.sessions import POSTGRES, make_store
 
 from glue import Message, ToolMessage, user
 from glue.errors import SessionBusy, StoreError
-from glue.stores import FileStore, MemoryStore, PostgresStore, SQLiteStore, Store, copy
+from glue.stores import FileStore, SQLiteStore, Store, copy
 from glue.stores.sqlite import SessionLocks, _databases, _lock, lock_path, using
 from glue.stores.store import Fold, Log, Record
-
-POSTGRES = pytest.param("postgres", marks=pytest.mark.scale)
-
-
-def make(kind: str, folder: Path, request: pytest.FixtureRequest | None = None) -> Store:
-    if kind == "memory":
-        return MemoryStore()
-    if kind == "postgres" and request is not None:
-        return PostgresStore(request.getfixturevalue("database"))
-    return FileStore(folder / "files") if kind == "file" else SQLiteStore(folder / "x.db")
 
 
 @pytest.fixture(params=["memory", "file", "sqlite", POSTGRES])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return make(request.param, tmp_path, request)
+    return make_store(request.param, tmp_path, request)
 
 
 @pytest.fixture(params=["file", "sqlite", POSTGRES])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return make(request.param, tmp_path, request)
+    return make_store(request.param, tmp_path, request)
 
 
 async def fill(store: Store, id: str, *texts: str) -> tuple[Message, ...]:
@@ -354,7 +345,7 @@ def mounted(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.skipif(os.name != "posix" or not os.path.exists("/bin/mount"), reason="needs mount")
 @pytest.mark.parametrize("kind", ["file", "sqlite"])
 async def test_a_read_only_filesystem_can_be_read(kind: str, mounted: Path) -> None:
-    store = make(kind, mounted)
+    store = make_store(kind, mounted)
     await fill(store, "demo", "apples", "pears")
     subprocess.run(["mount", "-o", "remount,ro", str(mounted)], check=True)
 
@@ -396,7 +387,7 @@ async def test_a_file_that_may_not_be_written_can_be_read(tmp_path: Path, monkey
 async def test_a_session_that_may_be_written_again_is_what_it_was(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = make(kind, tmp_path)
+    store = make_store(kind, tmp_path)
     await fill(store, "demo", "apples")
     log = store.log("demo")
     with monkeypatch.context() as patch:

@@ -7,35 +7,24 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 import anyio
 import pytest
-from fakes.sessions import CHILD, fill, kill_many, talk
+from fakes.sessions import CHILD, POSTGRES, fill, kill_many, make_store, talk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glue import AssistantMessage, Message, StopReason, user
 from glue.errors import NewerSchema, SessionBusy, StoreError
 from glue.messages import SCHEMA_VERSION
-from glue.stores import FileStore, MemoryStore, PostgresStore, SQLiteStore, Store, copy, lineage
-
-Make: TypeAlias = Callable[[], Store]
-POSTGRES = pytest.param("postgres", marks=pytest.mark.scale)
+from glue.stores import FileStore, SQLiteStore, Store, copy, lineage
 
 
 @pytest.fixture(params=["memory", "file", "sqlite", POSTGRES])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    makers: dict[str, Make] = {
-        "memory": MemoryStore,
-        "file": lambda: FileStore(tmp_path / "sessions"),
-        "sqlite": lambda: SQLiteStore(tmp_path / "sessions.db"),
-        "postgres": lambda: PostgresStore(request.getfixturevalue("database")),
-    }
-    return makers[request.param]()
+    return make_store(request.param, tmp_path, request)
 
 
 # What every store does ---------------------------------------------------------------------------
