@@ -85,8 +85,9 @@ def connect(path: Path) -> Connection:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # SQLite would go by the umask
     connection = _connect(path)
     try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")  # the log is synced by `Database`, outside its turn
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        # The log is synced by `Database`, outside its turn; where none can be had, by SQLite.
+        connection.execute(f"PRAGMA synchronous = {'NORMAL' if mode == 'wal' else 'FULL'}")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
             connection.execute("PRAGMA query_only = ON")
@@ -304,6 +305,8 @@ class Database:
                 sync_data(fd)
             finally:
                 os.close(fd)
+        except FileNotFoundError:
+            return  # no log can be had on this filesystem
         except OSError as error:  # a second try may say yes and be wrong
             self._failed = StoreError(f"{self.path} could not be written: {error.strerror}")
             raise self._failed from error

@@ -6,11 +6,13 @@ import asyncio  # noqa: TID251 - its own cancel is what is tested
 import errno
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,26 @@ async def test_others_may_write_while_one_waits_for_the_disk(tmp_path: Path, mon
         await log.append(user("one"))
 
     assert waits == 1
+
+
+class Unlogged(sqlite3.Connection):
+    """SQLite as on a filesystem that cannot share memory, which the log needs."""
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        return super().execute(sql.replace("journal_mode = WAL", "journal_mode"), *values)
+
+
+async def test_without_a_log_sqlite_itself_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Unlogged))
+    store = SQLiteStore(tmp_path / "x.db")
+
+    async with store.log("demo") as log:
+        await log.append(user("one"))
+        with using(store.path, True) as database:
+            assert database.open().execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+    assert [message.text for message in await store.load("demo")] == ["one"]
+    assert os.listdir(tmp_path) == ["x.db"]
 
 
 # Many sessions ---------------------------------------------------------------------------------------
