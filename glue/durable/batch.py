@@ -358,24 +358,20 @@ class EmbeddedEngine:
                 result = await self._try(job, name, prompt, history, overrides)
             except (ConfigError, StoreError, TypeError):  # the next row would meet them too
                 raise
-            except Exception as error:
+            except Exception as bug:
                 log.warning("row %d failed", line.number, exc_info=True)
-                return MapRow(
-                    number=line.number, id=key, outcome=Outcome.FAILED, error=f"{type(error).__name__}: {error}"
-                )
+                return MapRow(number=line.number, id=key, outcome=Outcome.FAILED, error=f"{type(bug).__name__}: {bug}")
             job.spending.settle(result.run_id, result.usage)
             row = finished_row(line, key, result, earlier=earlier, tries=tries, session=name)
-            if not self._again(job, result, tries):
+            failure = result.error
+            if result.outcome is not Outcome.FAILED or not isinstance(failure, ProviderError):
+                return row
+            if failure.kind in FATAL:
+                job.fail(failure)
+            if failure.kind in FINAL or tries > self.retries or job.stopped:
                 return row
             earlier, history = row.usage, result.messages
             await anyio.sleep(self.retry_delay * 2 ** (tries - 1))
-
-    def _again(self, job: Map, result: RunResult[Any], tries: int) -> bool:
-        if result.outcome is not Outcome.FAILED or not isinstance(result.error, ProviderError):
-            return False
-        if result.error.kind in FATAL:
-            job.fail(result.error)
-        return result.error.kind not in FINAL and tries <= self.retries and not job.stopped
 
     async def _try(
         self,

@@ -75,7 +75,7 @@ class PostgresStore(SQLStore):
     mark = "%s"
     body = "body, excluded"
     columns, values = "excluded, body, words", "?, ?, ?::tsvector"
-    among = "id = ANY(?)"
+    among = "id IN (SELECT json_array_elements_text(?::json))"
     excluding = "excluded = true"
     live = "NOT excluded"
     free = " AND (holder IS NULL OR expires < now())"
@@ -112,11 +112,10 @@ class PostgresStore(SQLStore):
             self.schema = self.pool.run(_migrate)
         return self.pool.run(work)
 
+    _get = run
+
     def _writer(self, id: str, first: Record) -> _Writer:
         return _Writer(self, self.check(id), first)
-
-    def _get(self, work: Callable[[Connection], T]) -> T:
-        return self.run(work)
 
     def _change(self, id: str, work: Callable[[Connection], T]) -> T:
         return self.run(work)

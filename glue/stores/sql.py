@@ -39,7 +39,7 @@ class SQLStore(BlockingStore):
     body: str  # the columns that a message is read from
     columns: str  # of a message, but for those that all have
     values: str  # and the places of what goes there
-    among: str  # the condition that a message is one of some ids
+    among: str  # the condition that a message is one of some ids, given as JSON
     excluding: str  # what marks a message as excluded
     live: str  # the condition that it is not
     free = ""  # a further condition that a session may be deleted
@@ -211,10 +211,7 @@ class SQLStore(BlockingStore):
         connection.cursor().executemany(self._text(sql), values)
 
     def _some(self, connection: Connection, what: str, session: int, ids: Sequence[str]) -> None:
-        self.execute(connection, f"{what} WHERE session = ? AND {self.among}", session, self._ids(ids))
-
-    def _ids(self, ids: Sequence[str]) -> object:
-        return ids
+        self.execute(connection, f"{what} WHERE session = ? AND {self.among}", session, json.dumps(ids))
 
     def _there(self, connection: Connection, session: int, id: str) -> tuple[float, int, float, Message]:
         # Sorted here: asked to sort, SQLite may walk through the session by position instead of looking the id up.

@@ -426,9 +426,6 @@ class SQLiteStore(SQLStore):
     def _decode(self, *body: Any) -> Message | None:
         return read_message(json.loads(body[0]))
 
-    def _ids(self, ids: Sequence[str]) -> object:
-        return json.dumps(ids)
-
     def _match(self, query: Query) -> str:
         quoted = [(split_words(term).replace('"', '""'), "*" if prefix else "") for term, prefix in terms(query.text)]
         return " ".join(f'"{term}"{star}' for term, star in quoted)
