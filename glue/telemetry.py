@@ -470,10 +470,9 @@ class _Chat:
         return self
 
     async def __anext__(self) -> ProviderEvent:
-        if self._span is None:
-            if self._attempt:  # the reply is whole
-                return await self._stream.__anext__()
-            self._begin(0.0)
+        if self._span is None and self._attempt:  # the reply is whole
+            return await self._stream.__anext__()
+        span = self._span or self._begin(0.0)
         token = self._telemetry.attach(self._context)
         try:
             event = await self._stream.__anext__()
@@ -495,9 +494,9 @@ class _Chat:
         if self._first is None and not isinstance(event, (Attempt, Done)):
             self._first = time.monotonic() - self._began
         elif isinstance(event, Done):
-            self._done(event.message)
+            self._done(span, event.message)
         elif isinstance(event, Attempt):
-            self._failed(event)
+            self._failed(span, event)
         return event
 
     async def aclose(self) -> None:
@@ -507,7 +506,7 @@ class _Chat:
         finally:
             self._end("cancelled")
 
-    def _begin(self, delay: float) -> None:
+    def _begin(self, delay: float) -> Span:
         from opentelemetry.trace import SpanKind, set_span_in_context
 
         request = self._request
@@ -533,10 +532,9 @@ class _Chat:
             start_time=time.time_ns() + int(delay * 1e9),
         )
         self._context = set_span_in_context(self._span)
+        return self._span
 
-    def _done(self, message: AssistantMessage) -> None:
-        span = self._span
-        assert span is not None
+    def _done(self, span: Span, message: AssistantMessage) -> None:
         self._names = (message.provider or self._names[0], self._names[1] or message.model)
         reasons = {"gen_ai.response.finish_reasons": (str(message.stop_reason),)}
         span.set_attributes(_known({**reasons, "glue.stop_reason.raw": message.raw_stop_reason}))
@@ -545,10 +543,8 @@ class _Chat:
             span.set_attribute("gen_ai.output.messages", _messages([message], str(message.stop_reason)))
         self._end("", message.usage)
 
-    def _failed(self, attempt: Attempt) -> None:
+    def _failed(self, span: Span, attempt: Attempt) -> None:
         """End the span of an attempt that failed, and begin that of the next, which may have to wait."""
-        span = self._span
-        assert span is not None
         if attempt.next_cap is not None:
             name = "escalation"
         else:

@@ -72,14 +72,14 @@ class PostgresStore(SQLStore):
     A writer that lost its lease is refused by a fencing token: it cannot write over its successor.
     """
 
-    mark = "%s"
-    body = "body, excluded"
-    columns, values = "excluded, body, words", "?, ?, ?::tsvector"
-    among = "id IN (SELECT json_array_elements_text(?::json))"
-    excluding = "excluded = true"
-    live = "NOT excluded"
-    free = " AND (holder IS NULL OR expires < now())"
-    matches = """
+    _mark = "%s"
+    _body = "body, excluded"
+    _columns, _values = "excluded, body, words", "?, ?, ?::tsvector"
+    _among = "id IN (SELECT json_array_elements_text(?::json))"
+    _excluding = "excluded = true"
+    _live = "NOT excluded"
+    _free = " AND (holder IS NULL OR expires < now())"
+    _matches = """
         SELECT s.id, m.id, role, body, at FROM (SELECT ?::tsquery AS wanted) AS asked
         JOIN glue_messages AS m ON words @@ wanted JOIN glue_sessions AS s ON s.number = session
         WHERE true{where} ORDER BY ts_rank(words, wanted) DESC, at DESC LIMIT ?"""

@@ -35,15 +35,15 @@ Found: TypeAlias = tuple[int, Record, int, "list[Any] | None"]  # number, header
 class SQLStore(BlockingStore):
     """A store in two tables. Statements are written with ? for a value and glue_ before a table."""
 
-    prefix, mark = "glue_", "?"
-    body: str  # the columns that a message is read from
-    columns: str  # of a message, but for those that all have
-    values: str  # and the places of what goes there
-    among: str  # the condition that a message is one of some ids, given as JSON
-    excluding: str  # what marks a message as excluded
-    live: str  # the condition that it is not
-    free = ""  # a further condition that a session may be deleted
-    matches: str  # gives the hits of a search, the best first
+    _prefix, _mark = "glue_", "?"
+    _body: str  # the columns that a message is read from
+    _columns: str  # of a message, but for those that all have
+    _values: str  # and the places of what goes there
+    _among: str  # the condition that a message is one of some ids, given as JSON
+    _excluding: str  # what marks a message as excluded
+    _live: str  # the condition that it is not
+    _free = ""  # a further condition that a session may be deleted
+    _matches: str  # gives the hits of a search, the best first
 
     def check(self, id: str) -> str:
         """Refuse what cannot be the id of a session here."""
@@ -96,7 +96,7 @@ class SQLStore(BlockingStore):
             "at <= ?": query.until,
         }
         used = {clause: value for clause, value in filters.items() if value is not None}
-        sql = self.matches.format(where="".join(f" AND {clause}" for clause in used))
+        sql = self._matches.format(where="".join(f" AND {clause}" for clause in used))
 
         def look(connection: Connection) -> Sequence[Any]:
             if query.session is not None:
@@ -115,7 +115,7 @@ class SQLStore(BlockingStore):
     def _delete(self, id: str) -> None:
         def delete(connection: Connection) -> None:
             number = self.row(connection, id)[0]
-            if not self.execute(connection, f"DELETE FROM glue_sessions WHERE number = ?{self.free}", number).rowcount:
+            if not self.execute(connection, f"DELETE FROM glue_sessions WHERE number = ?{self._free}", number).rowcount:
                 raise busy(id)
 
         self._get(lambda connection: self.row(connection, id))
@@ -137,10 +137,10 @@ class SQLStore(BlockingStore):
         if taken:
             raise taken_already(new_id, taken)
         sql = f"""
-            INSERT INTO glue_messages(session, position, id, role, at, {self.columns})
-            SELECT ?, position, id, role, ?, {self.columns} FROM
+            INSERT INTO glue_messages(session, position, id, role, at, {self._columns})
+            SELECT ?, position, id, role, ?, {self._columns} FROM
             (SELECT * FROM glue_messages WHERE session = ? ORDER BY position LIMIT ?) AS taken"""
-        sql += f" WHERE {self.live}" if live else ""
+        sql += f" WHERE {self._live}" if live else ""
         self.execute(connection, sql, new, head["created"], number, head["forked_at"])
 
     # Records and rows ----------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class SQLStore(BlockingStore):
         return connection.execute(self._text(sql), values)
 
     def _text(self, sql: str) -> str:
-        return sql.replace("?", self.mark).replace("glue_", self.prefix)
+        return sql.replace("?", self._mark).replace("glue_", self._prefix)
 
     def row(self, connection: Connection, id: str) -> tuple[int, Record, int]:
         """Give the number, the header and the changes of a session."""
@@ -165,7 +165,7 @@ class SQLStore(BlockingStore):
         number, head, changes = self.row(connection, id)
         if (head, changes) == seen:
             return number, head, changes, None
-        sql = f"SELECT id, at, {self.body} FROM glue_messages WHERE session = ? ORDER BY position"
+        sql = f"SELECT id, at, {self._body} FROM glue_messages WHERE session = ? ORDER BY position"
         return number, head, changes, self.execute(connection, sql, number).fetchall()
 
     def messages(self, rows: Sequence[Any]) -> list[Message]:
@@ -197,13 +197,13 @@ class SQLStore(BlockingStore):
             elif record["type"] == "drop":
                 self._some(connection, "DELETE FROM glue_messages", session, record["ids"])
             elif record["type"] == "exclude":
-                self._some(connection, f"UPDATE glue_messages SET {self.excluding}", session, record["ids"])
+                self._some(connection, f"UPDATE glue_messages SET {self._excluding}", session, record["ids"])
         return None
 
     def _put(self, connection: Connection, session: int, rows: Sequence[tuple[float, float, Json]]) -> None:
         sql = f"""
-            INSERT INTO glue_messages(session, position, id, role, at, {self.columns})
-            VALUES (?, ?, ?, ?, ?, {self.values})"""
+            INSERT INTO glue_messages(session, position, id, role, at, {self._columns})
+            VALUES (?, ?, ?, ?, ?, {self._values})"""
         values = []
         for position, at, data in rows:
             message = message_from_json(data)
@@ -211,11 +211,11 @@ class SQLStore(BlockingStore):
         connection.cursor().executemany(self._text(sql), values)
 
     def _some(self, connection: Connection, what: str, session: int, ids: Sequence[str]) -> None:
-        self.execute(connection, f"{what} WHERE session = ? AND {self.among}", session, json.dumps(ids))
+        self.execute(connection, f"{what} WHERE session = ? AND {self._among}", session, json.dumps(ids))
 
     def _there(self, connection: Connection, session: int, id: str) -> tuple[float, int, float, Message]:
         # Sorted here: asked to sort, SQLite may walk through the session by position instead of looking the id up.
-        sql = f"SELECT position, number, at, {self.body} FROM glue_messages WHERE session = ? AND id = ?"
+        sql = f"SELECT position, number, at, {self._body} FROM glue_messages WHERE session = ? AND id = ?"
         rows = self.execute(connection, sql, session, id).fetchall()
         position, number, at, *body = max(rows, default=(0.0, 0, 0.0))
         message = self._decode(*body) if body else None

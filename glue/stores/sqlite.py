@@ -351,13 +351,13 @@ def using(path: Path, sync: bool) -> Iterator[Database]:
 class SQLiteStore(SQLStore):
     """Keep all conversations in one SQLite file (WAL, so not on a network drive)."""
 
-    prefix = ""
-    body = "body"
-    columns, values = "text, body", "?, ?"
-    among = "id IN (SELECT value FROM json_each(?))"
-    excluding = "body = json_set(body, '$.excluded', json('true'))"
-    live = "json_extract(body, '$.excluded') IS NOT 1"
-    matches = """
+    _prefix = ""
+    _body = "body"
+    _columns, _values = "text, body", "?, ?"
+    _among = "id IN (SELECT value FROM json_each(?))"
+    _excluding = "body = json_set(body, '$.excluded', json('true'))"
+    _live = "json_extract(body, '$.excluded') IS NOT 1"
+    _matches = """
         SELECT s.id, m.id, role, snippet(words, 0, '[', ']', '…', 16), at
         FROM words JOIN glue_messages AS m ON m.number = words.rowid JOIN glue_sessions AS s ON s.number = session
         WHERE words MATCH ?{where} ORDER BY words.rank LIMIT ?"""
