@@ -20,25 +20,10 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from glue import events
 from glue.context import AnyTool, Context, Host, ToolResult
 from glue.errors import ConfigError, ProviderError
-from glue.events import (
-    Compacted,
-    ContextChanged,
-    ContinuationAttempt,
-    ContinuationTerminated,
-    Event,
-    GateConflict,
-    Guardrail,
-    LimitReached,
-    Nudge,
-    OutputCapEscalated,
-    RunEnd,
-    RunStart,
-    ToolPayloadRepair,
-    WrapUp,
-    event_to_json,
-)
+from glue.events import Event, event_to_json
 from glue.limits import Outcome
 from glue.listeners import join
 from glue.messages import AssistantMessage, Message, Part, Request, Text, Thinking, ToolCall, ToolMessage, Usage
@@ -95,26 +80,23 @@ class Metrics:
 
         def listen(event: Event) -> None:
             nonlocal attempts, ended
-            if isinstance(event, RunStart):
+            if isinstance(event, events.RunStart):
                 attempts, ended = 0, False
-            elif isinstance(event, ContinuationAttempt):
+            elif isinstance(event, events.ContinuationAttempt):
                 attempts += 1
                 self.continuations[event.provider, event.model] += 1
-            elif isinstance(event, ContinuationTerminated) and event.reason != "completed":
+            elif isinstance(event, events.ContinuationTerminated) and event.reason != "completed":
                 ended = True
                 self.truncation_exits[event.reason] += 1
-            elif isinstance(event, RunEnd):
+            elif isinstance(event, events.RunEnd):
                 if event.outcome is Outcome.TRUNCATED and not ended:  # nothing of it could be continued
                     self.truncation_exits["not_continued"] += 1
-                self._ended(event, attempts)
+                self.outcomes[event.outcome] += 1
+                self.attempts_per_run.observe(attempts)
+                if attempts:
+                    self.seconds_per_continued_run.observe(event.seconds)
 
         return listen
-
-    def _ended(self, event: RunEnd, attempts: int) -> None:
-        self.outcomes[event.outcome] += 1
-        self.attempts_per_run.observe(attempts)
-        if attempts:
-            self.seconds_per_continued_run.observe(event.seconds)
 
 
 # OpenTelemetry ------------------------------------------------------------------------------------
@@ -133,6 +115,29 @@ _PROVIDERS = {
     "moonshot": "moonshot_ai",
     "vertex": "gcp.vertex_ai",
     "xai": "x_ai",
+}
+_SPAN_EVENTS = frozenset(
+    {
+        events.ContinuationAttempt,
+        events.ContinuationTerminated,
+        events.ToolPayloadRepair,
+        events.OutputCapEscalated,
+        events.ContextChanged,
+        events.Compacted,
+        events.WrapUp,
+        events.Nudge,
+        events.LimitReached,
+        events.GateConflict,
+        events.Guardrail,
+    }
+)
+_USAGE = {
+    "gen_ai.usage.input_tokens": "input",
+    "gen_ai.usage.output_tokens": "output",
+    "gen_ai.usage.cache_read.input_tokens": "cache_read",
+    "gen_ai.usage.cache_creation.input_tokens": "cache_write",
+    "gen_ai.usage.reasoning.output_tokens": "reasoning",
+    "glue.usage.cost": "cost",
 }
 _shared: OpenTelemetry | None = None
 
@@ -218,7 +223,8 @@ def inject(carrier: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def continued(carrier: object) -> Iterator[None]:
     """Go on with the trace whose `traceparent` a request brought, where runs are traced."""
-    if telemetry_of(traced_by_default()) is None or not isinstance(carrier, Mapping) or "traceparent" not in carrier:
+    telemetry = telemetry_of(os.environ.get("GLUE_OTEL", "") not in ("", "0"))
+    if telemetry is None or not isinstance(carrier, Mapping) or "traceparent" not in carrier:
         yield
         return
     from opentelemetry import context
@@ -229,10 +235,6 @@ def continued(carrier: object) -> Iterator[None]:
         yield
     finally:
         context.detach(token)
-
-
-def traced_by_default() -> bool:
-    return os.environ.get("GLUE_OTEL", "") not in ("", "0")
 
 
 class OpenTelemetry:
@@ -253,14 +255,13 @@ class OpenTelemetry:
         self.content, self.attach, self.detach = content, context.attach, context.detach
         self.tracer = trace.get_tracer("glue", __version__, tracer_provider)
         meter = metrics.get_meter("glue", __version__, meter_provider)
-        self.duration = meter.create_histogram(
-            "gen_ai.client.operation.duration", "s", explicit_bucket_boundaries_advisory=_SECONDS
-        )
-        self.tokens = meter.create_histogram(
-            "gen_ai.client.token.usage", "{token}", explicit_bucket_boundaries_advisory=_TOKENS
-        )
-        self.first_chunk = meter.create_histogram(
-            "gen_ai.client.operation.time_to_first_chunk", "s", explicit_bucket_boundaries_advisory=_SECONDS
+        self.duration, self.first_chunk, self.tokens = (
+            meter.create_histogram(f"gen_ai.client.{name}", unit, explicit_bucket_boundaries_advisory=buckets)
+            for name, unit, buckets in (
+                ("operation.duration", "s", _SECONDS),
+                ("operation.time_to_first_chunk", "s", _SECONDS),
+                ("token.usage", "{token}", _TOKENS),
+            )
         )
         self.continuations = meter.create_counter("glue.continuations")
         self.truncation_exits = meter.create_counter("glue.truncation_exits")
@@ -274,7 +275,18 @@ class OpenTelemetry:
             permission = host.permission
             if permission is not None and not isinstance(permission, _TracedPermission):
                 permission = _TracedPermission(permission)
-            with self._span(*_run_span(provider, host), context=_parent()) as span:
+            identity = host.identity or {}
+            agent = str(identity.get("agent", ""))
+            attributes = {
+                "gen_ai.operation.name": "invoke_agent",
+                **_model(provider.name, getattr(provider, "model", "")),
+                "gen_ai.agent.name": agent,
+                "gen_ai.conversation.id": host.session_id,
+                "gen_ai.prompt.name": identity.get("prompt"),
+                "glue.prompt.version": identity.get("prompt_version"),
+                "glue.run.id": host.run_id,
+            }
+            with self._span(f"invoke_agent {agent}".strip(), _known(attributes), context=_parent()) as span:
                 listener = _RunListener(self, span)
                 traced = replace(
                     options,
@@ -298,13 +310,9 @@ class OpenTelemetry:
         return tool if isinstance(tool, _TracedTool) else _TracedTool(self, tool)
 
     @contextmanager
-    def _span(
-        self, name: str, attributes: Mapping[str, Any], kind: str = "INTERNAL", context: Any = None
-    ) -> Iterator[Span]:
-        from opentelemetry.trace import SpanKind
-
+    def _span(self, name: str, attributes: Mapping[str, Any], context: Any = None) -> Iterator[Span]:
         with self.tracer.start_as_current_span(
-            name, context, SpanKind[kind], attributes, record_exception=False, set_status_on_exception=False
+            name, context, attributes=attributes, record_exception=False, set_status_on_exception=False
         ) as span:
             try:
                 yield span
@@ -337,37 +345,13 @@ def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None and value not in ("", ())}
 
 
-def _run_span(provider: Provider, host: Host) -> tuple[str, dict[str, Any]]:
-    identity = host.identity or {}
-    agent = str(identity.get("agent", ""))
-    attributes = {
-        "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.provider.name": _provider_name(provider.name),
-        "gen_ai.request.model": getattr(provider, "model", ""),
-        "gen_ai.agent.name": agent,
-        "gen_ai.conversation.id": host.session_id,
-        "gen_ai.prompt.name": identity.get("prompt"),
-        "glue.prompt.version": identity.get("prompt_version"),
-        "glue.run.id": host.run_id,
-    }
-    return f"invoke_agent {agent}".strip(), _known(attributes)
-
-
-def _provider_name(name: str) -> str:
-    return "" if "," in name else _PROVIDERS.get(name, name)  # a chain is no provider: its members are told apart
+def _model(provider: str, model: str) -> dict[str, Any]:
+    name = "" if "," in provider else _PROVIDERS.get(provider, provider)  # of a chain the members are told apart
+    return _known({"gen_ai.provider.name": name, "gen_ai.request.model": model})
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    return _known(
-        {
-            "gen_ai.usage.input_tokens": usage.input,
-            "gen_ai.usage.output_tokens": usage.output,
-            "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
-            "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
-            "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
-            "glue.usage.cost": usage.cost,
-        }
-    )
+    return _known({key: getattr(usage, name) for key, name in _USAGE.items()})
 
 
 class _RunListener:
@@ -377,61 +361,31 @@ class _RunListener:
         self._telemetry, self._span = telemetry, span
 
     def __call__(self, event: Event) -> None:
-        kind = type(event)
-        if kind in _SPAN_EVENTS:
+        if type(event) in _SPAN_EVENTS:
             data = event_to_json(event)
             name = data.pop("type")
             data.pop("text", None)  # what a nudge says is content
-            self._span.add_event(f"glue.{name}", _known({f"glue.{key}": _plain(value) for key, value in data.items()}))
-        if isinstance(event, ContinuationAttempt):
+            for key, value in data.items():
+                if isinstance(value, list):
+                    data[key] = tuple(map(str, value))
+                elif value is not None and not isinstance(value, (str, bool, int, float)):
+                    data[key] = str(value)
+            self._span.add_event(f"glue.{name}", _known({f"glue.{key}": value for key, value in data.items()}))
+        if isinstance(event, events.ContinuationAttempt):
             self._telemetry.continuations.add(1, _model(event.provider, event.model))
-        elif isinstance(event, ContinuationTerminated) and event.reason != "completed":
+        elif isinstance(event, events.ContinuationTerminated) and event.reason != "completed":
             self._telemetry.truncation_exits.add(1, {"glue.reason": event.reason})
-        elif isinstance(event, RunEnd):
-            self._ended(event)
-
-    def _ended(self, event: RunEnd) -> None:
-        counts: dict[str, Any] = {
-            "glue.outcome": str(event.outcome),
-            "glue.turns": event.turns,
-            "glue.requests": event.requests,
-        }
-        self._span.set_attributes({**counts, **_usage(event.usage)})
-        if event.outcome is Outcome.FAILED:
-            _fail(self._span, "failed")
+        elif isinstance(event, events.RunEnd):
+            counts = {"glue.turns": event.turns, "glue.requests": event.requests}
+            self._span.set_attributes({"glue.outcome": str(event.outcome), **counts, **_usage(event.usage)})
+            if event.outcome is Outcome.FAILED:
+                _fail(self._span, "failed")
 
     def finish(self, result: RunResult[Any]) -> None:
         if result.stop_reason is not None:
             self._span.set_attribute("gen_ai.response.finish_reasons", (str(result.stop_reason),))
         if result.outcome is Outcome.FAILED:
             _fail(self._span, str(getattr(result.error, "kind", "") or type(result.error).__qualname__))
-
-
-_SPAN_EVENTS = frozenset(
-    {
-        ContinuationAttempt,
-        ContinuationTerminated,
-        ToolPayloadRepair,
-        OutputCapEscalated,
-        ContextChanged,
-        Compacted,
-        WrapUp,
-        Nudge,
-        LimitReached,
-        GateConflict,
-        Guardrail,
-    }
-)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(map(str, value))
-    return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
-
-
-def _model(provider: str, model: str) -> dict[str, Any]:
-    return _known({"gen_ai.provider.name": _provider_name(provider), "gen_ai.request.model": model})
 
 
 class _TracedPermission:
@@ -478,19 +432,15 @@ class _TracedTool:
             denied = _denied.set(False)
             try:
                 result = await self._tool.invoke(call, context)
-                if result.is_error:
-                    _fail(span, "permission_denied" if _denied.get() else _error_type(result))
+                if result.is_error:  # named by the last line of its traceback
+                    last = result.traceback.strip().rpartition("\n")[2].partition(":")[0].strip()
+                    kind = last if last.replace(".", "").isidentifier() else "tool_error"
+                    _fail(span, "permission_denied" if _denied.get() else kind)
             finally:
                 _denied.reset(denied)
             if content:
                 span.set_attribute("gen_ai.tool.call.result", _masked(result.text))
             return result
-
-
-def _error_type(result: ToolResult) -> str:
-    """Name the exception of a tool's error, by the last line of its traceback."""
-    last = result.traceback.strip().rpartition("\n")[2].partition(":")[0].strip()
-    return last if last.replace(".", "").isidentifier() else "tool_error"
 
 
 class _TracedProvider:
@@ -520,10 +470,9 @@ class _Chat:
         return self
 
     async def __anext__(self) -> ProviderEvent:
-        if self._span is None:
-            if self._attempt:  # the reply is whole
-                return await self._stream.__anext__()
-            self._begin(0.0)
+        if self._span is None and self._attempt:  # the reply is whole
+            return await self._stream.__anext__()
+        span = self._span or self._begin(0.0)
         token = self._telemetry.attach(self._context)
         try:
             event = await self._stream.__anext__()
@@ -545,9 +494,9 @@ class _Chat:
         if self._first is None and not isinstance(event, (Attempt, Done)):
             self._first = time.monotonic() - self._began
         elif isinstance(event, Done):
-            self._done(event.message)
+            self._done(span, event.message)
         elif isinstance(event, Attempt):
-            self._failed(event)
+            self._failed(span, event)
         return event
 
     async def aclose(self) -> None:
@@ -557,15 +506,14 @@ class _Chat:
         finally:
             self._end("cancelled")
 
-    def _begin(self, delay: float) -> None:
+    def _begin(self, delay: float) -> Span:
         from opentelemetry.trace import SpanKind, set_span_in_context
 
         request = self._request
         self._attempt += 1
         attributes = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": _provider_name(self._names[0]),
-            "gen_ai.request.model": self._names[1],
+            **_model(*self._names),
             "gen_ai.request.max_tokens": request.max_tokens,
             "gen_ai.request.temperature": None if request.temperature is None else float(request.temperature),
             "gen_ai.request.stop_sequences": request.stop,
@@ -584,10 +532,9 @@ class _Chat:
             start_time=time.time_ns() + int(delay * 1e9),
         )
         self._context = set_span_in_context(self._span)
+        return self._span
 
-    def _done(self, message: AssistantMessage) -> None:
-        span = self._span
-        assert span is not None
+    def _done(self, span: Span, message: AssistantMessage) -> None:
         self._names = (message.provider or self._names[0], self._names[1] or message.model)
         reasons = {"gen_ai.response.finish_reasons": (str(message.stop_reason),)}
         span.set_attributes(_known({**reasons, "glue.stop_reason.raw": message.raw_stop_reason}))
@@ -596,10 +543,8 @@ class _Chat:
             span.set_attribute("gen_ai.output.messages", _messages([message], str(message.stop_reason)))
         self._end("", message.usage)
 
-    def _failed(self, attempt: Attempt) -> None:
+    def _failed(self, span: Span, attempt: Attempt) -> None:
         """End the span of an attempt that failed, and begin that of the next, which may have to wait."""
-        span = self._span
-        assert span is not None
         if attempt.next_cap is not None:
             name = "escalation"
         else:

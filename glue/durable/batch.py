@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections import Counter, deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias
 
@@ -25,13 +25,13 @@ from glue.durable.rows import (
     InputLine,
     Items,
     MapRow,
+    MapState,
     Reader,
     finished_row,
     numbered,
     row_from_transcript,
     spent,
 )
-from glue.durable.state import MapState
 from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError
 from glue.limits import Limits, Outcome
 from glue.loop.state import State
@@ -44,6 +44,7 @@ from glue.tasks import spawn
 log = logging.getLogger("glue.map")
 
 Put: TypeAlias = "Callable[[InputLine, MapRow], Awaitable[None]]"
+Result: TypeAlias = tuple[InputLine, MapRow, bool]  # the flag says that it is new
 _END: Any = object()
 _CHECKPOINT = 500  # rows between two waits for the disk
 _KEPT = 1000  # results in memory while an earlier row is awaited; the others are read again from the state
@@ -58,16 +59,15 @@ class Engine(Protocol):
     async def run(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None: ...
 
 
-class Spending:
-    """Dollars and tokens of all rows together, those under way included."""
+class Spending(Policy):
+    """Dollars and tokens of all rows together, those under way included: no request when they are spent."""
+
+    place = "budgets"
 
     def __init__(self, usd: float | None, tokens: int | None) -> None:
         self.limit_usd, self.limit_tokens = usd, tokens
         self.usd, self.tokens = 0.0, 0
         self._live: dict[str, Usage] = {}
-
-    def note(self, run: str, usage: Usage) -> None:
-        self._live[run] = usage
 
     def settle(self, run: str, usage: Usage) -> None:
         self._live.pop(run, None)
@@ -84,21 +84,12 @@ class Spending:
                 return BudgetExceeded(kind, most, used)
         return None
 
-
-class SharedBudget(Policy):
-    """Stop a run before a request when all rows together have spent what they may."""
-
-    place = "budgets"
-
-    def __init__(self, spending: Spending) -> None:
-        self.spending = spending
-
     def before_request(self, state: State, request: Request) -> Hook:
-        error = self.spending.over()
+        error = self.over()
         return None if error is None else Stop(Outcome.BUDGET, error)
 
     def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
-        self.spending.note(state.host.run_id, state.usage)
+        self._live[state.host.run_id] = state.usage
         return None
 
 
@@ -134,11 +125,11 @@ def map(  # noqa: A001
     if resume and state is None:
         raise ValueError("resume needs the state file of the map to go on with")
     return Map(
-        agent,
-        inputs,
+        agent=agent,
+        inputs=inputs,
         engine=engine or EmbeddedEngine(concurrency, retries, retry_delay),
         reader=reader or Reader(template=template),
-        state=state,
+        path=state,
         resume=resume,
         ordered=ordered,
         spending=Spending(usd_budget, token_budget),
@@ -148,40 +139,30 @@ def map(  # noqa: A001
     )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Map:
     """A map under way: an async iterator of its rows. Made by `glue.map`."""
 
-    state: MapState
-
-    def __init__(
-        self,
-        agent: Agent[Any, Any],
-        inputs: Items,
-        *,
-        engine: Engine,
-        reader: Reader,
-        state: str | os.PathLike[str] | None,
-        resume: bool,
-        ordered: bool,
-        spending: Spending,
-        rates: Mapping[str, Rate],
-        deps: Any,
-        overrides: Mapping[str, Any],
-    ) -> None:
-        self.agent, self.engine, self.reader = agent, engine, reader
-        self.resume, self.ordered = resume, ordered
-        self.spending, self.rates = spending, rates
-        self.deps, self.overrides = deps, dict(overrides)
-        self.outcomes: Counter[str] = Counter()  # of the rows that were given out
-        self.reused = 0  # of these, those that had ended before
-        self.unfinished = False  # some inputs were not run, for want of money or time
-        self.cancel = Cancel()
-        self.error: Exception | None = None  # why no more rows are started; raised at the end
-        self._inputs = inputs
-        self._state = state  # None is a file that ends with the map
-        self._rows: AsyncIterator[MapRow] | None = None
-        self._given: deque[int] = deque()  # rows that were started and are not given out, in order
-        self._ready: dict[int, MapRow | None] = {}
+    agent: Agent[Any, Any]
+    inputs: Items
+    engine: Engine
+    reader: Reader
+    path: str | os.PathLike[str] | None  # of the state; None is a file that ends with the map
+    resume: bool
+    ordered: bool
+    spending: Spending
+    rates: Mapping[str, Rate]
+    deps: Any
+    overrides: Mapping[str, Any]
+    outcomes: Counter[str] = field(default_factory=Counter, init=False)  # of the rows that were given out
+    reused: int = field(default=0, init=False)  # of these, those that had ended before
+    unfinished: bool = field(default=False, init=False)  # some inputs were not run, for want of money or time
+    cancel: Cancel = field(default_factory=Cancel, init=False)
+    error: Exception | None = field(default=None, init=False)  # why no more rows are started; raised at the end
+    state: MapState = field(init=False)
+    _rows: AsyncIterator[MapRow] | None = field(default=None, init=False)
+    _given: deque[int] = field(default_factory=deque, init=False)  # started and not given out, in order
+    _ready: dict[int, MapRow | None] = field(default_factory=dict, init=False)
 
     @property
     def stopped(self) -> bool:
@@ -219,7 +200,7 @@ class Map:
         async def host() -> None:
             try:
                 with scope, send, contextlib.ExitStack() as stack:
-                    path = self._state
+                    path = self.path
                     if path is None:
                         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="glue-map-"))) / "state.db"
                     self.state = MapState(path)
@@ -246,7 +227,7 @@ class Map:
         await anyio.to_thread.run_sync(lambda: self.state.open(resume=self.resume))
         try:
             self.spending.usd, self.spending.tokens = self.state.spent()
-            send, receive = anyio.create_memory_object_stream[tuple[InputLine, MapRow, bool]](64)
+            send, receive = anyio.create_memory_object_stream[Result](64)
 
             async def put(line: InputLine, row: MapRow) -> None:
                 await send.send((line, row, True))
@@ -259,9 +240,9 @@ class Map:
         finally:
             self.state.close()
 
-    async def _lines(self, send: MemoryObjectSendStream[tuple[InputLine, MapRow, bool]]) -> AsyncIterator[InputLine]:
+    async def _lines(self, send: MemoryObjectSendStream[Result]) -> AsyncIterator[InputLine]:
         """Give the lines that are to be run; the results of the others are passed on as they stand."""
-        source = self._inputs
+        source = self.inputs
         items = source.__aiter__() if isinstance(source, AsyncIterable) else iter(source)
         number = 0
         try:
@@ -282,11 +263,7 @@ class Map:
             if (close := getattr(items, "aclose", None)) is not None:
                 await close()
 
-    async def _record(
-        self,
-        receive: MemoryObjectReceiveStream[tuple[InputLine, MapRow, bool]],
-        out: MemoryObjectSendStream[MapRow],
-    ) -> None:
+    async def _record(self, receive: MemoryObjectReceiveStream[Result], out: MemoryObjectSendStream[MapRow]) -> None:
         """Keep results before anybody sees them, as many with one commit as there are."""
         kept = 0
         with receive:
@@ -314,7 +291,7 @@ class Map:
             ready = self._ready.pop(number)
             if ready is None:
                 found = self.state.get(number)
-                ready = found[2] if found is not None else row
+                ready = found[1] if found is not None else row
             await out.send(ready)
         return None
 
@@ -334,7 +311,7 @@ class EmbeddedEngine:
         overrides = {
             **job.overrides,
             "model": provider,
-            "policies": (*policies, SharedBudget(job.spending)),
+            "policies": (*policies, job.spending),
             "limits": job.overrides.get("limits") or job.agent.settings.limits or Limits(),  # once, not for every row
         }
         turn = anyio.Lock()
@@ -381,24 +358,20 @@ class EmbeddedEngine:
                 result = await self._try(job, name, prompt, history, overrides)
             except (ConfigError, StoreError, TypeError):  # the next row would meet them too
                 raise
-            except Exception as error:
+            except Exception as bug:
                 log.warning("row %d failed", line.number, exc_info=True)
-                return MapRow(
-                    number=line.number, id=key, outcome=Outcome.FAILED, error=f"{type(error).__name__}: {error}"
-                )
+                return MapRow(number=line.number, id=key, outcome=Outcome.FAILED, error=f"{type(bug).__name__}: {bug}")
             job.spending.settle(result.run_id, result.usage)
             row = finished_row(line, key, result, earlier=earlier, tries=tries, session=name)
-            if not self._again(job, result, tries):
+            failure = result.error
+            if result.outcome is not Outcome.FAILED or not isinstance(failure, ProviderError):
+                return row
+            if failure.kind in FATAL:
+                job.fail(failure)
+            if failure.kind in FINAL or tries > self.retries or job.stopped:
                 return row
             earlier, history = row.usage, result.messages
             await anyio.sleep(self.retry_delay * 2 ** (tries - 1))
-
-    def _again(self, job: Map, result: RunResult[Any], tries: int) -> bool:
-        if result.outcome is not Outcome.FAILED or not isinstance(result.error, ProviderError):
-            return False
-        if result.error.kind in FATAL:
-            job.fail(result.error)
-        return result.error.kind not in FINAL and tries <= self.retries and not job.stopped
 
     async def _try(
         self,

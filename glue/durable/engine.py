@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import os
 import re
@@ -11,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
@@ -20,6 +20,7 @@ import sniffio
 
 from glue.agent import Agent
 from glue.codec import from_json, to_json, to_plain
+from glue.durable.batch import FINAL
 from glue.durable.rates import Rate, limited
 from glue.durable.steps import Body, DurableProvider, DurableTool, error_from_json, error_to_json
 from glue.errors import ConfigError, ProviderError, SessionBusy, StoreError
@@ -89,15 +90,18 @@ class EngineDatabase:
         self.sqlite = url.drivername.startswith("sqlite")
         self.url = url.render_as_string(hide_password=False)
         self.shown = url.render_as_string(hide_password=True)
-        given: Any = {} if self.sqlite else {"pool_size": 2, "max_overflow": 2, "pool_pre_ping": True}
-        given |= {"connect_args": {"timeout": 10} if self.sqlite else {"connect_timeout": 10}}
-        self._engine = sqlalchemy.create_engine(
-            url if self.sqlite else url.set(drivername="postgresql+psycopg"), **given
-        )
-        self._now = (
-            "(julianday('now') - 2440587.5) * 86400.0" if self.sqlite else "extract(epoch FROM clock_timestamp())"
-        )
-        self._table = "workflow_status" if self.sqlite else "dbos.workflow_status"
+        given: Any = {"connect_args": {"timeout": 10}}
+        self._now, self._table, self._most = "(julianday('now') - 2440587.5) * 86400.0", "workflow_status", "max"
+        if not self.sqlite:
+            url = url.set(drivername="postgresql+psycopg")
+            pool = {"pool_size": 2, "max_overflow": 2, "pool_pre_ping": True}
+            given = {"connect_args": {"connect_timeout": 10}, **pool}
+            self._now, self._table, self._most = (
+                "extract(epoch FROM clock_timestamp())",
+                "dbos.workflow_status",
+                "greatest",
+            )
+        self._engine = sqlalchemy.create_engine(url, **given)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -188,16 +192,9 @@ class EngineDatabase:
         sql = f"""
             INSERT INTO glue_workers VALUES (:id, :queue, :host, :pid, :concurrency, {self._now})
             ON CONFLICT (id) DO UPDATE SET seen = excluded.seen"""
+        values = {"id": worker.id, "queue": worker.name, "concurrency": worker.concurrency}
         with self._engine.begin() as connection:
-            self._execute(
-                connection,
-                sql,
-                id=worker.id,
-                queue=worker.name,
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                concurrency=worker.concurrency,
-            )
+            self._execute(connection, sql, **values, host=socket.gethostname(), pid=os.getpid())
 
     def leave(self, id: str) -> None:
         with self._engine.begin() as connection:
@@ -213,18 +210,16 @@ class EngineDatabase:
 
     def depth(self, queue: str) -> dict[str, Any]:
         """Count the runs of a queue by their state, those of the last minute and those that each worker has."""
-        where = "WHERE application_name = :application"
-        values = {"application": application(queue)}
-        last = f"AND completed_at > ({self._now} - 60) * 1000"
+
+        def counts(of: str, condition: str = "true") -> dict[str, int]:
+            where = f"WHERE application_name = :application AND {condition}"
+            sql = f"SELECT {of}, count(*) FROM {self._table} {where} GROUP BY {of}"
+            return {row[0]: row[1] for row in self._execute(connection, sql, application=application(queue))}
+
         with self._told(), self._engine.connect() as connection:
-            states = self._execute(
-                connection, f"SELECT status, count(*) FROM {self._table} {where} GROUP BY status", **values
-            )
-            counts = {row[0]: row[1] for row in states}
-            recent = self._execute(connection, f"SELECT count(*) FROM {self._table} {where} {last}", **values).scalar()
-            sql = f"SELECT executor_id, count(*) FROM {self._table} {where} AND status = 'PENDING' GROUP BY executor_id"
-            held = {row[0]: row[1] for row in self._execute(connection, sql, **values)}
-        return {"states": counts, "last_minute": recent, "held": held}
+            recent = counts("application_name", f"completed_at > ({self._now} - 60) * 1000")
+            held = counts("executor_id", "status = 'PENDING'")
+            return {"states": counts("status"), "last_minute": sum(recent.values()), "held": held}
 
     def queues(self) -> list[str]:
         sql = f"SELECT DISTINCT application_name FROM {self._table} WHERE application_name LIKE 'glue-%'"
@@ -239,10 +234,9 @@ class EngineDatabase:
         return await anyio.to_thread.run_sync(self._take, name, seconds)
 
     def _take(self, name: str, seconds: float) -> float:
-        most = "max" if self.sqlite else "greatest"
         sql = f"""
             INSERT INTO glue_rates VALUES (:name, {self._now} + :seconds)
-            ON CONFLICT (name) DO UPDATE SET free = {most}(glue_rates.free, {self._now}) + :seconds
+            ON CONFLICT (name) DO UPDATE SET free = {self._most}(glue_rates.free, {self._now}) + :seconds
             RETURNING free - :seconds - {self._now}"""
         with self._engine.begin() as connection:
             return max(float(self._execute(connection, sql, name=name, seconds=seconds).scalar()), 0.0)
@@ -251,30 +245,26 @@ class EngineDatabase:
 _current: Worker | None = None  # DBOS is one to a process, and so is this
 
 
+@dataclass(eq=False, repr=False)
 class Worker:
     """This process as one that runs durable runs. `start` and `stop` block; they are called in a thread."""
 
-    def __init__(
-        self,
-        agent: Agent[Any, Any],
-        *,
-        engine: str,
-        name: str,
-        concurrency: int = 8,
-        global_concurrency: int | None = None,
-        rates: Mapping[str, Rate] | None = None,
-        poll: float = 1.0,
-        lease: float = LEASE,
-        listen: bool = True,
-        overrides: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.agent, self.name = agent, name
-        self.concurrency, self.global_concurrency = concurrency, global_concurrency
-        self.rates, self.poll, self.lease, self.listen = dict(rates or {}), poll, lease, listen
-        self.overrides = dict(overrides or {})
-        self.application = application(name)
+    agent: Agent[Any, Any]
+    _: KW_ONLY
+    engine: str
+    name: str
+    concurrency: int = 8
+    global_concurrency: int | None = None
+    rates: Mapping[str, Rate] = field(default_factory=dict)
+    poll: float = 1.0
+    lease: float = LEASE
+    listen: bool = True
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.application = application(self.name)
         self.id = f"{socket.gethostname()}-{os.getpid()}-{new_id()[:6]}"
-        self.database = EngineDatabase(engine)
+        self.database = EngineDatabase(self.engine)
         self.running: set[str] = set()  # the runs that this process executes
         self.listeners: dict[str, Listener] = {}
         self.workflow: Any = None
@@ -422,29 +412,21 @@ async def _run(worker: Worker, id: str, payload: dict[str, Any]) -> dict[str, An
         "model": DurableProvider(provider, steps),
         "tools": [DurableTool(tool, steps, slots) for tool in settings.tools or ()],
         # All calls of a reply begin at once, so that their steps have the same numbers each time.
-        "limits": dataclasses.replace(limits, parallel_tools=10_000),
+        "limits": replace(limits, parallel_tools=10_000),
         "on_event": worker.listeners.get(id),
         "unwrap": False,
     }
     result: RunResult[Any] = await agent.run(messages_from_json(payload["prompt"]), **options)
     tries = 1
-    while tries <= payload.get("retries", 0) and _worth_another(result):
+    while tries <= payload.get("retries", 0) and result.outcome is Outcome.FAILED:
+        if not isinstance(result.error, ProviderError) or result.error.kind in FINAL:
+            break
         await DBOS.sleep_async(2.0 ** (tries - 1))
         tries += 1
         before = result
         result = await agent.resume(before, **options)
-        result = dataclasses.replace(
-            result, usage=before.usage + result.usage, requests=before.requests + result.requests
-        )
+        result = replace(result, usage=before.usage + result.usage, requests=before.requests + result.requests)
     return {**result_to_json(result), "tries": tries}
-
-
-def _worth_another(result: RunResult[Any]) -> bool:
-    from glue.durable.batch import FINAL
-
-    return (
-        result.outcome is Outcome.FAILED and isinstance(result.error, ProviderError) and result.error.kind not in FINAL
-    )
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -454,11 +436,13 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
+_PLAIN = ("text", "notice", "turns", "requests", "continuations", "repairs", "seconds", "run_id", "delivered")
+
+
 def result_to_json(result: RunResult[Any]) -> dict[str, Any]:
     """Encode the whole of a result."""
-    names = ("text", "notice", "turns", "requests", "continuations", "repairs", "seconds", "run_id", "delivered")
     return {
-        **{name: getattr(result, name) for name in names},
+        **{name: getattr(result, name) for name in _PLAIN},
         "outcome": result.outcome.value,
         "stop_reason": result.stop_reason.value if result.stop_reason is not None else None,
         "messages": messages_to_json(result.messages),
@@ -473,18 +457,6 @@ def result_to_json(result: RunResult[Any]) -> dict[str, Any]:
 
 def result_from_json(data: Mapping[str, Any], output: Any = None) -> RunResult[Any]:
     """Decode it, with the output as an object of its type."""
-    names = (
-        "text",
-        "notice",
-        "turns",
-        "requests",
-        "continuations",
-        "repairs",
-        "seconds",
-        "run_id",
-        "delivered",
-        "meta",
-    )
     messages = messages_from_json(data["messages"])
     value = data["output"]
     if output is not None and value is not None:
@@ -492,7 +464,7 @@ def result_from_json(data: Mapping[str, Any], output: Any = None) -> RunResult[A
 
         value = Output(output).read(value)
     return RunResult(
-        **{name: data[name] for name in names},
+        **{name: data[name] for name in (*_PLAIN, "meta")},
         outcome=Outcome(data["outcome"]),
         stop_reason=StopReason(data["stop_reason"]) if data["stop_reason"] else None,
         messages=messages,
@@ -520,16 +492,11 @@ class Durable(Generic[DepsT, OutputT]):
         rate: Rate | Mapping[str, Rate] | None = None,
         **overrides: Any,
     ) -> None:
-        rates = {"": rate} if isinstance(rate, Rate) else rate
+        rates = {"": rate} if isinstance(rate, Rate) else rate or {}
+        queue = name or agent.name or "agent"
         self.agent = agent
         self._worker = Worker(
-            agent,
-            engine=engine,
-            name=name or agent.name or "agent",
-            rates=rates,
-            lease=lease,
-            listen=False,
-            overrides=overrides,
+            agent, engine=engine, name=queue, rates=rates, lease=lease, listen=False, overrides=overrides
         )
 
     async def __aenter__(self) -> Self:

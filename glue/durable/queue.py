@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from glue.codec import from_json
 from glue.durable.batch import Map, Put
-from glue.durable.engine import WORKFLOW, EngineDatabase, application, need_dbos, version
+from glue.durable.engine import LEASE, WORKFLOW, EngineDatabase, application, need_dbos, version
 from glue.durable.rows import INVALID, InputLine, MapRow
 from glue.errors import StoreError
 from glue.limits import Outcome
@@ -53,22 +53,21 @@ class QueueEngine:
         self._lonely = False
 
     async def run(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None:
-        await anyio.to_thread.run_sync(self._connect)
+        dbos = need_dbos()
+        await anyio.to_thread.run_sync(self.database.migrate)
+        self._client = await anyio.to_thread.run_sync(
+            lambda: dbos.DBOSClient(
+                system_database_url=self.database.url,
+                application_name=self.application,
+                serializer=dbos.DBOSPortableJSONSerializer(),
+            )
+        )
         try:
             await self._collect(job, lines, put)
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._client.destroy)
                 self.database.close()
-
-    def _connect(self) -> None:
-        dbos = need_dbos()
-        self.database.migrate()
-        self._client = dbos.DBOSClient(
-            system_database_url=self.database.url,
-            application_name=self.application,
-            serializer=dbos.DBOSPortableJSONSerializer(),
-        )
 
     async def _collect(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None:
         more, looked = True, 0.0
@@ -93,30 +92,26 @@ class QueueEngine:
         """Put some more rows on the queue; False where there are none left."""
         batch: list[tuple[str, tuple[Message, ...]]] = []
         again: list[str] = []
-        more = True
-        while more and len(batch) < _BATCH:
-            line = await anext(lines, None)
-            if line is None:
-                more = False
-                break
+        line: InputLine | None = None
+        while len(batch) < _BATCH and (line := await anext(lines, None)) is not None:
             try:
                 key, prompt = job.reader.read(line)
             except ValueError as error:
                 await put(line, MapRow(number=line.number, outcome=INVALID, error=f"line {line.number}: {error}"))
                 continue
-            name = f"{job.state.value('id')}-{line.number}"
-            earlier = job.state.get(line.number) if job.resume else None
-            if earlier is not None and earlier[1] == Outcome.FAILED:  # that run has ended: it takes another one
-                name += f"-{earlier[2].tries}"
-            elif earlier is not None and earlier[1] == Outcome.BUDGET:  # that one was cancelled, and goes on
+            name = f"{job.state.id}-{line.number}"
+            _, earlier = (job.state.get(line.number) if job.resume else None) or ("", None)
+            if earlier is not None and earlier.outcome == Outcome.FAILED:  # that run has ended: it takes another one
+                name += f"-{earlier.tries}"
+            elif earlier is not None and earlier.outcome == Outcome.BUDGET:  # that one was cancelled, and goes on
                 again.append(name)
             self._out[name] = line, key
             batch.append((name, prompt))
         if batch:
             await self._patiently(self._put_all, batch)
         if again:
-            await self._patiently(self._resume, again)
-        return more
+            await self._patiently(lambda: self._client.resume_workflows(again, queue_name=self.queue))
+        return line is not None
 
     def _put_all(self, batch: Sequence[tuple[str, tuple[Message, ...]]]) -> None:
         with self.database.begin() as connection:
@@ -129,9 +124,6 @@ class QueueEngine:
                 }
                 payload = {"prompt": messages_to_json(prompt), "retries": self.retries, "trace": inject({})}
                 self._client.enqueue_in_transaction(connection, options, payload)
-
-    def _resume(self, names: list[str]) -> None:
-        self._client.resume_workflows(names, queue_name=self.queue)
 
     async def _ended(self, job: Map) -> list[tuple[InputLine, MapRow]]:
         """Take in the rows that have ended."""
@@ -148,8 +140,6 @@ class QueueEngine:
 
     async def _look(self) -> None:
         """Say so where nobody works on the queue; the rows stay on it."""
-        from glue.durable.engine import LEASE
-
         workers = await self._patiently(self.database.workers, self.queue)
         lonely = not any(worker["silent"] < LEASE * 3 for worker in workers)
         if lonely and not self._lonely:

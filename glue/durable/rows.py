@@ -1,4 +1,4 @@
-"""Rows of a map: a line of input becomes a prompt, a run's result becomes a line of output."""
+"""Rows of a map: a line of input becomes a prompt, a result a line of output; a SQLite file keeps the results."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from glue.codec import from_json, to_json, to_plain
-from glue.errors import ConfigError
+from glue.errors import ConfigError, NewerSchema, SessionBusy, StoreError
 from glue.limits import Outcome, StopReason
 from glue.messages import (
     AssistantMessage,
@@ -21,9 +23,14 @@ from glue.messages import (
     Usage,
     message_to_json,
     messages_from_json,
+    new_id,
     user,
 )
 from glue.result import RunResult
+from glue.stores.sqlite import ExclusiveStore, SessionLocks, hold
+
+if TYPE_CHECKING:
+    from sqlite3 import Connection
 
 NOTHING = Usage(cost=0.0)
 INVALID = "invalid"  # the outcome of a row that could not be read
@@ -82,40 +89,34 @@ class MapRow:
         return from_json(cls, {name: value for name, value in line.items() if name != "cost"})
 
 
-def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Read lines one by one; - is stdin."""
-    import sys
-
-    try:
-        with open(sys.stdin.fileno() if path == "-" else path, "rb", closefd=path != "-") as file:
-            for line in file:
-                yield line.decode("utf-8", "surrogateescape")
-    except OSError as error:
-        raise ConfigError(f"{os.fspath(path)} cannot be read: {error.strerror}") from None
-
-
 @dataclass(frozen=True, slots=True)
 class JSONLines:
-    """The lines of a file as inputs, read when they are due."""
+    """The lines of a file as inputs, read when they are due; - is stdin."""
 
     path: str
 
     def __iter__(self) -> Iterator[InputLine]:
-        for number, text in enumerate(read_lines(self.path), 1):
-            if text.strip():  # a blank line counts and is passed over
-                yield InputLine(number=number, text=text.strip("\r\n"))
+        try:
+            with open(sys.stdin.fileno() if self.path == "-" else self.path, "rb", closefd=self.path != "-") as file:
+                for number, line in enumerate(file, 1):
+                    text = line.decode("utf-8", "surrogateescape")
+                    if text.strip():  # a blank line counts and is passed over
+                        yield InputLine(number=number, text=text.strip("\r\n"))
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be read: {error.strerror}") from None
 
 
 def numbered(number: int, item: Item) -> InputLine:
     """Number an input of a program; the lines of a file have their numbers."""
-    return item if isinstance(item, InputLine) else InputLine(number=number, text=json.dumps(_encoded(item)))
-
-
-def _encoded(item: Any) -> Json:
-    if isinstance(item, (str, Mapping)):
-        return item if isinstance(item, str) else dict(item)
-    message = item if hasattr(item, "content") else user(item)
-    return {"messages": [message_to_json(message)]}
+    if isinstance(item, InputLine):
+        return item
+    data: Json = item
+    if isinstance(item, Mapping):
+        data = dict(item)
+    elif not isinstance(item, str):
+        message = cast(Message, item) if hasattr(item, "content") else user(item)
+        data = {"messages": [message_to_json(message)]}
+    return InputLine(number=number, text=json.dumps(data))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,18 +132,18 @@ class Reader:
         if "messages" in row and not self.template:
             return row.get("id"), _messages(row["messages"])
         text = fill(self.template, row) if self.template else _prompt(row)
-        parts = [self._attachment(name) for name in _attachments(row)]
+        names = row.get("attachments") or []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("'attachments' is no list of file names")
+        if names and self.attach is None:
+            raise ValueError("attachments cannot be read here")
+        try:
+            parts = [self.attach(name) for name in names if self.attach is not None]
+        except ConfigError as error:
+            raise ValueError(f"attachment {str(error).lstrip('@')}") from None
         if not text.strip() and not parts:
             raise ValueError("the prompt is empty")
         return row.get("id"), (user(*([text] if text.strip() else []), *parts),)
-
-    def _attachment(self, name: str) -> Part:
-        if self.attach is None:
-            raise ValueError("attachments cannot be read here")
-        try:
-            return self.attach(name)
-        except ConfigError as error:
-            raise ValueError(f"attachment {str(error).lstrip('@')}") from None
 
 
 def _parsed(text: str) -> dict[str, Json]:
@@ -170,8 +171,6 @@ def _prompt(row: Mapping[str, Json]) -> str:
 
 
 def _messages(value: Json) -> tuple[Message, ...]:
-    from glue.errors import StoreError
-
     try:
         messages = messages_from_json(value)
     except (StoreError, TypeError) as error:
@@ -179,13 +178,6 @@ def _messages(value: Json) -> tuple[Message, ...]:
     if not messages:
         raise ValueError("'messages' is empty")
     return messages
-
-
-def _attachments(row: Mapping[str, Json]) -> list[str]:
-    names = row.get("attachments") or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("'attachments' is no list of file names")
-    return names
 
 
 _FIELD = re.compile(r"\{\{|\}\}|\{([\w.-]+)\}")
@@ -261,3 +253,108 @@ def spent(messages: Iterable[Message]) -> Usage:
         if isinstance(message, AssistantMessage) and message.usage is not None:
             total += message.usage
     return total
+
+
+# The state of a map -----------------------------------------------------------------------------------
+
+VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS map (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS map_rows (
+    number INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    cost REAL,
+    tokens INTEGER NOT NULL,
+    line TEXT NOT NULL
+);
+"""
+
+
+class MapState:
+    """The rows that have ended, for one map at a time, through the connection of its sessions.
+
+    One connection, in the event loop: two would wait for each other's locks, a hundred times longer than a write takes.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.id = ""  # of the map, from its first beginning on
+        self.store = ExclusiveStore(self.path)
+        self._lock: SessionLocks | None = None
+
+    def open(self, *, resume: bool) -> None:
+        """Take the state for this process alone, new or as it was left."""
+        if resume and not self.path.exists():
+            raise ConfigError(f"there is nothing to resume: {self.path} does not exist")
+        try:
+            self._lock = hold(self.path, "map")
+        except SessionBusy:
+            raise SessionBusy(f"{self.path} is in use by another map; one at a time writes an output") from None
+        try:
+            if not resume:
+                for suffix in ("", "-wal", "-shm"):
+                    Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            self.store.database.run(self._begin)
+            self.store.database.open().execute("PRAGMA wal_autocheckpoint = 0")
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, connection: Connection) -> None:
+        for statement in filter(str.strip, _SCHEMA.split(";")):
+            connection.execute(statement)
+        connection.execute("INSERT OR IGNORE INTO map VALUES ('version', ?), ('id', ?)", (str(VERSION), new_id()))
+        found = dict(connection.execute("SELECT name, value FROM map").fetchall())
+        self.id = found["id"]
+        if int(found["version"]) > VERSION:
+            raise NewerSchema(
+                f"{self.path} was written with schema {found['version']} of map, this version knows {VERSION}:"
+                " upgrade glue-agents to go on with it"
+            )
+
+    def _one(self, sql: str, *values: object) -> Any:
+        return self.store.database.read(lambda connection: connection.execute(sql, values).fetchone())
+
+    def put(self, rows: Iterable[tuple[InputLine, MapRow]]) -> None:
+        """Keep results; all of them or none."""
+        values = [
+            (line.number, line.digest, row.outcome, row.cost, row.usage.total, json.dumps(row.to_json()))
+            for line, row in rows
+        ]
+        sql = "INSERT OR REPLACE INTO map_rows VALUES (?, ?, ?, ?, ?, ?)"
+        self.store.database.run(lambda connection: connection.executemany(sql, values))
+
+    def get(self, number: int) -> tuple[str, MapRow] | None:
+        """Give the digest and the result of a row, or None where it has none."""
+        row = self._one("SELECT digest, line FROM map_rows WHERE number = ?", number)
+        return None if row is None else (row[0], MapRow.from_json(json.loads(row[1])))
+
+    def finished(self, line: InputLine) -> MapRow | None:
+        """Give the result of a row that is not to be run again."""
+        digest, row = self.get(line.number) or ("", None)
+        if row is None or row.outcome in OPEN:
+            return None
+        if digest != line.digest:
+            raise ConfigError(
+                f"line {line.number} is another one than when it was run; give another output, or begin again"
+            )
+        return row
+
+    def spent(self) -> tuple[float, int]:
+        """Add up the dollars and tokens of the rows that stand; the others count when they are taken up."""
+        marks = ", ".join("?" * len(OPEN))
+        sql = f"SELECT total(cost), coalesce(sum(tokens), 0) FROM map_rows WHERE outcome NOT IN ({marks})"
+        cost, tokens = self._one(sql, *OPEN)
+        return float(cost), int(tokens)
+
+    def checkpoint(self) -> None:
+        """Move what was written into the file, in a thread: it waits for the disk, and keeps nobody from writing."""
+        with self.store.connect() as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def close(self) -> None:
+        self.store.database.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None

@@ -14,7 +14,7 @@ from glue.codec import from_json, to_json
 from glue.context import AnyTool, Context, ToolResult, error_result
 from glue.errors import EmptyReply, ProviderError
 from glue.function.call import failed
-from glue.messages import AssistantMessage, Json, Request, ToolCall, ToolSpec, Usage, message_from_json, message_to_json
+from glue.messages import AssistantMessage, Json, Request, ToolCall, Usage, message_from_json, message_to_json
 from glue.provider import Attempt, Done, Provider, ProviderEvent
 from glue.subagent import child_usage
 
@@ -102,22 +102,9 @@ class DurableTool:
             raise AttributeError(name)
         return getattr(self.tool, name)
 
-    @property
-    def spec(self) -> ToolSpec:
-        return self.tool.spec
-
-    @property
-    def alone(self) -> bool:
-        return self.tool.alone
-
-    @property
-    def advisory(self) -> bool:
-        return self.tool.advisory
-
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
         # Both steps begin here and now, so that their numbers do not depend on which call is quicker.
         claim = None if getattr(self.tool, "idempotent", False) else asyncio.ensure_future(self._claim(call.name))
-
         ran = False
 
         async def act() -> Json:

@@ -12,13 +12,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import anyio.to_thread
-
 from glue.errors import ConfigError, StoreError
-from glue.messages import Json, Message
+from glue.messages import Message
 from glue.stores.store import (
+    BlockingStore,
     Fold,
-    Log,
     Query,
     Record,
     SearchHit,
@@ -26,25 +24,184 @@ from glue.stores.store import (
     busy,
     check_id,
     describe,
-    header,
     missing,
     read_message,
+    sync_data,
     terms,
 )
+
+_log = logging.getLogger("glue.stores")
+_log.addHandler(logging.NullHandler())  # silent unless someone listens
+_PLAIN = re.compile(rb"[^A-Za-z0-9_.@+=,-]|^\.")
+_SUFFIX = ".jsonl"
+_LINE = re.compile(rb"\n")
+_SURE = re.compile(r'[^\x00-\x1f"\\\ud800-\udfff\s]+')
+
+
+class FileStore(BlockingStore):
+    """Keep each conversation in a file of its own below a folder.
+
+    `sync=False` leaves it to the system when records reach the disk: quicker, and still safe from a
+    killed process, but not from a power cut.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, sync: bool = True) -> None:
+        if sys.platform == "win32":
+            raise ConfigError("FileStore needs POSIX file locks; use MemoryStore on Windows")
+        self.root = Path(root)
+        self.sync = sync
+
+    def path(self, id: str) -> Path:
+        """Say where a session is kept; characters that are unsafe in file names are written as %XX."""
+        name = _PLAIN.sub(lambda match: b"%%%02X" % match.group()[0], check_id(id).encode("utf-8", "surrogatepass"))
+        if len(name) > 240:
+            raise ValueError(f"the session id {id!r} is too long for a file name")
+        return self.root / (name.decode() + _SUFFIX)
+
+    def _writer(self, id: str, first: Record) -> _Writer:
+        return _Writer(self.path(id), id, first, self.sync)
+
+    def _paths(self) -> tuple[Path, ...]:
+        return tuple(sorted(self.root.glob(f"*{_SUFFIX}")))
+
+    def _there(self, id: str) -> Path:
+        path = self.path(id)
+        if not path.exists():
+            raise missing(id, [info.id for info in self._list()])
+        return path
+
+    def _list(self) -> tuple[SessionInfo, ...]:
+        infos = []
+        for path in self._paths():
+            with contextlib.suppress(StoreError, OSError):  # one unreadable file must not hide the others
+                fold, _ = read(path, brief=True)
+                infos.append(describe(fold.header, fold.messages, path.stat().st_mtime))
+        return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
+
+    def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float]]:
+        fold, times = read(self._there(id))
+        return tuple(fold.messages), times
+
+    def _search(self, query: Query) -> tuple[SearchHit, ...]:
+        paths = self._paths() if query.session is None else [self._there(query.session)]
+        return query.newest(hit for path in paths for hit in scan(path, query))
+
+    def _delete(self, id: str) -> None:
+        path = self._there(id)
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            lock(fd, id)
+            path.unlink()
+            path.with_suffix(".torn").unlink(missing_ok=True)
+            sync_folder(path.parent)
+        finally:
+            os.close(fd)
+
+
+class _Writer:
+    def __init__(self, path: Path, id: str, first: Record, sync: bool) -> None:
+        self.path, self.id, self.first, self.sync = path, id, first, sync
+        self.blocks = sync  # without a wait for the disk a write is quicker than a thread
+        self.fd = -1
+        self.end = 0  # where the last whole record ends
+        self.failed: StoreError | None = None
+
+    def open(self, fold: Fold) -> None:
+        self.failed = None
+        try:
+            self.fd = open_locked(self.path, self.id, self.sync)
+        except OSError as error:
+            self._open_to_read(fold, error)
+            return
+        size = os.fstat(self.fd).st_size
+        if not self.end or size < self.end or not self._same(fold):
+            fold.clear()
+            self.end = 0
+        tail = pread(self.fd, self.end, size)
+        if not self.end:
+            check_first(tail, self.path)
+        good = 0
+        for record, stop in records_in(tail):
+            applied(fold, record)
+            good = stop
+        self.end += good
+        if fold.header and fold.header["session"] != self.id:
+            raise StoreError(f"{self.path} holds the session {fold.header['session']!r}, not {self.id!r}")
+        if fold.read_only:
+            _log.warning("%s", fold.read_only)
+            return
+        if good < len(tail):
+            self._cut(tail[good:])
+        if not fold.header:
+            self.write((self.first,))
+            fold.apply(self.first)
+
+    def _open_to_read(self, fold: Fold, error: OSError) -> None:
+        why = f"session {self.id!r} may be read, not changed: {error.strerror}: {self.path}"
+        if not self.path.exists():
+            raise StoreError(why) from error
+        found, _ = read(self.path)
+        fold.header, fold.messages, fold.read_only = found.header, found.messages, found.read_only or why
+        self.end = 0
+
+    def _same(self, fold: Fold) -> bool:
+        """Tell whether the fold was read from this file; one made anew may well have the old inode."""
+        head = line(fold.header)
+        return pread(self.fd, 0, len(head)) == head
+
+    def write(self, records: Sequence[Record]) -> None:
+        if self.failed is not None:
+            raise StoreError(f"{self.failed}; an earlier write failed: open the session again") from self.failed
+        block = b"".join(map(line, records))
+        try:
+            view = memoryview(block)
+            while view:
+                view = view[os.write(self.fd, view) :]
+            self._wait(self.fd)
+        except OSError as error:
+            # Half a record must not stay where the next one would be joined to it.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self.fd, self.end)
+            self.failed = StoreError(f"session {self.id!r} could not be written to {self.path}: {error.strerror}")
+            raise self.failed from error
+        self.end += len(block)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)  # gives up the lock too
+            self.fd = -1
+
+    def _wait(self, fd: int) -> None:
+        if self.sync:
+            sync_data(fd)
+
+    def _cut(self, tail: bytes) -> None:
+        side = self.path.with_suffix(".torn")
+        fd = os.open(side, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(fd, tail + b"\n")
+            self._wait(fd)
+        finally:
+            os.close(fd)
+        _log.warning("session %r: %d torn bytes at the end were moved to %s", self.id, len(tail), side)
+        os.ftruncate(self.fd, self.end)
+        self._wait(self.fd)
+
+
+# Files --------------------------------------------------------------------------------------------
 
 
 def open_locked(path: Path, id: str, sync: bool) -> int:
     """Open for appending, alone; make the file where there is none."""
     while True:
         new = not path.exists()
-        if new:
-            _make_folder(path.parent)
+        if new and not path.parent.is_dir():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync_folder(path.parent.parent)
         try:
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except PermissionError:
-            raise
         except OSError as error:
-            if error.errno == errno.EROFS:
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
             raise StoreError(f"session {id!r} cannot be opened: {error}") from error
         try:
@@ -67,21 +224,6 @@ def lock(fd: int, id: str) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise busy(id) from error
-
-
-def sync_data(fd: int) -> None:
-    if sys.platform == "darwin":
-        import fcntl
-
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync there stops at the drive's own cache
-    else:
-        os.fdatasync(fd)
-
-
-def _make_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:
@@ -127,55 +269,44 @@ def applied(fold: Fold, record: Record) -> None:
         fold.apply(record)
 
 
-def check_first(data: bytes, path: Path) -> None:
-    """Refuse what was never a transcript, rather than cut it away as damage."""
+def check_first(data: bytes, path: Path) -> Record | None:
+    """Give the header, None of an empty file; refuse what was never a transcript, rather than cut it away as damage."""
     first = data.find(b"\n")
     if first < 0:
-        return  # empty, or killed while the header was written
+        return None  # or killed while the header was written
     for record, _ in records_in(data[: first + 1]):
         if record["type"] == "header" and isinstance(record.get("session"), str):
-            return
+            return record
     raise StoreError(f"{path} does not begin with a session header; it is left as it is")
 
 
-def read(path: Path) -> tuple[Fold, dict[str, float]]:
-    """Read a file that someone else may be writing: no lock, nothing is cut."""
+def read(path: Path, *, brief: bool = False) -> tuple[Fold, dict[str, float]]:
+    """Read a file that someone else may be writing: no lock, nothing is cut. `brief` stops at the first message."""
     fold, times = Fold(), dict[str, float]()
-    data = path.read_bytes()
+    with path.open("rb") as file:
+        data = file.read(65_536 if brief else -1)
     check_first(data, path)
     for record, _ in records_in(data):
         applied(fold, record)
         if record["type"] == "message" and isinstance(record.get("message"), dict):
             times[record["message"].get("id", "")] = record.get("at", 0.0)
-    if not fold.header:
-        raise StoreError(f"{path} has no session header")
-    return fold, times
-
-
-def read_info(path: Path) -> SessionInfo:
-    """Sum up from the first records; a long session is not read to its end."""
-    fold = Fold()
-    with path.open("rb") as file:
-        data = file.read(65_536)
-    check_first(data, path)
-    for record, _ in records_in(data):
-        applied(fold, record)
-        if fold.messages:
+        if brief and fold.messages:
             break
     if not fold.header:
         raise StoreError(f"{path} has no session header")
-    return describe(fold.header, fold.messages, path.stat().st_mtime)
+    return fold, times
 
 
 def scan(path: Path, query: Query) -> list[SearchHit]:
     """Search one file from its end, decoding only lines that can hold a match; a file that is no session has none."""
     data = path.read_bytes()
     try:
-        check_first(data, path)
-        head = next(record for record, _ in records_in(data[: data.find(b"\n") + 1]))
-    except (StoreError, StopIteration):
+        head = check_first(data, path)
+    except StoreError:
         return []
-    session = str(head["session"])
+    if head is None:
+        return []
+    session = head["session"]
     marks = (b'"type":"amend"', b'"type":"drop"')
     changes = [record for mark in marks for record in _lines_with(data, data, [(mark, re.compile(mark))])]
     if any("content" in record.get("fields", ()) for record in changes if record["type"] == "amend"):
@@ -213,10 +344,6 @@ def _needles(query: str, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[by
     return made
 
 
-_LINE = re.compile(rb"\n")
-_SURE = re.compile(r'[^\x00-\x1f"\\\ud800-\udfff\s]+')
-
-
 def _lines_with(data: bytes, text: bytes, needles: Sequence[tuple[bytes, re.Pattern[bytes]]]) -> Iterator[Record]:
     """Give the records of lines that fit all needles, the last first; `text` is the data in the needles' case."""
     if any(literal not in text for literal, _ in needles):
@@ -232,183 +359,3 @@ def _lines_with(data: bytes, text: bytes, needles: Sequence[tuple[bytes, re.Patt
         if all(needle.search(text, left, right) for needle in others):
             for record, _ in records_in(data[left : right + 1]):
                 yield record
-
-
-_log = logging.getLogger("glue.stores")
-_log.addHandler(logging.NullHandler())  # silent unless someone listens
-_PLAIN = re.compile(rb"[^A-Za-z0-9_.@+=,-]|^\.")
-_SUFFIX = ".jsonl"
-
-
-class FileStore:
-    """Keep each conversation in a file of its own below a folder.
-
-    `sync=False` leaves it to the system when records reach the disk: quicker, and still safe from a
-    killed process, but not from a power cut.
-    """
-
-    def __init__(self, root: str | os.PathLike[str], *, sync: bool = True) -> None:
-        if sys.platform == "win32":
-            raise ConfigError("FileStore needs POSIX file locks; use MemoryStore on Windows")
-        self.root = Path(root)
-        self.sync = sync
-
-    def log(
-        self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
-    ) -> Log:
-        return Log(id, _Writer(self.path(id), id, header(id, parent, forked_at, meta), self.sync))
-
-    def path(self, id: str) -> Path:
-        """Say where a session is kept; characters that are unsafe in file names are written as %XX."""
-        name = _PLAIN.sub(lambda match: b"%%%02X" % match.group()[0], check_id(id).encode("utf-8", "surrogatepass"))
-        if len(name) > 240:
-            raise ValueError(f"the session id {id!r} is too long for a file name")
-        return self.root / (name.decode() + _SUFFIX)
-
-    async def list(self) -> tuple[SessionInfo, ...]:
-        return await anyio.to_thread.run_sync(self._list)
-
-    async def load(self, id: str) -> tuple[Message, ...]:
-        return await anyio.to_thread.run_sync(self._load, id)
-
-    async def times(self, id: str) -> Mapping[str, float]:
-        """Say when each message was stored."""
-        return await anyio.to_thread.run_sync(lambda: read(self._there(id))[1])
-
-    async def search(
-        self,
-        query: str,
-        *,
-        limit: int = 20,
-        session: str | None = None,
-        role: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-    ) -> tuple[SearchHit, ...]:
-        asked = Query(query, limit, session, role, since, until)
-
-        def look() -> tuple[SearchHit, ...]:
-            paths = self._paths() if session is None else [self._there(session)]
-            return asked.newest(hit for path in paths for hit in scan(path, asked))
-
-        return await anyio.to_thread.run_sync(look)
-
-    async def delete(self, id: str) -> None:
-        await anyio.to_thread.run_sync(self._delete, id)
-
-    def _paths(self) -> tuple[Path, ...]:
-        return tuple(sorted(self.root.glob(f"*{_SUFFIX}")))
-
-    def _list(self) -> tuple[SessionInfo, ...]:
-        infos = []
-        for path in self._paths():
-            with contextlib.suppress(StoreError, OSError):  # one unreadable file must not hide the others
-                infos.append(read_info(path))
-        return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
-
-    def _there(self, id: str) -> Path:
-        path = self.path(id)
-        if not path.exists():
-            raise missing(id, [info.id for info in self._list()])
-        return path
-
-    def _load(self, id: str) -> tuple[Message, ...]:
-        return tuple(read(self._there(id))[0].messages)
-
-    def _delete(self, id: str) -> None:
-        path = self._there(id)
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            lock(fd, id)
-            path.unlink()
-            path.with_suffix(".torn").unlink(missing_ok=True)
-            sync_folder(path.parent)
-        finally:
-            os.close(fd)
-
-
-class _Writer:
-    def __init__(self, path: Path, id: str, first: Record, sync: bool) -> None:
-        self.path, self.id, self.first, self.sync = path, id, first, sync
-        self.blocks = sync  # without a wait for the disk a write is quicker than a thread
-        self.fd = -1
-        self.end = 0  # where the last whole record ends
-        self.failed: StoreError | None = None
-
-    def open(self, fold: Fold) -> None:
-        self.failed = None
-        try:
-            self.fd = open_locked(self.path, self.id, self.sync)
-        except OSError as error:
-            self._open_to_read(fold, error)
-            return
-        size = os.fstat(self.fd).st_size
-        if size < self.end or not self._same(fold):
-            fold.clear()
-            self.end = 0
-        tail = pread(self.fd, self.end, size)
-        if not self.end:
-            check_first(tail, self.path)
-        good = 0
-        for record, stop in records_in(tail):
-            applied(fold, record)
-            good = stop
-        self.end += good
-        if fold.header and fold.header["session"] != self.id:
-            raise StoreError(f"{self.path} holds the session {fold.header['session']!r}, not {self.id!r}")
-        if fold.read_only:
-            _log.warning("%s", fold.read_only)
-            return
-        if good < len(tail):
-            self._cut(tail[good:])
-        if not fold.header:
-            self.write((self.first,))
-            fold.apply(self.first)
-
-    def _open_to_read(self, fold: Fold, error: OSError) -> None:
-        why = f"session {self.id!r} may be read, not changed: {error.strerror}: {self.path}"
-        if not self.path.exists():
-            raise StoreError(why) from error
-        found, _ = read(self.path)
-        fold.header, fold.messages, fold.read_only = found.header, found.messages, found.read_only or why
-        self.end = 0
-
-    def _same(self, fold: Fold) -> bool:
-        """Tell whether the fold was read from this file; one made anew may well have the old inode."""
-        head = line(fold.header)
-        return pread(self.fd, 0, len(head)) == head
-
-    def write(self, records: Sequence[Record]) -> None:
-        if self.failed is not None:
-            raise StoreError(f"{self.failed}; an earlier write failed: open the session again") from self.failed
-        block = b"".join(map(line, records))
-        try:
-            view = memoryview(block)
-            while view:
-                view = view[os.write(self.fd, view) :]
-            if self.sync:
-                sync_data(self.fd)
-        except OSError as error:
-            # Half a record must not stay where the next one would be joined to it.
-            with contextlib.suppress(OSError):
-                os.ftruncate(self.fd, self.end)
-            self.failed = StoreError(f"session {self.id!r} could not be written to {self.path}: {error.strerror}")
-            raise self.failed from error
-        self.end += len(block)
-
-    def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)  # gives up the lock too
-            self.fd = -1
-
-    def _cut(self, tail: bytes) -> None:
-        side = self.path.with_suffix(".torn")
-        fd = os.open(side, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            os.write(fd, tail + b"\n")
-            sync_data(fd)
-        finally:
-            os.close(fd)
-        _log.warning("session %r: %d torn bytes at the end were moved to %s", self.id, len(tail), side)
-        os.ftruncate(self.fd, self.end)
-        sync_data(self.fd)

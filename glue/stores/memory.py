@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from glue.messages import Json, Message
+from glue.messages import Message
 from glue.stores.store import (
+    BlockingStore,
     Fold,
-    Log,
     Query,
     Record,
     SearchHit,
@@ -15,68 +16,56 @@ from glue.stores.store import (
     busy,
     check_id,
     describe,
-    header,
     missing,
 )
 
+T = TypeVar("T")
 
-class MemoryStore:
+
+class MemoryStore(BlockingStore):
     """Keep conversations in memory: for tests, and for what nobody wants to keep."""
 
     def __init__(self) -> None:
         self._holders: dict[str, object] = {}
         self._folds: dict[str, Fold] = {}
-        self._times: dict[str, dict[str, float]] = {}  # when each message of a session was stored
+        self._stored: dict[str, dict[str, float]] = {}  # when each message of a session was stored
 
-    def log(
-        self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
-    ) -> Log:
-        return Log(check_id(id), _Writer(self, id, header(id, parent, forked_at, meta)))
+    async def _in_thread(self, work: Callable[..., T], *values: Any) -> T:
+        return work(*values)  # quicker than a thread
 
-    async def list(self) -> tuple[SessionInfo, ...]:
-        infos = [self._info(key, fold) for key, fold in self._folds.items()]
+    def _writer(self, id: str, first: Record) -> _Writer:
+        return _Writer(self, check_id(id), first)
+
+    def _list(self) -> tuple[SessionInfo, ...]:
+        infos = [
+            describe(fold.header, fold.messages, max(self._stored[key].values(), default=0.0))
+            for key, fold in self._folds.items()
+        ]
         return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
 
-    async def load(self, id: str) -> tuple[Message, ...]:
-        return tuple(self._fold(id).messages)
+    def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float]]:
+        return tuple(self._there(id).messages), dict(self._stored[id])
 
-    async def times(self, id: str) -> Mapping[str, float]:
-        """Say when each message was stored."""
-        self._fold(id)
-        return dict(self._times[id])
+    def _search(self, query: Query) -> tuple[SearchHit, ...]:
+        if query.session is not None:
+            self._there(query.session)
+        hits: list[SearchHit] = []
+        for key, fold in self._folds.items():
+            if query.session in (None, key):
+                times = self._stored[key]
+                hits += query.find(key, ((message, times.get(message.id, 0.0)) for message in fold.messages))
+        return query.newest(hits)
 
-    async def search(
-        self,
-        query: str,
-        *,
-        limit: int = 20,
-        session: str | None = None,
-        role: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-    ) -> tuple[SearchHit, ...]:
-        asked = Query(query, limit, session, role, since, until)
-        if session is not None:
-            self._fold(session)
-        found = (asked.find(key, self._dated(key)) for key in self._folds if session in (None, key))
-        return asked.newest(hit for hits in found for hit in hits)
-
-    async def delete(self, id: str) -> None:
-        self._fold(id)
+    def _delete(self, id: str) -> None:
+        self._there(id)
         if id in self._holders:
             raise busy(id)
-        del self._folds[id], self._times[id]
+        del self._folds[id], self._stored[id]
 
-    def _fold(self, id: str) -> Fold:
+    def _there(self, id: str) -> Fold:
         if id not in self._folds:
             raise missing(id, sorted(self._folds))
         return self._folds[id]
-
-    def _info(self, id: str, fold: Fold) -> SessionInfo:
-        return describe(fold.header, fold.messages, max(self._times[id].values(), default=fold.header["created"]))
-
-    def _dated(self, id: str) -> Sequence[tuple[Message, float]]:
-        return [(message, self._times[id].get(message.id, 0.0)) for message in self._folds[id].messages]
 
 
 class _Writer:
@@ -95,12 +84,12 @@ class _Writer:
         elif kept is not fold:
             fold.header, fold.messages, fold.read_only = kept.header, kept.messages, kept.read_only
         self.store._folds[self.id] = fold
-        self.store._times.setdefault(self.id, {})
+        self.store._stored.setdefault(self.id, {})
 
     def write(self, records: Sequence[Record]) -> None:
         for record in records:
             if record["type"] == "message":
-                self.store._times[self.id][record["message"]["id"]] = record["at"]
+                self.store._stored[self.id][record["message"]["id"]] = record["at"]
 
     def close(self) -> None:
         if self.store._holders.get(self.id) is self:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -25,6 +28,7 @@ from glue.messages import (
     message_to_json,
 )
 
+T = TypeVar("T")
 Record: TypeAlias = dict[str, Json]  # a header, or one of: message, amend, drop, exclude
 
 
@@ -48,7 +52,8 @@ class Fold:
         elif kind == "message":
             message = message or read_message(record["message"])
             if message is not None:
-                self._insert(message, record.get("before"))
+                before = record.get("before")
+                self.messages.insert(len(self.messages) if before is None else self.index(before), message)
         elif kind == "amend":
             at = self.index(record["id"])
             self.messages[at] = amended(self.messages[at], record["fields"])
@@ -64,9 +69,6 @@ class Fold:
             if self.messages[at].id == id:
                 return at
         raise StoreError(f"there is no message {id!r} in this session")
-
-    def _insert(self, message: Message, before: str | None) -> None:
-        self.messages.insert(len(self.messages) if before is None else self.index(before), message)
 
 
 def read_message(data: Json) -> Message | None:
@@ -313,6 +315,62 @@ class Store(Protocol):
     async def delete(self, id: str) -> None: ...
 
 
+class BlockingStore:
+    """The methods of a store, made of blocking ones that run in a worker thread."""
+
+    _log = Log
+
+    def log(
+        self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
+    ) -> Log:
+        return self._log(id, self._writer(id, header(id, parent, forked_at, meta)))
+
+    async def list(self) -> tuple[SessionInfo, ...]:
+        return await self._in_thread(self._list)
+
+    async def load(self, id: str) -> tuple[Message, ...]:
+        return (await self._in_thread(self._read, id))[0]
+
+    async def times(self, id: str) -> Mapping[str, float]:
+        """Say when each message was stored."""
+        return (await self._in_thread(self._read, id))[1]
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 20,
+        session: str | None = None,
+        role: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> tuple[SearchHit, ...]:
+        return await self._in_thread(self._search, Query(query, limit, session, role, since, until))
+
+    async def delete(self, id: str) -> None:
+        await self._in_thread(self._delete, id)
+
+    async def _in_thread(self, work: Callable[..., T], *values: Any) -> T:
+        return await anyio.to_thread.run_sync(work, *values)
+
+    def _writer(self, id: str, first: Record) -> Writer:
+        """Make the writer of a session; `first` is its header, should it be new."""
+        raise NotImplementedError
+
+    def _list(self) -> tuple[SessionInfo, ...]:
+        raise NotImplementedError
+
+    def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float]]:
+        """Give the messages of a session, and when each was stored."""
+        raise NotImplementedError
+
+    def _search(self, query: Query) -> tuple[SearchHit, ...]:
+        raise NotImplementedError
+
+    def _delete(self, id: str) -> None:
+        raise NotImplementedError
+
+
 async def copy(
     source: Store, id: str, target: Store, new_id: str = "", *, at: int | None = None, live: bool = False
 ) -> str:
@@ -363,11 +421,13 @@ def lineage(sessions: Sequence[SessionInfo]) -> tuple[tuple[int, SessionInfo], .
 
 def describe(header: Record, messages: Sequence[Message], updated: float) -> SessionInfo:
     """Sum up a session from its header and its first messages."""
+    created = header.get("created")
+    created = float(created) if isinstance(created, (int, float)) else 0.0
     prompts = (message.text for message in messages if isinstance(message, UserMessage) and message.text.strip())
     return SessionInfo(
         id=header["session"],
-        created=header.get("created", 0.0),
-        updated=updated,
+        created=created,
+        updated=max(created, updated),  # the clock of a file's time may be some milliseconds behind
         title=" ".join(next(prompts, "").split())[:80],
         parent=header.get("parent", ""),
         forked_at=header.get("forked_at"),
@@ -382,6 +442,16 @@ def check_id(id: str) -> str:
     return id
 
 
+def sync_data(fd: int) -> None:
+    """Wait until what was written to a file is on the disk."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync there stops at the drive's own cache
+    else:
+        os.fdatasync(fd)
+
+
 def busy(id: str) -> SessionBusy:
     return SessionBusy(f"session {id!r} is in use, here or by another process; one writer at a time")
 
@@ -391,10 +461,8 @@ def missing(id: str, there: Sequence[str]) -> StoreError:
     return StoreError(f"there is no session {id!r}; there are: {some or 'none'}")
 
 
-Patterns: TypeAlias = tuple[re.Pattern[str], ...]
-
 _QUERY = re.compile(r'"([^"]*)"|(\S+)')
-_AROUND = 60  # characters on each side of the first match
+AROUND = 60  # characters on each side of the first match
 # Scripts that are written without spaces: each character is a word of its own, and a word is a phrase of these.
 _UNSPACED = re.compile(
     "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
@@ -440,7 +508,7 @@ def terms(query: str) -> tuple[tuple[str, bool], ...]:
     return tuple(out)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Query:
     """A search, checked: what every store is asked alike."""
 
@@ -456,46 +524,39 @@ class Query:
         if type(self.limit) is not int or self.limit < 0:
             raise ValueError(f"limit must be a number of hits, 0 or more, not {self.limit!r}")
 
-    def patterns(self) -> Patterns:
-        """Make one pattern for each term; a text fits when all of them are found."""
+    @functools.cached_property
+    def patterns(self) -> tuple[re.Pattern[str], ...]:
+        """One pattern for each term; a text fits when all of them are found."""
         made = []
         for term, prefix in terms(self.text):
             words = split_words(term).strip(_GAP)
             made.append(re.compile(rf"(?<!\w){re.escape(words)}" + ("" if prefix else r"(?!\w)"), re.IGNORECASE))
         return tuple(made)
 
-    def wants(self, role: str, at: float) -> bool:
-        return self.role in (None, role) and at >= (self.since or 0) and (self.until is None or at <= self.until)
-
     def find(self, session: str, messages: Iterable[tuple[Message, float]], most: int | None = None) -> list[SearchHit]:
         """Search messages, each with the time it was stored, one by one, until there are as many hits as are wanted."""
-        wanted = self.patterns()
         hits: list[SearchHit] = []
         for message, at in messages:
             if most is not None and len(hits) >= most:
                 break
             role = role_of(message)
-            found = _snippet(wanted, searchable(message)) if self.wants(role, at) else None
-            if found is not None:
+            if self.role not in (None, role) or at < (self.since or 0) or (self.until is not None and at > self.until):
+                continue
+            if (found := self.snippet(searchable(message))) is not None:
                 hits.append(SearchHit(session=session, message_id=message.id, role=role, snippet=found, at=at))
         return hits
 
-    def snippet(self, text: str) -> str:
-        """Cut a piece out of a text that fits, with the matches in brackets."""
-        found = _snippet(self.patterns(), text)
-        return found if found is not None else join_words(text[: 2 * _AROUND]) + "…" * (len(text) > 2 * _AROUND)
+    def snippet(self, text: str) -> str | None:
+        """Cut a piece out of a text, with the matches in brackets; None where it does not fit."""
+        found = [match for match in (each.search(text) for each in self.patterns) if match is not None]
+        if len(found) < len(self.patterns):
+            return None
+        start = min(match.start() for match in found)
+        left, right = max(0, start - AROUND), start + AROUND
+        piece = text[left:right]
+        for each in self.patterns:
+            piece = each.sub(lambda match: f"[{match.group()}]", piece)
+        return ("…" if left else "") + join_words(piece) + ("…" if right < len(text) else "")
 
     def newest(self, hits: Iterable[SearchHit]) -> tuple[SearchHit, ...]:
         return tuple(sorted(hits, key=lambda hit: hit.at, reverse=True)[: self.limit])
-
-
-def _snippet(wanted: Patterns, text: str) -> str | None:
-    found = [match for match in (each.search(text) for each in wanted) if match is not None]
-    if len(found) < len(wanted):
-        return None
-    start = min(match.start() for match in found)
-    left, right = max(0, start - _AROUND), start + _AROUND
-    piece = text[left:right]
-    for each in wanted:
-        piece = each.sub(lambda match: f"[{match.group()}]", piece)
-    return ("…" if left else "") + join_words(piece) + ("…" if right < len(text) else "")

@@ -79,6 +79,7 @@ class Backend:
 
     def __init__(self, content: bool = False) -> None:
         self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
+        self._names: dict[int, str] = {}  # of the spans that have ended
         self.tracer_provider = TracerProvider()
         self.tracer_provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.meter_provider = MeterProvider(metric_readers=[self.reader])
@@ -96,8 +97,11 @@ class Backend:
         )
 
     def parent(self, span: ReadableSpan) -> str:
-        names = {each.context.span_id: each.name for each in self.spans if each.context}
-        return names[span.parent.span_id] if span.parent else ""
+        if span.parent is None:
+            return ""
+        if span.parent.span_id not in self._names:
+            self._names = {each.context.span_id: each.name for each in self.spans if each.context}
+        return self._names[span.parent.span_id]
 
     def points(self) -> dict[str, list[Any]]:
         data = self.reader.get_metrics_data()
@@ -595,8 +599,8 @@ class Collector(BaseHTTPRequestHandler):
         pass
 
 
-def finished(command: list[str], endpoint: str) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+def finished(command: list[str], endpoint: str, timeout: str = "1") -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_TIMEOUT": timeout}
     return subprocess.run([sys.executable, *command], capture_output=True, text=True, env=environ, timeout=60)
 
 
@@ -621,7 +625,7 @@ def test_a_collector_that_is_down_is_no_warning() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
-    done = finished(["-c", SCRIPT], f"http://127.0.0.1:{port}")
+    done = finished(["-c", SCRIPT], f"http://127.0.0.1:{port}", timeout="0.1")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -8,8 +8,20 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from glue import AssistantMessage, Message, StopReason, Text, ToolCall, ToolMessage, user
-from glue.stores import FileStore, PostgresStore, SQLiteStore, Store
+from glue.stores import FileStore, MemoryStore, PostgresStore, SQLiteStore, Store
+
+POSTGRES = pytest.param("postgres", marks=pytest.mark.scale)
+
+
+def make_store(kind: str, folder: Path, request: pytest.FixtureRequest | None = None) -> Store:
+    if kind == "memory":
+        return MemoryStore()
+    if kind == "postgres" and request is not None:
+        return PostgresStore(request.getfixturevalue("database"))
+    return FileStore(folder / "files") if kind == "file" else SQLiteStore(folder / "x.db")
 
 
 def talk() -> tuple[Message, ...]:

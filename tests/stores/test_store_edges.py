@@ -6,43 +6,36 @@ import asyncio  # noqa: TID251 - its own cancel is what is tested
 import errno
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
+from fakes.sessions import POSTGRES, make_store
 
 from glue import Message, ToolMessage, user
 from glue.errors import SessionBusy, StoreError
-from glue.stores import FileStore, MemoryStore, PostgresStore, SQLiteStore, Store, copy
-from glue.stores.sqlite import _databases, _exclude, using
+from glue.stores import FileStore, SQLiteStore, Store, copy
+from glue.stores.sqlite import SessionLocks, _databases, _lock, lock_path, using
 from glue.stores.store import Fold, Log, Record
-
-POSTGRES = pytest.param("postgres", marks=pytest.mark.scale)
-
-
-def make(kind: str, folder: Path, request: pytest.FixtureRequest | None = None) -> Store:
-    if kind == "memory":
-        return MemoryStore()
-    if kind == "postgres" and request is not None:
-        return PostgresStore(request.getfixturevalue("database"))
-    return FileStore(folder / "files") if kind == "file" else SQLiteStore(folder / "x.db")
 
 
 @pytest.fixture(params=["memory", "file", "sqlite", POSTGRES])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return make(request.param, tmp_path, request)
+    return make_store(request.param, tmp_path, request)
 
 
 @pytest.fixture(params=["file", "sqlite", POSTGRES])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return make(request.param, tmp_path, request)
+    return make_store(request.param, tmp_path, request)
 
 
 async def fill(store: Store, id: str, *texts: str) -> tuple[Message, ...]:
@@ -138,6 +131,68 @@ async def test_a_store_that_failed_says_why_again(tmp_path: Path, monkeypatch: p
         await log.append(user("four"))
 
 
+async def test_a_database_that_the_disk_refused_says_why_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SQLiteStore(tmp_path / "x.db")
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async with store.log("demo") as log:
+        await log.append(user("one"))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", broken)
+            with pytest.raises(StoreError, match=r"x\.db could not be written: Input/output error"):
+                await log.append(user("two"))
+        with pytest.raises(StoreError, match=r"Input/output error; an earlier write failed: open the session again"):
+            await log.append(user("three"))
+
+    async with log:
+        await log.append(user("four"))
+    assert await store.load("demo") == log.messages
+    assert "three" not in [message.text for message in log.messages]
+
+
+async def test_others_may_write_while_one_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SQLiteStore(tmp_path / "x.db")
+    real, waits = os.fdatasync, 0
+
+    def wait(fd: int) -> None:
+        nonlocal waits
+        locks = SessionLocks(lock_path(store.path))
+        locks.open()
+        locks.take("demo-2")
+        _lock(locks._fd, "exclusive", 1)  # the one place of a writer; BlockingIOError where it is taken
+        locks.close()
+        waits += 1
+        real(fd)
+
+    async with store.log("demo") as log:
+        monkeypatch.setattr(os, "fdatasync", wait)
+        await log.append(user("one"))
+
+    assert waits == 1
+
+
+class Unlogged(sqlite3.Connection):
+    """SQLite as on a filesystem that cannot share memory, which the log needs."""
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        return super().execute(sql.replace("journal_mode = WAL", "journal_mode"), *values)
+
+
+async def test_without_a_log_sqlite_itself_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Unlogged))
+    store = SQLiteStore(tmp_path / "x.db")
+
+    async with store.log("demo") as log:
+        await log.append(user("one"))
+        with using(store.path, True) as database:
+            assert database.open().execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+    assert [message.text for message in await store.load("demo")] == ["one"]
+    assert os.listdir(tmp_path) == ["x.db"]
+
+
 # Many sessions ---------------------------------------------------------------------------------------
 
 
@@ -217,6 +272,7 @@ anyio.run(main, *sys.argv[1:])
 """
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_processes_write_side_by_side(tmp_path: Path) -> None:
     path = str(tmp_path / "x.db")
     running = [subprocess.Popen([sys.executable, "-c", WORKER, path, str(number)]) for number in range(6)]
@@ -237,7 +293,7 @@ async def test_excluding_costs_the_same_for_each_message(tmp_path: Path) -> None
             connection = database.open()
             number = connection.execute("SELECT number FROM sessions WHERE id = ?", (f"s{count}",)).fetchone()[0]
             connection.set_progress_handler(lambda: done.__setitem__(0, done[0] + 1) or 0, 100)
-            database.run(lambda connection: _exclude(connection, number, {"ids": ids}))
+            database.run(lambda connection: store.write(connection, number, [{"type": "exclude", "ids": ids}]))
             connection.set_progress_handler(None, 0)
         return done[0]
 
@@ -311,7 +367,7 @@ def mounted(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.skipif(os.name != "posix" or not os.path.exists("/bin/mount"), reason="needs mount")
 @pytest.mark.parametrize("kind", ["file", "sqlite"])
 async def test_a_read_only_filesystem_can_be_read(kind: str, mounted: Path) -> None:
-    store = make(kind, mounted)
+    store = make_store(kind, mounted)
     await fill(store, "demo", "apples", "pears")
     subprocess.run(["mount", "-o", "remount,ro", str(mounted)], check=True)
 
@@ -325,9 +381,7 @@ async def test_a_read_only_filesystem_can_be_read(kind: str, mounted: Path) -> N
         await fill(store, "new", "x")
 
 
-async def test_a_file_that_may_not_be_written_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = FileStore(tmp_path)
-    await fill(store, "demo", "apples")
+def refuse_to_write(patch: pytest.MonkeyPatch) -> None:
     real = os.open
 
     def refuse(path: Any, flags: int, *rest: Any, **named: Any) -> int:
@@ -335,7 +389,13 @@ async def test_a_file_that_may_not_be_written_can_be_read(tmp_path: Path, monkey
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
         return real(path, flags, *rest, **named)
 
-    monkeypatch.setattr(os, "open", refuse)
+    patch.setattr(os, "open", refuse)
+
+
+async def test_a_file_that_may_not_be_written_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FileStore(tmp_path)
+    await fill(store, "demo", "apples")
+    refuse_to_write(monkeypatch)
 
     async with store.log("demo") as log:
         assert [message.text for message in log.messages] == ["apples"]
@@ -343,6 +403,26 @@ async def test_a_file_that_may_not_be_written_can_be_read(tmp_path: Path, monkey
             await log.append(user("x"))
     with pytest.raises(StoreError, match="Permission denied"):
         await fill(store, "new", "x")
+
+
+@pytest.mark.parametrize("kind", ["file", "sqlite"])
+async def test_a_session_that_may_be_written_again_is_what_it_was(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(kind, tmp_path)
+    await fill(store, "demo", "apples")
+    log = store.log("demo")
+    with monkeypatch.context() as patch:
+        refuse_to_write(patch)
+        async with log:
+            assert "may be read, not changed" in log.read_only
+
+    async with log:
+        assert not log.read_only
+        await log.append(user("pears"))
+
+    assert [message.text for message in log.messages] == ["apples", "pears"]
+    assert await store.load("demo") == log.messages
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -267,9 +266,9 @@ async def test_damaged_rows_are_passed_over_and_kept(database: str) -> None:
     store = PostgresStore(database)
     await fill(store, "demo", talk())
     bodies = ['{"v": 99, "role": "user"}', '{"role": "oracle"}']
-    for role, body in zip(("user", "tool"), bodies, strict=True):
-        sql = "UPDATE glue_messages SET body = %s WHERE role = %s"
-        store.run(partial(module._execute, sql, (body, role)))
+    sql = "UPDATE glue_messages SET body = %s WHERE role = %s"
+    damaged = list(zip(bodies, ("user", "tool"), strict=True))
+    store.run(lambda connection: connection.cursor().executemany(sql, damaged))
 
     async with store.log("demo") as log:
         assert len(log.messages) == 2

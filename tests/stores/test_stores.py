@@ -7,34 +7,24 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
+import anyio
 import pytest
-from fakes.sessions import CHILD, fill, kill_many, talk
+from fakes.sessions import CHILD, POSTGRES, fill, kill_many, make_store, talk
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glue import AssistantMessage, Message, StopReason, user
 from glue.errors import NewerSchema, SessionBusy, StoreError
 from glue.messages import SCHEMA_VERSION
-from glue.stores import FileStore, MemoryStore, PostgresStore, SQLiteStore, Store, copy, lineage
-
-Make: TypeAlias = Callable[[], Store]
-POSTGRES = pytest.param("postgres", marks=pytest.mark.scale)
+from glue.stores import FileStore, SQLiteStore, Store, copy, lineage
 
 
 @pytest.fixture(params=["memory", "file", "sqlite", POSTGRES])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    makers: dict[str, Make] = {
-        "memory": MemoryStore,
-        "file": lambda: FileStore(tmp_path / "sessions"),
-        "sqlite": lambda: SQLiteStore(tmp_path / "sessions.db"),
-        "postgres": lambda: PostgresStore(request.getfixturevalue("database")),
-    }
-    return makers[request.param]()
+    return make_store(request.param, tmp_path, request)
 
 
 # What every store does ---------------------------------------------------------------------------
@@ -366,6 +356,28 @@ async def test_what_is_no_transcript_is_left_as_it_is(tmp_path: Path) -> None:
     assert await store.list() == ()
 
 
+async def test_a_session_is_never_updated_before_it_was_created(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    await fill(store, "demo", talk())
+    os.utime(store.path("demo"), (1, 1))  # the kernel's clock for files is some milliseconds behind
+
+    (info,) = await store.list()
+
+    assert info.updated == info.created > 1
+
+
+async def test_a_time_that_is_none_hides_no_session(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    await fill(store, "demo", talk())
+    path = store.path("demo")
+    header, rest = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(json.dumps({**json.loads(header), "created": "noon"}).encode() + b"\n" + rest)
+
+    (info,) = await store.list()
+
+    assert info.created == 0.0
+
+
 async def test_a_link_is_not_followed(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     (tmp_path / "elsewhere").write_text("")
@@ -426,6 +438,14 @@ def damage(kind: str, data: bytes, at: int, noise: bytes) -> bytes:
     return data + noise  # half a record, or none, behind the last
 
 
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[FileStore, tuple[Message, ...], bytes]:
+    store = FileStore(tmp_path_factory.mktemp("damage"), sync=False)
+    written = tuple(user(f"{i} é\n" * 3) for i in range(5))
+    anyio.run(fill, store, "demo", written)
+    return store, written, store.path("demo").read_bytes()
+
+
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from(["cut", "nul", "noise", "tail"]),
@@ -433,24 +453,16 @@ def damage(kind: str, data: bytes, at: int, noise: bytes) -> bytes:
     noise=st.binary(max_size=40) | st.sampled_from([b'{"type":"message","mess', "é".encode()[:1], b"{}\n", b"\n"]),
 )
 def test_a_damaged_tail_loads_as_an_exact_prefix(
-    tmp_path_factory: pytest.TempPathFactory, kind: str, back: int, noise: bytes
+    undamaged: tuple[FileStore, tuple[Message, ...], bytes], kind: str, back: int, noise: bytes
 ) -> None:
-    import anyio
-
-    root = tmp_path_factory.mktemp("damage")
-    store = FileStore(root, sync=False)
-    written = tuple(user(f"{i} é\n" * 3) for i in range(5))
-    extra = user("after")
+    store, written, whole = undamaged
+    path, extra = store.path("demo"), user("after")
+    first = whole.index(b"\n") + 1  # the header itself is a case of its own
+    at = max(first, len(whole) - back)
+    path.write_bytes(damage(kind, whole, at, noise))
+    kept = whole[:at].count(b"\n") - 1 if kind != "tail" else len(written)
 
     async def check() -> None:
-        await fill(store, "demo", written)
-        path = store.path("demo")
-        whole = path.read_bytes()
-        first = whole.index(b"\n") + 1  # the header itself is a case of its own
-        at = max(first, len(whole) - back)
-        path.write_bytes(damage(kind, whole, at, noise))
-        kept = whole[:at].count(b"\n") - 1 if kind != "tail" else len(written)
-
         found = await store.load("demo")
         assert found == written[: len(found)]
         assert len(found) >= kept
@@ -505,20 +517,27 @@ async def test_what_was_acknowledged_survives_kill_9_a_thousand_times(kind: str,
 
 
 @pytest.mark.skipif(not Path("/usr/bin/strace").exists(), reason="needs strace")
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_the_disk_is_waited_for_before_each_acknowledgement(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "kept"), [("file", "/demo.jsonl>"), ("sqlite", "-wal>")])
+def test_the_disk_is_waited_for_before_each_acknowledgement(kind: str, kept: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
-    command = ["strace", "-f", "-e", "trace=write,fdatasync", "-o", str(trace), sys.executable, "-c", CHILD]
-    with subprocess.Popen([*command, "file", str(tmp_path / "s")], stdout=subprocess.PIPE) as child:
+    command = ["strace", "-f", "-y", "-e", "trace=write,pwrite64,fdatasync", "-o", str(trace), sys.executable, "-c"]
+    command += [CHILD, kind, str(tmp_path / "s")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         assert child.stdout is not None
         for _ in range(5):
             child.stdout.readline()
         child.kill()
 
-    calls = [line for line in trace.read_text(errors="replace").splitlines() if "type" in line or "fdatasync(" in line]
-    writes = [at for at, line in enumerate(calls) if '\\"type\\":\\"message\\"' in line or '"type":"message"' in line]
-    assert len(writes) >= 5
-    assert all("fdatasync" in calls[at + 1] for at in writes[:5])
+    acknowledged, waits = 0, []
+    for line in trace.read_text(errors="replace").splitlines():
+        if kept in line:
+            waits.append("fdatasync" in line)
+        elif "write(1<" in line and acknowledged < 5:
+            acknowledged += 1
+            assert len(waits) > 1  # something was written,
+            assert waits[-1]  # and the last that was done is the wait
+            waits.clear()
+    assert acknowledged == 5
 
 
 async def test_another_process_holds_the_session(tmp_path: Path) -> None:
