@@ -19,8 +19,8 @@ from glue.function.spool import current
 from glue.tools import fs
 from glue.tools.fs import Blocklist, Root, safe_join, safe_open, truncate
 from glue.tools.fs import functions as ready
-from glue.tools.fs.glob import Glob, alternatives
 from glue.tools.fs.grep import texts
+from glue.tools.fs.patterns import Glob, alternatives
 from glue.tools.fs.root import available
 
 Tools = dict[str, Any]

@@ -7,7 +7,7 @@ import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from glue.tools.fs.blocklist import Blocklist as Blocklist
+from glue.tools.fs.patterns import Blocklist as Blocklist
 from glue.tools.fs.root import Root as Root
 from glue.tools.fs.root import truncate as truncate
 

@@ -18,7 +18,7 @@ from itertools import accumulate, pairwise
 from math import gcd
 
 from glue.errors import ToolError
-from glue.tools.fs.read import decode
+from glue.tools.fs.files import decode
 
 SHOWN = 60  # lines of a diff, or of the text that is nearest to a quote
 WIDTH = 300  # characters of a line that are shown

@@ -10,15 +10,13 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from glue.errors import GlueError, ToolError, UnsafePath
 from glue.tools.fs import walk
-from glue.tools.fs.blocklist import Blocklist
-from glue.tools.fs.glob import Glob, alternatives
-from glue.tools.fs.read import SNIFF, encoding, show
-from glue.tools.fs.root import FILE, Root, regular, shorten
+from glue.tools.fs.files import SNIFF, encoding, fitting, show
+from glue.tools.fs.patterns import Blocklist, globs
+from glue.tools.fs.root import FILE, Root, failure, regular, shorten
 
 if TYPE_CHECKING:
     from glue.tools.process import StopFlag
@@ -32,15 +30,6 @@ LINE = 500  # characters of a line that are shown
 MAX_PATTERN = 4096
 # With one of these in it, a pattern may fit a line and yet not fit where other lines stand around it.
 SEES_AROUND = re.compile(r"\(\?|\\[AZz]|[*+?}]\+|\\B")
-
-
-@dataclass(slots=True)
-class Found:
-    """What a search brought up."""
-
-    lines: list[str] = field(default_factory=list)
-    hits: int = 0
-    notes: list[str] = field(default_factory=list)
 
 
 def grep(root: Root, query: dict[str, object], stop: StopFlag | None = None) -> str:
@@ -64,49 +53,43 @@ def grep(root: Root, query: dict[str, object], stop: StopFlag | None = None) -> 
         pass_fds=(root.fd,),
         stop=stop,
     )
-    found = _gather(finished.out)
+    lines, notes = _gather(finished.out)
     if finished.reason == "deadline":
-        found.notes.append(f"stopped after {SECONDS:g} s: simplify the pattern or narrow the path")
+        notes.append(f"stopped after {SECONDS:g} s: simplify the pattern or narrow the path")
     elif finished.code and not finished.reason:
         raise ToolError(f"grep failed: {finished.err.decode('utf-8', 'replace').strip()[-300:] or finished.code}")
-    return _write(found)
+    shown = fitting(lines, RESULT)
+    if len(shown) < len(lines):
+        notes.append("too much to show: narrow the pattern or the path")
+    text = [*(shown if lines else ["no match"]), *(f"[{note}]" for note in notes)]
+    return "\n".join(text).encode("utf-8", "replace").decode()
 
 
-def _gather(out: bytes) -> Found:
-    found = Found()
+def _gather(out: bytes) -> tuple[list[str], list[str]]:
+    """Read the worker's records: lines to show, and notes on the search."""
+    lines: list[str] = []
+    notes: list[str] = []
     for line in out.split(b"\n")[:-1]:  # the last piece is empty, or was cut off when the worker was killed
         record = json.loads(line)
         if "error" in record:
             raise ToolError(record["error"])
-        if "done" in record:
-            found.notes.extend(record["done"])
-            continue
-        found.hits += record["hits"]
-        name = show(record["path"])
-        for number, mark, text in record["lines"]:
-            found.lines.append("--" if number < 0 else f"{name}{mark}{number}{mark} {text}")
-    return found
-
-
-def _write(found: Found) -> str:
-    text: list[str] = []
-    size = 0
-    for line in found.lines:
-        size += len(line.encode("utf-8", "replace")) + 1
-        if size > RESULT:
-            found.notes.append("too much to show: narrow the pattern or the path")
-            break
-        text.append(line)
-    if not found.hits:
-        text.append("no match")
-    text.extend(f"[{note}]" for note in found.notes)
-    return "\n".join(text).encode("utf-8", "replace").decode()
+        notes += record.get("done", ())
+        name = show(record.get("path", ""))
+        for number, mark, text in record.get("lines", ()):
+            lines.append("--" if number < 0 else f"{name}{mark}{number}{mark} {text}")
+    return lines, notes
 
 
 def main() -> None:
     """Answer one query on standard input, a record a line; the process is killed when it takes too long."""
     query = json.load(sys.stdin)
-    _limit(query["memory"])
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (query["memory"], query["memory"]))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    except (ImportError, OSError, ValueError):
+        pass
     try:
         search(query)
     except (re.error, OverflowError, RecursionError, MemoryError) as error:
@@ -117,35 +100,22 @@ def main() -> None:
         say({"error": str(error)})
 
 
-def _limit(memory: int) -> None:
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    except (ImportError, OSError, ValueError):
-        pass
-
-
 def search(query: dict[str, Any]) -> None:
     searcher = Searcher(query)
     root = Root.adopt(query["fd"], tuple(query["spellings"]))
     budget = walk.Budget(deadline=time.monotonic() + query["seconds"])
     blocked = Blocklist(tuple(query["blocked"])) if query["blocked"] is not None else None
-    globs = [Glob(each if "/" in each else f"**/{each}") for each in alternatives(query["glob"])]
-    globs = globs if query["glob"] else []
+    wanted = globs(query["glob"]) if query["glob"] else []
     with root.place(query["path"]) as place:
-        if place.name is not None or place.missing:
-            if place.missing:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), query["path"])
+        if place.missing:
+            raise failure(errno.ENOENT, query["path"])
+        if place.name is not None:
             if blocked is not None and blocked.blocks(place.path):
-                say({"error": f"{place.path} is on the block list"})
-                return
+                raise UnsafePath(f"{place.path} is on the block list")
             searcher.file(place.fd, place.names, must=True)
         else:
-            rules = () if query["ignored"] else walk.rules_above(root, place.names)
-            for entry in walk.walk(place, budget, everything=query["ignored"], rules=rules):
-                if entry.kind != "file" or (globs and not any(glob.matches(entry.names) for glob in globs)):
+            for entry in walk.walk(root, place, budget, everything=query["ignored"]):
+                if entry.kind != "file" or (wanted and not any(glob.matches(entry.names) for glob in wanted)):
                     continue
                 if blocked is not None and blocked.blocks(entry.path):
                     searcher.withheld += 1
@@ -153,7 +123,11 @@ def search(query: dict[str, Any]) -> None:
                 searcher.file(entry.parent, entry.names)
                 if searcher.left <= 0:
                     break
-    notes = searcher.notes()
+    notes = []
+    if searcher.left <= 0:
+        notes.append(f"the first {query['limit']} hits; narrow the pattern or raise the limit for more")
+    if searcher.withheld:
+        notes.append(f"{searcher.withheld} files are on the block list and were not searched")
     if budget.stopped:
         notes.append(f"stopped early, {budget.stopped}: narrow the path")
     if budget.skipped + searcher.unreadable:
@@ -177,20 +151,10 @@ class Searcher:
         self.literal = pattern.encode("utf-8", "replace") if plain and not flags and pattern.isascii() else b""
         self.context = query["context"]
         self.left = query["limit"]
-        self.limit = query["limit"]
         self.unreadable = self.withheld = 0
-
-    def notes(self) -> list[str]:
-        notes = []
-        if self.left <= 0:
-            notes.append(f"the first {self.limit} hits; narrow the pattern or raise the limit for more")
-        if self.withheld:
-            notes.append(f"{self.withheld} files are on the block list and were not searched")
-        return notes
 
     def file(self, parent: int, names: tuple[str, ...], must: bool = False) -> None:
         path = "/".join(names)
-        before = self.left
         try:
             lines = list(self.hits(texts(parent, names[-1], path, self.literal)))
         except (OSError, UnsafePath):
@@ -199,7 +163,7 @@ class Searcher:
             self.unreadable += 1
             return
         if lines:
-            say({"path": path, "hits": before - self.left, "lines": lines})
+            say({"path": path, "lines": lines})
 
     def hits(self, texts: Iterator[str]) -> Iterator[tuple[int, str, str]]:
         number, previous = 1, ""

@@ -18,7 +18,7 @@ from glue.tools.git.repo import Repo as Repo
 
 if TYPE_CHECKING:
     from glue.function.decorator import Tool
-    from glue.tools.fs.blocklist import Blocklist
+    from glue.tools.fs.patterns import Blocklist
 
 
 def tools(

@@ -11,8 +11,8 @@ from typing import Any, cast
 from glue import clean_text
 from glue.errors import GitError, ToolError
 from glue.function.decorator import Tool, tool
-from glue.tools.fs.blocklist import Blocklist
-from glue.tools.fs.read import page, show
+from glue.tools.fs.files import page, show
+from glue.tools.fs.patterns import Blocklist
 from glue.tools.git.command import DIFF, SECONDS, run_git
 from glue.tools.git.output import FileChange, GitCommit, Pager, literal_pathspec
 from glue.tools.git.repo import EMPTY_TREE, SMALLER, Repo
