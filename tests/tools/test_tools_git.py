@@ -12,9 +12,10 @@ import anyio
 import pytest
 
 from glue.errors import GitError, GlueError, ToolError
-from glue.tools import git, landlock
+from glue.tools import git
 from glue.tools.fs import Blocklist
 from glue.tools.git import Repo, build_pathspec, run_git
+from glue.tools.process import has_landlock
 
 ENV = {
     "PATH": os.environ["PATH"],
@@ -197,7 +198,7 @@ def test_detached_head(repo: Path, run: Run) -> None:
 
     with Repo(repo) as opened:
         assert opened.resolve("HEAD") == run("rev-parse", "work")
-        assert opened.refs.head_branch() == ""
+        assert opened.layout.head_branch() == ""
 
 
 def test_packed_refs_and_objects(repo: Path, run: Run) -> None:
@@ -493,7 +494,7 @@ async def test_submodule_checkout_is_read(repo: Path, run: Run, tmp_path: Path) 
 
 
 def test_objects_swapped_in_during_a_read_are_not_read(repo: Path, run: Run, tmp_path: Path) -> None:
-    if not landlock.available():
+    if not has_landlock():
         pytest.skip("needs Landlock")
     (tmp_path / "victim").mkdir()
     run("init", "-q", where="victim")

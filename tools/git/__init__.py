@@ -5,16 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from glue.tools.git.command import DIFF as DIFF
-from glue.tools.git.command import find_git as find_git
-from glue.tools.git.command import run_git as run_git
-from glue.tools.git.objects import TreeEntry as TreeEntry
-from glue.tools.git.output import FileChange as FileChange
-from glue.tools.git.output import GitCommit as GitCommit
-from glue.tools.git.output import GrepHit as GrepHit
-from glue.tools.git.output import build_pathspec as build_pathspec
-from glue.tools.git.output import literal_pathspec as literal_pathspec
-from glue.tools.git.repo import Repo as Repo
+from glue.tools.git.command import DIFF, build_pathspec, find_git, literal_pathspec, run_git
+from glue.tools.git.objects import FileChange, GitCommit, GrepHit, TreeEntry
+from glue.tools.git.repo import Repo
 
 if TYPE_CHECKING:
     from glue.function.decorator import Tool

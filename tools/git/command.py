@@ -1,11 +1,11 @@
-"""Run git: the program, its environment, its bounds, and the commands that a caller may ask for by hand."""
+"""Run git: the program, its environment, its bounds, pathspecs, and the commands that a caller may ask for by hand."""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from glue import one_line
@@ -28,29 +28,14 @@ READERS = frozenset(
 TRUSTED_READERS = READERS | {"diff", "ls-files", "status"}
 # Each of these reads or writes a file of the caller's choice, or starts a program. git takes any unambiguous
 # beginning of an option for the whole, so beginnings are refused too.
-REFUSED = (
-    "--output",
-    "--output-directory",
-    "--open-files-in-pager",
-    "--ext-diff",
-    "--ext-grep",
-    "--textconv",
-    "--no-index",
-    "--untracked",
-    "--cached",
-    "--contents",
-    "--ignore-revs-file",
-    "--git-dir",
-    "--work-tree",
-    "--mailmap-file",
-    "--use-mailmap",
-    "--show-signature",
-    "--filters",
-    "--pathspec-from-file",
-    "--from-file",
-    "--alternate-refs",
-    "--remerge-diff",  # merges anew, and writes what comes of it among the objects
-)
+REFUSED = tuple(
+    f"--{name}"
+    for name in """
+    output output-directory open-files-in-pager ext-diff ext-grep textconv no-index untracked cached contents
+    ignore-revs-file git-dir work-tree mailmap-file use-mailmap show-signature filters pathspec-from-file from-file
+    alternate-refs remerge-diff
+    """.split()
+)  # remerge-diff merges anew, and writes what comes of it among the objects
 TRUSTED = ("--cached", "--untracked")  # what a work tree's own index and files are asked for
 REFUSED_SHORT = {"grep": ("-O", "-f"), "blame": ("-S",), "log": ("-O",), "show": ("-O",), "diff-tree": ("-O",)}
 # What is switched off even in a checkout that is trusted: nothing in these is needed to see what changed.
@@ -123,12 +108,10 @@ def answer(command: str, finished: Finished, *, cap: int, cut: bool = False, cod
         raise GitError(f"git {command} said more than {cap} bytes and was stopped", kind="too_large")
     if finished.reason or finished.code not in codes:
         memory = OUT_OF_MEMORY.search(finished.err) is not None
-        raise GitError(f"git {command} failed: {_reason(finished)}", kind="memory" if memory else "failed")
+        said = one_line(finished.err.decode("utf-8", "replace"), 300)
+        reason = finished.reason or said or f"exit code {finished.code}"
+        raise GitError(f"git {command} failed: {reason}", kind="memory" if memory else "failed")
     return finished.out
-
-
-def _reason(finished: Finished) -> str:
-    return finished.reason or one_line(finished.err.decode("utf-8", "replace"), 300) or f"exit code {finished.code}"
 
 
 def _check(args: Sequence[str], trust: bool) -> None:
@@ -198,3 +181,31 @@ def _path_outside(root: str) -> str:
     folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
     outside = [folder for folder in folders if not os.path.realpath(folder).startswith(os.path.realpath(root) + "/")]
     return os.pathsep.join(outside) or "/usr/bin:/bin"
+
+
+def build_pathspec(includes: Iterable[str] = (), excludes: Iterable[str] = ()) -> list[str]:
+    """Turn patterns into pathspecs for git, to stand behind `--`.
+
+    A pattern without `/` fits at any depth, `**` spans folders, and a folder stands for all that is in it.
+    Excludes alone get a catch-all include before them; nothing gives nothing, and so do empty patterns.
+    """
+    wanted = [spec for pattern in includes if pattern.strip() for spec in _specs(pattern, "glob")]
+    unwanted = [spec for pattern in excludes if pattern.strip() for spec in _specs(pattern, "exclude,glob")]
+    if unwanted and not wanted:
+        wanted = [":(glob)**"]
+    return wanted + unwanted
+
+
+def literal_pathspec(path: str, exclude: bool = False) -> str:
+    """Name one path and nothing else, whatever characters it holds."""
+    return f":({'exclude,' if exclude else ''}top,literal){path}"
+
+
+def _specs(pattern: str, magic: str) -> list[str]:
+    pattern = pattern.removeprefix("./").lstrip("/") if "/" in pattern.rstrip("/") else f"**/{pattern}"
+    pattern = pattern.rstrip("/")
+    if not pattern.strip("*/"):
+        return [f":({magic})**"]
+    if pattern.endswith("/**"):
+        return [f":({magic}){pattern}"]
+    return [f":({magic}){pattern}", f":({magic}){pattern}/**"]

@@ -1,4 +1,7 @@
-"""Read git objects through one `cat-file --batch` a repository, and hold each against its hash."""
+"""Read git objects through one `cat-file --batch` a repository, hold each against its hash, and parse what git prints.
+
+Paths that are not UTF-8 keep their bytes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from glue.errors import GitError
 from glue.tools.process import BLOCK, TICK, StopFlag, end_group
@@ -19,6 +23,8 @@ HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 MAX_TREE = 64 * 1024 * 1024
 MAX_PAIRS = 200_000  # of folders that are compared
 KEPT = 256  # trees, parsed
+RAW = ("old_mode", "new_mode", "old_sha", "new_sha", "status")
+LOG = "%H%x00%P%x00%an%x00%ae%x00%aI%x00%B"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +35,42 @@ class TreeEntry:
     kind: str  # blob, tree or commit
     sha: str
     path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One file that differs between two trees."""
+
+    path: str
+    old_path: str  # the same, but for renames and copies
+    status: str  # A, D, M, R, C or T
+    old_mode: str
+    new_mode: str
+    old_sha: str
+    new_sha: str
+    added: int | None = None  # lines; None for a binary file
+    deleted: int | None = None
+
+    @property
+    def binary(self) -> bool:
+        return self.added is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitCommit:
+    sha: str
+    parents: tuple[str, ...]
+    author: str
+    email: str
+    date: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrepHit:
+    path: str
+    line: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +132,13 @@ class ObjectReader:
         pairs: list[tuple[str, str]] = [(one, other)]
         seen = set(pairs)
         while pairs:
-            left, right = (self.tree(sha, until) if sha else {} for sha in pairs.pop())
+            trees = [self.tree(sha, until) if sha else {} for sha in pairs.pop()]
+            left, right = ({entry.path: entry.sha for entry in tree.values() if entry.kind == "tree"} for tree in trees)
             for name in left.keys() | right.keys():
-                old, new = (_folder(side.get(name)) for side in (left, right))
-                if old != new and (old, new) not in seen:
-                    seen.add((old, new))
-                    pairs.append((old, new))
+                pair = left.get(name, ""), right.get(name, "")
+                if pair[0] != pair[1] and pair not in seen:
+                    seen.add(pair)
+                    pairs.append(pair)
             if len(seen) > MAX_PAIRS:
                 raise GitError("too many folders differ to compare them", kind="too_large")
 
@@ -161,15 +204,69 @@ def parse_tree(found: GitObject) -> list[TreeEntry]:
             raise GitError(f"tree {found.sha[:12]} cannot be read: the repository is damaged", kind="damaged")
         mode = content[at:blank].decode("ascii", "replace").zfill(6)
         kind = {"040000": "tree", "160000": "commit"}.get(mode, "blob")
-        path = content[blank + 1 : end].decode("utf-8", "surrogateescape")
-        entries.append(TreeEntry(mode=mode, kind=kind, sha=content[end + 1 : end + 1 + width].hex(), path=path))
+        sha = content[end + 1 : end + 1 + width].hex()
+        entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=_name(content[blank + 1 : end])))
         at = end + 1 + width
     return entries
 
 
-def _folder(entry: TreeEntry | None) -> str:
-    return entry.sha if entry is not None and entry.kind == "tree" else ""
-
-
 def _broken(name: str) -> GitError:
     return GitError(f"object {name[:12]} cannot be read: the repository is damaged or forged", kind="damaged")
+
+
+def _name(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def parse_changes(out: bytes) -> list[FileChange]:
+    """Read `--raw --numstat -z`: first every file's modes and hashes, then every file's counts."""
+    fields = iter(out.split(b"\0"))
+    found: list[FileChange] = []  # a forged tree may hold a name twice
+    counts: dict[str, tuple[int | None, int | None]] = {}
+    for field in fields:
+        if field.startswith(b":"):
+            raw: dict[str, Any] = dict(zip(RAW, field[1:].decode("ascii").split(), strict=True))
+            raw["status"] = raw["status"][0]  # without how much of it is alike
+            old_path = _name(next(fields))
+            path = _name(next(fields)) if raw["status"] in "RC" else old_path
+            found.append(FileChange(path=path, old_path=old_path, **raw))
+        elif field:
+            added, deleted, name = field.split(b"\t", 2)
+            if not name:  # a rename: both names follow
+                next(fields)
+                name = next(fields)
+            counts[_name(name)] = (None, None) if added == b"-" else (int(added), int(deleted))
+    lines = [counts.get(change.path, (0, 0)) for change in found]
+    return [replace(change, added=old, deleted=new) for change, (old, new) in zip(found, lines, strict=True)]
+
+
+def parse_listing(out: bytes) -> list[TreeEntry]:
+    """Read `ls-tree -z`."""
+    entries = []
+    for record in out.split(b"\0")[:-1]:
+        head, _, path = record.partition(b"\t")
+        mode, kind, sha = head.decode("ascii").split()
+        entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=_name(path)))
+    return entries
+
+
+def parse_log(out: bytes) -> list[GitCommit]:
+    """Read `log -z --pretty=tformat:LOG`."""
+    fields = [field.decode("utf-8", "replace") for field in out.split(b"\0")[:-1]]
+    commits = []
+    for at in range(0, len(fields) - 5, 6):
+        sha, parents, author, email, date, message = fields[at : at + 6]
+        told = {"author": author, "email": email, "date": date, "message": message.strip()}
+        commits.append(GitCommit(sha=sha, parents=tuple(parents.split()), **told))
+    return commits
+
+
+def parse_hits(out: bytes) -> list[GrepHit]:
+    """Read `grep -z -n`."""
+    found = []
+    for line in out.split(b"\n")[:-1]:
+        match = re.match(rb"[0-9a-f]{40,64}:([^\0]*)\0(\d+)[\0:](.*)", line, re.DOTALL)
+        if match:
+            text = match[3].decode("utf-8", "replace").removesuffix("\r")
+            found.append(GrepHit(path=_name(match[1]), line=int(match[2]), text=text))
+    return found
