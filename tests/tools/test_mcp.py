@@ -27,7 +27,7 @@ from glue.messages import File, Image, Text, ToolCall
 from glue.permission import AllowAll
 from glue.testing import Script, call, calls
 from glue.tools import mcp
-from glue.tools.mcp.results import prefixed, tool_result
+from glue.tools.mcp.connection import prefixed, tool_result
 
 pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
 
@@ -546,7 +546,7 @@ def test_an_older_sdk_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_tokens_are_kept_for_the_user_alone(tmp_path: Path) -> None:
     from mcp.shared.auth import OAuthToken
 
-    from glue.tools.mcp.oauth import TokenFile
+    from glue.tools.mcp.transport import TokenFile
 
     path = tmp_path / "state" / "tokens.json"
     await TokenFile(path).set_tokens(OAuthToken(access_token="secret"))
