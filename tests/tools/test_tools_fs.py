@@ -19,7 +19,7 @@ from glue.function.spool import current
 from glue.tools import fs
 from glue.tools.fs import Blocklist, Root, safe_join, safe_open, truncate
 from glue.tools.fs import functions as ready
-from glue.tools.fs.grep import texts
+from glue.tools.fs.grep import grep, texts
 from glue.tools.fs.patterns import Glob, alternatives
 from glue.tools.fs.root import available
 
@@ -389,13 +389,14 @@ async def test_search_passes_over_what_it_cannot_read(tools: Tools, tmp_path: Pa
 
 
 def test_search_that_would_run_for_ever_is_stopped(tmp_path: Path) -> None:
-    tools = ready.functions(Root(tmp_path))
     (tmp_path / "first").write_text("aaa\n")
     (tmp_path / "second").write_text("a" * 40 + "b\n")
+    switches = dict.fromkeys(("ignore_case", "fixed", "ignored", "context"), 0)
+    query: dict[str, Any] = {"pattern": "^(a+)+$", "path": ".", "glob": "", "limit": 100, "blocked": None, **switches}
 
-    found = anyio.run(tools["grep"], "^(a+)+$")
+    found = grep(Root(tmp_path), query, seconds=1.5)
 
-    assert found == "first:1: aaa\n[stopped after 3 s: simplify the pattern or narrow the path]"
+    assert found == "first:1: aaa\n[stopped after 1.5 s: simplify the pattern or narrow the path]"
 
 
 @pytest.mark.parametrize("pattern", ["(", "*", "a" * 5000, "(?P<x>a)(?P<x>b)", "a{99999999999}", "[z-a]"])

@@ -32,7 +32,7 @@ MAX_PATTERN = 4096
 SEES_AROUND = re.compile(r"\(\?|\\[AZz]|[*+?}]\+|\\B")
 
 
-def grep(root: Root, query: dict[str, object], stop: StopFlag | None = None) -> str:
+def grep(root: Root, query: dict[str, object], stop: StopFlag | None = None, seconds: float = SECONDS) -> str:
     """Run a query in a process of its own, which has no site and no environment, and write out its hits."""
     import glue
     from glue.tools.process import run
@@ -41,13 +41,13 @@ def grep(root: Root, query: dict[str, object], stop: StopFlag | None = None) -> 
         raise ToolError("grep needs a Python interpreter of its own, and sys.executable names none")
     home = os.path.dirname(os.path.dirname(os.path.abspath(glue.__file__)))
     program = "import sys; sys.path.insert(0, sys.argv[1]); from glue.tools.fs.grep import main; main()"
-    given = {"fd": root.fd, "spellings": root.spellings, "seconds": SECONDS - 0.4, "memory": MEMORY}
+    given = {"fd": root.fd, "spellings": root.spellings, "seconds": seconds - 0.4, "memory": MEMORY}
     order = json.dumps({**query, **given})
     finished = run(
         [sys.executable, "-I", "-S", "-B", "-c", program, home],
         env={"LC_ALL": "C.UTF-8"},
         cwd="/",
-        deadline=SECONDS,
+        deadline=seconds,
         cap=OUTPUT,
         feed=order.encode(),
         pass_fds=(root.fd,),
@@ -55,7 +55,7 @@ def grep(root: Root, query: dict[str, object], stop: StopFlag | None = None) -> 
     )
     lines, notes = _gather(finished.out)
     if finished.reason == "deadline":
-        notes.append(f"stopped after {SECONDS:g} s: simplify the pattern or narrow the path")
+        notes.append(f"stopped after {seconds:g} s: simplify the pattern or narrow the path")
     elif finished.code and not finished.reason:
         raise ToolError(f"grep failed: {finished.err.decode('utf-8', 'replace').strip()[-300:] or finished.code}")
     shown = fitting(lines, RESULT)
