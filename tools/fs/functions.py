@@ -260,7 +260,10 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
 def tools(
     root: Root | str | os.PathLike[str], write: bool = False, *, blocklist: Blocklist | None = None
 ) -> list[Tool[..., Any]]:
-    """Make the tools of glue.tools.fs."""
+    """Make the file tools of a directory: reading ones, and with `write` those that ask for permission and write.
+
+    The root is opened once. Every file in it may be read, dotfiles included, unless a block list is given.
+    """
     opened = root if isinstance(root, Root) else Root(root)
     permit = _Permit(opened, None if blocklist is None else blocklist.guard)
     # The functions bound what they say by themselves, and say how to go on.

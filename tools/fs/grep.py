@@ -28,6 +28,7 @@ RESULT = 200 * 1024
 BLOCK = 1024 * 1024
 LINE = 500  # characters of a line that are shown
 MAX_PATTERN = 4096
+REFUSED = 3  # the worker's exit code where it was asked for what cannot be done
 # With one of these in it, a pattern may fit a line and yet not fit where other lines stand around it.
 SEES_AROUND = re.compile(r"\(\?|\\[AZz]|[*+?}]\+|\\B")
 
@@ -53,35 +54,26 @@ def grep(root: Root, query: dict[str, object], stop: StopFlag | None = None, sec
         pass_fds=(root.fd,),
         stop=stop,
     )
-    lines, notes = _gather(finished.out)
+    # The last piece is empty, or was cut off when the worker was killed.
+    lines, said = (each.decode("utf-8", "replace").split("\n")[:-1] for each in (finished.out, finished.err))
+    notes = [] if finished.reason else said
     if finished.reason == "deadline":
         notes.append(f"stopped after {seconds:g} s: simplify the pattern or narrow the path")
+    elif finished.code == REFUSED and not finished.reason:
+        raise ToolError("\n".join(said))
     elif finished.code and not finished.reason:
         raise ToolError(f"grep failed: {finished.err.decode('utf-8', 'replace').strip()[-300:] or finished.code}")
     shown = fitting(lines, RESULT)
     if len(shown) < len(lines):
         notes.append("too much to show: narrow the pattern or the path")
-    text = [*(shown if lines else ["no match"]), *(f"[{note}]" for note in notes)]
-    return "\n".join(text).encode("utf-8", "replace").decode()
-
-
-def _gather(out: bytes) -> tuple[list[str], list[str]]:
-    """Read the worker's records: lines to show, and notes on the search."""
-    lines: list[str] = []
-    notes: list[str] = []
-    for line in out.split(b"\n")[:-1]:  # the last piece is empty, or was cut off when the worker was killed
-        record = json.loads(line)
-        if "error" in record:
-            raise ToolError(record["error"])
-        notes += record.get("done", ())
-        name = show(record.get("path", ""))
-        for number, mark, text in record.get("lines", ()):
-            lines.append("--" if number < 0 else f"{name}{mark}{number}{mark} {text}")
-    return lines, notes
+    return "\n".join([*(shown if lines else ["no match"]), *(f"[{note}]" for note in notes)])
 
 
 def main() -> None:
-    """Answer one query on standard input, a record a line; the process is killed when it takes too long."""
+    """Answer the query on standard input: hits on standard output, notes on them, or what is wrong, on the other.
+
+    The process is killed when it takes too long.
+    """
     query = json.load(sys.stdin)
     try:
         import resource
@@ -90,17 +82,21 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     except (ImportError, OSError, ValueError):
         pass
+    code = REFUSED
     try:
-        search(query)
+        notes, code = search(query), 0
     except (re.error, OverflowError, RecursionError, MemoryError) as error:
-        say({"error": f"the pattern cannot be used: {error or type(error).__name__}"})
+        notes = [f"the pattern cannot be used: {error or type(error).__name__}"]
     except OSError as error:
-        say({"error": f"{shorten(query['path'])}: {(error.strerror or 'cannot be used').lower()}"})
+        notes = [f"{shorten(query['path'])}: {(error.strerror or 'cannot be used').lower()}"]
     except GlueError as error:
-        say({"error": str(error)})
+        notes = [str(error)]
+    say(notes, 2)
+    sys.exit(code)
 
 
-def search(query: dict[str, Any]) -> None:
+def search(query: dict[str, Any]) -> list[str]:
+    """Write out the hits as they are found, and give the notes on them."""
     searcher = Searcher(query)
     root = Root.adopt(query["fd"], tuple(query["spellings"]))
     budget = walk.Budget(deadline=time.monotonic() + query["seconds"])
@@ -132,7 +128,7 @@ def search(query: dict[str, Any]) -> None:
         notes.append(f"stopped early, {budget.stopped}: narrow the path")
     if budget.skipped + searcher.unreadable:
         notes.append(f"{budget.skipped + searcher.unreadable} unreadable entries passed over")
-    say({"done": notes})
+    return notes
 
 
 class Searcher:
@@ -156,14 +152,14 @@ class Searcher:
     def file(self, parent: int, names: tuple[str, ...], must: bool = False) -> None:
         path = "/".join(names)
         try:
-            lines = list(self.hits(texts(parent, names[-1], path, self.literal)))
+            hits = list(self.hits(texts(parent, names[-1], path, self.literal)))
         except (OSError, UnsafePath):
             if must:
                 raise
             self.unreadable += 1
             return
-        if lines:
-            say({"path": path, "lines": lines})
+        name = show(path)
+        say(["--" if number < 0 else f"{name}{mark}{number}{mark} {text}" for number, mark, text in hits])
 
     def hits(self, texts: Iterator[str]) -> Iterator[tuple[int, str, str]]:
         number, previous = 1, ""
@@ -254,7 +250,7 @@ def decode(block: bytes) -> str:
         return block.decode("latin-1" if encoding(block) == "latin-1" else "utf-8", "replace")
 
 
-def say(record: dict[str, Any]) -> None:
-    line = memoryview(json.dumps(record).encode() + b"\n")
-    while line:
-        line = line[os.write(1, line) :]
+def say(lines: list[str], fd: int = 1) -> None:
+    rest = memoryview("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+    while rest:
+        rest = rest[os.write(fd, rest) :]

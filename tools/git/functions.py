@@ -30,7 +30,11 @@ MAX_NAMES = 512 * 1024  # characters of the paths that git is given
 def tools(
     root: str | os.PathLike[str], base: str | None = None, trust: bool = False, *, blocklist: Blocklist | None = None
 ) -> list[Tool[..., Any]]:
-    """Make the tools of glue.tools.git."""
+    """Make the git tools of a checkout; `base` is the branch that others start from, guessed if left out.
+
+    They read objects only, and hold against a hostile repository. `trust` adds status and diff of the work
+    tree, for which git reads the repository's own configuration: for the user's own checkout alone.
+    """
     where = os.fspath(root)
     tops = tuple(f"{name.rstrip('/')}/" for name in dict.fromkeys((os.path.abspath(where), os.path.realpath(where))))
 
@@ -121,10 +125,7 @@ def tools(
             revision: at which commit
         """
 
-        def job(repo: Repo) -> str:
-            return blame_page(repo, revision, allowed(path), max(first, 1), last)
-
-        return await within(job)
+        return await within(lambda repo: blame_page(repo, revision, allowed(path), max(first, 1), last))
 
     made: list[Tool[..., Any]] = [git_diff_branch, git_log_branch, git_show, git_blame]
     if trust:
@@ -170,7 +171,7 @@ def _names(change: FileChange) -> tuple[str, str]:
     return change.old_path, change.path
 
 
-def commit_page(repo: Repo, revision: str, offset: int, blocklist: Blocklist | None) -> str:
+def commit_page(repo: Repo, revision: str, offset: int = 1, blocklist: Blocklist | None = None) -> str:
     """Write a page of one commit: its message, and what it changed against its first parent."""
     commit = repo.log("", revision, limit=1)[0]
     head = [f"commit {commit.sha}", f"author {commit.author} <{commit.email}>", f"date {commit.date}", ""]

@@ -196,7 +196,16 @@ class ServerConnection:
         name = given["name"]
 
         async def call(context: Context[Any], arguments: dict[str, Any]) -> ToolResult:
-            return await self._call(name, arguments, context)
+            async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+                text = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
+                context.progress(text, {"progress": progress, "total": total})
+
+            self._contexts.append(context)
+            try:
+                result = await self.request(lambda client: client.call_tool(name, arguments, None, on_progress), name)
+            finally:
+                self._contexts.remove(context)
+            return tool_result(_dumped(result))
 
         try:
             described = _described(given, f"The tool {name} of {self.name}.")
@@ -238,18 +247,6 @@ class ServerConnection:
         ]
 
     # Calls ----------------------------------------------------------------------------------------
-
-    async def _call(self, name: str, arguments: dict[str, Any], context: Context[Any]) -> ToolResult:
-        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            text = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
-            context.progress(text, {"progress": progress, "total": total})
-
-        self._contexts.append(context)
-        try:
-            result = await self.request(lambda client: client.call_tool(name, arguments, None, on_progress), name)
-        finally:
-            self._contexts.remove(context)
-        return tool_result(_dumped(result))
 
     async def request(self, send: Callable[[Client], Awaitable[Any]], what: str) -> Any:
         """Ask the server; once more where its HTTP session had expired and was made anew."""
