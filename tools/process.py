@@ -49,17 +49,11 @@ class Finished:
     left: tuple[str, ...] = ()  # the commands that were still running and were ended, where a mark was given
 
 
-class StopFlag:
+class StopFlag(threading.Event):
     """A flag that ends a running child from another thread."""
 
-    def __init__(self) -> None:
-        self._flag = threading.Event()
-
-    def set(self) -> None:
-        self._flag.set()
-
     def __bool__(self) -> bool:
-        return self._flag.is_set()
+        return self.is_set()
 
 
 def run(

@@ -225,15 +225,14 @@ def write(root: Root, path: str, content: bytes, *, guard: Guard | None = None, 
 
 def folds_to_git(name: str) -> bool:
     """Say whether some file system takes a name for `.git`."""
-    plain = "".join(char for char in name if not _ignorable(char))
+    # HFS+ and others drop these from names: joiners, direction marks, variation selectors and the like.
+    dropped = ("Cf", "Cc", "Cs")
+    plain = "".join(
+        char for char in name if unicodedata.category(char) not in dropped and not 0xFE00 <= ord(char) <= 0xFE0F
+    )
     plain = unicodedata.normalize("NFKC", plain).casefold()
     parts = (part.split(":")[0].rstrip(". ") for part in plain.split("\\"))
     return any(part == ".git" or (part.startswith("git~") and part[4:].isdigit()) for part in parts)
-
-
-def _ignorable(char: str) -> bool:
-    # HFS+ and others drop these from names: joiners, direction marks, variation selectors and the like.
-    return unicodedata.category(char) in ("Cf", "Cc", "Cs") or 0xFE00 <= ord(char) <= 0xFE0F
 
 
 def _target(parent: int, name: str, path: str, mark: Mark | None) -> os.stat_result | None:

@@ -223,22 +223,15 @@ def blocks(file: io.BufferedReader, literal: bytes) -> Iterator[str]:
     A block without the literal that is sought only has its lines counted.
     """
     with file:
-        if b"\0" not in file.peek(SNIFF)[:SNIFF]:
-            for block in _blocks(file):
+        rest, chunk = b"", b"" if b"\0" in file.peek(SNIFF)[:SNIFF] else file.read(BLOCK)
+        while chunk or rest:
+            cut = chunk.rfind(b"\n") + 1
+            if chunk and not cut and len(rest) < BLOCK:
+                rest += chunk
+            else:
+                block, rest = rest + chunk[:cut], chunk[cut:]
                 yield decode(block) if literal in block else "\n" * block.count(b"\n")
-
-
-def _blocks(file: io.BufferedReader) -> Iterator[bytes]:
-    rest = b""
-    while chunk := file.read(BLOCK):
-        cut = chunk.rfind(b"\n") + 1
-        if not cut and len(rest) < BLOCK:
-            rest += chunk
-            continue
-        yield rest + chunk[:cut]
-        rest = chunk[cut:]
-    if rest:
-        yield rest
+            chunk = file.read(BLOCK)
 
 
 def decode(block: bytes) -> str:

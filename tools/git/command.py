@@ -39,24 +39,17 @@ REFUSED = tuple(
 TRUSTED = ("--cached", "--untracked")  # what a work tree's own index and files are asked for
 REFUSED_SHORT = {"grep": ("-O", "-f"), "blame": ("-S",), "log": ("-O",), "show": ("-O",), "diff-tree": ("-O",)}
 # What is switched off even in a checkout that is trusted: nothing in these is needed to see what changed.
-SWITCHED_OFF = (
-    "core.fsmonitor=false",
-    "core.hooksPath=/dev/null",
-    "protocol.allow=never",
-    "safe.bareRepository=explicit",
-    "core.attributesFile=/dev/null",
-    "core.quotePath=false",
+SWITCHED_OFF = tuple(
+    """
+    core.fsmonitor=false core.hooksPath=/dev/null protocol.allow=never safe.bareRepository=explicit
+    core.attributesFile=/dev/null core.quotePath=false
+    """.split()
 )
-DIFF = (
-    "--no-ext-diff",
-    "--no-textconv",
-    "--no-color",
-    "--src-prefix=a/",
-    "--dst-prefix=b/",
-    "--find-renames",
-    "--submodule=short",
-    "--ignore-submodules=dirty",
-    "-O/dev/null",
+DIFF = tuple(
+    """
+    --no-ext-diff --no-textconv --no-color --src-prefix=a/ --dst-prefix=b/ --find-renames --submodule=short
+    --ignore-submodules=dirty -O/dev/null
+    """.split()
 )
 
 
@@ -92,7 +85,11 @@ def run_git(
         raise GitError(f"{os.fspath(root)} is not the top of a git checkout: it has no .git", kind="unsafe")
     options = [word for setting in SWITCHED_OFF for word in ("-c", setting)]
     argv = [find_git(home), "--no-pager", *options, *args]
-    env = environment(home, PATH=_path_outside(home))
+    # Filters (large files, say) may be found in absolute directories outside the checkout.
+    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
+    inside = os.path.realpath(home) + "/"
+    outside = [folder for folder in folders if not os.path.realpath(folder).startswith(inside)]
+    env = environment(home, PATH=os.pathsep.join(outside) or "/usr/bin:/bin")
     del env["GIT_LITERAL_PATHSPECS"]
     finished = run(argv, env=env, cwd=home, deadline=seconds, cap=cap, sink=sink, stop=stop)
     return answer(args[0], finished, cap=cap, cut=cut)
@@ -174,13 +171,6 @@ def environment(root: str, **more: str) -> dict[str, str]:
         "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.abspath(root)) if root else "/",
         **more,
     }
-
-
-def _path_outside(root: str) -> str:
-    """Give the directories of PATH in which filters (large files, say) may be found, without relative ones."""
-    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
-    outside = [folder for folder in folders if not os.path.realpath(folder).startswith(os.path.realpath(root) + "/")]
-    return os.pathsep.join(outside) or "/usr/bin:/bin"
 
 
 def build_pathspec(includes: Iterable[str] = (), excludes: Iterable[str] = ()) -> list[str]:

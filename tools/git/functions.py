@@ -55,7 +55,10 @@ def tools(
             until = time.monotonic() + SECONDS
             with Repo(where, alternates=trust, stop=stop) as repo:
                 repo.until = until
-                return clean(job(repo))
+                text = job(repo).encode("utf-8", "replace").decode()
+            # What could play with a terminal is made visible, and nothing is taken out, for it may be part of the
+            # change. Line ends stay as they are: they may be all that was changed.
+            return "\r\n".join(map(clean_text, text.split("\r\n")))
 
         return await in_thread(work)
 
@@ -226,12 +229,6 @@ def describe(commit: GitCommit) -> str:
     first, _, rest = commit.message.partition("\n")
     text = f"{commit.sha[:12]} {commit.date[:10]} {commit.author}: {first}"
     return text + "".join(f"\n    {line}" for line in rest.strip().split("\n") if rest.strip())
-
-
-def clean(text: str) -> str:
-    """Make visible what could play with a terminal: nothing is taken out, for it may be part of the change."""
-    # Line ends stay as they are: they may be all that was changed.
-    return "\r\n".join(clean_text(part) for part in text.encode("utf-8", "replace").decode().split("\r\n"))
 
 
 class Pager:

@@ -24,7 +24,6 @@ MAX_TREE = 64 * 1024 * 1024
 MAX_PAIRS = 200_000  # of folders that are compared
 KEPT = 256  # trees, parsed
 RAW = ("old_mode", "new_mode", "old_sha", "new_sha", "status")
-LOG = "%H%x00%P%x00%an%x00%ae%x00%aI%x00%B"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +74,11 @@ class GrepHit:
 
 @dataclass(frozen=True, slots=True)
 class GitObject:
-    """An object as git keeps it; `size` is that of the whole where the content was cut."""
+    """An object as git keeps it, or the beginning of one."""
 
     sha: str
     kind: str  # blob, tree, commit or tag
     content: bytes
-    size: int
 
 
 class ObjectReader:
@@ -169,13 +167,13 @@ class ObjectReader:
         content = bytes(self._buffer[: min(size, cap)])
         if size > cap:
             self.close()  # cheaper than to read the rest
-            return GitObject(sha, kind, content, size)
+            return GitObject(sha, kind, content)
         del self._buffer[: size + 1]
         maker = hashlib.sha1 if len(sha) == 40 else hashlib.sha256
         if maker(f"{kind} {size}\0".encode() + content, usedforsecurity=False).hexdigest() != sha:
             text = f"{kind} {sha[:12]} does not hold what its name says: the repository is damaged or forged"
             raise GitError(text, kind="damaged")
-        return GitObject(sha, kind, content, size)
+        return GitObject(sha, kind, content)
 
     def _fill(self, name: str, until: float) -> None:
         assert self._child is not None
@@ -205,7 +203,7 @@ def parse_tree(found: GitObject) -> list[TreeEntry]:
         mode = content[at:blank].decode("ascii", "replace").zfill(6)
         kind = {"040000": "tree", "160000": "commit"}.get(mode, "blob")
         sha = content[end + 1 : end + 1 + width].hex()
-        entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=_name(content[blank + 1 : end])))
+        entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=path_name(content[blank + 1 : end])))
         at = end + 1 + width
     return entries
 
@@ -214,7 +212,7 @@ def _broken(name: str) -> GitError:
     return GitError(f"object {name[:12]} cannot be read: the repository is damaged or forged", kind="damaged")
 
 
-def _name(raw: bytes) -> str:
+def path_name(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -227,46 +225,14 @@ def parse_changes(out: bytes) -> list[FileChange]:
         if field.startswith(b":"):
             raw: dict[str, Any] = dict(zip(RAW, field[1:].decode("ascii").split(), strict=True))
             raw["status"] = raw["status"][0]  # without how much of it is alike
-            old_path = _name(next(fields))
-            path = _name(next(fields)) if raw["status"] in "RC" else old_path
+            old_path = path_name(next(fields))
+            path = path_name(next(fields)) if raw["status"] in "RC" else old_path
             found.append(FileChange(path=path, old_path=old_path, **raw))
         elif field:
             added, deleted, name = field.split(b"\t", 2)
             if not name:  # a rename: both names follow
                 next(fields)
                 name = next(fields)
-            counts[_name(name)] = (None, None) if added == b"-" else (int(added), int(deleted))
+            counts[path_name(name)] = (None, None) if added == b"-" else (int(added), int(deleted))
     lines = [counts.get(change.path, (0, 0)) for change in found]
     return [replace(change, added=old, deleted=new) for change, (old, new) in zip(found, lines, strict=True)]
-
-
-def parse_listing(out: bytes) -> list[TreeEntry]:
-    """Read `ls-tree -z`."""
-    entries = []
-    for record in out.split(b"\0")[:-1]:
-        head, _, path = record.partition(b"\t")
-        mode, kind, sha = head.decode("ascii").split()
-        entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=_name(path)))
-    return entries
-
-
-def parse_log(out: bytes) -> list[GitCommit]:
-    """Read `log -z --pretty=tformat:LOG`."""
-    fields = [field.decode("utf-8", "replace") for field in out.split(b"\0")[:-1]]
-    commits = []
-    for at in range(0, len(fields) - 5, 6):
-        sha, parents, author, email, date, message = fields[at : at + 6]
-        told = {"author": author, "email": email, "date": date, "message": message.strip()}
-        commits.append(GitCommit(sha=sha, parents=tuple(parents.split()), **told))
-    return commits
-
-
-def parse_hits(out: bytes) -> list[GrepHit]:
-    """Read `grep -z -n`."""
-    found = []
-    for line in out.split(b"\n")[:-1]:
-        match = re.match(rb"[0-9a-f]{40,64}:([^\0]*)\0(\d+)[\0:](.*)", line, re.DOTALL)
-        if match:
-            text = match[3].decode("utf-8", "replace").removesuffix("\r")
-            found.append(GrepHit(path=_name(match[1]), line=int(match[2]), text=text))
-    return found

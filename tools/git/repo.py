@@ -20,10 +20,18 @@ from typing import Any, TypeVar
 
 from glue.errors import GitError
 from glue.tools.fs.root import look, same, shorten
-from glue.tools.git import objects
 from glue.tools.git.command import CAP, DIFF, MEMORY, SECONDS, answer, environment, find_git, literal_pathspec
 from glue.tools.git.layout import MAX_CONFIG, Layout, small
-from glue.tools.git.objects import HASH, FileChange, GitCommit, GrepHit, ObjectReader, TreeEntry
+from glue.tools.git.objects import (
+    HASH,
+    FileChange,
+    GitCommit,
+    GrepHit,
+    ObjectReader,
+    TreeEntry,
+    parse_changes,
+    path_name,
+)
 from glue.tools.process import Sink, StopFlag, ruleset, run, start
 
 ResultT = TypeVar("ResultT")
@@ -32,6 +40,8 @@ LARGE = 8 * 1024 * 1024  # bigFileThreshold below
 LISTING = 16 * 1024 * 1024  # bytes of a list of changes
 MAX_COMMIT = 1024 * 1024
 SMALLER = "512k"
+LOG = "%H%x00%P%x00%an%x00%ae%x00%aI%x00%B"
+HIT = re.compile(rb"[0-9a-f]{40,64}:([^\0]*)\0(\d+)[\0:](.*)", re.DOTALL)
 MAX_SHALLOW = 4 * 1024 * 1024
 SHORT = re.compile(r"[0-9a-f]{7,64}")
 SHA256 = re.compile(rb"(?im)^\s*objectformat\s*=\s*\"?sha256\"?\s*$")
@@ -215,7 +225,7 @@ class Repo:
         self.objects.compare(between[0], between[1], self._until())
         given = [*options, *between, *(paths or pathspec)]
         out = self.spare_memory(lambda: self.git(given, literal=not pathspec, cap=LISTING))
-        return objects.parse_changes(out)
+        return parse_changes(out)
 
     def spare_memory(self, job: Callable[[], ResultT]) -> ResultT:
         """Do a job of git's; where memory does not suffice, once more with large files taken for binary ones."""
@@ -243,7 +253,12 @@ class Repo:
         """List the files of a commit, or those below a path."""
         options = ["ls-tree", "-z", "--full-tree", *(["-r"] if recursive else []), self._tree(rev), "--"]
         below = [_inner(path) + ("" if recursive else "/")] if path else []
-        return objects.parse_listing(self.git([*options, *below], cap=32 * 1024 * 1024))
+        entries = []
+        for record in self.git([*options, *below], cap=32 * 1024 * 1024).split(b"\0")[:-1]:
+            head, _, name = record.partition(b"\t")
+            mode, kind, sha = head.decode("ascii").split()
+            entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=path_name(name)))
+        return entries
 
     def entry(self, rev: str, path: str) -> TreeEntry | None:
         """Look up one path in a commit; None where there is no such path."""
@@ -286,9 +301,15 @@ class Repo:
         until = [f"^{self.resolve(base)}"] if base else []
         # --no-mailmap: names as the commits have them, not as a tracked file would have them.
         options = ["log", "-z", "--no-show-signature", "--no-mailmap", "--no-decorate", "--no-color", "--no-notes"]
-        shape = [f"--max-count={max(1, limit)}", "--encoding=UTF-8", f"--pretty=tformat:{objects.LOG}"]
+        shape = [f"--max-count={max(1, limit)}", "--encoding=UTF-8", f"--pretty=tformat:{LOG}"]
         out = self.git([*options, *shape, self.resolve(head), *until, "--", *paths], cap=4 * 1024 * 1024, cut=True)
-        return objects.parse_log(out)
+        fields = [field.decode("utf-8", "replace") for field in out.split(b"\0")[:-1]]
+        commits = []
+        for at in range(0, len(fields) - 5, 6):
+            sha, parents, author, email, date, message = fields[at : at + 6]
+            told = {"author": author, "email": email, "date": date, "message": message.strip()}
+            commits.append(GitCommit(sha=sha, parents=tuple(parents.split()), **told))
+        return commits
 
     def grep(
         self,
@@ -307,7 +328,11 @@ class Repo:
         given = ["-e", pattern, self._tree(rev), "--", *(paths or pathspec)]
         # 1: nothing found. What is cut off was too much to show anyway.
         out = self.git([*options, *given], literal=not pathspec, codes=(0, 1), cut=True, seconds=5.0)
-        return objects.parse_hits(out)[:limit]
+        found = []
+        for match in filter(None, map(HIT.match, out.split(b"\n")[:-1])):
+            text = match[3].decode("utf-8", "replace").removesuffix("\r")
+            found.append(GrepHit(path=path_name(match[1]), line=int(match[2]), text=text))
+        return found[:limit]
 
     def blame(self, rev: str, path: str, first: int = 1, last: int = 0) -> str:
         """Say who wrote each line of a file, as `git blame` writes it."""
