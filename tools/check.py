@@ -48,11 +48,6 @@ class ToolProblem:
         return f"{self.tool}: {self.text}" + (f" ({', '.join(self.wires)})" if self.wires else "")
 
 
-def check_module(module: ModuleType | str) -> tuple[ToolProblem, ...]:
-    """Check every tool that a module holds, given as such, by its dotted name or as a file."""
-    return check_tools(tools_of(load(module) if isinstance(module, str) else module))
-
-
 def check_tools(tools: Iterable[AnyTool]) -> tuple[ToolProblem, ...]:
     """Check tools; nothing found is an empty tuple."""
     return tuple(finding for tool in tools for finding in _check(tool))
@@ -62,18 +57,14 @@ def tools_of(module: ModuleType) -> tuple[AnyTool, ...]:
     """Find tools in a module: by themselves, in a list or tuple, or those of an agent."""
     found: dict[int, AnyTool] = {}
     for value in vars(module).values():
-        for item in (value, *_inside(value)):
+        if isinstance(value, (ModuleType, type)):
+            continue
+        settings = getattr(value, "settings", value)  # an agent's
+        tools = settings.get("tools") if isinstance(settings, Mapping) else getattr(settings, "tools", value)
+        for item in (value, *(tools if isinstance(tools, (list, tuple)) else ())):
             if hasattr(item, "spec") and hasattr(item, "invoke") and not isinstance(item, type):
                 found.setdefault(id(item.spec), item)
     return tuple(found.values())
-
-
-def _inside(value: object) -> Iterable[Any]:
-    if isinstance(value, (ModuleType, type)):
-        return ()
-    settings = getattr(value, "settings", value)  # an agent's
-    tools = settings.get("tools") if isinstance(settings, Mapping) else getattr(settings, "tools", value)
-    return tools if isinstance(tools, (list, tuple)) else ()
 
 
 def load(name: str) -> ModuleType:

@@ -62,7 +62,6 @@ class ServerConnection:
     def __init__(
         self,
         config: ServerConfig,
-        *,
         timeout: float,
         on_change: Callable[[ServerConnection], object] | None,
         roots: Sequence[str | os.PathLike[str]],
@@ -253,10 +252,16 @@ class ServerConnection:
         from mcp import MCPError
 
         for last in (False, True):
-            client = await self._connected(what)
+            with anyio.move_on_after(self.timeout):
+                await self._ready.wait()  # a restart may be under way
+            if self._client is None and not self._ready.is_set():
+                raise ToolError(f"{what}: the MCP server {self.name} is being started again; try later")
+            restarted = f"was restarted {self._restarts} times before"
+            if self._client is None:
+                raise ToolError(f"the MCP server {self.name} has ended, and {restarted}")
             try:
                 with anyio.fail_after(self.timeout):
-                    return await send(client)
+                    return await send(self._client)
             except TimeoutError as error:
                 raise ToolError(f"{what} of {self.name} did not answer within {self.timeout:g} seconds") from error
             except (MCPError, OSError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
@@ -267,21 +272,9 @@ class ServerConnection:
                 if isinstance(error, MCPError) and not self._transport.ended:
                     raise ToolError(f"{self.name} said: {self._transport.hint or error.message}") from error
                 self._lost()
-                what = f"it was restarted {self._restarts} times before"
-                if len(self.backoff) > self._restarts:
-                    what = "it is started again, so try once more"
-                raise ToolError(f"the MCP server {self.name} ended during the call; {what}") from error
+                advice = "is started again, so try once more" if len(self.backoff) > self._restarts else restarted
+                raise ToolError(f"the MCP server {self.name} ended during the call; it {advice}") from error
         raise AssertionError("unreachable")
-
-    async def _connected(self, what: str) -> Client:
-        with anyio.move_on_after(self.timeout):
-            await self._ready.wait()  # a restart may be under way
-        if self._client is None:
-            if self._ready.is_set():
-                times = f"{self._restarts} times before"
-                raise ToolError(f"the MCP server {self.name} has ended, and was restarted {times}")
-            raise ToolError(f"{what}: the MCP server {self.name} is being started again; try later")
-        return self._client
 
     def _lost(self) -> None:
         if self._client is not None:  # the first to notice
@@ -407,8 +400,7 @@ async def connect(
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"MCP servers must have different names; {name!r} is there twice")
-    options: dict[str, Any] = {"timeout": timeout, "on_change": on_change, "roots": roots}
-    connections = [ServerConnection(config, elicit=elicit, backoff=backoff, **options) for config in configs]
+    connections = [ServerConnection(config, timeout, on_change, roots, elicit, backoff) for config in configs]
     raised: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
