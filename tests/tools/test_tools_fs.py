@@ -508,6 +508,16 @@ def test_writing_is_refused_where_it_would_surprise(tools: Tools, tmp_path: Path
     assert (tmp_path / "file").read_text() == (tmp_path / "sealed").read_text() == "x"
 
 
+def test_reading_what_is_no_regular_file_is_refused_by_its_kind(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(UnsafePath, match="'pipe' is a FIFO, not a regular file"):
+        tools["read_file"]("pipe")
+    with pytest.raises(ToolError, match="'folder': is a directory"):
+        tools["read_file"]("folder")
+
+
 def test_writing_below_a_link_that_stays_inside_works(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
