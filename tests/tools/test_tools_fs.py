@@ -364,6 +364,7 @@ async def test_search_gives_paths_lines_and_context(tools: Tools, tmp_path: Path
 
     plain = await tools["grep"]("needle$", context=1, path="a.txt")
     found = await tools["grep"]("needle", glob="sub/**")
+    dotted = await tools["grep"]("needle", glob="./sub/*.txt")
 
     assert plain.split("\n") == [
         "a.txt-1- one",
@@ -372,7 +373,7 @@ async def test_search_gives_paths_lines_and_context(tools: Tools, tmp_path: Path
         "a.txt-4- four",
         "a.txt:5: needle",
     ]
-    assert found == "sub/b.txt:1: needle in sub/b.txt"
+    assert found == dotted == "sub/b.txt:1: needle in sub/b.txt"
 
 
 async def test_search_passes_over_what_it_cannot_read(tools: Tools, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import os
 import re
 import stat
 import time
-import unicodedata
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -225,6 +224,8 @@ def write(root: Root, path: str, content: bytes, *, guard: Guard | None = None, 
 
 def folds_to_git(name: str) -> bool:
     """Say whether some file system takes a name for `.git`."""
+    import unicodedata  # not for those who only read
+
     # HFS+ and others drop these from names: joiners, direction marks, variation selectors and the like.
     dropped = ("Cf", "Cc", "Cs")
     plain = "".join(
