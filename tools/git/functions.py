@@ -110,12 +110,9 @@ def tools(
             offset: first line; a page says how to go on
         """
 
-        def job(repo: Repo) -> str:
-            if not path:
-                return commit_page(repo, revision, offset, blocklist)
-            return file_page(repo, revision, allowed(path), offset)
-
-        return await within(job)
+        if not path:
+            return await within(lambda repo: commit_page(repo, revision, offset, blocklist))
+        return await within(lambda repo: file_page(repo, revision, allowed(path), offset))
 
     @tool(max_output=None)
     async def git_blame(path: str, first: int = 1, last: int = 0, revision: str = "HEAD") -> str:

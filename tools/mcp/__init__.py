@@ -8,14 +8,7 @@ Needs the extra `glue-agents[mcp]`; the SDK is imported when a server is connect
 
 from __future__ import annotations
 
-from glue.tools.mcp.connection import (
-    ServerConnection,
-    ServerPrompt,
-    Servers,
-    connect,
-    connect_http,
-    connect_stdio,
-)
+from glue.tools.mcp.connection import ServerConnection, ServerPrompt, Servers, connect, connect_http, connect_stdio
 from glue.tools.mcp.transport import ServerConfig, read_config
 
 __all__ = [

@@ -121,14 +121,13 @@ class ServerConnection:
         from glue import __version__
 
         self._transport = Transport(self.config)
-        options: dict[str, Any] = {
-            "message_handler": self._on_message,
-            "client_info": Implementation(name="glue", version=__version__),
-            "elicitation_callback": self._elicit,
-        }
-        if self.roots:
-            options["list_roots_callback"] = self._list_roots
-        return Client(self._transport.open(self._lost), **options)
+        return Client(
+            self._transport.open(self._lost),
+            message_handler=self._on_message,
+            client_info=Implementation(name="glue", version=__version__),
+            elicitation_callback=self._elicit,
+            list_roots_callback=self._list_roots if self.roots else None,
+        )
 
     async def _watch(self, client: Client) -> None:
         """Follow changes of the lists until the connection is lost."""
