@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from glue.context import AnyTool
 from glue.errors import ConfigError
-from glue.messages import Json
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 WIRES = ("anthropic", "bedrock", "gemini", "openai_chat", "openai_responses")
@@ -21,17 +21,13 @@ _CONDITIONS = ("if", "not", "allOf", "patternProperties", "dependentRequired", "
 # Keywords that a wire's models are known to refuse or to ignore, wherever they stand. What our own encoder
 # mends (const, examples and exclusive bounds for gemini) is not listed.
 KEYWORDS: Mapping[str, tuple[str, ...]] = {
-    "anthropic": (),
     "bedrock": ("$ref", "oneOf", *_CONDITIONS),  # Claude takes them there, Nova, Llama and Mistral do not
     "gemini": ("uniqueItems", "propertyNames", "multipleOf", "contentEncoding", *_CONDITIONS),
-    "openai_chat": (),
-    "openai_responses": (),
 }
 # What the root of the parameters must not hold.
 ROOT: Mapping[str, tuple[str, ...]] = {
     "anthropic": ("anyOf", "oneOf", "allOf"),
     "bedrock": ("anyOf", "oneOf", "allOf"),
-    "gemini": (),
     "openai_chat": _ROOT_UNION,
     "openai_responses": _ROOT_UNION,
 }
@@ -52,11 +48,6 @@ class ToolProblem:
         return f"{self.tool}: {self.text}" + (f" ({', '.join(self.wires)})" if self.wires else "")
 
 
-def check_module(module: ModuleType | str) -> tuple[ToolProblem, ...]:
-    """Check every tool that a module holds, given as such, by its dotted name or as a file."""
-    return check_tools(tools_of(load(module) if isinstance(module, str) else module))
-
-
 def check_tools(tools: Iterable[AnyTool]) -> tuple[ToolProblem, ...]:
     """Check tools; nothing found is an empty tuple."""
     return tuple(finding for tool in tools for finding in _check(tool))
@@ -66,18 +57,14 @@ def tools_of(module: ModuleType) -> tuple[AnyTool, ...]:
     """Find tools in a module: by themselves, in a list or tuple, or those of an agent."""
     found: dict[int, AnyTool] = {}
     for value in vars(module).values():
-        for item in (value, *_inside(value)):
+        if isinstance(value, (ModuleType, type)):
+            continue
+        settings = getattr(value, "settings", value)  # an agent's
+        tools = settings.get("tools") if isinstance(settings, Mapping) else getattr(settings, "tools", value)
+        for item in (value, *(tools if isinstance(tools, (list, tuple)) else ())):
             if hasattr(item, "spec") and hasattr(item, "invoke") and not isinstance(item, type):
                 found.setdefault(id(item.spec), item)
     return tuple(found.values())
-
-
-def _inside(value: object) -> Iterable[Any]:
-    if isinstance(value, (ModuleType, type)):
-        return ()
-    settings = getattr(value, "settings", value)  # an agent's
-    tools = settings.get("tools") if isinstance(settings, Mapping) else getattr(settings, "tools", value)
-    return tools if isinstance(tools, (list, tuple)) else ()
 
 
 def load(name: str) -> ModuleType:
@@ -103,47 +90,36 @@ def load(name: str) -> ModuleType:
 
 
 def _check(tool: AnyTool) -> Iterator[ToolProblem]:
-    spec = tool.spec
+    spec, schema = tool.spec, tool.spec.parameters
+    problem = partial(ToolProblem, tool=spec.name)
     if not spec.description.strip():
-        yield ToolProblem(tool=spec.name, text="has no description; write a docstring")
+        yield problem(text="has no description; write a docstring")
     if not NAME.fullmatch(spec.name):
-        yield ToolProblem(tool=spec.name, text=f"the name does not match ^{NAME.pattern}$", wires=WIRES)
+        yield problem(text=f"the name does not match ^{NAME.pattern}$", wires=WIRES)
     elif not re.match(r"[a-zA-Z_]", spec.name):
-        yield ToolProblem(tool=spec.name, text="the name must begin with a letter or _", wires=STARTS_WITH_LETTER)
-    schema = spec.parameters
+        yield problem(text="the name must begin with a letter or _", wires=STARTS_WITH_LETTER)
     for name, part in schema.get("properties", {}).items():
         if not part.get("description"):
-            yield ToolProblem(tool=spec.name, text=f"parameter {name!r} has no description")
+            yield problem(text=f"parameter {name!r} has no description")
         if not part.keys() & {"type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"}:
-            yield ToolProblem(tool=spec.name, text=f"parameter {name!r} has no type; the model must guess")
-        wires = tuple(wire for wire, pattern in PARAMETER.items() if not pattern.fullmatch(name))
-        if wires:
-            yield ToolProblem(tool=spec.name, text=f"parameter {name!r} has a name that is refused", wires=wires)
-    yield from _root(spec.name, schema)
-    yield from _keywords(spec.name, schema)
-
-
-def _root(tool: str, schema: Mapping[str, Json]) -> Iterator[ToolProblem]:
+            yield problem(text=f"parameter {name!r} has no type; the model must guess")
+        if wires := tuple(wire for wire, pattern in PARAMETER.items() if not pattern.fullmatch(name)):
+            yield problem(text=f"parameter {name!r} has a name that is refused", wires=wires)
     if schema.get("type") != "object":
-        yield ToolProblem(tool=tool, text="the parameters are not of type object", wires=WIRES)
+        yield problem(text="the parameters are not of type object", wires=WIRES)
     for word in _ROOT_UNION:
-        wires = tuple(wire for wire in WIRES if word in schema and word in ROOT[wire])
-        if wires:
-            yield ToolProblem(tool=tool, text=f"{word} at the root of the parameters", wires=wires)
-
-
-def _keywords(tool: str, schema: Mapping[str, Json]) -> Iterator[ToolProblem]:
-    places: dict[str, str] = {}  # the first place of each
+        if wires := tuple(wire for wire in WIRES if word in schema and word in ROOT.get(wire, ())):
+            yield problem(text=f"{word} at the root of the parameters", wires=wires)
+    places: dict[str, str] = {}  # the first place of each keyword
     for path, part in _walk(schema, ""):
         for word in part:
             places.setdefault(word, path)
         kinds = part.get("type")
         if "array" in (kinds if isinstance(kinds, list) else [kinds]) and "items" not in part:
-            yield ToolProblem(tool=tool, text=f"a list without items{path}", wires=NEEDS_ITEMS)
+            yield problem(text=f"a list without items{path}", wires=NEEDS_ITEMS)
     for word, path in places.items():
-        wires = tuple(wire for wire in WIRES if word in KEYWORDS[wire])
-        if wires:
-            yield ToolProblem(tool=tool, text=f"{word}{path} is refused or ignored by some models", wires=wires)
+        if wires := tuple(wire for wire in WIRES if word in KEYWORDS.get(wire, ())):
+            yield problem(text=f"{word}{path} is refused or ignored by some models", wires=wires)
 
 
 _MANY = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")

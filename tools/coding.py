@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from glue.function.decorator import Tool
-from glue.tools.fs.blocklist import Blocklist
+from glue.tools.fs.patterns import Blocklist
 
 
 def tools(

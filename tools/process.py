@@ -1,16 +1,24 @@
-"""Run a child process within bounds: its own group, a deadline, a cap on what is kept, and no way to outlive us."""
+"""Run a child process within bounds: its own group, a deadline, a cap on what is kept, and no way to outlive us.
+
+Linux's Landlock confines it to reading some folders, so that links that are swapped in lead nowhere.
+"""
 
 from __future__ import annotations
 
 import os
 import selectors
 import signal
+import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
+
+from glue.tools.fs.root import is_known_linux, syscall
 
 ResultT = TypeVar("ResultT")
 
@@ -18,6 +26,15 @@ BLOCK = 64 * 1024
 TICK = 0.05  # how soon a cancelled call notices, and a child that left its pipe open
 GRACE = 0.5  # how long what remains of a group has after TERM
 Sink = Callable[[bytes], bool]
+
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+PATH_BENEATH = 1
+PRCTL = {"x86_64": 157, "aarch64": 167}
+NO_NEW_PRIVS = 38
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
+HANDLED = (1 << 13) - 1  # what the first version knows: reading, running, writing, making and removing of all kinds
+# Where programs and their libraries are.
+SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/nix/store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +49,11 @@ class Finished:
     left: tuple[str, ...] = ()  # the commands that were still running and were ended, where a mark was given
 
 
-class StopFlag:
+class StopFlag(threading.Event):
     """A flag that ends a running child from another thread."""
 
-    def __init__(self) -> None:
-        self._flag = threading.Event()
-
-    def set(self) -> None:
-        self._flag.set()
-
     def __bool__(self) -> bool:
-        return self._flag.is_set()
+        return self.is_set()
 
 
 def run(
@@ -67,7 +78,7 @@ def run(
     `sink` is handed standard output block by block instead of it being kept, and says whether to go on; `both`
     likewise gets output and errors as they come. `polite` sends TERM before KILL. `deadline` is in seconds.
     `mark` is an entry of `env` by which the child's own children are known, also those that left its group;
-    `rules` come from `glue.tools.landlock`.
+    `rules` come from `ruleset`.
     """
     began = time.monotonic()
     child = start(argv, env=env, cwd=cwd, pass_fds=pass_fds, memory=memory, stdin=bool(feed), rules=rules)
@@ -79,7 +90,8 @@ def run(
         left = marked(mark) if mark else {}
         end_group(child, polite=polite)
         for pid in marked(mark) if left else ():
-            _kill(pid)
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
         talk.close()
     names = tuple(name for pid, name in left.items() if pid != child.pid)
     return Finished(child.returncode, bytes(talk.out), bytes(talk.err), reason, time.monotonic() - began, names)
@@ -110,13 +122,14 @@ def start(
             start_new_session=True,
         )
 
-    if rules >= 0:
-        from glue.tools import landlock
+    child = popen() if rules < 0 else confined(rules, popen)
+    # Maps of files are not counted, so large packs stay readable.
+    with suppress(ImportError, AttributeError, OSError, ValueError):  # not Linux, or it has ended already
+        import resource
 
-        child = landlock.popen(rules, popen)
-    else:
-        child = popen()
-    _limit_memory(child.pid, memory)
+        if memory:
+            resource.prlimit(child.pid, resource.RLIMIT_DATA, (memory, memory))
+            resource.prlimit(child.pid, resource.RLIMIT_CORE, (0, 0))
     return child
 
 
@@ -130,17 +143,17 @@ class _Talk:
     def close(self) -> None:
         for pipe in (self.child.stdin, self.child.stdout, self.child.stderr):
             if pipe is not None:
-                try:
+                with suppress(OSError):
                     pipe.close()
-                except OSError:
-                    pass
 
     def listen(self, until: float, feed: bytes, stop: StopFlag | None) -> str:
         view = memoryview(feed)
         with selectors.DefaultSelector() as selector:
-            for pipe, mask in self._pipes():
-                os.set_blocking(pipe, False)
-                selector.register(pipe, mask)
+            for pipe in (self.child.stdin, self.child.stdout, self.child.stderr):
+                if pipe is not None:
+                    os.set_blocking(pipe.fileno(), False)
+                    writes = pipe is self.child.stdin
+                    selector.register(pipe.fileno(), selectors.EVENT_WRITE if writes else selectors.EVENT_READ)
             gone = 0
             while selector.get_map():
                 left = until - time.monotonic()
@@ -164,14 +177,6 @@ class _Talk:
                     return "cancelled" if stop else "deadline"
                 time.sleep(TICK / 10)
         return ""
-
-    def _pipes(self) -> list[tuple[int, int]]:
-        assert self.child.stdout is not None
-        assert self.child.stderr is not None
-        pipes = [(self.child.stdout.fileno(), selectors.EVENT_READ), (self.child.stderr.fileno(), selectors.EVENT_READ)]
-        if self.child.stdin is not None:
-            pipes.append((self.child.stdin.fileno(), selectors.EVENT_WRITE))
-        return pipes
 
     def _write(self, selector: selectors.BaseSelector, view: memoryview) -> memoryview:
         assert self.child.stdin is not None
@@ -226,13 +231,6 @@ def marked(mark: str) -> dict[int, str]:
     return found
 
 
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except OSError:
-        pass
-
-
 def exited(child: subprocess.Popen[bytes]) -> bool:
     """Say whether a child has ended, without reaping it: its group's number must not be given to others yet."""
     if child.returncode is not None:
@@ -256,36 +254,17 @@ def end_group(child: subprocess.Popen[bytes], *, polite: bool = False) -> None:
         _signal(child.pid, signal.SIGKILL)
     child.wait()
     until = time.monotonic() + GRACE
-    while _lives(child.pid) and time.monotonic() < until:  # the others of the group, until they have heard it
+    while _signal(child.pid, 0) and time.monotonic() < until:  # the others of the group, until they have heard it
         time.sleep(TICK / 10)
 
 
-def _lives(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
-def _signal(group: int, number: signal.Signals) -> None:
+def _signal(group: int, number: int) -> bool:
+    """Signal a group; say whether there was anyone to hear it."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
-        pass
-
-
-def _limit_memory(pid: int, memory: int) -> None:
-    """Limit what a child may allocate; maps of files are not counted, so large packs stay readable."""
-    if not memory:
-        return
-    try:
-        import resource
-
-        resource.prlimit(pid, resource.RLIMIT_DATA, (memory, memory))
-        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
-    except (ImportError, AttributeError, OSError, ValueError):
-        pass  # not Linux, or it has ended already
+        return False
+    return True
 
 
 async def in_thread(function: Callable[[StopFlag], ResultT]) -> ResultT:
@@ -301,24 +280,96 @@ async def in_thread(function: Callable[[StopFlag], ResultT]) -> ResultT:
         finally:
             stop.set()
 
+    failure: Exception | None = None
     async with anyio.create_task_group() as group:
         group.start_soon(watch)
         try:
-            outcome = await anyio.to_thread.run_sync(_caught, function, stop)
+            value = await anyio.to_thread.run_sync(function, stop)
+        except Exception as error:
+            failure = error  # raised outside, for the task group would wrap it in a group
         finally:
             group.cancel_scope.cancel()
-    return outcome()
+    if failure is not None:
+        raise failure
+    return value
 
 
-def _caught(function: Callable[[StopFlag], ResultT], stop: StopFlag) -> Callable[[], ResultT]:
-    """Carry an exception past the task group, which would wrap it in a group."""
+# Landlock ------------------------------------------------------------------------------------------------
+
+
+@cache
+def has_landlock() -> bool:
+    """Say whether the kernel has it switched on."""
+    return is_known_linux() and syscall(CREATE_RULESET, None, 0, 1) >= 1
+
+
+def ruleset(program: str, readable: Iterable[str | int]) -> int:
+    """Make rules by which `program` runs and reads some folders, named or opened; -1 where there is no Landlock."""
+    return _ruleset(program, readable) if has_landlock() and _starts(program) else -1
+
+
+@cache
+def _starts(program: str) -> bool:
+    """Try a program that is not the system's own: its libraries may lie where it could not read them."""
+    if os.path.realpath(program).startswith(tuple(f"{folder}/" for folder in SYSTEM)):
+        return True
+    rules = _ruleset(program, ())
+    if rules < 0:
+        return False
+    quiet = subprocess.DEVNULL
+    argv = [program, "--version"]
     try:
-        value = function(stop)
-    except Exception as error:
-        failure = error
+        child = confined(rules, lambda: subprocess.Popen(argv, stdin=quiet, stdout=quiet, stderr=quiet))
+        return child.wait(10) == 0
+    except (OSError, subprocess.SubprocessError):
+        return False
+    finally:
+        os.close(rules)
 
-        def fail() -> ResultT:
-            raise failure
 
-        return fail
-    return lambda: value
+def _ruleset(program: str, readable: Iterable[str | int]) -> int:
+    rules = syscall(CREATE_RULESET, struct.pack("=Q", HANDLED), 8, 0)
+    if rules < 0:
+        return -1
+    os.set_inheritable(rules, False)
+    prefix = os.path.dirname(os.path.dirname(os.path.realpath(program)))
+    for name in (*SYSTEM, *([prefix] if prefix.count("/") > 1 else [])):
+        _allow(rules, name, EXECUTE | READ_FILE | READ_DIR)
+    _allow(rules, os.devnull, READ_FILE | WRITE_FILE)
+    for each in readable:
+        _allow(rules, each, READ_FILE | READ_DIR)
+    return rules
+
+
+def _allow(rules: int, path: str | int, access: int) -> None:
+    if isinstance(path, int):
+        syscall(ADD_RULE, rules, PATH_BENEATH, struct.pack("=Qi", access, path), 0)
+        return
+    with suppress(OSError):
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            _allow(rules, fd, access if os.path.isdir(path) else access & ~READ_DIR)
+        finally:
+            os.close(fd)
+
+
+def confined(rules: int, popen: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Start a process under rules: they bind a thread of its own, and what that thread starts."""
+    made: list[subprocess.Popen[bytes] | BaseException] = []
+
+    def work() -> None:
+        try:
+            if syscall(PRCTL[os.uname().machine], NO_NEW_PRIVS, 1, 0, 0, 0) < 0:
+                raise OSError("no_new_privs was refused")
+            if syscall(RESTRICT_SELF, rules, 0) < 0:
+                raise OSError("Landlock was refused")
+            made.append(popen())
+        except BaseException as error:
+            made.append(error)
+
+    thread = threading.Thread(target=work, name="glue-landlock")
+    thread.start()
+    thread.join()
+    if isinstance(made[0], BaseException):
+        raise made[0]
+    return made[0]

@@ -22,7 +22,7 @@ from glue.function.call import cap
 from glue.function.decorator import Tool
 from glue.function.decorator import tool as make
 from glue.tools.fs.root import Root
-from glue.tools.process import Finished, StopFlag, in_thread, run
+from glue.tools.process import StopFlag, in_thread, run
 
 SECONDS = 120.0
 LONGEST = 600.0  # seconds that a model may ask for, where the tool's own limit is not above it
@@ -74,12 +74,6 @@ def tools(
     jobs = _Jobs()
     longest, usual = max(timeout, LONGEST), timeout
 
-    def start(command: str | list[str], folder: str) -> ShellCommand:
-        argv = _argv(command)
-        if folder != home:
-            argv = ["/bin/sh", "-c", 'cd -- "$0" && exec "$@"', folder, *argv]
-        return ShellCommand(runner(argv, home) if runner is not None else argv, known, home, runner)
-
     async def shell(command: str | list[str], timeout: float = 0, cwd: str = ".", background: bool = False) -> str:
         """Run a command, without terminal or input; gives output and exit code. Prefer the file tools for files.
 
@@ -89,11 +83,15 @@ def tools(
             cwd: folder, relative to the root
             background: return at once; shell_job reads its output
         """
-        made = start(command, _folder(home, cwd))
+        argv, folder = _argv(command), _folder(home, cwd)
+        if folder != home:
+            argv = ["/bin/sh", "-c", 'cd -- "$0" && exec "$@"', folder, *argv]
+        argv = runner(argv, home) if runner is not None else argv
+        most, unless_said = (BACKGROUND_SECONDS, BACKGROUND_SECONDS) if background else (longest, usual)
+        made = ShellCommand(argv, known, home, runner, min(timeout, most) if timeout > 0 else unless_said)
         if background:
-            return jobs.start(made, min(timeout, BACKGROUND_SECONDS) if timeout > 0 else BACKGROUND_SECONDS)
-        seconds = min(timeout, longest) if timeout > 0 else usual
-        return await in_thread(lambda stop: made.run(seconds, stop))
+            return jobs.start(made)
+        return made.report(await in_thread(made.run))
 
     async def shell_job(job: int, stop: bool = False, wait: float = 0) -> str:
         """Read what a background command printed since the last look, and whether it runs.
@@ -222,52 +220,52 @@ def _folder(home: str, cwd: str) -> str:
 
 
 def _argv(command: str | list[str]) -> list[str]:
-    size = len(command) if isinstance(command, str) else sum(len(part) + 1 for part in command)
-    if not command or (isinstance(command, list) and not command[0]):
+    words = [command] if isinstance(command, str) else command
+    if not words or not words[0]:
         raise ToolError("the command is empty")
-    if size > MAX_COMMAND or any("\0" in part for part in ([command] if isinstance(command, str) else command)):
+    if len("\n".join(words)) > MAX_COMMAND or any("\0" in word for word in words):
         raise ToolError(f"a command is at most {MAX_COMMAND} characters long and holds no NUL")
-    if isinstance(command, list):
-        return command
-    shell = "/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh"
-    return [shell, "-c", command]
+    if words is command:
+        return words
+    return ["/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh", "-c", *words]
 
 
 class ShellCommand:
     """One command that runs, with what it has printed so far."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], home: str, runner: Runner | None) -> None:
-        self.argv, self.home, self.runner = argv, home, runner
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str], home: str, runner: Runner | None, seconds: float
+    ) -> None:
+        self.argv, self.home, self.runner, self.seconds = argv, home, runner, seconds
         self.mark = f"{MARK}={os.urandom(8).hex()}"
         self.env = {**env, MARK: self.mark.partition("=")[2]}
         self.head, self.tail = bytearray(), bytearray()
         self.seen = self.read = 0
         self.lock = threading.Lock()
 
-    def run(self, seconds: float, stop: StopFlag) -> str:
-        """Run it to its end, or to that of its time, and say how it went."""
-        return self.report(self.ending(self.execute(seconds, stop), seconds))
-
-    def execute(self, seconds: float, stop: StopFlag) -> Finished:
-        argv, env = self.argv, self.env
+    def run(self, stop: StopFlag) -> str:
+        """Run it to its end, or to that of its time, and say how it ended."""
+        bounds: dict[str, Any] = {"deadline": self.seconds, "stop": stop, "polite": True, "mark": self.mark}
         try:
-            done = run(
-                argv,
-                env=env,
-                cwd=self.home,
-                deadline=seconds,
-                cap=0,
-                both=self.listen,
-                stop=stop,
-                polite=True,
-                mark=self.mark,
-            )
+            done = run(self.argv, env=self.env, cwd=self.home, cap=0, both=self.listen, **bounds)
         except (OSError, UnicodeEncodeError) as error:
             raise ToolError(f"the command could not be started: {getattr(error, 'strerror', '') or error}") from None
         finish = getattr(self.runner, "end", None)
         if finish is not None and done.reason:
-            finish(argv, env)
-        return done
+            finish(self.argv, self.env)
+        if done.reason == "deadline":
+            note = f"stopped after {self.seconds:g} s; what it printed until then is above"
+        elif done.reason == "enough":
+            note = f"stopped: it printed more than {KILLED} bytes"
+        elif done.reason:
+            note = "stopped"
+        else:
+            note = f"ended by signal {-done.code}" if done.code < 0 else f"exit code {done.code}"
+        if not done.left:
+            return note
+        names = ", ".join(one_line(name, 60) for name in done.left[:5])
+        more = f" and {len(done.left) - 5} more" if len(done.left) > 5 else ""
+        return f"{note}; ended what it left running: {names}{more}"
 
     def listen(self, block: bytes) -> bool:
         with self.lock:
@@ -289,21 +287,6 @@ class ShellCommand:
         separator = "" if not text or text.endswith("\n") else "\n"
         return f"{text}{separator}[{note}]"
 
-    def ending(self, done: Finished, seconds: float) -> str:
-        if done.reason == "deadline":
-            note = f"stopped after {seconds:g} s; what it printed until then is above"
-        elif done.reason == "enough":
-            note = f"stopped: it printed more than {KILLED} bytes"
-        elif done.reason:
-            note = "stopped"
-        else:
-            note = f"ended by signal {-done.code}" if done.code < 0 else f"exit code {done.code}"
-        if not done.left:
-            return note
-        names = ", ".join(one_line(name, 60) for name in done.left[:5])
-        more = f" and {len(done.left) - 5} more" if len(done.left) > 5 else ""
-        return f"{note}; ended what it left running: {names}{more}"
-
 
 class _Jobs:
     """Commands in the background. They end with this object, and with the program."""
@@ -314,18 +297,17 @@ class _Jobs:
         self.count = 0
         weakref.finalize(self, _end_all, self.jobs)
 
-    def start(self, command: ShellCommand, seconds: float) -> str:
+    def start(self, command: ShellCommand) -> str:
         with self.lock:
-            running = [job for job in self.jobs.values() if job.thread.is_alive()]
-            if len(running) >= MAX_JOBS:
+            if sum(job.is_alive() for job in self.jobs.values()) >= MAX_JOBS:
                 raise ToolError(f"{MAX_JOBS} commands run in the background already; end one with shell_job")
             self.count += 1
-            number, job = self.count, _Job(command, seconds)
-            self.jobs[number] = job
-            for old in [key for key, each in self.jobs.items() if not each.thread.is_alive() and key < number - 50]:
+            number, job = self.count, _Job(command)
+            for old in [key for key, each in self.jobs.items() if not each.is_alive() and key < number - 50]:
                 del self.jobs[old]
-        job.thread.start()
-        return f"[started in the background as job {number}; it is stopped after {seconds:g} s]"
+            self.jobs[number] = job
+        job.start()
+        return f"[started in the background as job {number}; it is stopped after {command.seconds:g} s]"
 
     def look(self, number: int, stop: bool, wait: float, flag: StopFlag) -> str:
         job = self.jobs.get(number)
@@ -335,34 +317,27 @@ class _Jobs:
             job.stop.set()
             wait = 5.0
         until = time.monotonic() + wait
-        while job.thread.is_alive() and time.monotonic() < until and not flag:
-            job.thread.join(0.05)
-        return job.command.report(job.status())
+        while job.is_alive() and time.monotonic() < until and not flag:
+            job.join(0.05)
+        return job.command.report(f"running for {time.monotonic() - job.began:.0f} s" if job.is_alive() else job.said)
 
 
-class _Job:
-    def __init__(self, command: ShellCommand, seconds: float) -> None:
-        self.command, self.seconds = command, seconds
-        self.stop = StopFlag()
-        self.said = ""
+class _Job(threading.Thread):
+    def __init__(self, command: ShellCommand) -> None:
+        super().__init__(name="glue-shell-job", daemon=True)
+        self.command, self.stop, self.said = command, StopFlag(), ""
         self.began = time.monotonic()
-        self.thread = threading.Thread(target=self._work, name="glue-shell-job", daemon=True)
 
-    def _work(self) -> None:
+    def run(self) -> None:
         try:
-            self.said = self.command.ending(self.command.execute(self.seconds, self.stop), self.seconds)
+            self.said = self.command.run(self.stop)
         except ToolError as error:
             self.said = str(error)
-
-    def status(self) -> str:
-        if self.thread.is_alive():
-            return f"running for {time.monotonic() - self.began:.0f} s"
-        return self.said
 
 
 def _end_all(jobs: dict[int, _Job]) -> None:
     for job in jobs.values():
         job.stop.set()
     for job in jobs.values():
-        if job.thread.is_alive():
-            job.thread.join(3.0)
+        if job.is_alive():
+            job.join(3.0)

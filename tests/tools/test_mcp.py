@@ -10,7 +10,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,6 +22,7 @@ import anyio
 import pytest
 
 import glue
+from glue.cli.agentfile import open_agent
 from glue.context import Cancel, Context, Host, Purse, ToolResult
 from glue.errors import ConfigError
 from glue.function.decorator import Tool
@@ -27,7 +30,7 @@ from glue.messages import File, Image, Text, ToolCall
 from glue.permission import AllowAll
 from glue.testing import Script, call, calls
 from glue.tools import mcp
-from glue.tools.mcp.results import prefixed, tool_result
+from glue.tools.mcp.connection import prefixed, tool_result
 
 pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
 
@@ -108,13 +111,32 @@ for line in sys.stdin:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Callable[..., Any]:
-    """Connect to the reference server of the SDK, or to one given as source."""
+    """Connect to a server in a process of its own, given as source."""
 
-    def start(source: str = SERVER + "\nserver.run()\n", **options: Any) -> Any:
+    def start(source: str, **options: Any) -> Any:
         (tmp_path / "server.py").write_text(source)
         return mcp.connect_stdio("demo", sys.executable, [str(tmp_path / "server.py")], **options)
 
     return start
+
+
+@contextmanager
+def sdk_server(transport: str = "streamable_http") -> Iterator[str]:
+    """Run the SDK's own server over HTTP in a thread: a process would spend a second on imports."""
+    import uvicorn
+
+    def make() -> Any:
+        names: dict[str, Any] = {}
+        exec(SERVER, names)
+        return getattr(names["server"], f"{transport}_app")()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(make, factory=True, log_level="error"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/{'sse' if transport == 'sse' else 'mcp'}"
+        server.should_exit = server.force_exit = True
+        thread.join(10)
 
 
 async def use(
@@ -140,19 +162,21 @@ async def invoke(tool: Tool[..., Any], arguments: Mapping[str, Any], seen: list[
 # A client of servers ------------------------------------------------------------------------------
 
 
-async def test_tools_of_a_server_keep_their_schemas_and_map_their_results(server: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # trio minds that the SDK leaves its streams unread
+async def test_tools_of_a_server_keep_their_schemas_and_map_their_results() -> None:
     seen: list[Any] = []
 
-    async with server() as connection:
-        add = connection.tools[0]
-        assert (add.name, add.spec.description) == ("demo__add", "Add two numbers.")
-        assert add.spec.parameters["properties"]["a"]["type"] == "integer"
-        assert all(tool.needs_permission for tool in connection.tools)
-        three = await use(connection, "add", a=1, b=2)
-        wrong = await use(connection, "add", a="x", b=2)
-        broken = await use(connection, "boom")
-        drawn = await use(connection, "picture")
-        slow = await use(connection, "slow", seen)
+    with sdk_server() as url:
+        async with mcp.connect_http("demo", url) as connection:
+            add = connection.tools[0]
+            assert (add.name, add.spec.description) == ("demo__add", "Add two numbers.")
+            assert add.spec.parameters["properties"]["a"]["type"] == "integer"
+            assert all(tool.needs_permission for tool in connection.tools)
+            three = await use(connection, "add", a=1, b=2)
+            wrong = await use(connection, "add", a="x", b=2)
+            broken = await use(connection, "boom")
+            drawn = await use(connection, "picture")
+            slow = await use(connection, "slow", seen)
 
     assert (three.text, three.meta) == ("3", {"structured": {"result": 3}})
     assert wrong.is_error
@@ -355,19 +379,21 @@ async def test_a_call_can_be_cancelled(server: Callable[..., Any]) -> None:
     assert still.text == "fine"
 
 
-@pytest.mark.parametrize("source", [SERVER + "\nserver.run()\n", OLD], ids=["newer", "older"])
-async def test_changes_of_the_list_are_followed(server: Callable[..., Any], source: str) -> None:
+@pytest.mark.parametrize("newer", [True, False], ids=["newer", "older"])
+async def test_changes_of_the_list_are_followed(server: Callable[..., Any], newer: bool) -> None:
     changed = anyio.Event()
+    told: dict[str, Any] = {"on_change": lambda connection: changed.set()}
 
-    async with server(source, on_change=lambda connection: changed.set()) as connection:
-        before = len(connection.tools)
-        await use(connection, "first" if source is OLD else "more")
-        with anyio.fail_after(30):
-            await changed.wait()
-        names = [tool.name for tool in connection.tools]
+    with sdk_server() if newer else nullcontext("") as url:
+        async with mcp.connect_http("demo", url, **told) if newer else server(OLD, **told) as connection:
+            before = len(connection.tools)
+            await use(connection, "more" if newer else "first")
+            with anyio.fail_after(30):
+                await changed.wait()
+            names = [tool.name for tool in connection.tools]
 
     assert len(names) == before + 1
-    assert names[-1] == ("demo__second" if source is OLD else "demo__late")
+    assert names[-1] == ("demo__late" if newer else "demo__second")
 
 
 async def test_an_older_server_and_its_errors(server: Callable[..., Any]) -> None:
@@ -386,7 +412,7 @@ async def test_only_what_is_given_is_in_the_environment(
 ) -> None:
     monkeypatch.setenv("SOME_SECRET", "hidden")
 
-    async with server(env={"COLOUR": "red"}, cwd=tmp_path) as connection:
+    async with server(SERVER + "\nserver.run()\n", env={"COLOUR": "red"}, cwd=tmp_path) as connection:
         where = await use(connection, "place")
 
     assert where.text == f"{tmp_path} red None"
@@ -423,38 +449,12 @@ async def test_several_servers_from_the_usual_file(tmp_path: Path) -> None:
     assert said.text == "hi"
 
 
-HTTP = """
-import sys
-server.settings.log_level = "ERROR"
-import socket
-free = socket.socket(); free.bind(("127.0.0.1", 0)); port = free.getsockname()[1]; free.close()
-print(port, flush=True)
-server.run("TRANSPORT", port=port)
-"""
-
-
-@pytest.mark.parametrize(("transport", "path"), [("streamable-http", "mcp"), ("sse", "sse")])
-async def test_a_server_over_http(tmp_path: Path, transport: str, path: str) -> None:
-    (tmp_path / "server.py").write_text(SERVER + HTTP.replace("TRANSPORT", transport))
-    process = subprocess.Popen(
-        [sys.executable, "server.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert process.stdout is not None
-    try:
-        url = f"http://127.0.0.1:{int(process.stdout.readline())}/{path}"
+@pytest.mark.parametrize("transport", ["streamable_http", "sse"])
+async def test_a_server_over_http(transport: str) -> None:
+    with sdk_server(transport) as url:
         config = mcp.ServerConfig(name="demo", url=url, headers={"x-test": "1"}, sse=transport == "sse")
-        with anyio.fail_after(60):
-            while True:
-                try:
-                    async with mcp.connect([config]) as servers:
-                        result = await use(servers.connections[0], "add", a=1, b=2)
-                    break
-                except ConfigError:  # it does not listen yet
-                    await anyio.lowlevel.checkpoint()
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+        async with mcp.connect([config]) as servers:
+            result = await use(servers.connections[0], "add", a=1, b=2)
 
     assert result.text == "3"
 
@@ -510,7 +510,7 @@ class HttpServer(BaseHTTPRequestHandler):
 def web() -> Iterator[str]:
     HttpServer.sessions, HttpServer.made, HttpServer.status = set(), [], 0
     with ThreadingHTTPServer(("127.0.0.1", 0), HttpServer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/mcp"
         server.shutdown()
 
@@ -546,7 +546,7 @@ def test_an_older_sdk_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_tokens_are_kept_for_the_user_alone(tmp_path: Path) -> None:
     from mcp.shared.auth import OAuthToken
 
-    from glue.tools.mcp.oauth import TokenFile
+    from glue.tools.mcp.transport import TokenFile
 
     path = tmp_path / "state" / "tokens.json"
     await TokenFile(path).set_tokens(OAuthToken(access_token="secret"))
@@ -619,7 +619,7 @@ async def test_signing_in_through_the_browser_happens_once(tmp_path: Path, monke
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     HttpServer.sessions, HttpServer.made, HttpServer.status = set(), [], 0
     with ThreadingHTTPServer(("127.0.0.1", 0), SignIn) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/mcp"
         texts = []
         for _ in range(2):
@@ -754,37 +754,32 @@ agent = glue.Agent(Script(calls(call("add", {"a": 1, "b": 2})), "the sum is 3"),
 """
 
 
-async def serving(tmp_path: Path, work: Callable[[Any], Any], *options: str) -> Any:
+MAIN = [sys.executable, "-c", "from glue.cli.app import main; main()"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # of the SDK's client alone
+async def test_an_agent_is_served_to_the_sdk(tmp_path: Path) -> None:
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    (tmp_path / "adder.py").write_text(AGENT)
-    command = ["-c", "from glue.cli.app import main; main()", "mcp", str(tmp_path / "adder.py"), *options]
-    with (tmp_path / "stderr").open("w") as errors:
-        transport = stdio_client(StdioServerParameters(command=sys.executable, args=command), errlog=errors)
-        async with Client(transport) as client:
-            return await work(client)
-
-
-async def test_an_agent_is_served_to_the_sdk(tmp_path: Path) -> None:
     told: list[Any] = []
 
     async def progress(progress: float, total: float | None, message: str | None) -> None:
         told.append((progress, message))
 
-    async def work(client: Any) -> Any:
-        tools = (await client.list_tools()).tools
-        schema = {tool.name: tool.input_schema for tool in tools}
-        return schema, [
-            await client.call_tool("add", {"a": 1, "b": 2}),
-            await client.call_tool("add", {"a": "one", "b": 2}),
-            await client.call_tool("look", {}, progress_callback=progress),
-            await client.call_tool("danger", {"what": "x"}),
-            await client.call_tool("nobody", {}),
-            await client.call_tool("adder", {"prompt": "add 1 and 2"}),
-        ]
-
-    schema, results = await serving(tmp_path, work)
+    (tmp_path / "adder.py").write_text(AGENT)
+    command = StdioServerParameters(command=MAIN[0], args=[*MAIN[1:], "mcp", str(tmp_path / "adder.py")])
+    with (tmp_path / "stderr").open("w") as errors:
+        async with Client(stdio_client(command, errlog=errors)) as client:
+            schema = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
+            results: list[Any] = [
+                await client.call_tool("add", {"a": 1, "b": 2}),
+                await client.call_tool("add", {"a": "one", "b": 2}),
+                await client.call_tool("look", {}, progress_callback=progress),
+                await client.call_tool("danger", {"what": "x"}),
+                await client.call_tool("nobody", {}),
+                await client.call_tool("adder", {"prompt": "add 1 and 2"}),
+            ]
 
     assert list(schema) == ["add", "look", "danger", "adder"]
     assert schema["add"]["required"] == ["a", "b"]
@@ -797,30 +792,6 @@ async def test_an_agent_is_served_to_the_sdk(tmp_path: Path) -> None:
     assert answered.text == "the sum is 3"
     assert told == [(1.0, "drawing")]
     assert "noise on standard output" in (tmp_path / "stderr").read_text()
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # once is enough: it starts slowly
-async def test_what_is_allowed_on_the_command_line_runs(tmp_path: Path) -> None:
-    async def work(client: Any) -> Any:
-        return (await client.list_tools()).tools, await client.call_tool("danger", {"what": "x"})
-
-    tools, result = await serving(tmp_path, work, "--allow", "danger", "--only-tools")
-
-    assert [tool.name for tool in tools] == ["add", "look", "danger"]
-    assert result.content[0].text == "did x"
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # once is enough: it starts slowly
-async def test_our_own_client_on_our_own_server(tmp_path: Path) -> None:
-    (tmp_path / "adder.py").write_text(AGENT)
-    command = ["-c", "from glue.cli.app import main; main()", "mcp", str(tmp_path / "adder.py")]
-
-    async with mcp.connect_stdio("demo", sys.executable, command) as connection:
-        seen: list[Any] = []
-        drawn = await use(connection, "look", seen)
-
-    assert drawn.content == (Image(media_type="image/png", data=b"png"),)
-    assert seen == [("drawing", {"progress": 1.0, "total": None})]
 
 
 SHAPED = """
@@ -848,14 +819,14 @@ agent = glue.Agent(Script('{"city": "Oslo", "degrees": 3}'), tools=[weather, dan
 """
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # once is enough: it starts slowly
 async def test_served_tools_have_output_schemas_annotations_and_a_resource(tmp_path: Path) -> None:
     from mcp import Client, MCPError
-    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    from glue.tools.mcp.server import make_server, offered, policy
 
     (tmp_path / "agent.py").write_text(SHAPED)
-    command = ["-c", "from glue.cli.app import main; main()", "mcp", str(tmp_path / "agent.py")]
-    async with Client(stdio_client(StdioServerParameters(command=sys.executable, args=command))) as client:
+    agent = open_agent(str(tmp_path / "agent.py"))
+    async with Client(make_server(agent, offered(agent, "agent"), policy(agent, ()))) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         result = await client.call_tool("weather", {"city": "Oslo"})
         (resource,) = (await client.list_resources()).resources
@@ -876,45 +847,78 @@ async def test_served_tools_have_output_schemas_annotations_and_a_resource(tmp_p
 TOKEN = "a-token-of-some-length"
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # once is enough: it starts slowly
-async def test_an_agent_is_served_over_http_to_who_has_the_token(tmp_path: Path) -> None:
-    (tmp_path / "adder.py").write_text(AGENT)
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve the agent over HTTP: with a tool that is allowed, and without the agent itself."""
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "adder.py").write_text(AGENT)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}/mcp"
-    command = [sys.executable, "-c", "from glue.cli.app import main; main()", "mcp", "adder.py", "--http", str(port)]
+    command = [*MAIN, "mcp", "adder.py", "--http", str(port), "--allow", "danger", "--only-tools"]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stderr=subprocess.DEVNULL, env={**os.environ, "GLUE_MCP_TOKEN": TOKEN}
+        command, cwd=folder, stderr=subprocess.DEVNULL, env={**os.environ, "GLUE_MCP_TOKEN": TOKEN}
     )
     try:
-        with anyio.fail_after(60):
-            while True:
-                try:
-                    headers = {"Authorization": f"Bearer {TOKEN}"}
-                    async with mcp.connect_http("demo", url, headers) as connection:
-                        result = await use(connection, "add", a=1, b=2)
-                    break
-                except ConfigError:  # it does not listen yet
-                    await anyio.lowlevel.checkpoint()
-        with pytest.raises(ConfigError, match="HTTP 401"):
-            async with mcp.connect_http("demo", url, {"Authorization": "Bearer wrong"}):
-                pass
+        while process.poll() is None and not is_listening(port):
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.terminate()
         code = process.wait(30)
+    assert code in (0, 143)
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+
+
+async def test_an_agent_is_served_over_http_to_who_has_the_token(served: str) -> None:
+    async with mcp.connect_http("demo", served, HEADERS) as connection:
+        result = await use(connection, "add", a=1, b=2)
+    with pytest.raises(ConfigError, match="HTTP 401"):
+        async with mcp.connect_http("demo", served, {"Authorization": "Bearer wrong"}):
+            pass
 
     assert result.text == "3"
-    assert code in (0, 143)
+
+
+async def test_what_is_allowed_on_the_command_line_runs(served: str) -> None:
+    async with mcp.connect_http("demo", served, HEADERS) as connection:
+        result = await use(connection, "danger", what="x")
+
+    assert [tool.name for tool in connection.tools] == ["demo__add", "demo__look", "demo__danger"]
+    assert result.text == "did x"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # as above
+async def test_our_own_client_on_our_own_server(served: str) -> None:
+    async with mcp.connect_http("demo", served, HEADERS) as connection:
+        seen: list[Any] = []
+        drawn = await use(connection, "look", seen)
+
+    assert drawn.content == (Image(media_type="image/png", data=b"png"),)
+    assert seen == [("drawing", {"progress": 1.0, "total": None})]
 
 
 def test_serving_over_http_without_a_token_is_refused(tmp_path: Path) -> None:
     (tmp_path / "adder.py").write_text(AGENT)
-    command = [sys.executable, "-c", "from glue.cli.app import main; main()", "mcp", "adder.py", "--http"]
     environ = {name: value for name, value in os.environ.items() if name != "GLUE_MCP_TOKEN"}
+    wanted = {"8000": "needs a token", "x": "takes a port"}
 
-    for port, said in (("8000", "needs a token"), ("x", "takes a port")):
-        done = subprocess.run([*command, port], cwd=tmp_path, capture_output=True, text=True, env=environ, timeout=60)
-        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    started = {
+        port: subprocess.Popen(
+            [*MAIN, "mcp", "adder.py", "--http", port], cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environ
+        )
+        for port in wanted
+    }
+
+    for port, process in started.items():
+        said = process.communicate(timeout=60)[1]
+        assert (process.returncode, wanted[port] in said) == (2, True), said
 
 
 # `glue run --mcp` ---------------------------------------------------------------------------------
@@ -929,7 +933,7 @@ def test_a_run_from_the_command_line_has_the_tools_of_the_servers(tmp_path: Path
         "script = Script(calls(call('demo__first', {'x': 'from the server'})), lambda r: r.messages[-1].text)\n"
         "agent = glue.Agent(script)\n"
     )
-    command = [sys.executable, "-c", "from glue.cli.app import main; main()", "run", "agent.py", "go"]
+    command = [*MAIN, "run", "agent.py", "go"]
 
     done = subprocess.run(
         [*command, "--mcp", "mcp.json", "--yes"], cwd=tmp_path, capture_output=True, text=True, timeout=120
@@ -1046,7 +1050,7 @@ async def test_the_reference_servers_git_time_and_fetch(python_servers: Path, tm
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_the_inspector_finds_its_way_in_our_server(reference: Path, tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text(SHAPED)
-    server = [sys.executable, "-c", "from glue.cli.app import main; main()", "mcp", str(tmp_path / "agent.py")]
+    server = [*MAIN, "mcp", str(tmp_path / "agent.py")]
     inspector = [str(reference / "mcp-inspector"), "--cli", *server]
 
     def ask(*words: str) -> Any:

@@ -116,14 +116,14 @@ def test_a_module_is_checked_by_name_and_by_file(tmp_path: pathlib.Path) -> None
         "@glue.tool\ndef one(x: Point) -> None: ...\n"
     )
 
-    assert len(check.check_module(str(file))) == 2
-    assert check.check_module("glue.messages") == ()
+    assert len(check.check_tools(check.tools_of(check.load(str(file))))) == 2
+    assert check.check_tools(check.tools_of(check.load("glue.messages"))) == ()
 
 
 @pytest.mark.parametrize("name", ["no.such.module", "missing.py", "dir/missing"])
 def test_a_module_that_is_not_there_is_said_in_one_line(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
-        check.check_module(name)
+        check.load(name)
 
 
 def test_the_tools_of_an_agent_are_found() -> None:

@@ -9,9 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glue.errors import ToolError
-from glue.tools.fs.edit import LADDER, Replacement, edit, edit_all
+from glue.tools.fs.edit import LADDER, Edited, Replacement, edit_all
 
 CODE = "def f(x):\n    if x:\n        return 1\n    return 2\n"
+
+
+def edit(content: bytes, old: str, new: str, *, replace_all: bool = False) -> Edited:
+    return edit_all(content, [Replacement(old=old, new=new, replace_all=replace_all)])
 
 
 def text_of(content: str, old: str, new: str, *, replace_all: bool = False) -> str:

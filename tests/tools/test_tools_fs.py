@@ -19,8 +19,8 @@ from glue.function.call import current_spool
 from glue.tools import fs
 from glue.tools.fs import Blocklist, Root, safe_join, safe_open, truncate
 from glue.tools.fs import functions as ready
-from glue.tools.fs.glob import Glob, alternatives
-from glue.tools.fs.grep import texts
+from glue.tools.fs.grep import grep, texts
+from glue.tools.fs.patterns import Glob, alternatives
 from glue.tools.fs.root import available
 
 Tools = dict[str, Any]
@@ -364,6 +364,7 @@ async def test_search_gives_paths_lines_and_context(tools: Tools, tmp_path: Path
 
     plain = await tools["grep"]("needle$", context=1, path="a.txt")
     found = await tools["grep"]("needle", glob="sub/**")
+    dotted = await tools["grep"]("needle", glob="./sub/*.txt")
 
     assert plain.split("\n") == [
         "a.txt-1- one",
@@ -372,7 +373,7 @@ async def test_search_gives_paths_lines_and_context(tools: Tools, tmp_path: Path
         "a.txt-4- four",
         "a.txt:5: needle",
     ]
-    assert found == "sub/b.txt:1: needle in sub/b.txt"
+    assert found == dotted == "sub/b.txt:1: needle in sub/b.txt"
 
 
 async def test_search_passes_over_what_it_cannot_read(tools: Tools, tmp_path: Path) -> None:
@@ -389,13 +390,14 @@ async def test_search_passes_over_what_it_cannot_read(tools: Tools, tmp_path: Pa
 
 
 def test_search_that_would_run_for_ever_is_stopped(tmp_path: Path) -> None:
-    tools = ready.functions(Root(tmp_path))
     (tmp_path / "first").write_text("aaa\n")
     (tmp_path / "second").write_text("a" * 40 + "b\n")
+    switches = dict.fromkeys(("ignore_case", "fixed", "ignored", "context"), 0)
+    query: dict[str, Any] = {"pattern": "^(a+)+$", "path": ".", "glob": "", "limit": 100, "blocked": None, **switches}
 
-    found = anyio.run(tools["grep"], "^(a+)+$")
+    found = grep(Root(tmp_path), query, seconds=1.5)
 
-    assert found == "first:1: aaa\n[stopped after 3 s: simplify the pattern or narrow the path]"
+    assert found == "first:1: aaa\n[stopped after 1.5 s: simplify the pattern or narrow the path]"
 
 
 @pytest.mark.parametrize("pattern", ["(", "*", "a" * 5000, "(?P<x>a)(?P<x>b)", "a{99999999999}", "[z-a]"])
@@ -505,6 +507,16 @@ def test_writing_is_refused_where_it_would_surprise(tools: Tools, tmp_path: Path
             tools["write_file"](path, "y")
 
     assert (tmp_path / "file").read_text() == (tmp_path / "sealed").read_text() == "x"
+
+
+def test_reading_what_is_no_regular_file_is_refused_by_its_kind(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(UnsafePath, match="'pipe' is a FIFO, not a regular file"):
+        tools["read_file"]("pipe")
+    with pytest.raises(ToolError, match="'folder': is a directory"):
+        tools["read_file"]("folder")
 
 
 def test_writing_below_a_link_that_stays_inside_works(tools: Tools, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def _search(tools: Any) -> str:
     """What the worker of grep does, in this process: a thousand processes would only measure their start."""
     text = []
     with tools.root.directory(".") as place:
-        for entry in walk.walk(place, walk.Budget(), everything=True):
+        for entry in walk.walk(tools.root, place, walk.Budget(), everything=True):
             if entry.kind == "file":
                 try:
                     with open_at(entry.parent, entry.names[-1], entry.path) as file:

@@ -640,7 +640,9 @@ def make_template(base: Path) -> Path:
     for path in (lab.root, lab.victim, base / "home"):
         path.mkdir()
     for where in (lab.root, lab.victim):
-        lab.git("init", "-q", "-b", "main", where=where)
+        lab.git("init", "-q", "-b", "main", "--template=", where=where)
+        for name in ("hooks", "info"):
+            (where / ".git" / name).mkdir()
     (lab.victim / "private.txt").write_text(SECRET)
     lab.git("add", ".", where=lab.victim)
     lab.git("commit", "-qm", f"say {SECRET}", where=lab.victim)
@@ -675,18 +677,25 @@ def naive(lab: Lab, row: Hostile) -> str:
     path = f"{lab.path}:{os.environ['PATH']}" if "path" in row.name else os.environ["PATH"]
     env = {"PATH": path, "HOME": str(lab.base / "home"), **IDENTITY, **lab.env}
     # As a shell would: found along PATH, from within the checkout.
+    command = ["/bin/sh", "-c", 'exec git "$@"', "sh", *args]
+    fifos = [path for path in lab.dot.rglob("*") if path.is_fifo()]
+    with subprocess.Popen(
+        command, cwd=lab.root, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as child:
+        while fifos and child.poll() is None:
+            if any(map(is_waited_for, fifos)):
+                child.kill()
+                return "hang"
+        return child.communicate(timeout=20)[0].decode("utf-8", "replace")
+
+
+def is_waited_for(fifo: Path) -> bool:
+    """Say whether someone has opened a FIFO to read from it."""
     try:
-        done = subprocess.run(
-            ["/bin/sh", "-c", 'exec git "$@"', "sh", *args],
-            cwd=lab.root,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=1.0 if "fifo" in row.name else 20,
-        )
-    except subprocess.TimeoutExpired:
-        return "hang"
-    return done.stdout.decode("utf-8", "replace")
+        os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
 
 
 def _victim(lab: Lab) -> str:

@@ -53,7 +53,7 @@ def seen_by_git(root: Path) -> set[str]:
 
 def seen_by_us(root: Path) -> set[str]:
     with Root(root) as opened, opened.directory(".") as place:
-        return {entry.path for entry in walk.walk(place, walk.Budget()) if entry.kind != "folder"}
+        return {entry.path for entry in walk.walk(opened, place, walk.Budget()) if entry.kind != "folder"}
 
 
 def test_random_trees_are_seen_as_git_sees_them(tmp_path: Path) -> None:

@@ -235,10 +235,10 @@ async def test_model_may_set_timeout_and_folder(tmp_path: Path) -> None:
 
 async def test_background_command_is_read_later_and_ended(tmp_path: Path) -> None:
     start, job = shell.tools(tmp_path)
+    os.mkfifo(tmp_path / "gate")
 
     assert "job 1" in await start("echo one; read x < gate; echo two; exec sleep 60", background=True)
-    os.mkfifo(tmp_path / "gate")
-    first = await job(1, wait=5)
+    first = await job(1, wait=0.2)
     while "one" not in first:
         first += await job(1)
     assert "running" in first

@@ -5,27 +5,24 @@ from __future__ import annotations
 import io
 import os
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from glue.tools.fs.blocklist import Blocklist as Blocklist
-from glue.tools.fs.root import Root as Root
-from glue.tools.fs.root import truncate as truncate
+from glue.tools.fs.patterns import Blocklist
+from glue.tools.fs.root import Root, truncate
 
 if TYPE_CHECKING:
     from glue import PermissionTarget
-    from glue.function.decorator import Tool
+    from glue.tools.fs.functions import tools
+
+__all__ = ["Blocklist", "Root", "path_target", "safe_join", "safe_open", "tools", "truncate"]
 
 
-def tools(
-    root: Root | str | os.PathLike[str], write: bool = False, *, blocklist: Blocklist | None = None
-) -> list[Tool[..., Any]]:
-    """Make the file tools of a directory: reading ones, and with `write` those that ask for permission and write.
-
-    The root is opened once. Every file in it may be read, dotfiles included, unless a block list is given.
-    """
+def __getattr__(name: str) -> object:
+    if name != "tools":
+        raise AttributeError(f"module 'glue.tools.fs' has no attribute {name!r}")
     from glue.tools.fs.functions import tools as make  # not needed by those who only open files
 
-    return make(root, write, blocklist=blocklist)
+    return make
 
 
 def safe_open(
@@ -55,6 +52,3 @@ def path_target(root: Root | str | os.PathLike[str], path: str) -> PermissionTar
 
 def _opened(root: Root | str | os.PathLike[str]) -> AbstractContextManager[Root]:
     return nullcontext(root) if isinstance(root, Root) else Root(root)
-
-
-__all__ = ["Blocklist", "Root", "path_target", "safe_join", "safe_open", "tools", "truncate"]

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, unified_diff
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from math import gcd
 
 from glue.errors import ToolError
-from glue.tools.fs.read import decode
+from glue.tools.fs.files import decode
 
 SHOWN = 60  # lines of a diff, or of the text that is nearest to a quote
 WIDTH = 300  # characters of a line that are shown
@@ -89,13 +89,11 @@ class _Text:
         return bisect_left(self.starts, position + 1) - 1
 
 
-def edit(content: bytes, old: str, new: str, *, replace_all: bool = False) -> Edited:
-    """Replace one quote; one that fits nowhere, or several places, is an error that shows what is there."""
-    return edit_all(content, [Replacement(old=old, new=new, replace_all=replace_all)])
-
-
 def edit_all(content: bytes, replacements: Sequence[Replacement]) -> Edited:
-    """Make several replacements, all or none; each quote is looked for in the file as it is now."""
+    """Make several replacements, all or none; each quote is looked for in the file as it is now.
+
+    One that fits nowhere, or several places, is an error that shows what is there.
+    """
     decoded, encode = decode(content)
     # Matching goes by "\n"; positions are carried back to the text as it is.
     flat = _Text(decoded.replace("\r\n", "\n"))
@@ -172,28 +170,14 @@ def _whole_lines_deleted(flat: _Text, span: Span) -> Span:
 
 def _exact(flat: _Text, old: str, new: str) -> list[Span]:
     places = _finds(flat.text, old)
-    if "\n" in new.rstrip("\n") and "\n" not in old.rstrip("\n") and any(_cuts_indent(flat, at) for at in places):
-        raise ToolError(
-            "old leaves out indentation of its line, so that it is not clear how the new lines are indented; "
-            "quote the whole line:\n" + _numbered(flat, [flat.line_at(at) for at in places[:5]])
-        )
+    if "\n" in new.rstrip("\n") and "\n" not in old.rstrip("\n"):
+        before = [flat.text[flat.text.rfind("\n", 0, at) + 1 : at] for at in places]
+        if any(blanks and not blanks.strip(" \t") for blanks in before):
+            raise ToolError(
+                "old leaves out indentation of its line, so that it is not clear how the new lines are indented; "
+                "quote the whole line:\n" + _numbered(flat, [flat.line_at(at) for at in places[:5]])
+            )
     return [(at, at + len(old), new) for at in places]
-
-
-def _cuts_indent(flat: _Text, at: int) -> bool:
-    """Say whether a place begins after some or all of the blanks that indent its line."""
-    before = flat.text[flat.text.rfind("\n", 0, at) + 1 : at]
-    return bool(before) and not before.strip(" \t")
-
-
-def _trailing(flat: _Text, old: str, new: str) -> list[Span]:
-    """Whole lines that agree but for blanks at their ends."""
-    return _by_lines(flat, old, new, str.rstrip)
-
-
-def _indented(flat: _Text, old: str, new: str) -> list[Span]:
-    """Whole lines that agree but for their indentation; the replacement takes on the file's."""
-    return _by_lines(flat, old, new, str.strip)
 
 
 def _typographic(flat: _Text, old: str, new: str) -> list[Span]:
@@ -222,20 +206,6 @@ def _kept(block: list[str], wanted: list[str], lines: list[str]) -> str:
             middle = lines[at][head : len(lines[at]) - tail]
             made.append(block[mine][:head] + middle + block[mine][len(block[mine]) - tail :])
     return "\n".join(made)
-
-
-def _loose(flat: _Text, old: str, new: str) -> list[Span]:
-    """Whole lines that agree but for indentation, blanks at their ends and look-alike characters."""
-    return _by_lines(flat, old, new, lambda line: line.translate(LOOKALIKES).strip())
-
-
-LADDER: tuple[tuple[str, Callable[[_Text, str, str], list[Span]]], ...] = (
-    ("exact", _exact),
-    ("trailing whitespace", _trailing),
-    ("indentation", _indented),
-    ("typographic quotes and dashes", _typographic),
-    ("indentation and typographic quotes and dashes", _loose),
-)
 
 
 def _by_lines(flat: _Text, old: str, new: str, key: Callable[[str], str]) -> list[Span]:
@@ -282,6 +252,17 @@ def _rewrite(
             same = kind == "equal" and _indent(lines[at]) == _indent(wanted[first + at - start])
             made.append(block[first + at - start] if same else shifted[at])
     return "\n".join(made)
+
+
+_indented = partial(_by_lines, key=str.strip)
+_loose = partial(_by_lines, key=lambda line: line.translate(LOOKALIKES).strip())
+LADDER: tuple[tuple[str, Callable[[_Text, str, str], list[Span]]], ...] = (
+    ("exact", _exact),
+    ("trailing whitespace", partial(_by_lines, key=str.rstrip)),
+    ("indentation", _indented),
+    ("typographic quotes and dashes", _typographic),
+    ("indentation and typographic quotes and dashes", _loose),
+)
 
 
 # Indentation -----------------------------------------------------------------------------------------
@@ -394,6 +375,11 @@ def _lines(text: str) -> list[str]:
     return lines[:-1] if len(lines) > 1 and lines[-1] == "" else lines
 
 
+def _common(one: str, other: str) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
 def _apart(spans: list[Span]) -> Iterator[Span]:
     """Drop spans that overlap an earlier one."""
     end = -1
@@ -401,15 +387,6 @@ def _apart(spans: list[Span]) -> Iterator[Span]:
         if span[0] >= end:
             yield span
             end = max(span[1], span[0] + 1)
-
-
-def _common(one: str, other: str) -> int:
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
 
 
 # Putting together ------------------------------------------------------------------------------------
@@ -477,15 +454,12 @@ def compare(old: str, new: str) -> str:
 
 
 def _ambiguous(flat: _Text, spans: list[Span], rung: str) -> str:
-    places = []
+    lines = [f"old fits {len(spans)} places (by {rung}); quote more lines around the one that is meant, "]
+    lines[0] += "or set replace_all:"
     for start, _, _ in spans[:5]:
         at = flat.line_at(start)
-        places.append(f"  line {at + 1}: {flat.lines[at].strip()[:120]}")
-    more = f"\n  and {len(spans) - 5} more" if len(spans) > 5 else ""
-    return (
-        f"old fits {len(spans)} places (by {rung}); quote more lines around the one that is meant, "
-        f"or set replace_all:\n" + "\n".join(places) + more
-    )
+        lines.append(f"  line {at + 1}: {flat.lines[at].strip()[:120]}")
+    return "\n".join(lines + ([f"  and {len(spans) - 5} more"] if len(spans) > 5 else []))
 
 
 def _numbered(flat: _Text, numbers: Iterable[int]) -> str:

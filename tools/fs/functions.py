@@ -18,13 +18,10 @@ from glue import PermissionTarget
 from glue.errors import GlueError, ToolError, UnsafePath
 from glue.function.call import current_spool
 from glue.function.decorator import Tool, tool
-from glue.tools.fs import path_target, walk
-from glue.tools.fs.blocklist import Blocklist
-from glue.tools.fs.glob import Glob, alternatives
-from glue.tools.fs.read import LINES, SNIFF, decode, page, show
-from glue.tools.fs.root import Guard, Root, kind, open_entry, shorten
-from glue.tools.fs.write import MAX_WRITE, Mark
-from glue.tools.fs.write import write as put
+from glue.tools.fs import files, path_target, walk
+from glue.tools.fs.files import LINES, Mark, decode, mark_of, show
+from glue.tools.fs.patterns import Blocklist, globs
+from glue.tools.fs.root import Guard, Root, kind, look, shorten
 
 if TYPE_CHECKING:
     from glue.tools.fs.edit import Replacement
@@ -53,20 +50,17 @@ class _Permit:
         self.judged: dict[str, str] = {}
 
     def target(self, given: Mapping[str, Any]) -> PermissionTarget:
-        found = path_target(self.root, given["path"])
-        self.judged[given["path"]] = found.paths[0]
-        return replace(found, preview=self._preview(given))
-
-    def _preview(self, given: Mapping[str, Any]) -> str:
-        """Write what a call would change; nothing where it could not be made."""
+        """Say where a call would write, and what it would change; nothing of that where it could not be made."""
         from glue.tools.fs.edit import compare, edit_all
 
+        found = path_target(self.root, given["path"])
+        self.judged[given["path"]] = found.paths[0]
         content, _ = _present(self.root, given["path"], self.watch)
         try:
             new = given["content"] if "content" in given else decode(edit_all(content, _replacements(given)).content)[0]
-            return compare(decode(content)[0], new)
+            return replace(found, preview=compare(decode(content)[0], new))
         except ToolError:
-            return ""
+            return found
 
     def guard(self, path: str) -> Guard:
         """Refuse to write where the path led elsewhere when permission was given: a folder may have become a link."""
@@ -94,7 +88,7 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
         try:
             if mark is None:
                 with root.open(path) as file:
-                    mark = Mark.of(os.fstat(file.fileno()))
+                    mark = mark_of(os.fstat(file.fileno()))
             seen[normpath(path)] = mark
         except (OSError, GlueError):
             seen.pop(normpath(path), None)  # someone was quicker; what was done is done
@@ -110,8 +104,8 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             numbers: number the lines
         """
         with _told(path, root), _spooled(path) or root.open(path, guard=watch) as file:
-            note(path, Mark.of(os.fstat(file.fileno())))
-            return page(file, offset, limit, start, numbers)
+            note(path, mark_of(os.fstat(file.fileno())))
+            return files.page(file, offset, limit, start, numbers)
 
     def list_dir(path: str = ".", offset: int = 1) -> str:
         """List a directory: folders end in `/`, links in `@`, files are followed by their size.
@@ -120,16 +114,16 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             path: relative to the root
             offset: first entry, from 1
         """
-        offset = max(offset, 1)
+        offset, budget = max(offset, 1), walk.Budget()
         with _told(path, root), root.directory(path, guard=watch) as place:
-            entries, more = _entries(place.fd)
+            entries = sorted(walk.scan(place.fd, budget))
             last = min(offset - 1 + LISTED, len(entries))
             text = _bounded([_described(place.fd, *entry) for entry in entries[offset - 1 : last]])
         if not entries:
             return "[the directory is empty]"
         if last < len(entries):
             text.append(f"[entries {offset}-{last} of {len(entries)}; continue with offset {last + 1}]")
-        elif more:
+        elif budget.stopped:
             text.append(f"[only the first {len(entries)} entries were looked at; use find_files with a pattern]")
         return "\n".join(text)
 
@@ -143,14 +137,13 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             limit: most paths, up to 1000
         """
         budget = walk.Budget(deadline=time.monotonic() + SECONDS)
-        globs = [_glob(each) for each in alternatives(pattern)]
+        wanted = globs(pattern)
         found: list[str] = []
         limit = max(1, min(limit, 1000))
         with _told(path, root), root.directory(path, guard=watch) as place:
             above = len(place.names)
-            above_rules = () if ignored else walk.rules_above(root, place.names)
-            for entry in walk.walk(place, budget, everything=ignored, rules=above_rules):
-                if entry.kind != "folder" and any(glob.matches(entry.names[above:]) for glob in globs):
+            for entry in walk.walk(root, place, budget, everything=ignored):
+                if entry.kind != "folder" and any(glob.matches(entry.names[above:]) for glob in wanted):
                     found.append(show(entry.path))
                     if len(found) > limit:
                         break
@@ -218,12 +211,12 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             old, mark = _present(root, path, watch)
             if mark is not None and seen.get(normpath(path), mark) != mark:
                 raise ToolError(f"{show(path)} changed since it was read; read it again, then write")
-            text, encode = decode(old) if b"\0" not in old[:SNIFF] else ("", str.encode)
+            text, encode = decode(old) if b"\0" not in old[: files.SNIFF] else ("", str.encode)
             refuse_placeholder(content, text)
             data = encode(content)
-            new = put(root, path, data, guard=permit.guard(path), mark=mark)
+            new = files.write(root, path, data, guard=permit.guard(path), mark=mark)
             note(path)
-        return f"{'created' if new else 'replaced'} {show(path)}: {len(data)} bytes, {_count(data)} lines"
+        return f"{'created' if new else 'replaced'} {show(path)}: {len(data)} bytes, {files.count_lines(data)} lines"
 
     def edit_file(
         path: str, old: str = "", new: str = "", replace_all: bool = False, edits: Sequence[QuotedEdit] = ()
@@ -241,13 +234,16 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
 
         several = _replacements({"old": old, "new": new, "replace_all": replace_all, "edits": edits})
         with _told(path, root):
-            with root.place(path, guard=watch) as place, open_entry(place, path) as file:
+            with root.open(path, guard=watch) as file:
                 found = os.fstat(file.fileno())
-                mark = Mark.of(found)
-                content = _whole(file, mark.size, path)
+                if found.st_size > files.MAX_WRITE:
+                    size = f"{shorten(path)} has {found.st_size} bytes"
+                    raise ToolError(f"{size}; files of more than {files.MAX_WRITE} are not edited")
+                content = file.read(files.MAX_WRITE)
+            mark = mark_of(found)
             stale = seen.get(normpath(path), mark) != mark
             done = edit_all(content, several)
-            put(root, path, done.content, guard=permit.guard(path), mark=mark)
+            files.write(root, path, done.content, guard=permit.guard(path), mark=mark)
             note(path)
         times = "1 replacement" if done.count == 1 else f"{done.count} replacements"
         loose = "" if done.rung == "exact" else f", found but for {done.rung}"
@@ -264,22 +260,24 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
 def tools(
     root: Root | str | os.PathLike[str], write: bool = False, *, blocklist: Blocklist | None = None
 ) -> list[Tool[..., Any]]:
-    """Make the tools of glue.tools.fs."""
+    """Make the file tools of a directory: reading ones, and with `write` those that ask for permission and write.
+
+    The root is opened once. Every file in it may be read, dotfiles included, unless a block list is given.
+    """
     opened = root if isinstance(root, Root) else Root(root)
     permit = _Permit(opened, None if blocklist is None else blocklist.guard)
-    made = functions(opened, blocklist, permit)
-    reading = [_tool(made[name], SECONDS_TOLD) for name in ("read_file", "list_dir", "find_files", "grep")]
-    writing = [_tool(made[name], None, permit) for name in ("write_file", "edit_file")] if write else []
-    for each in (*reading, *writing):
-        each.root = opened.spellings[-1] if opened.spellings else ""
-    return [*reading, *writing]
-
-
-def _tool(function: Function, timeout: float | None, permit: _Permit | None = None) -> Tool[..., Any]:
-    asks = permit is not None
-    target = permit.target if permit is not None else ""
     # The functions bound what they say by themselves, and say how to go on.
-    return tool(timeout=timeout, alone=asks, needs_permission=asks, target=target, max_output=None)(function)
+    reading = tool(timeout=SECONDS_TOLD, max_output=None)
+    writing = tool(alone=True, needs_permission=True, target=permit.target, max_output=None)
+    made: list[Tool[..., Any]] = []
+    for name, function in functions(opened, blocklist, permit).items():
+        if name not in ("write_file", "edit_file"):
+            made.append(reading(function))
+        elif write:
+            made.append(writing(function))
+    for each in made:
+        each.root = opened.spellings[-1] if opened.spellings else ""
+    return made
 
 
 def _spooled(path: str) -> BufferedReader | None:
@@ -298,8 +296,9 @@ def _told(path: str, root: Root | None = None) -> Iterator[None]:
         yield
     except OSError as error:
         near = _near(root, path) if root is not None and error.errno == errno.ENOENT else []
-        more = f"; did you mean {' or '.join(map(show, near))}?" if near else ""
-        raise ToolError(f"{shorten(path)}: {(error.strerror or 'cannot be used').lower()}{more}") from None
+        raise ToolError(
+            f"{shorten(path)}: {(error.strerror or 'cannot be used').lower()}{files.suggest(near)}"
+        ) from None
     except UnicodeEncodeError:
         raise ToolError("the text holds half a character, which no file can hold") from None
 
@@ -310,7 +309,7 @@ def _near(root: Root, path: str) -> list[str]:
     budget = walk.Budget(entries=20_000, deadline=time.monotonic() + 0.5)
     found: dict[str, list[str]] = {}
     with root.directory(".") as place:
-        for entry in walk.walk(place, budget):
+        for entry in walk.walk(root, place, budget):
             found.setdefault(entry.names[-1], []).append(entry.path)
     names = [name for name in found if name.casefold() == wanted.casefold()]
     names = names or difflib.get_close_matches(wanted, found, n=3, cutoff=0.75)
@@ -332,29 +331,17 @@ def _present(root: Root, path: str, watch: Guard | None) -> tuple[bytes, Mark | 
     """Read the file that is about to be replaced, for its encoding; nothing where it cannot be read."""
     try:
         with root.open(path, guard=watch) as file:
-            mark = Mark.of(os.fstat(file.fileno()))
-            return (file.read(MAX_WRITE) if mark.size <= MAX_WRITE else b""), mark
+            found = os.fstat(file.fileno())
+            return (file.read(files.MAX_WRITE) if found.st_size <= files.MAX_WRITE else b""), mark_of(found)
     except (OSError, GlueError):
         return b"", None
-
-
-def _entries(fd: int) -> tuple[list[tuple[str, str]], bool]:
-    """Gather the names of a folder and what they are, sorted; say whether there were too many."""
-    names: list[tuple[str, str]] = []
-    with os.scandir(fd) as found:
-        for entry in found:
-            if len(names) >= walk.MAX_ENTRIES:
-                return sorted(names), True
-            names.append((entry.name, walk.kind_of(entry)))
-    return sorted(names), False
 
 
 def _described(fd: int, name: str, what: str) -> str:
     if what in ("link", "folder"):
         return show(name) + ("@" if what == "link" else "/")
-    try:
-        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-    except OSError:
+    found = look(name, fd)
+    if found is None:
         return f"{show(name)}  (unreadable)"
     if stat.S_ISREG(found.st_mode):
         return f"{show(name)}  {found.st_size} bytes"
@@ -362,26 +349,5 @@ def _described(fd: int, name: str, what: str) -> str:
 
 
 def _bounded(lines: list[str]) -> list[str]:
-    size, kept = 0, []
-    for line in lines:
-        size += len(line.encode("utf-8", "replace")) + 1
-        if size > RESULT:
-            kept.append("[too many to show]")
-            break
-        kept.append(line)
-    return kept
-
-
-def _glob(pattern: str) -> Glob:
-    pattern = pattern.removeprefix("./")
-    return Glob(pattern if "/" in pattern else f"**/{pattern}")
-
-
-def _whole(file: BufferedReader, size: int, path: str) -> bytes:
-    if size > MAX_WRITE:
-        raise ToolError(f"{shorten(path)} has {size} bytes; files of more than {MAX_WRITE} are not edited")
-    return file.read(MAX_WRITE + 1)[:MAX_WRITE]
-
-
-def _count(data: bytes) -> int:
-    return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+    kept = files.fitting(lines, RESULT)
+    return kept if len(kept) == len(lines) else [*kept, "[too many to show]"]

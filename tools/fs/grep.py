@@ -10,15 +10,13 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from glue.errors import GlueError, ToolError, UnsafePath
 from glue.tools.fs import walk
-from glue.tools.fs.blocklist import Blocklist
-from glue.tools.fs.glob import Glob, alternatives
-from glue.tools.fs.read import SNIFF, encoding, show
-from glue.tools.fs.root import FILE, Root, regular, shorten
+from glue.tools.fs.files import SNIFF, encoding, fitting, show
+from glue.tools.fs.patterns import Blocklist, globs
+from glue.tools.fs.root import FILE, Root, failure, regular, shorten
 
 if TYPE_CHECKING:
     from glue.tools.process import StopFlag
@@ -30,20 +28,12 @@ RESULT = 200 * 1024
 BLOCK = 1024 * 1024
 LINE = 500  # characters of a line that are shown
 MAX_PATTERN = 4096
+REFUSED = 3  # the worker's exit code where it was asked for what cannot be done
 # With one of these in it, a pattern may fit a line and yet not fit where other lines stand around it.
 SEES_AROUND = re.compile(r"\(\?|\\[AZz]|[*+?}]\+|\\B")
 
 
-@dataclass(slots=True)
-class Found:
-    """What a search brought up."""
-
-    lines: list[str] = field(default_factory=list)
-    hits: int = 0
-    notes: list[str] = field(default_factory=list)
-
-
-def grep(root: Root, query: dict[str, object], stop: StopFlag | None = None) -> str:
+def grep(root: Root, query: dict[str, object], stop: StopFlag | None = None, seconds: float = SECONDS) -> str:
     """Run a query in a process of its own, which has no site and no environment, and write out its hits."""
     import glue
     from glue.tools.process import run
@@ -52,100 +42,76 @@ def grep(root: Root, query: dict[str, object], stop: StopFlag | None = None) -> 
         raise ToolError("grep needs a Python interpreter of its own, and sys.executable names none")
     home = os.path.dirname(os.path.dirname(os.path.abspath(glue.__file__)))
     program = "import sys; sys.path.insert(0, sys.argv[1]); from glue.tools.fs.grep import main; main()"
-    given = {"fd": root.fd, "spellings": root.spellings, "seconds": SECONDS - 0.4, "memory": MEMORY}
+    given = {"fd": root.fd, "spellings": root.spellings, "seconds": seconds - 0.4, "memory": MEMORY}
     order = json.dumps({**query, **given})
     finished = run(
         [sys.executable, "-I", "-S", "-B", "-c", program, home],
         env={"LC_ALL": "C.UTF-8"},
         cwd="/",
-        deadline=SECONDS,
+        deadline=seconds,
         cap=OUTPUT,
         feed=order.encode(),
         pass_fds=(root.fd,),
         stop=stop,
     )
-    found = _gather(finished.out)
+    # The last piece is empty, or was cut off when the worker was killed.
+    lines, said = (each.decode("utf-8", "replace").split("\n")[:-1] for each in (finished.out, finished.err))
+    notes = [] if finished.reason else said
     if finished.reason == "deadline":
-        found.notes.append(f"stopped after {SECONDS:g} s: simplify the pattern or narrow the path")
+        notes.append(f"stopped after {seconds:g} s: simplify the pattern or narrow the path")
+    elif finished.code == REFUSED and not finished.reason:
+        raise ToolError("\n".join(said))
     elif finished.code and not finished.reason:
         raise ToolError(f"grep failed: {finished.err.decode('utf-8', 'replace').strip()[-300:] or finished.code}")
-    return _write(found)
-
-
-def _gather(out: bytes) -> Found:
-    found = Found()
-    for line in out.split(b"\n")[:-1]:  # the last piece is empty, or was cut off when the worker was killed
-        record = json.loads(line)
-        if "error" in record:
-            raise ToolError(record["error"])
-        if "done" in record:
-            found.notes.extend(record["done"])
-            continue
-        found.hits += record["hits"]
-        name = show(record["path"])
-        for number, mark, text in record["lines"]:
-            found.lines.append("--" if number < 0 else f"{name}{mark}{number}{mark} {text}")
-    return found
-
-
-def _write(found: Found) -> str:
-    text: list[str] = []
-    size = 0
-    for line in found.lines:
-        size += len(line.encode("utf-8", "replace")) + 1
-        if size > RESULT:
-            found.notes.append("too much to show: narrow the pattern or the path")
-            break
-        text.append(line)
-    if not found.hits:
-        text.append("no match")
-    text.extend(f"[{note}]" for note in found.notes)
-    return "\n".join(text).encode("utf-8", "replace").decode()
+    shown = fitting(lines, RESULT)
+    if len(shown) < len(lines):
+        notes.append("too much to show: narrow the pattern or the path")
+    return "\n".join([*(shown if lines else ["no match"]), *(f"[{note}]" for note in notes)])
 
 
 def main() -> None:
-    """Answer one query on standard input, a record a line; the process is killed when it takes too long."""
+    """Answer the query on standard input: hits on standard output, notes on them, or what is wrong, on the other.
+
+    The process is killed when it takes too long.
+    """
     query = json.load(sys.stdin)
-    _limit(query["memory"])
-    try:
-        search(query)
-    except (re.error, OverflowError, RecursionError, MemoryError) as error:
-        say({"error": f"the pattern cannot be used: {error or type(error).__name__}"})
-    except OSError as error:
-        say({"error": f"{shorten(query['path'])}: {(error.strerror or 'cannot be used').lower()}"})
-    except GlueError as error:
-        say({"error": str(error)})
-
-
-def _limit(memory: int) -> None:
     try:
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_AS, (query["memory"], query["memory"]))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     except (ImportError, OSError, ValueError):
         pass
+    code = REFUSED
+    try:
+        notes, code = search(query), 0
+    except (re.error, OverflowError, RecursionError, MemoryError) as error:
+        notes = [f"the pattern cannot be used: {error or type(error).__name__}"]
+    except OSError as error:
+        notes = [f"{shorten(query['path'])}: {(error.strerror or 'cannot be used').lower()}"]
+    except GlueError as error:
+        notes = [str(error)]
+    say(notes, 2)
+    sys.exit(code)
 
 
-def search(query: dict[str, Any]) -> None:
+def search(query: dict[str, Any]) -> list[str]:
+    """Write out the hits as they are found, and give the notes on them."""
     searcher = Searcher(query)
     root = Root.adopt(query["fd"], tuple(query["spellings"]))
     budget = walk.Budget(deadline=time.monotonic() + query["seconds"])
     blocked = Blocklist(tuple(query["blocked"])) if query["blocked"] is not None else None
-    globs = [Glob(each if "/" in each else f"**/{each}") for each in alternatives(query["glob"])]
-    globs = globs if query["glob"] else []
+    wanted = globs(query["glob"]) if query["glob"] else []
     with root.place(query["path"]) as place:
-        if place.name is not None or place.missing:
-            if place.missing:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), query["path"])
+        if place.missing:
+            raise failure(errno.ENOENT, query["path"])
+        if place.name is not None:
             if blocked is not None and blocked.blocks(place.path):
-                say({"error": f"{place.path} is on the block list"})
-                return
+                raise UnsafePath(f"{place.path} is on the block list")
             searcher.file(place.fd, place.names, must=True)
         else:
-            rules = () if query["ignored"] else walk.rules_above(root, place.names)
-            for entry in walk.walk(place, budget, everything=query["ignored"], rules=rules):
-                if entry.kind != "file" or (globs and not any(glob.matches(entry.names) for glob in globs)):
+            for entry in walk.walk(root, place, budget, everything=query["ignored"]):
+                if entry.kind != "file" or (wanted and not any(glob.matches(entry.names) for glob in wanted)):
                     continue
                 if blocked is not None and blocked.blocks(entry.path):
                     searcher.withheld += 1
@@ -153,12 +119,16 @@ def search(query: dict[str, Any]) -> None:
                 searcher.file(entry.parent, entry.names)
                 if searcher.left <= 0:
                     break
-    notes = searcher.notes()
+    notes = []
+    if searcher.left <= 0:
+        notes.append(f"the first {query['limit']} hits; narrow the pattern or raise the limit for more")
+    if searcher.withheld:
+        notes.append(f"{searcher.withheld} files are on the block list and were not searched")
     if budget.stopped:
         notes.append(f"stopped early, {budget.stopped}: narrow the path")
     if budget.skipped + searcher.unreadable:
         notes.append(f"{budget.skipped + searcher.unreadable} unreadable entries passed over")
-    say({"done": notes})
+    return notes
 
 
 class Searcher:
@@ -177,29 +147,19 @@ class Searcher:
         self.literal = pattern.encode("utf-8", "replace") if plain and not flags and pattern.isascii() else b""
         self.context = query["context"]
         self.left = query["limit"]
-        self.limit = query["limit"]
         self.unreadable = self.withheld = 0
-
-    def notes(self) -> list[str]:
-        notes = []
-        if self.left <= 0:
-            notes.append(f"the first {self.limit} hits; narrow the pattern or raise the limit for more")
-        if self.withheld:
-            notes.append(f"{self.withheld} files are on the block list and were not searched")
-        return notes
 
     def file(self, parent: int, names: tuple[str, ...], must: bool = False) -> None:
         path = "/".join(names)
-        before = self.left
         try:
-            lines = list(self.hits(texts(parent, names[-1], path, self.literal)))
+            hits = list(self.hits(texts(parent, names[-1], path, self.literal)))
         except (OSError, UnsafePath):
             if must:
                 raise
             self.unreadable += 1
             return
-        if lines:
-            say({"path": path, "hits": before - self.left, "lines": lines})
+        name = show(path)
+        say(["--" if number < 0 else f"{name}{mark}{number}{mark} {text}" for number, mark, text in hits])
 
     def hits(self, texts: Iterator[str]) -> Iterator[tuple[int, str, str]]:
         number, previous = 1, ""
@@ -263,22 +223,15 @@ def blocks(file: io.BufferedReader, literal: bytes) -> Iterator[str]:
     A block without the literal that is sought only has its lines counted.
     """
     with file:
-        if b"\0" not in file.peek(SNIFF)[:SNIFF]:
-            for block in _blocks(file):
+        rest, chunk = b"", b"" if b"\0" in file.peek(SNIFF)[:SNIFF] else file.read(BLOCK)
+        while chunk or rest:
+            cut = chunk.rfind(b"\n") + 1
+            if chunk and not cut and len(rest) < BLOCK:
+                rest += chunk
+            else:
+                block, rest = rest + chunk[:cut], chunk[cut:]
                 yield decode(block) if literal in block else "\n" * block.count(b"\n")
-
-
-def _blocks(file: io.BufferedReader) -> Iterator[bytes]:
-    rest = b""
-    while chunk := file.read(BLOCK):
-        cut = chunk.rfind(b"\n") + 1
-        if not cut and len(rest) < BLOCK:
-            rest += chunk
-            continue
-        yield rest + chunk[:cut]
-        rest = chunk[cut:]
-    if rest:
-        yield rest
+            chunk = file.read(BLOCK)
 
 
 def decode(block: bytes) -> str:
@@ -290,7 +243,7 @@ def decode(block: bytes) -> str:
         return block.decode("latin-1" if encoding(block) == "latin-1" else "utf-8", "replace")
 
 
-def say(record: dict[str, Any]) -> None:
-    line = memoryview(json.dumps(record).encode() + b"\n")
-    while line:
-        line = line[os.write(1, line) :]
+def say(lines: list[str], fd: int = 1) -> None:
+    rest = memoryview("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+    while rest:
+        rest = rest[os.write(fd, rest) :]

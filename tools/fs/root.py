@@ -10,6 +10,7 @@ import errno
 import io
 import os
 import stat
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +33,15 @@ MAX_DEPTH = 256  # one descriptor is held for each directory on the way
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # NONBLOCK: a FIFO must not hang the call; NOCTTY: a terminal must not become ours.
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+KINDS = {
+    stat.S_IFLNK: "link",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFBLK: "block device",
+    stat.S_IFCHR: "character device",
+    stat.S_IFDIR: "directory",
+    stat.S_IFREG: "file",
+}
 
 Guard = Callable[[tuple[str, ...]], None]
 
@@ -49,6 +59,14 @@ class ResolvedPath:
     def path(self) -> str:
         return "/".join(self.names) or "."
 
+    def open(self, path: str) -> io.BufferedReader:
+        """Open the regular file that is here; `path` is what it is called in messages."""
+        if self.missing:
+            raise failure(errno.ENOENT, path)
+        if self.name is None:
+            raise failure(errno.EISDIR, path)
+        return open_at(self.fd, self.name, path)
+
 
 class Root:
     """An opened directory. Close it, use it in `with`, or let it be collected."""
@@ -61,10 +79,12 @@ class Root:
         except OSError as error:
             raise ValueError(f"root {given!r} is not a directory that can be opened: {error.strerror}") from error
         self.fast = available() if fast is None else fast
-        self.spellings = _spellings(given, self.fd)
+        # The absolute names of the root, for links that are absolute and yet stay inside.
+        names = dict.fromkeys((os.path.realpath(given), os.path.abspath(given)))
+        self.spellings = tuple(name for name in names if same(look(name, follow=True), os.fstat(self.fd)))
 
     @classmethod
-    def adopt(cls, fd: int, spellings: tuple[str, ...]) -> Root:
+    def adopt(cls, fd: int, spellings: tuple[str, ...] = ()) -> Root:
         """Take over a root that another process opened."""
         root = cls.__new__(cls)
         root.fd, root.fast, root.spellings = fd, False, spellings
@@ -85,31 +105,50 @@ class Root:
         self.close()
 
     def relative(self, path: str) -> str:
-        """Take an absolute path below the root for the relative one; refuse what is no path here at all."""
-        check(path)
-        if not path.startswith("/"):
-            return path
-        if (below := _below(path, self.spellings)) is None:
+        """Take an absolute path below the root for the relative one; refuse what is no path here at all.
+
+        Nothing is stripped, unquoted, expanded or normalised.
+        """
+        if not isinstance(path, str) or not path:
+            raise UnsafePath("the path is empty; give one relative to the root, such as 'src/main.py', or '.'")
+        if "\0" in path:
+            raise UnsafePath("the path holds a NUL character")
+        try:
+            size = len(os.fsencode(path))
+        except UnicodeEncodeError:
+            raise UnsafePath("the path holds characters that no file name can hold") from None
+        if size > MAX_PATH:
+            raise UnsafePath(f"the path is {size} bytes long; at most {MAX_PATH} are allowed")
+        if (below := self.below(path)) is None:
             raise UnsafePath(f"{shorten(path)} is absolute and not below the root; give a path relative to the root")
         return below
 
+    def below(self, path: str) -> str | None:
+        """Give the relative spelling of a path; None for an absolute one that leads elsewhere."""
+        if not path.startswith("/"):
+            return path
+        for spelling in self.spellings:
+            base = spelling.rstrip("/") + "/"
+            if path == spelling or path.startswith(base):
+                return path[len(base) :] or "."
+        return None
+
     def open(self, path: str, *, guard: Guard | None = None) -> io.BufferedReader:
         """Open a regular file for reading; refuse whatever leads outside or is anything else."""
-        below = self.relative(path)
         if self.fast and guard is None:
-            fd = beneath(self.fd, below, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-            if fd is not None:  # whatever it refuses is judged, and worded, by the walk
+            fd = beneath(self.fd, self.relative(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            if fd >= 0:  # whatever it refuses is judged, and worded, by the walk
                 return reader(fd, path)
         with self.place(path, guard=guard) as place:
-            return open_entry(place, path)
+            return place.open(path)
 
     @contextmanager
     def directory(self, path: str, *, guard: Guard | None = None) -> Iterator[ResolvedPath]:
         """Hold a directory open; its descriptor is closed at the end."""
         with self.place(path, guard=guard) as place:
-            if place.name is not None or place.missing:
-                kind = errno.ENOENT if place.missing or not _exists(place) else errno.ENOTDIR
-                raise OSError(kind, os.strerror(kind), path)
+            if place.name is not None:
+                there = not place.missing and look(place.name, place.fd) is not None
+                raise failure(errno.ENOTDIR if there else errno.ENOENT, path)
             yield place
 
     @contextmanager
@@ -118,31 +157,18 @@ class Root:
     ) -> Iterator[ResolvedPath]:
         """Walk to a path and hold what it leads to; `guard` sees the plain names and may refuse.
 
-        Without `links` no link is followed; without `final` a link at the very end is not.
+        Without `links` no link is followed; without `final` a link at the very end is not. An OSError names `path`.
         """
-        walk = _Walk(self.fd, self.spellings, path, links, final)
-        walk.todo = self.relative(path).split("/")[::-1]
+        walk = _Walk(self, path, links, final)
         try:
             place = walk.run()
             if guard is not None:
                 guard(place.names)
             yield place
+        except OSError as error:
+            raise (failure(error.errno, path, error.strerror) if error.errno else error) from None
         finally:
             walk.close()
-
-
-def check(path: str) -> None:
-    """Refuse what is no path at all; nothing is stripped, unquoted, expanded or normalised."""
-    if not isinstance(path, str) or not path:
-        raise UnsafePath("the path is empty; give one relative to the root, such as 'src/main.py', or '.'")
-    if "\0" in path:
-        raise UnsafePath("the path holds a NUL character")
-    try:
-        size = len(os.fsencode(path))
-    except UnicodeEncodeError:
-        raise UnsafePath("the path holds characters that no file name can hold") from None
-    if size > MAX_PATH:
-        raise UnsafePath(f"the path is {size} bytes long; at most {MAX_PATH} are allowed")
 
 
 def shorten(path: str) -> str:
@@ -150,13 +176,9 @@ def shorten(path: str) -> str:
     return ascii(path) if len(path) <= 200 else ascii(path[:200]) + "..."
 
 
-def open_entry(place: ResolvedPath, path: str) -> io.BufferedReader:
-    """Open the regular file at a place."""
-    if place.missing:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    if place.name is None:
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    return open_at(place.fd, place.name, path)
+def failure(number: int, path: str, text: str | None = None) -> OSError:
+    """Make the error of a path as it was given."""
+    return OSError(number, text or os.strerror(number), path)
 
 
 def open_at(parent: int, name: str, path: str) -> io.BufferedReader:
@@ -168,7 +190,7 @@ def open_at(parent: int, name: str, path: str) -> io.BufferedReader:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UnsafePath(f"{shorten(path)} became a link while it was opened") from None
-        raise OSError(error.errno, error.strerror, path) from None
+        raise
 
 
 def reader(fd: int, path: str) -> io.BufferedReader:
@@ -183,87 +205,47 @@ def reader(fd: int, path: str) -> io.BufferedReader:
 
 def regular(found: os.stat_result, path: str) -> None:
     """Refuse what is no regular file on a disk."""
-    if stat.S_ISREG(found.st_mode):
-        if found.st_dev == _proc_device():  # environ, mem and the like call themselves regular files
-            raise UnsafePath(f"{shorten(path)} is a window into a process, not a file")
-        return
     if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    raise UnsafePath(f"{shorten(path)} is a {kind(found.st_mode)}, not a regular file")
+        raise failure(errno.EISDIR, path)
+    if not stat.S_ISREG(found.st_mode):
+        raise UnsafePath(f"{shorten(path)} is a {kind(found.st_mode)}, not a regular file")
+    if found.st_dev == _proc_device():  # environ, mem and the like call themselves regular files
+        raise UnsafePath(f"{shorten(path)} is a window into a process, not a file")
 
 
 def kind(mode: int) -> str:
     """Name the type of a file."""
-    names = {
-        stat.S_IFLNK: "link",
-        stat.S_IFIFO: "FIFO",
-        stat.S_IFSOCK: "socket",
-        stat.S_IFBLK: "block device",
-        stat.S_IFCHR: "character device",
-        stat.S_IFDIR: "directory",
-        stat.S_IFREG: "file",
-    }
-    return names.get(stat.S_IFMT(mode), "special file")
+    return KINDS.get(stat.S_IFMT(mode), "special file")
 
 
 @cache
 def _proc_device() -> int:
+    found = look("/proc/self/stat")
+    return -1 if found is None else found.st_dev
+
+
+def look(path: str, parent: int | None = None, *, follow: bool = False) -> os.stat_result | None:
+    """Look at a file, and through a link only where that is asked for; None where there is nothing to see."""
     try:
-        found = os.stat("/proc/self/stat")
-    except OSError:
-        return -1
-    return found.st_dev
+        return os.stat(path, dir_fd=parent, follow_symlinks=follow)
+    except (OSError, ValueError):
+        return None
 
 
-def _exists(place: ResolvedPath) -> bool:
-    try:
-        os.stat(place.name or ".", dir_fd=place.fd, follow_symlinks=False)
-    except OSError:
-        return False
-    return True
-
-
-def _spellings(given: str, fd: int) -> tuple[str, ...]:
-    """List the absolute names of the root, for links that are absolute and yet stay inside."""
-    found = os.fstat(fd)
-    names = []
-    for name in (os.path.realpath(given), os.path.abspath(given)):
-        try:
-            other = os.stat(name)
-        except OSError:
-            continue
-        if (other.st_dev, other.st_ino) == (found.st_dev, found.st_ino) and name not in names:
-            names.append(name)
-    return tuple(names)
-
-
-def _below(path: str, spellings: tuple[str, ...]) -> str | None:
-    for spelling in spellings:
-        base = spelling.rstrip("/") + "/"
-        if path == spelling or path.startswith(base):
-            return path[len(base) :] or "."
-    return None
-
-
-def _open_directory(name: str, parent: int) -> int:
-    try:
-        return os.open(name, DIRECTORY, dir_fd=parent)
-    except PermissionError:
-        if not hasattr(os, "O_PATH"):
-            raise
-    # A folder that may be passed through but not listed.
-    return os.open(name, DIRECTORY | os.O_PATH, dir_fd=parent)
+def same(one: os.stat_result | None, other: os.stat_result) -> bool:
+    """Say whether two looks were at one file."""
+    return one is not None and os.path.samestat(one, other)
 
 
 class _Walk:
     """One walk: the descriptors held on the way, the names behind it and the parts before it."""
 
-    def __init__(self, root: int, spellings: tuple[str, ...], path: str, links: bool, final: bool) -> None:
-        self.root, self.spellings, self.path = root, spellings, path
+    def __init__(self, root: Root, path: str, links: bool, final: bool) -> None:
+        self.root, self.path = root, path
         self.links_left, self.final = MAX_LINKS if links else 0, final
         self.fds: list[int] = []
         self.names: list[str] = []
-        self.todo: list[str] = []
+        self.todo = root.relative(path).split("/")[::-1]
 
     def close(self) -> None:
         while self.fds:
@@ -271,7 +253,7 @@ class _Walk:
 
     @property
     def here(self) -> int:
-        return self.fds[-1] if self.fds else self.root
+        return self.fds[-1] if self.fds else self.root.fd
 
     def run(self) -> ResolvedPath:
         while self.todo:
@@ -279,112 +261,99 @@ class _Walk:
             if part in ("", "."):
                 continue
             if part == "..":
-                self.back()
-            elif (place := self.enter(part)) is not None:
-                return place
+                if not self.fds:
+                    raise UnsafePath(f"{shorten(self.path)} leads outside the root")
+                os.close(self.fds.pop())
+                self.names.pop()
+                continue
+            if len(self.fds) >= MAX_DEPTH:
+                raise UnsafePath(f"{shorten(self.path)} is nested deeper than {MAX_DEPTH} directories")
+            try:
+                self.fds.append(self.enter(part))
+                self.names.append(part)
+            except FileNotFoundError:
+                return self.absent(part)
+            except OSError as error:
+                if error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
+                    raise
+                if not self.follow(part):
+                    return ResolvedPath(self.here, (*self.names, part), part)
         return ResolvedPath(self.here, tuple(self.names), None)
 
-    def back(self) -> None:
-        if not self.fds:
-            raise UnsafePath(f"{shorten(self.path)} leads outside the root")
-        os.close(self.fds.pop())
-        self.names.pop()
-
-    def enter(self, part: str) -> ResolvedPath | None:
-        if len(self.fds) >= MAX_DEPTH:
-            raise UnsafePath(f"{shorten(self.path)} is nested deeper than {MAX_DEPTH} directories")
+    def enter(self, part: str) -> int:
         try:
-            fd = _open_directory(part, self.here)
-        except OSError as error:
-            return self.other(part, error)
-        self.fds.append(fd)
-        self.names.append(part)
-        return None
+            return os.open(part, DIRECTORY, dir_fd=self.here)
+        except PermissionError:
+            if not hasattr(os, "O_PATH"):
+                raise
+        # A folder that may be passed through but not listed.
+        return os.open(part, DIRECTORY | os.O_PATH, dir_fd=self.here)
 
-    def other(self, part: str, error: OSError) -> ResolvedPath | None:
-        """Go on where a part is no directory: a link, a file, or nothing yet."""
-        if error.errno == errno.ENOENT:
-            return self.absent(part)
-        if error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
-            raise OSError(error.errno, error.strerror, self.path) from None
+    def follow(self, part: str) -> bool:
+        """Go on through a link, or say that the walk ends here: with a file, or with a link that is not followed."""
         try:
             target = os.readlink(part, dir_fd=self.here)
         except OSError:
             if self.todo:
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.path) from None
-            return ResolvedPath(self.here, (*self.names, part), part)
+                raise failure(errno.ENOTDIR, self.path) from None
+            return False
         if not self.todo and not self.final:
-            return ResolvedPath(self.here, (*self.names, part), part)
-        self.expand(target)
-        return None
-
-    def expand(self, target: str) -> None:
+            return False
         if self.links_left <= 0:
             raise UnsafePath(f"{shorten(self.path)} goes through a link, or through too many")
         self.links_left -= 1
+        if (below := self.root.below(target)) is None:
+            raise UnsafePath(f"{shorten(self.path)} is a link that leads outside the root")
         if target.startswith("/"):
-            below = _below(target, self.spellings)
-            if below is None:
-                raise UnsafePath(f"{shorten(self.path)} is a link that leads outside the root")
-            target = below
             self.close()
             self.names.clear()
-        self.todo.extend(target.split("/")[::-1])
+        self.todo.extend(below.split("/")[::-1])
+        return True
 
     def absent(self, part: str) -> ResolvedPath:
         """Say what is missing, name by name; nothing can be a link any more from here on."""
-        rest = [part]
-        while self.todo:
-            part = self.todo.pop()
-            if part == "..":
-                # Not lexical: what does not exist has no parent to go back to.
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
-            if part not in ("", "."):
-                rest.append(part)
+        rest = [part, *(part for part in self.todo[::-1] if part not in ("", "."))]
+        if ".." in rest:  # not lexical: what does not exist has no parent to go back to
+            raise failure(errno.ENOENT, self.path)
         return ResolvedPath(self.here, (*self.names, *rest), rest[-1], tuple(rest[:-1]))
 
 
 @cache
 def available() -> bool:
     """Say whether the kernel has openat2: containers may forbid the call, and old kernels do not know it."""
-    if not sys.platform.startswith("linux") or os.uname().machine not in ("x86_64", "aarch64"):
+    if not is_known_linux():
         return False
     fd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        probe = beneath(fd, ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    finally:
-        os.close(fd)
-    if probe is None:
-        return False
-    os.close(probe)
-    return True
+    probe = beneath(fd, ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    os.close(fd)
+    if probe >= 0:
+        os.close(probe)
+    return probe >= 0
 
 
-def beneath(root: int, path: str, flags: int) -> int | None:
-    """Open a path that may not leave `root`; None where the kernel refused, for whatever reason."""
-    call, struct = _libc()
-    how = struct(flags, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
-    fd = call(OPENAT2, root, os.fsencode(path), how)
-    return fd if fd >= 0 else None
+def beneath(root: int, path: str, flags: int) -> int:
+    """Open a path that may not leave `root`; -1 where the kernel refused, for whatever reason."""
+    how = struct.pack("=QQQ", flags, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
+    return syscall(OPENAT2, root, os.fsencode(path), how, len(how))
+
+
+def is_known_linux() -> bool:
+    """Say whether calls may be made by number here."""
+    return sys.platform.startswith("linux") and os.uname().machine in ("x86_64", "aarch64")
+
+
+def syscall(number: int, *args: int | bytes | None) -> int:
+    """Call the kernel; what it refuses is below 0."""
+    libc, long = _libc()
+    found: int = libc.syscall(*[long(each) if isinstance(each, int) else each for each in (number, *args)])
+    return found
 
 
 @cache
 def _libc() -> tuple[Any, Any]:
     import ctypes
 
-    class OpenHow(ctypes.Structure):
-        _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    size = ctypes.sizeof(OpenHow)
-
-    def call(number: int, root: int, path: bytes, how: OpenHow) -> int:
-        found: int = libc.syscall(
-            ctypes.c_long(number), ctypes.c_int(root), ctypes.c_char_p(path), ctypes.byref(how), ctypes.c_size_t(size)
-        )
-        return found
-
-    return call, OpenHow
+    return ctypes.CDLL(None, use_errno=True), ctypes.c_long
 
 
 def truncate(text: str, cap: int, marker: str = "\n[truncated]") -> str:

@@ -2,44 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from glue.tools.git.command import DIFF as DIFF
-from glue.tools.git.command import find_git as find_git
-from glue.tools.git.command import run_git as run_git
-from glue.tools.git.objects import TreeEntry as TreeEntry
-from glue.tools.git.output import FileChange as FileChange
-from glue.tools.git.output import GitCommit as GitCommit
-from glue.tools.git.output import GrepHit as GrepHit
-from glue.tools.git.output import build_pathspec as build_pathspec
-from glue.tools.git.output import literal_pathspec as literal_pathspec
-from glue.tools.git.repo import Repo as Repo
+from glue.tools.git.command import DIFF, build_pathspec, find_git, literal_pathspec, run_git
+from glue.tools.git.objects import FileChange, GitCommit, GrepHit, TreeEntry
+from glue.tools.git.repo import Repo
 
 if TYPE_CHECKING:
-    from glue.function.decorator import Tool
-    from glue.tools.fs.blocklist import Blocklist
-
-
-def tools(
-    root: str | os.PathLike[str], base: str | None = None, trust: bool = False, *, blocklist: Blocklist | None = None
-) -> list[Tool[..., Any]]:
-    """Make the git tools of a checkout; `base` is the branch that others start from, guessed if left out.
-
-    They read objects only, and hold against a hostile repository. `trust` adds status and diff of the work
-    tree, for which git reads the repository's own configuration: for the user's own checkout alone.
-    """
-    from glue.tools.git.functions import tools as make
-
-    return make(root, base, trust, blocklist=blocklist)
-
-
-def commit_page(repo: Repo, revision: str, offset: int = 1, blocklist: Blocklist | None = None) -> str:
-    """Write a page of one commit: its message, and what it changed against its first parent."""
-    from glue.tools.git.functions import commit_page as write
-
-    return write(repo, revision, offset, blocklist)
-
+    from glue.tools.git.functions import commit_page, tools
 
 __all__ = [
     "DIFF",
@@ -55,3 +25,11 @@ __all__ = [
     "run_git",
     "tools",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in ("commit_page", "tools"):
+        raise AttributeError(f"module 'glue.tools.git' has no attribute {name!r}")
+    from glue.tools.git import functions  # not needed by those who only read a repository
+
+    return getattr(functions, name)

@@ -1,11 +1,11 @@
-"""Run git: the program, its environment, its bounds, and the commands that a caller may ask for by hand."""
+"""Run git: the program, its environment, its bounds, pathspecs, and the commands that a caller may ask for by hand."""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from glue import one_line
@@ -28,50 +28,28 @@ READERS = frozenset(
 TRUSTED_READERS = READERS | {"diff", "ls-files", "status"}
 # Each of these reads or writes a file of the caller's choice, or starts a program. git takes any unambiguous
 # beginning of an option for the whole, so beginnings are refused too.
-REFUSED = (
-    "--output",
-    "--output-directory",
-    "--open-files-in-pager",
-    "--ext-diff",
-    "--ext-grep",
-    "--textconv",
-    "--no-index",
-    "--untracked",
-    "--cached",
-    "--contents",
-    "--ignore-revs-file",
-    "--git-dir",
-    "--work-tree",
-    "--mailmap-file",
-    "--use-mailmap",
-    "--show-signature",
-    "--filters",
-    "--pathspec-from-file",
-    "--from-file",
-    "--alternate-refs",
-    "--remerge-diff",  # merges anew, and writes what comes of it among the objects
-)
+REFUSED = tuple(
+    f"--{name}"
+    for name in """
+    output output-directory open-files-in-pager ext-diff ext-grep textconv no-index untracked cached contents
+    ignore-revs-file git-dir work-tree mailmap-file use-mailmap show-signature filters pathspec-from-file from-file
+    alternate-refs remerge-diff
+    """.split()
+)  # remerge-diff merges anew, and writes what comes of it among the objects
 TRUSTED = ("--cached", "--untracked")  # what a work tree's own index and files are asked for
 REFUSED_SHORT = {"grep": ("-O", "-f"), "blame": ("-S",), "log": ("-O",), "show": ("-O",), "diff-tree": ("-O",)}
 # What is switched off even in a checkout that is trusted: nothing in these is needed to see what changed.
-SWITCHED_OFF = (
-    "core.fsmonitor=false",
-    "core.hooksPath=/dev/null",
-    "protocol.allow=never",
-    "safe.bareRepository=explicit",
-    "core.attributesFile=/dev/null",
-    "core.quotePath=false",
+SWITCHED_OFF = tuple(
+    """
+    core.fsmonitor=false core.hooksPath=/dev/null protocol.allow=never safe.bareRepository=explicit
+    core.attributesFile=/dev/null core.quotePath=false
+    """.split()
 )
-DIFF = (
-    "--no-ext-diff",
-    "--no-textconv",
-    "--no-color",
-    "--src-prefix=a/",
-    "--dst-prefix=b/",
-    "--find-renames",
-    "--submodule=short",
-    "--ignore-submodules=dirty",
-    "-O/dev/null",
+DIFF = tuple(
+    """
+    --no-ext-diff --no-textconv --no-color --src-prefix=a/ --dst-prefix=b/ --find-renames --submodule=short
+    --ignore-submodules=dirty -O/dev/null
+    """.split()
 )
 
 
@@ -107,7 +85,11 @@ def run_git(
         raise GitError(f"{os.fspath(root)} is not the top of a git checkout: it has no .git", kind="unsafe")
     options = [word for setting in SWITCHED_OFF for word in ("-c", setting)]
     argv = [find_git(home), "--no-pager", *options, *args]
-    env = environment(home, PATH=_path_outside(home))
+    # Filters (large files, say) may be found in absolute directories outside the checkout.
+    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
+    inside = os.path.realpath(home) + "/"
+    outside = [folder for folder in folders if not os.path.realpath(folder).startswith(inside)]
+    env = environment(home, PATH=os.pathsep.join(outside) or "/usr/bin:/bin")
     del env["GIT_LITERAL_PATHSPECS"]
     finished = run(argv, env=env, cwd=home, deadline=seconds, cap=cap, sink=sink, stop=stop)
     return answer(args[0], finished, cap=cap, cut=cut)
@@ -123,12 +105,10 @@ def answer(command: str, finished: Finished, *, cap: int, cut: bool = False, cod
         raise GitError(f"git {command} said more than {cap} bytes and was stopped", kind="too_large")
     if finished.reason or finished.code not in codes:
         memory = OUT_OF_MEMORY.search(finished.err) is not None
-        raise GitError(f"git {command} failed: {_reason(finished)}", kind="memory" if memory else "failed")
+        said = one_line(finished.err.decode("utf-8", "replace"), 300)
+        reason = finished.reason or said or f"exit code {finished.code}"
+        raise GitError(f"git {command} failed: {reason}", kind="memory" if memory else "failed")
     return finished.out
-
-
-def _reason(finished: Finished) -> str:
-    return finished.reason or one_line(finished.err.decode("utf-8", "replace"), 300) or f"exit code {finished.code}"
 
 
 def _check(args: Sequence[str], trust: bool) -> None:
@@ -193,8 +173,29 @@ def environment(root: str, **more: str) -> dict[str, str]:
     }
 
 
-def _path_outside(root: str) -> str:
-    """Give the directories of PATH in which filters (large files, say) may be found, without relative ones."""
-    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
-    outside = [folder for folder in folders if not os.path.realpath(folder).startswith(os.path.realpath(root) + "/")]
-    return os.pathsep.join(outside) or "/usr/bin:/bin"
+def build_pathspec(includes: Iterable[str] = (), excludes: Iterable[str] = ()) -> list[str]:
+    """Turn patterns into pathspecs for git, to stand behind `--`.
+
+    A pattern without `/` fits at any depth, `**` spans folders, and a folder stands for all that is in it.
+    Excludes alone get a catch-all include before them; nothing gives nothing, and so do empty patterns.
+    """
+    wanted = [spec for pattern in includes if pattern.strip() for spec in _specs(pattern, "glob")]
+    unwanted = [spec for pattern in excludes if pattern.strip() for spec in _specs(pattern, "exclude,glob")]
+    if unwanted and not wanted:
+        wanted = [":(glob)**"]
+    return wanted + unwanted
+
+
+def literal_pathspec(path: str, exclude: bool = False) -> str:
+    """Name one path and nothing else, whatever characters it holds."""
+    return f":({'exclude,' if exclude else ''}top,literal){path}"
+
+
+def _specs(pattern: str, magic: str) -> list[str]:
+    pattern = pattern.removeprefix("./").lstrip("/") if "/" in pattern.rstrip("/") else f"**/{pattern}"
+    pattern = pattern.rstrip("/")
+    if not pattern.strip("*/"):
+        return [f":({magic})**"]
+    if pattern.endswith("/**"):
+        return [f":({magic}){pattern}"]
+    return [f":({magic}){pattern}", f":({magic}){pattern}/**"]

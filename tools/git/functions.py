@@ -11,11 +11,12 @@ from typing import Any, cast
 from glue import clean_text
 from glue.errors import GitError, ToolError
 from glue.function.decorator import Tool, tool
-from glue.tools.fs.blocklist import Blocklist
-from glue.tools.fs.read import page, show
-from glue.tools.git.command import DIFF, SECONDS, run_git
-from glue.tools.git.output import FileChange, GitCommit, Pager, literal_pathspec
-from glue.tools.git.repo import EMPTY_TREE, SMALLER, Repo
+from glue.tools.fs.files import after_lines, count_lines, fitting, page, show, suggest
+from glue.tools.fs.patterns import Blocklist
+from glue.tools.fs.root import truncate
+from glue.tools.git.command import DIFF, SECONDS, literal_pathspec, run_git
+from glue.tools.git.objects import FileChange, GitCommit
+from glue.tools.git.repo import EMPTY_TREE, Repo
 from glue.tools.process import StopFlag, in_thread
 
 PAGE = 24 * 1024  # bytes of a page: at most 8,000 tokens
@@ -23,12 +24,17 @@ WHOLE = 16 * 1024 * 1024
 LARGE_PAGE = 80 * 1024
 BLAMED = 1000  # lines
 LISTED = 300  # files in the summary of a diff
+MAX_NAMES = 512 * 1024  # characters of the paths that git is given
 
 
 def tools(
     root: str | os.PathLike[str], base: str | None = None, trust: bool = False, *, blocklist: Blocklist | None = None
 ) -> list[Tool[..., Any]]:
-    """Make the tools of glue.tools.git."""
+    """Make the git tools of a checkout; `base` is the branch that others start from, guessed if left out.
+
+    They read objects only, and hold against a hostile repository. `trust` adds status and diff of the work
+    tree, for which git reads the repository's own configuration: for the user's own checkout alone.
+    """
     where = os.fspath(root)
     tops = tuple(f"{name.rstrip('/')}/" for name in dict.fromkeys((os.path.abspath(where), os.path.realpath(where))))
 
@@ -37,6 +43,11 @@ def tools(
         top = next((each for each in tops if path.startswith(each)), "")
         return path.removeprefix(top).removeprefix("./")
 
+    def allowed(path: str) -> str:
+        if blocklist is not None and (pattern := blocklist.match(below(path))):
+            raise ToolError(f"{show(below(path))} is on the block list ({pattern})")
+        return below(path)
+
     async def within(job: Callable[[Repo], str]) -> str:
         """One private git directory and one deadline for each call."""
 
@@ -44,7 +55,10 @@ def tools(
             until = time.monotonic() + SECONDS
             with Repo(where, alternates=trust, stop=stop) as repo:
                 repo.until = until
-                return clean(job(repo))
+                text = job(repo).encode("utf-8", "replace").decode()
+            # What could play with a terminal is made visible, and nothing is taken out, for it may be part of the
+            # change. Line ends stay as they are: they may be all that was changed.
+            return "\r\n".join(map(clean_text, text.split("\r\n")))
 
         return await in_thread(work)
 
@@ -60,7 +74,7 @@ def tools(
         def job(repo: Repo) -> str:
             head, origin = repo.resolve("HEAD"), base or repo.base_branch()
             start = repo.merge_base(origin, head)
-            branch = repo.refs.head_branch() or "HEAD"
+            branch = repo.layout.head_branch() or "HEAD"
             names = f"{show(origin.removeprefix('refs/remotes/'))} {start[:12]} .. {show(branch)} {head[:12]}"
             return f"[{names}]\n{diff(repo, start, head, below(path), offset, blocklist)}"
 
@@ -82,7 +96,7 @@ def tools(
                 lines.append(f"[the newest {count}; raise the limit for more]")
             if repo.shallow:
                 lines.append("[the clone is shallow: older history is not here]")
-            return bounded("\n".join(lines))
+            return truncate("\n".join(lines), PAGE)
 
         return await within(job)
 
@@ -96,13 +110,9 @@ def tools(
             offset: first line; a page says how to go on
         """
 
-        def job(repo: Repo) -> str:
-            if not path:
-                return commit_page(repo, revision, offset, blocklist)
-            refuse(blocklist, below(path))
-            return file_page(repo, revision, below(path), offset)
-
-        return await within(job)
+        if not path:
+            return await within(lambda repo: commit_page(repo, revision, offset, blocklist))
+        return await within(lambda repo: file_page(repo, revision, allowed(path), offset))
 
     @tool(max_output=None)
     async def git_blame(path: str, first: int = 1, last: int = 0, revision: str = "HEAD") -> str:
@@ -115,11 +125,7 @@ def tools(
             revision: at which commit
         """
 
-        def job(repo: Repo) -> str:
-            refuse(blocklist, below(path))
-            return blame_page(repo, revision, below(path), max(first, 1), last)
-
-        return await within(job)
+        return await within(lambda repo: blame_page(repo, revision, allowed(path), max(first, 1), last))
 
     made: list[Tool[..., Any]] = [git_diff_branch, git_log_branch, git_show, git_blame]
     if trust:
@@ -135,8 +141,9 @@ def diff(
     """Write a page of the patch between two commits; the first page begins with a summary."""
     changes = repo.changes(start, end)
     if path:
-        changes = [change for change in changes if _below(change, path)]
-    blocked = [change for change in changes if blocklist is not None and _blocked(change, blocklist)]
+        wanted = path.removeprefix("./").rstrip("/")
+        changes = [each for each in changes if any(f"{name}/".startswith(f"{wanted}/") for name in _names(each))]
+    blocked = [each for each in changes if blocklist is not None and any(map(blocklist.blocks, _names(each)))]
     shown = [change for change in changes if change not in blocked]
     lines = [*head, *_summary(shown, len(blocked))] if offset <= 1 else []
     large = repo.oversized(shown)
@@ -146,24 +153,29 @@ def diff(
     if not shown:
         return "\n".join(lines or ["no changes"])
     room = PAGE - sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
-    specs = _pathspec(shown if path else [], blocked)
-    pager = Pager(offset, room)
-    try:
-        repo.diff_tree(start, end, pathspec=specs, sink=pager.feed)
-    except GitError as error:
-        if error.kind != "memory" or repo.threshold:
-            raise
-        repo.threshold = SMALLER  # files of many short lines: those are then called binary, and the rest is shown
+    only = dict.fromkeys(name for change in shown for name in _names(change)) if path else {}
+    refused = dict.fromkeys(name for change in blocked for name in _names(change))
+    if sum(len(name) for name in (*only, *refused)) > MAX_NAMES:
+        raise GitError("too many files for one diff; give a path", kind="too_large")
+    specs = [*map(literal_pathspec, only), *(literal_pathspec(name, exclude=True) for name in refused)]
+
+    def patch() -> str:
         pager = Pager(offset, room)
         repo.diff_tree(start, end, pathspec=specs, sink=pager.feed)
-    return "\n".join([*lines, pager.text()])
+        return pager.text()
+
+    return "\n".join([*lines, repo.spare_memory(patch)])
 
 
-def commit_page(repo: Repo, revision: str, offset: int, blocklist: Blocklist | None) -> str:
+def _names(change: FileChange) -> tuple[str, str]:
+    return change.old_path, change.path
+
+
+def commit_page(repo: Repo, revision: str, offset: int = 1, blocklist: Blocklist | None = None) -> str:
     """Write a page of one commit: its message, and what it changed against its first parent."""
     commit = repo.log("", revision, limit=1)[0]
     head = [f"commit {commit.sha}", f"author {commit.author} <{commit.email}>", f"date {commit.date}", ""]
-    head += [*(f"    {line}" for line in bounded(commit.message).split("\n")), ""]
+    head += [*(f"    {line}" for line in truncate(commit.message, PAGE).split("\n")), ""]
     if commit.sha in repo.shallow:
         return "\n".join([*head, "[its parents are not here (shallow clone), so neither is what it changed]"])
     start = commit.parents[0] if commit.parents else EMPTY_TREE[len(commit.sha)]
@@ -178,8 +190,7 @@ def file_page(repo: Repo, revision: str, path: str, offset: int) -> str:
     if entry is None:
         name = path.rpartition("/")[2]
         near = [each.path for each in repo.list_tree(revision) if each.path.rpartition("/")[2] == name][:3]
-        more = f"; did you mean {' or '.join(map(show, near))}?" if near else ""
-        raise ToolError(f"there is no {path!a} in {revision!a}{more}")
+        raise ToolError(f"there is no {path!a} in {revision!a}{suggest(near)}")
     if entry.kind == "tree":
         names = [each.path for each in repo.list_tree(revision, path, recursive=False)]
         return "\n".join(["[a folder]", *names[:1000]])
@@ -198,24 +209,16 @@ def file_page(repo: Repo, revision: str, path: str, offset: int) -> str:
 def blame_page(repo: Repo, revision: str, path: str, first: int, last: int) -> str:
     """Write a page of who wrote each line, and where to go on."""
     content = repo.cat_file(revision, path, cap=WHOLE, cut=True)
-    total = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
+    total = count_lines(content)
     if first > total:
         raise ToolError(f"line {first} is past the end: the file has {total} lines")
-    end = min(last if last >= first else total, total, first + BLAMED - 1)
+    wanted = min(last if last >= first else total, total)
+    end = min(wanted, first + BLAMED - 1)
     lines = repo.blame(revision, path, first, end).split("\n")[: end - first + 1]
-    size, shown = 0, 0
-    for line in lines:
-        size += len(line.encode("utf-8", "replace")) + 1
-        if size > PAGE and shown:
-            break
-        shown += 1
-    done = first + shown - 1
-    text = bounded("\n".join(lines[:shown]))
-    return (
-        text
-        if done >= min(last if last >= first else total, total)
-        else (f"{text}\n[lines {first}-{done} of {total}; continue with first {done + 1}]")
-    )
+    shown = fitting(lines, PAGE) or lines[:1]
+    done = first + len(shown) - 1
+    text = truncate("\n".join(shown), PAGE)
+    return text if done >= wanted else f"{text}\n[lines {first}-{done} of {total}; continue with first {done + 1}]"
 
 
 def describe(commit: GitCommit) -> str:
@@ -225,38 +228,40 @@ def describe(commit: GitCommit) -> str:
     return text + "".join(f"\n    {line}" for line in rest.strip().split("\n") if rest.strip())
 
 
-def clean(text: str) -> str:
-    """Make visible what could play with a terminal: nothing is taken out, for it may be part of the change."""
-    # Line ends stay as they are: they may be all that was changed.
-    return "\r\n".join(clean_text(part) for part in text.encode("utf-8", "replace").decode().split("\r\n"))
+class Pager:
+    """Takes blocks of output, keeps the lines from `offset` on that fit, and says when it has enough."""
 
+    def __init__(self, offset: int, cap: int) -> None:
+        self.skip = max(offset, 1) - 1
+        self.first = self.skip + 1
+        self.cap = max(cap, 4096)
+        self.kept = bytearray()
+        self.more = False
 
-def bounded(text: str) -> str:
-    from glue.tools.fs.root import truncate
+    def feed(self, block: bytes) -> bool:
+        if self.skip:
+            count = block.count(b"\n")
+            if count < self.skip:
+                self.skip -= count
+                return True
+            block, self.skip = block[after_lines(block, self.skip) :], 0
+        self.kept += block
+        self.more = len(self.kept) > self.cap
+        return not self.more
 
-    return truncate(text, PAGE)
-
-
-def refuse(blocklist: Blocklist | None, path: str) -> None:
-    if blocklist is not None and (pattern := blocklist.match(path)):
-        raise ToolError(f"{show(path)} is on the block list ({pattern})")
-
-
-def _below(change: FileChange, path: str) -> bool:
-    wanted = path.removeprefix("./").rstrip("/")
-    return any(name == wanted or name.startswith(f"{wanted}/") for name in (change.path, change.old_path))
-
-
-def _blocked(change: FileChange, blocklist: Blocklist) -> bool:
-    return blocklist.blocks(change.path) or blocklist.blocks(change.old_path)
-
-
-def _pathspec(only: list[FileChange], blocked: list[FileChange]) -> list[str]:
-    names = dict.fromkeys(name for change in only for name in (change.old_path, change.path))
-    refused = dict.fromkeys(name for change in blocked for name in (change.old_path, change.path))
-    if sum(len(name) for name in (*names, *refused)) > 512 * 1024:
-        raise GitError("too many files for one diff; give a path", kind="too_large")
-    return [literal_pathspec(name) for name in names] + [literal_pathspec(name, exclude=True) for name in refused]
+    def text(self) -> str:
+        """Give the page, with whole lines only where there are any, and how to go on."""
+        if self.skip or not self.kept:
+            raise ToolError(f"offset {self.first} is past the end")
+        if not self.more:
+            return self.kept.decode("utf-8", "replace")
+        cut = self.kept.rfind(b"\n", 0, self.cap) + 1
+        if not cut:
+            # One line that fills more than a page: it is cut, and the next page goes on after it.
+            text = self.kept[: self.cap].decode("utf-8", "ignore")
+            return f"{text}\n[line {self.first} is cut; continue with offset {self.first + 1}]"
+        text = self.kept[:cut].decode("utf-8", "replace")
+        return f"{text}[continue with offset {self.first + text.count(chr(10))}]"
 
 
 def _summary(changes: list[FileChange], blocked: int) -> list[str]:
@@ -276,12 +281,9 @@ def _line(change: FileChange) -> str:
     if change.old_path != change.path:
         name = f"{show(change.old_path)} => {name}"
     count = "binary" if change.added is None else f"+{change.added} -{change.deleted}"
-    mode = f" (mode {change.old_mode} => {change.new_mode})" if _mode_changed(change) else ""
+    moved = change.old_mode != change.new_mode and change.status not in "AD"
+    mode = f" (mode {change.old_mode} => {change.new_mode})" if moved else ""
     return f"{change.status} {name} {count}{mode}"
-
-
-def _mode_changed(change: FileChange) -> bool:
-    return change.old_mode != change.new_mode and change.status not in "AD"
 
 
 def worktree_tools(root: str, blocklist: Blocklist | None) -> list[Tool[..., Any]]:
@@ -312,19 +314,14 @@ def worktree_tools(root: str, blocklist: Blocklist | None) -> list[Tool[..., Any
             pager = Pager(offset, PAGE)
             options = ["diff", *DIFF, *(["--cached"] if staged else []), "HEAD", "--"]
             specs = [literal_pathspec(path)] if path else []
-            specs += _unwanted(root, options, blocklist, stop)
+            if blocklist is not None:
+                names_only = [*options[:-1], "--name-only", "--no-renames", "-z", "--"]
+                out = run_git(root, names_only, trust=True, stop=stop)
+                names = [os.fsdecode(name) for name in out.split(b"\0") if name]
+                specs += [literal_pathspec(name, exclude=True) for name in names if blocklist.blocks(name)]
             run_git(root, [*options, *specs], trust=True, sink=pager.feed, stop=stop)
             return pager.text() if pager.kept else "no changes"
 
         return await in_thread(job)
 
     return [git_status, git_diff_worktree]
-
-
-def _unwanted(root: str, options: list[str], blocklist: Blocklist | None, stop: StopFlag) -> list[str]:
-    if blocklist is None:
-        return []
-    names_only = [*options[:-1], "--name-only", "--no-renames", "-z", "--"]
-    out = run_git(root, names_only, trust=True, stop=stop)
-    names = [os.fsdecode(name) for name in out.split(b"\0") if name]
-    return [literal_pathspec(name, exclude=True) for name in names if blocklist.blocks(name)]

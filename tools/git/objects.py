@@ -1,4 +1,7 @@
-"""Read git objects through one `cat-file --batch` a repository, and hold each against its hash."""
+"""Read git objects through one `cat-file --batch` a repository, hold each against its hash, and parse what git prints.
+
+Paths that are not UTF-8 keep their bytes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from glue.errors import GitError
 from glue.tools.process import BLOCK, TICK, StopFlag, end_group
@@ -19,6 +23,7 @@ HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 MAX_TREE = 64 * 1024 * 1024
 MAX_PAIRS = 200_000  # of folders that are compared
 KEPT = 256  # trees, parsed
+RAW = ("old_mode", "new_mode", "old_sha", "new_sha", "status")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +36,49 @@ class TreeEntry:
     path: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One file that differs between two trees."""
+
+    path: str
+    old_path: str  # the same, but for renames and copies
+    status: str  # A, D, M, R, C or T
+    old_mode: str
+    new_mode: str
+    old_sha: str
+    new_sha: str
+    added: int | None = None  # lines; None for a binary file
+    deleted: int | None = None
+
+    @property
+    def binary(self) -> bool:
+        return self.added is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitCommit:
+    sha: str
+    parents: tuple[str, ...]
+    author: str
+    email: str
+    date: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrepHit:
+    path: str
+    line: int
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class GitObject:
-    """An object as git keeps it; `size` is that of the whole where the content was cut."""
+    """An object as git keeps it, or the beginning of one."""
 
     sha: str
     kind: str  # blob, tree, commit or tag
     content: bytes
-    size: int
 
 
 class ObjectReader:
@@ -90,12 +130,13 @@ class ObjectReader:
         pairs: list[tuple[str, str]] = [(one, other)]
         seen = set(pairs)
         while pairs:
-            left, right = (self.tree(sha, until) if sha else {} for sha in pairs.pop())
+            trees = [self.tree(sha, until) if sha else {} for sha in pairs.pop()]
+            left, right = ({entry.path: entry.sha for entry in tree.values() if entry.kind == "tree"} for tree in trees)
             for name in left.keys() | right.keys():
-                old, new = (_folder(side.get(name)) for side in (left, right))
-                if old != new and (old, new) not in seen:
-                    seen.add((old, new))
-                    pairs.append((old, new))
+                pair = left.get(name, ""), right.get(name, "")
+                if pair[0] != pair[1] and pair not in seen:
+                    seen.add(pair)
+                    pairs.append(pair)
             if len(seen) > MAX_PAIRS:
                 raise GitError("too many folders differ to compare them", kind="too_large")
 
@@ -126,13 +167,13 @@ class ObjectReader:
         content = bytes(self._buffer[: min(size, cap)])
         if size > cap:
             self.close()  # cheaper than to read the rest
-            return GitObject(sha, kind, content, size)
+            return GitObject(sha, kind, content)
         del self._buffer[: size + 1]
         maker = hashlib.sha1 if len(sha) == 40 else hashlib.sha256
         if maker(f"{kind} {size}\0".encode() + content, usedforsecurity=False).hexdigest() != sha:
             text = f"{kind} {sha[:12]} does not hold what its name says: the repository is damaged or forged"
             raise GitError(text, kind="damaged")
-        return GitObject(sha, kind, content, size)
+        return GitObject(sha, kind, content)
 
     def _fill(self, name: str, until: float) -> None:
         assert self._child is not None
@@ -161,15 +202,37 @@ def parse_tree(found: GitObject) -> list[TreeEntry]:
             raise GitError(f"tree {found.sha[:12]} cannot be read: the repository is damaged", kind="damaged")
         mode = content[at:blank].decode("ascii", "replace").zfill(6)
         kind = {"040000": "tree", "160000": "commit"}.get(mode, "blob")
-        path = content[blank + 1 : end].decode("utf-8", "surrogateescape")
-        entries.append(TreeEntry(mode=mode, kind=kind, sha=content[end + 1 : end + 1 + width].hex(), path=path))
+        sha = content[end + 1 : end + 1 + width].hex()
+        entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=path_name(content[blank + 1 : end])))
         at = end + 1 + width
     return entries
 
 
-def _folder(entry: TreeEntry | None) -> str:
-    return entry.sha if entry is not None and entry.kind == "tree" else ""
-
-
 def _broken(name: str) -> GitError:
     return GitError(f"object {name[:12]} cannot be read: the repository is damaged or forged", kind="damaged")
+
+
+def path_name(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def parse_changes(out: bytes) -> list[FileChange]:
+    """Read `--raw --numstat -z`: first every file's modes and hashes, then every file's counts."""
+    fields = iter(out.split(b"\0"))
+    found: list[FileChange] = []  # a forged tree may hold a name twice
+    counts: dict[str, tuple[int | None, int | None]] = {}
+    for field in fields:
+        if field.startswith(b":"):
+            raw: dict[str, Any] = dict(zip(RAW, field[1:].decode("ascii").split(), strict=True))
+            raw["status"] = raw["status"][0]  # without how much of it is alike
+            old_path = path_name(next(fields))
+            path = path_name(next(fields)) if raw["status"] in "RC" else old_path
+            found.append(FileChange(path=path, old_path=old_path, **raw))
+        elif field:
+            added, deleted, name = field.split(b"\t", 2)
+            if not name:  # a rename: both names follow
+                next(fields)
+                name = next(fields)
+            counts[path_name(name)] = (None, None) if added == b"-" else (int(added), int(deleted))
+    lines = [counts.get(change.path, (0, 0)) for change in found]
+    return [replace(change, added=old, deleted=new) for change, (old, new) in zip(found, lines, strict=True)]

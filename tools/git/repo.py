@@ -12,24 +12,38 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
 
 from glue.errors import GitError
-from glue.tools import landlock
-from glue.tools.fs.root import shorten
-from glue.tools.git import layout, output
-from glue.tools.git.command import CAP, DIFF, MEMORY, SECONDS, answer, environment, find_git
-from glue.tools.git.layout import SHORT, Refs
-from glue.tools.git.objects import HASH, ObjectReader, TreeEntry
-from glue.tools.git.output import FileChange, GitCommit, GrepHit, literal_pathspec
-from glue.tools.process import Sink, StopFlag, run, start
+from glue.tools.fs.root import look, same, shorten
+from glue.tools.git.command import CAP, DIFF, MEMORY, SECONDS, answer, environment, find_git, literal_pathspec
+from glue.tools.git.layout import MAX_CONFIG, Layout, small
+from glue.tools.git.objects import (
+    HASH,
+    FileChange,
+    GitCommit,
+    GrepHit,
+    ObjectReader,
+    TreeEntry,
+    parse_changes,
+    path_name,
+)
+from glue.tools.process import Sink, StopFlag, ruleset, run, start
+
+ResultT = TypeVar("ResultT")
 
 LARGE = 8 * 1024 * 1024  # bigFileThreshold below
+LISTING = 16 * 1024 * 1024  # bytes of a list of changes
 MAX_COMMIT = 1024 * 1024
 SMALLER = "512k"
+LOG = "%H%x00%P%x00%an%x00%ae%x00%aI%x00%B"
+HIT = re.compile(rb"[0-9a-f]{40,64}:([^\0]*)\0(\d+)[\0:](.*)", re.DOTALL)
 MAX_SHALLOW = 4 * 1024 * 1024
+SHORT = re.compile(r"[0-9a-f]{7,64}")
 SHA256 = re.compile(rb"(?im)^\s*objectformat\s*=\s*\"?sha256\"?\s*$")
 PARTIAL = re.compile(rb"(?im)^\s*(?:promisor\s*=\s*true|partialclone(?:filter)?\s*=)")
 EMPTY_TREE = {
@@ -91,18 +105,15 @@ class Repo:
         self.objects = ObjectReader(self._start_reader, stop)
         self.program = find_git(self.root)
         try:
-            self.layout = layout.find(self.root, alternates=alternates)
+            self.layout = Layout(self.root, alternates=alternates)
         except (OSError, ValueError) as error:
-            raise GitError(
-                f"the repository cannot be read: {getattr(error, 'strerror', None) or error}", kind="unsafe"
-            ) from error
+            why = getattr(error, "strerror", None) or error
+            raise GitError(f"the repository cannot be read: {why}", kind="unsafe") from error
         try:
-            self.refs = Refs(self.layout.own, self.layout.common)
-            self.shallow = self._shallow()
-            self.partial = False
-            self._make()
+            self._make_directory()
             if not alternates:
-                self.rules = self._confine()
+                # Nothing that is swapped in leads git elsewhere: it reads its own directory and these objects alone.
+                self.rules = ruleset(self.program, (self.directory, self.layout.objects))
         except BaseException:
             self.close()
             raise
@@ -139,9 +150,13 @@ class Repo:
         if found is None:
             raise GitError("the name of a commit is empty", kind="usage")
         start, steps = found[1], found[2]
-        value = start if HASH.fullmatch(start) else self.refs.find(start)
+        value = start if HASH.fullmatch(start) else self.layout.find(start)
         if value is None and SHORT.fullmatch(start):
-            value = self._lengthen(start)
+            out = self.git(["rev-parse", f"--disambiguate={start}"], codes=(0, 1, 128), cut=True)
+            hashes = [line for line in out.decode("ascii", "replace").split() if HASH.fullmatch(line)]
+            if len(hashes) > 1:
+                raise GitError(f"{start} stands for {len(hashes)} objects; give more digits", kind="usage")
+            value = hashes[0] if hashes else None
         if value is None:
             raise GitError(f"there is no branch, tag or commit {shorten(name)}", kind="missing")
         try:
@@ -156,7 +171,7 @@ class Repo:
     def base_branch(self) -> str:
         """Guess the branch that others start from: what origin calls its head, main, or master."""
         for name in ("refs/remotes/origin/HEAD", "main", "master", "trunk", "develop"):
-            if self.refs.find(name) is not None:
+            if self.layout.find(name) is not None:
                 return name
         raise GitError("no base branch was found; name it: git.tools(root, base='...')", kind="missing")
 
@@ -199,7 +214,7 @@ class Repo:
         large = self.oversized(self.changes(base, head, pathspec=given))
         given += [literal_pathspec(name, exclude=True) for each in large for name in (each.old_path, each.path)]
         self.threshold = SMALLER
-        return self.git([*options, *between, *given], literal=False, cap=cap) + b"".join(map(output.stanza, large))
+        return self.git([*options, *between, *given], literal=False, cap=cap) + b"".join(map(_stanza, large))
 
     def changes(
         self, base: str, head: str, paths: Sequence[str] = (), *, pathspec: Sequence[str] = ()
@@ -209,13 +224,18 @@ class Repo:
         between = [self._tree(base), self._tree(head), "--"]
         self.objects.compare(between[0], between[1], self._until())
         given = [*options, *between, *(paths or pathspec)]
+        out = self.spare_memory(lambda: self.git(given, literal=not pathspec, cap=LISTING))
+        return parse_changes(out)
+
+    def spare_memory(self, job: Callable[[], ResultT]) -> ResultT:
+        """Do a job of git's; where memory does not suffice, once more with large files taken for binary ones."""
         try:
-            return output.changes(self.git(given, literal=not pathspec, cap=16 * 1024 * 1024))
+            return job()
         except GitError as error:
             if error.kind != "memory" or self.threshold:
                 raise
         self.threshold = SMALLER
-        return output.changes(self.git(given, literal=not pathspec, cap=16 * 1024 * 1024))
+        return job()
 
     def oversized(self, changes: Sequence[FileChange]) -> list[FileChange]:
         """Pick the changes of files that are too large to be compared."""
@@ -233,17 +253,23 @@ class Repo:
         """List the files of a commit, or those below a path."""
         options = ["ls-tree", "-z", "--full-tree", *(["-r"] if recursive else []), self._tree(rev), "--"]
         below = [_inner(path) + ("" if recursive else "/")] if path else []
-        return output.tree(self.git([*options, *below], cap=32 * 1024 * 1024))
+        entries = []
+        for record in self.git([*options, *below], cap=32 * 1024 * 1024).split(b"\0")[:-1]:
+            head, _, name = record.partition(b"\t")
+            mode, kind, sha = head.decode("ascii").split()
+            entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=path_name(name)))
+        return entries
 
     def entry(self, rev: str, path: str) -> TreeEntry | None:
         """Look up one path in a commit; None where there is no such path."""
-        found, until, folder = None, self._until(), self._tree(rev)
-        for name in _inner(path).split("/"):
-            if found is not None and found.kind != "tree":
+        *folders, last = _inner(path).split("/")
+        folder, until = self._tree(rev), self._until()
+        for name in folders:
+            found = self.objects.tree(folder, until).get(name)
+            if found is None or found.kind != "tree":
                 return None
-            found = self.objects.tree(found.sha if found is not None else folder, until).get(name)
-            if found is None:
-                return None
+            folder = found.sha
+        found = self.objects.tree(folder, until).get(last)
         return None if found is None else replace(found, path=_inner(path))
 
     def cat_file(self, rev: str, path: str = "", *, cap: int = 8 * 1024 * 1024, cut: bool = False) -> bytes:
@@ -275,9 +301,15 @@ class Repo:
         until = [f"^{self.resolve(base)}"] if base else []
         # --no-mailmap: names as the commits have them, not as a tracked file would have them.
         options = ["log", "-z", "--no-show-signature", "--no-mailmap", "--no-decorate", "--no-color", "--no-notes"]
-        shape = [f"--max-count={max(1, limit)}", "--encoding=UTF-8", f"--pretty=tformat:{output.LOG}"]
+        shape = [f"--max-count={max(1, limit)}", "--encoding=UTF-8", f"--pretty=tformat:{LOG}"]
         out = self.git([*options, *shape, self.resolve(head), *until, "--", *paths], cap=4 * 1024 * 1024, cut=True)
-        return output.log(out)
+        fields = [field.decode("utf-8", "replace") for field in out.split(b"\0")[:-1]]
+        commits = []
+        for at in range(0, len(fields) - 5, 6):
+            sha, parents, author, email, date, message = fields[at : at + 6]
+            told = {"author": author, "email": email, "date": date, "message": message.strip()}
+            commits.append(GitCommit(sha=sha, parents=tuple(parents.split()), **told))
+        return commits
 
     def grep(
         self,
@@ -296,7 +328,11 @@ class Repo:
         given = ["-e", pattern, self._tree(rev), "--", *(paths or pathspec)]
         # 1: nothing found. What is cut off was too much to show anyway.
         out = self.git([*options, *given], literal=not pathspec, codes=(0, 1), cut=True, seconds=5.0)
-        return output.hits(out)[:limit]
+        found = []
+        for match in filter(None, map(HIT.match, out.split(b"\n")[:-1])):
+            text = match[3].decode("utf-8", "replace").removesuffix("\r")
+            found.append(GrepHit(path=path_name(match[1]), line=int(match[2]), text=text))
+        return found[:limit]
 
     def blame(self, rev: str, path: str, first: int = 1, last: int = 0) -> str:
         """Say who wrote each line of a file, as `git blame` writes it."""
@@ -344,24 +380,13 @@ class Repo:
             if not self.partial or error.kind not in ("failed", "missing"):
                 raise
             advice = "run the same diff with git once, which fetches them, or clone without --filter"
-            raise GitError(
-                f"{error}; the clone is partial and objects are not here: {advice}", kind="missing"
-            ) from None
+            text = f"{error}; the clone is partial and objects are not here: {advice}"
+            raise GitError(text, kind="missing") from None
 
     def _start_reader(self) -> subprocess.Popen[bytes]:
         argv, env = self._argv(["cat-file", "--batch"]), self._environment()
-        fds, rules = (self.layout.objects,), self.rules
-        return start(
-            argv, env=env, cwd=self.directory, pass_fds=fds, memory=MEMORY, stdin=True, stderr=False, rules=rules
-        )
-
-    def _confine(self) -> int:
-        """Let git read its own directory and these objects alone: nothing that is swapped in leads it elsewhere."""
-        own = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            return landlock.ruleset(self.program, (own, self.layout.objects))
-        finally:
-            os.close(own)
+        bounds: dict[str, Any] = {"pass_fds": (self.layout.objects,), "memory": MEMORY, "rules": self.rules}
+        return start(argv, env=env, cwd=self.directory, stdin=True, stderr=False, **bounds)
 
     def _argv(self, args: Sequence[str]) -> list[str]:
         self._check_open()
@@ -387,49 +412,39 @@ class Repo:
         held = f"/proc/self/fd/{self.layout.objects}"
         if os.path.isdir(held):
             return held
-        return _path_of(self.layout.objects, os.path.join(os.path.realpath(self.root), ".git", "objects"))
+        guess = os.path.join(os.path.realpath(self.root), ".git", "objects")
+        if not same(look(guess, follow=True), os.fstat(self.layout.objects)):
+            raise GitError("the object directory was moved; linked worktrees need /proc", kind="unsafe")
+        return guess
 
     def _tree(self, name: str) -> str:
         return name if name in EMPTY_TREE.values() else self.resolve(name)
 
-    def _lengthen(self, short: str) -> str | None:
-        out = self.git(["rev-parse", f"--disambiguate={short}"], codes=(0, 1, 128), cut=True)
-        found = [line for line in out.decode("ascii", "replace").split() if HASH.fullmatch(line)]
-        if len(found) > 1:
-            raise GitError(f"{short} stands for {len(found)} objects; give more digits", kind="usage")
-        return found[0] if found else None
-
-    def _shallow(self) -> tuple[str, ...]:
-        lines = (layout.small(self.layout.common, "shallow", MAX_SHALLOW) or b"").decode("ascii", "replace").split()
-        if not all(HASH.fullmatch(line) for line in lines):
+    def _make_directory(self) -> None:
+        common = self.layout.common
+        self.shallow = tuple((small(common, "shallow", MAX_SHALLOW) or b"").decode("ascii", "replace").split())
+        if not all(map(HASH.fullmatch, self.shallow)):
             raise GitError(".git/shallow does not hold hashes", kind="unsafe")
-        return tuple(lines)
-
-    def _make(self) -> None:
-        config = layout.small(self.layout.common, "config", 1024 * 1024) or b""
+        config = small(common, "config", MAX_CONFIG) or b""
         self.partial = PARTIAL.search(config) is not None
         wide = SHA256.search(config) is not None
-        directory = self.directory = tempfile.mkdtemp(prefix="glue-git-")  # noted at once: what fails below removes it
         extra = "[extensions]\n\tobjectFormat = sha256\n" if wide else ""
-        for name in ("objects", "refs"):
-            os.mkdir(os.path.join(directory, name))
-        _put(directory, "config", CONFIG.format(version=1 if wide else 0) + extra)
-        _put(directory, "HEAD", "ref: refs/heads/nothing\n")
+        files = {"HEAD": "ref: refs/heads/nothing\n", "config": CONFIG.format(version=1 if wide else 0) + extra}
         if self.shallow:
-            _put(directory, "shallow", "".join(f"{line}\n" for line in self.shallow))
+            files["shallow"] = "".join(f"{line}\n" for line in self.shallow)
+        self.directory = tempfile.mkdtemp(prefix="glue-git-")  # noted at once: what fails below removes it
+        for name in ("objects", "refs"):
+            os.mkdir(os.path.join(self.directory, name))
+        for name, text in files.items():
+            Path(self.directory, name).write_text(text, encoding="ascii")
 
 
-def _put(directory: str, name: str, text: str) -> None:
-    with open(os.path.join(directory, name), "x", encoding="ascii") as file:
-        file.write(text)
-
-
-def _path_of(fd: int, guess: str) -> str:
-    """Name a held directory where /proc cannot; refuse where the name leads elsewhere by now."""
-    held, found = os.fstat(fd), os.stat(guess)
-    if (held.st_dev, held.st_ino) != (found.st_dev, found.st_ino):
-        raise GitError("the object directory was moved; linked worktrees need /proc", kind="unsafe")
-    return guess
+def _stanza(change: FileChange) -> bytes:
+    """Write what git writes of a binary file, for one that git was not asked about."""
+    old, new = (each.encode("utf-8", "surrogateescape") for each in (change.old_path, change.path))
+    before = b"/dev/null" if change.status == "A" else b"a/" + old
+    after = b"/dev/null" if change.status == "D" else b"b/" + new
+    return b"diff --git a/%s b/%s\nBinary files %s and %s differ\n" % (old, new, before, after)
 
 
 def _inner(path: str) -> str:

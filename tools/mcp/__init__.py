@@ -8,14 +8,8 @@ Needs the extra `glue-agents[mcp]`; the SDK is imported when a server is connect
 
 from __future__ import annotations
 
-from glue.tools.mcp.config import ServerConfig as ServerConfig
-from glue.tools.mcp.config import read_config as read_config
-from glue.tools.mcp.connection import ServerConnection as ServerConnection
-from glue.tools.mcp.connection import ServerPrompt as ServerPrompt
-from glue.tools.mcp.connection import Servers as Servers
-from glue.tools.mcp.connection import connect as connect
-from glue.tools.mcp.connection import connect_http as connect_http
-from glue.tools.mcp.connection import connect_stdio as connect_stdio
+from glue.tools.mcp.connection import ServerConnection, ServerPrompt, Servers, connect, connect_http, connect_stdio
+from glue.tools.mcp.transport import ServerConfig, read_config
 
 __all__ = [
     "ServerConfig",

@@ -1,13 +1,14 @@
-"""Connections to MCP servers: their tools, resources and prompts, kept up to date, and restarts that back off."""
+"""Connections to MCP servers: their tools, resources, prompts and results, kept up to date; restarts that back off."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
-import logging
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,36 +19,24 @@ from anyio.abc import TaskGroup, TaskStatus
 from glue.context import Context, ToolResult
 from glue.errors import ConfigError, ToolError
 from glue.function.decorator import Tool
+from glue.messages import File, Image, Part, Text
 from glue.permission import PermissionRequest, as_decision
-from glue.tools.mcp.config import ServerConfig, read_config
-from glue.tools.mcp.results import content_part, prefixed, tool_result
-from glue.tools.mcp.transport import Transport, load_sdk
+from glue.tools.mcp.transport import ServerConfig, Transport, load_sdk, logger, read_config
 
 if TYPE_CHECKING:
     from mcp import Client
-
-logger = logging.getLogger("glue.mcp")
 
 CALL_SECONDS = 60.0
 START_SECONDS = 60.0  # some servers are fetched first
 MAX_PAGES = 100  # of a list; a server that never ends one must not hang us
 MAX_DESCRIPTION = 2_000  # characters of what a server says of a tool: it is sent with every request
+MAX_NAME = 64  # characters of a tool's name, which is all that some providers take
 BACKOFF = (0.0, 1.0, 4.0, 15.0, 60.0)  # seconds before each restart; then it is given up
+
+NOTHING = {"type": "object", "properties": {}}  # the schema of no arguments
 
 # Puts a server's question to a person: its name, the message, the schema of the answer. None is no.
 Elicit: TypeAlias = Callable[[str, str, dict[str, Any]], Awaitable[dict[str, Any] | None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectOptions:
-    """What holds for every server of a block."""
-
-    timeout: float = CALL_SECONDS
-    on_change: Callable[[ServerConnection], object] | None = None
-    on_error: Callable[[ServerConfig, ConfigError], object] | None = None
-    roots: Sequence[str | os.PathLike[str]] = ()
-    elicit: Elicit | None = None
-    backoff: Sequence[float] = BACKOFF
 
 
 class ServerPrompt:
@@ -56,7 +45,7 @@ class ServerPrompt:
     def __init__(self, connection: ServerConnection, given: Mapping[str, Any]) -> None:
         self.connection, self.name = connection, str(given["name"])
         self.arguments = [str(each["name"]) for each in given.get("arguments") or ()]
-        self.description = _capped(given.get("description") or given.get("title") or f"A prompt of {connection.name}.")
+        self.description = _described(given, f"A prompt of {connection.name}.")
         self.hint = " ".join(f"<{name}>" for name in self.arguments)
 
     async def get(self, rest: str = "") -> list[Any]:
@@ -64,15 +53,23 @@ class ServerPrompt:
         words = rest.split(None, max(len(self.arguments) - 1, 0)) if self.arguments else []
         given = dict(zip(self.arguments, words, strict=False))
         result = await self.connection.request(lambda client: client.get_prompt(self.name, given), self.name)
-        dumped = result.model_dump(by_alias=True, mode="json", exclude_none=True)
-        return [content_part(message["content"]) for message in dumped["messages"]]
+        return [content_part(message["content"]) for message in _dumped(result)["messages"]]
 
 
 class ServerConnection:
     """A server that is connected. `tools` changes when the server says so; read it anew for each run."""
 
-    def __init__(self, config: ServerConfig, options: ConnectOptions) -> None:
-        self.config, self.options, self.timeout = config, options, options.timeout
+    def __init__(
+        self,
+        config: ServerConfig,
+        timeout: float,
+        on_change: Callable[[ServerConnection], object] | None,
+        roots: Sequence[str | os.PathLike[str]],
+        elicit: Elicit | None,
+        backoff: Sequence[float],
+    ) -> None:
+        self.config, self.timeout, self.on_change = config, timeout, on_change
+        self.roots, self.elicit, self.backoff = roots, elicit, backoff
         self.tools: tuple[Tool[..., Any], ...] = ()
         self.prompts: tuple[ServerPrompt, ...] = ()
         self._client: Client | None = None
@@ -93,8 +90,7 @@ class ServerConnection:
         while True:
             began = anyio.current_time()
             try:
-                async with AsyncExitStack() as stack:
-                    client = await stack.enter_async_context(self._open())
+                async with self._new_client() as client:
                     await self._list(client)
                     self._client = client
                     self._ready.set()
@@ -109,37 +105,36 @@ class ServerConnection:
             self._client = None
             if anyio.current_time() - began > 60:
                 self._restarts = 0  # it had worked for a while
-            if self._restarts >= len(self.options.backoff):
+            if self._restarts >= len(self.backoff):
                 logger.warning("MCP server %s has ended %d times and is given up", self.name, self._restarts + 1)
                 self._ready.set()
                 return
-            delay = self.options.backoff[self._restarts]
+            delay = self.backoff[self._restarts]
             self._restarts += 1
             logger.warning("MCP server %s is started again in %g seconds (%d)", self.name, delay, self._restarts)
             await anyio.sleep(delay)
 
-    @asynccontextmanager
-    async def _open(self) -> AsyncIterator[Client]:
+    def _new_client(self) -> Client:
         from mcp import Client
         from mcp_types import Implementation
 
         from glue import __version__
 
         self._transport = Transport(self.config)
-        options: dict[str, Any] = {
-            "message_handler": self._on_message,
-            "client_info": Implementation(name="glue", version=__version__),
-            "elicitation_callback": self._elicit,
-        }
-        if self.options.roots:
-            options["list_roots_callback"] = self._list_roots
-        async with Client(self._transport.open(self._lost), **options) as client:
-            yield client
+        return Client(
+            self._transport.open(self._lost),
+            message_handler=self._on_message,
+            client_info=Implementation(name="glue", version=__version__),
+            elicitation_callback=self._elicit,
+            list_roots_callback=self._list_roots if self.roots else None,
+        )
 
     async def _watch(self, client: Client) -> None:
         """Follow changes of the lists until the connection is lost."""
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
         async with anyio.create_task_group() as tasks:
-            if _is_modern(client):
+            if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 tasks.start_soon(self._subscribe, client)
             while self._client is client:
                 await self._wake.wait()
@@ -157,8 +152,8 @@ class ServerConnection:
             await self._list(client)
         except MCPError as error:  # what it offered before is still the best that is known
             logger.warning("MCP server %s did not list its tools again: %s", self.name, error.message)
-        if self.options.on_change is not None and before != [tool.spec for tool in self.tools]:
-            self.options.on_change(self)
+        if self.on_change is not None and before != [tool.spec for tool in self.tools]:
+            self.on_change(self)
 
     async def _subscribe(self, client: Client) -> None:
         """Ask a server of the newer protocol for changes, which it sends only when asked."""
@@ -185,41 +180,34 @@ class ServerConnection:
 
     async def _list(self, client: Client) -> None:
         offered = client.server_capabilities
-        tools = await self._pages(client.list_tools, "tools")
-        known = {tool["name"]: tool for tool in tools}
-        names = prefixed(self.name, known)
-        made = [self._tool(full, known[name]) for full, name in names.items()]
-        taken = {tool.name for tool in made if tool is not None}
-        if offered and offered.resources is not None and await self._pages(client.list_resources, "resources"):
-            made += [tool for tool in self._resource_tools() if tool.name not in taken]
-        prompts = await self._pages(client.list_prompts, "prompts") if offered and offered.prompts is not None else []
-        self.tools = tuple(tool for tool in made if tool is not None)
+        known = {tool["name"]: tool for tool in await _pages(client.list_tools, "tools")}
+        made = [self._tool(full, known[name]) for full, name in prefixed(self.name, known).items()]
+        tools = {tool.name: tool for tool in made if tool is not None}
+        if offered and offered.resources is not None and await _pages(client.list_resources, "resources"):
+            for tool in self._resource_tools():
+                tools.setdefault(tool.name, tool)
+        prompts = await _pages(client.list_prompts, "prompts") if offered and offered.prompts is not None else []
+        self.tools = tuple(tools.values())
         self.prompts = tuple(ServerPrompt(self, given) for given in prompts)
-
-    async def _pages(self, list_page: Callable[..., Awaitable[Any]], what: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            page = await list_page(cursor=cursor, cache_mode="bypass")
-            found += [each.model_dump(by_alias=True, mode="json", exclude_none=True) for each in getattr(page, what)]
-            cursor = page.next_cursor
-            if not cursor:
-                break
-        return found
 
     def _tool(self, full: str, given: Mapping[str, Any]) -> Tool[..., Any] | None:
         name = given["name"]
 
         async def call(context: Context[Any], arguments: dict[str, Any]) -> ToolResult:
-            return await self._call(name, arguments, context)
+            async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+                text = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
+                context.progress(text, {"progress": progress, "total": total})
+
+            self._contexts.append(context)
+            try:
+                result = await self.request(lambda client: client.call_tool(name, arguments, None, on_progress), name)
+            finally:
+                self._contexts.remove(context)
+            return tool_result(_dumped(result))
 
         try:
-            return self._make(
-                full,
-                str(given.get("description") or given.get("title") or f"The tool {name} of {self.name}."),
-                given.get("inputSchema") or {"type": "object", "properties": {}},
-                call,
-            )
+            described = _described(given, f"The tool {name} of {self.name}.")
+            return self._make(full, described, given.get("inputSchema") or NOTHING, call)
         except Exception as error:  # whatever a schema may do to a validator
             logger.warning("the tool %s of MCP server %s is left out: %s", name, self.name, reason(error))
             return None
@@ -230,7 +218,7 @@ class ServerConnection:
         jsonschema.validators.validator_for(schema).check_schema(dict(schema))
         return Tool.from_schema(
             name,
-            _capped(description),
+            description,
             schema,
             function,
             needs_permission=True,  # whatever the server says of itself
@@ -239,47 +227,40 @@ class ServerConnection:
 
     def _resource_tools(self) -> list[Tool[..., Any]]:
         async def list_resources(context: Context[Any], arguments: dict[str, Any]) -> str:
-            listed = await self.request(lambda client: self._pages(client.list_resources, "resources"), "resources")
+            listed = await self.request(lambda client: _pages(client.list_resources, "resources"), "resources")
             lines = [f"{each['uri']}  {each.get('title') or each.get('name', '')}" for each in listed]
             return "\n".join(lines) or "there are no resources"
 
         async def read_resource(context: Context[Any], arguments: dict[str, Any]) -> ToolResult:
             read = await self.request(lambda client: client.read_resource(arguments["uri"]), "the resource")
-            dumped = read.model_dump(by_alias=True, mode="json", exclude_none=True)
-            return tool_result({"content": [{"type": "resource", "resource": each} for each in dumped["contents"]]})
+            contents = _dumped(read)["contents"]
+            return tool_result({"content": [{"type": "resource", "resource": each} for each in contents]})
 
         uri = {"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]}
-        nothing = {"type": "object", "properties": {}}
         text = f"resources of the MCP server {self.name}"
         names = list(prefixed(self.name, ("list_resources", "read_resource")))
         return [
-            self._make(names[0], f"List the {text}: the address and name of each.", nothing, list_resources),
+            self._make(names[0], f"List the {text}: the address and name of each.", NOTHING, list_resources),
             self._make(names[1], f"Read one of the {text}, by its address.", uri, read_resource),
         ]
 
     # Calls ----------------------------------------------------------------------------------------
-
-    async def _call(self, name: str, arguments: dict[str, Any], context: Context[Any]) -> ToolResult:
-        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            text = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
-            context.progress(text, {"progress": progress, "total": total})
-
-        self._contexts.append(context)
-        try:
-            result = await self.request(lambda client: client.call_tool(name, arguments, None, on_progress), name)
-        finally:
-            self._contexts.remove(context)
-        return tool_result(result.model_dump(by_alias=True, mode="json", exclude_none=True))
 
     async def request(self, send: Callable[[Client], Awaitable[Any]], what: str) -> Any:
         """Ask the server; once more where its HTTP session had expired and was made anew."""
         from mcp import MCPError
 
         for last in (False, True):
-            client = await self._connected(what)
+            with anyio.move_on_after(self.timeout):
+                await self._ready.wait()  # a restart may be under way
+            if self._client is None and not self._ready.is_set():
+                raise ToolError(f"{what}: the MCP server {self.name} is being started again; try later")
+            restarted = f"was restarted {self._restarts} times before"
+            if self._client is None:
+                raise ToolError(f"the MCP server {self.name} has ended, and {restarted}")
             try:
                 with anyio.fail_after(self.timeout):
-                    return await send(client)
+                    return await send(self._client)
             except TimeoutError as error:
                 raise ToolError(f"{what} of {self.name} did not answer within {self.timeout:g} seconds") from error
             except (MCPError, OSError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
@@ -290,19 +271,9 @@ class ServerConnection:
                 if isinstance(error, MCPError) and not self._transport.ended:
                     raise ToolError(f"{self.name} said: {self._transport.hint or error.message}") from error
                 self._lost()
-                raise ToolError(self._lost_message()) from error
+                advice = "is started again, so try once more" if len(self.backoff) > self._restarts else restarted
+                raise ToolError(f"the MCP server {self.name} ended during the call; it {advice}") from error
         raise AssertionError("unreachable")
-
-    async def _connected(self, what: str) -> Client:
-        with anyio.move_on_after(self.timeout):
-            await self._ready.wait()  # a restart may be under way
-        if self._client is None:
-            if self._ready.is_set():
-                raise ToolError(
-                    f"the MCP server {self.name} has ended, and was restarted {self._restarts} times before"
-                )
-            raise ToolError(f"{what}: the MCP server {self.name} is being started again; try later")
-        return self._client
 
     def _lost(self) -> None:
         if self._client is not None:  # the first to notice
@@ -310,19 +281,12 @@ class ServerConnection:
             self._ready = anyio.Event()
             self._wake.set()
 
-    def _lost_message(self) -> str:
-        left = len(self.options.backoff) - self._restarts
-        what = (
-            "it is started again, so try once more" if left > 0 else f"it was restarted {self._restarts} times before"
-        )
-        return f"the MCP server {self.name} ended during the call; {what}"
-
     # What it asks ---------------------------------------------------------------------------------
 
     async def _list_roots(self, context: Any) -> Any:
         from mcp_types import ListRootsResult, Root
 
-        paths = [Path(root).resolve() for root in self.options.roots]
+        paths = [Path(root).resolve() for root in self.roots]
         return ListRootsResult(roots=[Root(uri=path.as_uri(), name=path.name) for path in paths])  # type: ignore[arg-type]
 
     async def _elicit(self, context: Any, params: Any) -> Any:
@@ -331,8 +295,8 @@ class ServerConnection:
 
         schema = dict(getattr(params, "requested_schema", None) or {})
         try:
-            if self.options.elicit is not None:
-                content = await self.options.elicit(self.name, params.message, schema)
+            if self.elicit is not None:
+                content = await self.elicit(self.name, params.message, schema)
             else:
                 content = await self._permitted(params.message, schema)
         except Exception:
@@ -360,14 +324,25 @@ class ServerConnection:
         return dict.fromkeys(wanted, True) if decision.allowed else None
 
 
-def _is_modern(client: Client) -> bool:
-    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+async def _pages(list_page: Callable[..., Awaitable[Any]], what: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await list_page(cursor=cursor, cache_mode="bypass")
+        found += map(_dumped, getattr(page, what))
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return found
 
-    return client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+def _dumped(model: Any) -> dict[str, Any]:
+    dumped: dict[str, Any] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return dumped
 
 
-def _capped(given: Any) -> str:
-    text = str(given)
+def _described(given: Mapping[str, Any], otherwise: str) -> str:
+    text = str(given.get("description") or given.get("title") or otherwise)
     return text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 1] + "…"
 
 
@@ -424,10 +399,7 @@ async def connect(
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"MCP servers must have different names; {name!r} is there twice")
-    options = ConnectOptions(
-        timeout=timeout, on_change=on_change, on_error=on_error, roots=roots, elicit=elicit, backoff=backoff
-    )
-    connections = [ServerConnection(config, options) for config in configs]
+    connections = [ServerConnection(config, timeout, on_change, roots, elicit, backoff) for config in configs]
     raised: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
@@ -507,3 +479,84 @@ def _start_error(connection: ServerConnection, error: Exception) -> ConfigError:
         return ConfigError(f"MCP server {config.name!r}: there is no command {config.command!r}")
     why = connection._transport.hint or reason(error)
     return ConfigError(f"MCP server {config.name!r} ({what}) could not be connected: {why}")
+
+
+# Names and results -------------------------------------------------------------------------------
+
+
+def prefixed(server: str, tools: Iterable[str]) -> dict[str, str]:
+    """Give each tool a name that every provider takes, with its server's in front."""
+    made: dict[str, str] = {}
+    for tool in tools:
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}__{tool}")
+        if not re.match(r"[A-Za-z_]", name):
+            name = f"_{name}"
+        if len(name) > MAX_NAME or name in made:
+            mark = hashlib.sha256(tool.encode()).hexdigest()[:8]
+            name = f"{name[: MAX_NAME - 9]}_{mark}"
+        made[name] = tool
+    return made
+
+
+def tool_result(result: Mapping[str, Any]) -> ToolResult:
+    """Map text, images, embedded files and structured content; what no model reads is named in a line."""
+    parts = [content_part(block) for block in result.get("content") or () if isinstance(block, Mapping)]
+    binary = {str(block.get("data")) for block in result.get("content") or () if isinstance(block, Mapping)}
+    structured = _without(result.get("structuredContent"), binary)
+    meta = None
+    if structured is not None:
+        meta = {"structured": structured}
+        if not any(isinstance(part, Text) and _same(part.text, structured) for part in parts):
+            parts.append(Text(text=json.dumps(structured, ensure_ascii=False)))
+    if not parts:
+        parts.append(Text(text="(nothing)"))
+    return ToolResult(content=tuple(parts), is_error=bool(result.get("isError")), meta=meta)
+
+
+def content_part(block: Mapping[str, Any]) -> Part:
+    """Map one content block."""
+    kind = block.get("type")
+    if kind == "text":
+        return Text(text=str(block.get("text", "")))
+    if kind == "image":
+        return _binary(str(block.get("mimeType", "image/png")), str(block.get("data", "")), "an image")
+    if kind == "resource" and isinstance(block.get("resource"), Mapping):
+        resource = block["resource"]
+        if "text" in resource:
+            return Text(text=f"<resource uri={json.dumps(resource.get('uri', ''))}>\n{resource['text']}\n</resource>")
+        return _binary(
+            str(resource.get("mimeType", "")), str(resource.get("blob", "")), str(resource.get("uri", "a resource"))
+        )
+    if kind == "resource_link":
+        return Text(text=f"[{block.get('title') or block.get('name', '')}]({block.get('uri', '')})")
+    return Text(text=f"[{kind} {block.get('mimeType', '')} that cannot be shown]")
+
+
+def _binary(media_type: str, data: str, name: str) -> Part:
+    try:
+        content = base64.b64decode(data, validate=True)
+    except ValueError:
+        return Text(text=f"[{name} that is no base64]")
+    if media_type.startswith("image/"):
+        return Image(media_type=media_type, data=content)
+    if media_type == "application/pdf":
+        return File(media_type=media_type, data=content, name=name)
+    return Text(text=f"[{name}: {len(content)} bytes of {media_type or 'an unknown type'}]")
+
+
+def _without(value: Any, binary: set[str]) -> Any:
+    """Leave out of structured content what stands beside it as an image."""
+    if isinstance(value, str):
+        return "[shown beside this]" if len(value) > 40 and value in binary else value
+    if isinstance(value, dict):
+        return {key: _without(item, binary) for key, item in value.items()}
+    return [_without(item, binary) for item in value] if isinstance(value, list) else value
+
+
+def _same(text: str, structured: Any) -> bool:
+    """Say whether a text says all that the structured content says; a plain value is often wrapped under one key."""
+    wrapped = next(iter(structured.values())) if isinstance(structured, dict) and len(structured) == 1 else structured
+    try:
+        return text == wrapped or json.loads(text) in (structured, wrapped)
+    except ValueError:
+        return False

@@ -7,9 +7,10 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import is_dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, BinaryIO, is_typeddict
+from typing import TYPE_CHECKING, Any, BinaryIO, get_type_hints, is_typeddict
 
 import anyio
 
@@ -67,7 +68,11 @@ def make_server(agent: Agent[Any, Any], tools: dict[str, AnyTool], permission: P
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         result = await _run(tools, permission, context, params.name, params.arguments or {})
-        structured = None if result.is_error or params.name not in schemas else _structured(result)
+        structured = None
+        if not result.is_error and params.name in schemas:
+            with suppress(ValueError):
+                found = json.loads(result.text)
+                structured = found if isinstance(found, dict) else None
         return types.CallToolResult(content=_content(result), is_error=result.is_error, structured_content=structured)
 
     schemas = {name for name, tool in tools.items() if output_schema(tool) is not None}
@@ -110,12 +115,11 @@ def output_schema(tool: AnyTool) -> dict[str, Any] | None:
     """Give the schema of what a tool returns, where its function or its agent says that it is an object."""
     from glue.function.schema import shape_of
 
-    agent = getattr(tool, "agent", None)
-    if agent is not None:
-        hint: Any = agent.settings.output
-    else:
-        function = getattr(tool, "function", None)
-        hint = _return_hint(function) if function is not None else None
+    agent, function = getattr(tool, "agent", None), getattr(tool, "function", None)
+    hint: Any = agent.settings.output if agent is not None else None
+    if agent is None and function is not None:
+        with suppress(Exception):
+            hint = get_type_hints(function).get("return")
     described = is_dataclass(hint) or is_typeddict(hint) or hasattr(hint, "model_fields") or isinstance(hint, Mapping)
     if not described or hint in (ToolResult, Text, Image, File):
         return None
@@ -124,23 +128,6 @@ def output_schema(tool: AnyTool) -> dict[str, Any] | None:
     except Exception:  # what cannot be described is given as text alone
         return None
     return schema if schema.get("type") == "object" else None
-
-
-def _return_hint(function: Any) -> Any:
-    import typing
-
-    try:
-        return typing.get_type_hints(function).get("return")
-    except Exception:
-        return None
-
-
-def _structured(result: ToolResult) -> dict[str, Any] | None:
-    try:
-        found = json.loads(result.text)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 async def serve_http(server: Server[Any], host: str, port: int, token: str) -> None:
@@ -185,10 +172,8 @@ async def _run(
 
     def report(text: str, data: Any, event: Any) -> None:
         if text:
-            try:
+            with suppress(anyio.WouldBlock):  # a client that is behind misses some progress, and nothing else
                 sending.send_nowait(text)
-            except anyio.WouldBlock:
-                pass  # a client that is behind misses some progress, and nothing else
 
     async def forward() -> None:
         count = 0
@@ -204,17 +189,11 @@ async def _run(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(forward)
         with sending:
-            result = await _invoke(tool, call, context)
+            try:
+                result = await tool.invoke(call, context)
+            except Exception as error:
+                result = error_result(str(error) if isinstance(error, ToolError) else error)
     return result
-
-
-async def _invoke(tool: AnyTool, call: ToolCall, context: Context[Any]) -> ToolResult:
-    try:
-        return await tool.invoke(call, context)
-    except ToolError as error:
-        return error_result(str(error))
-    except Exception as error:
-        return error_result(error)
 
 
 def _content(result: ToolResult) -> list[types.ContentBlock]:
