@@ -27,7 +27,7 @@ from glue.messages import (
     UserMessage,
     new_id,
 )
-from glue.providers.catalog import Row
+from glue.providers.catalog import Quirks, Row
 
 # JSON ---------------------------------------------------------------------------------------------
 
@@ -202,10 +202,10 @@ def is_own(message: AssistantMessage, row: Row, model: str | None = None) -> boo
     return message.provider == row.name and (model is None or message.model == model)
 
 
-def opaque_of(part: Part, wire: str) -> Json:
-    """Return what a part carries for this wire, or None."""
+def kept_of(part: Part, wire: str) -> dict[str, Json]:
+    """Return what a part carries for this wire."""
     opaque = part if isinstance(part, Opaque) else getattr(part, "opaque", None)
-    return opaque.data if isinstance(opaque, Opaque) and opaque.wire == wire else None
+    return object_of(opaque.data) if isinstance(opaque, Opaque) and opaque.wire == wire else {}
 
 
 def short_id(text: str, length: int = 9) -> str:
@@ -226,6 +226,13 @@ def safe_id(text: str, limit: int = 64) -> str:
     if 0 < len(text) <= limit and text.replace("_", "a").replace("-", "a").isalnum() and text.isascii():
         return text
     return "call_" + short_id(text, 20)
+
+
+def call_id(text: str, quirks: Quirks) -> str:
+    """Return the id of a call as a server of OpenAI's wires takes it: itself where it does."""
+    if quirks.tool_ids == "nine":
+        return text if len(text) == 9 and text.isalnum() and text.isascii() else short_id(text)
+    return text if 0 < len(text) <= quirks.tool_id_limit else "call_" + short_id(text, 20)
 
 
 def repeated_calls(messages: Sequence[Message]) -> frozenset[str]:
@@ -323,20 +330,12 @@ def description(tool: ToolSpec) -> dict[str, str]:
     return {"description": tool.description} if tool.description.strip() else {}
 
 
-def used_names(messages: Iterable[Message]) -> list[str]:
-    """Return the names of the tools that a history calls."""
+def used_tools(messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
+    """Return the tools that a history calls, of which only the names are known."""
     replies = (message for message in messages if isinstance(message, AssistantMessage))
-    return sorted({call_name(call.name) for reply in replies for call in reply.calls})
-
-
-def lacks_thinking(messages: Sequence[Message], has_thinking: Callable[[AssistantMessage], bool]) -> bool:
-    """Say whether the tool round under way began without thinking, which forbids Claude to think now."""
-    for message in reversed(messages):
-        if isinstance(message, AssistantMessage):
-            return bool(message.calls) and not has_thinking(message)
-        if not isinstance(message, ToolMessage):
-            return False
-    return False
+    return tuple(
+        ToolSpec(name=name) for name in sorted({call_name(call.name) for each in replies for call in each.calls})
+    )
 
 
 def cache_key(request: Request) -> str:
@@ -395,10 +394,17 @@ def is_text(part: File) -> bool:
     )
 
 
-def file_text(part: File) -> str:
-    """Return a file as text, for servers that take none."""
-    name = part.name or "file"
-    return f"{name}:\n{part.data.decode('utf-8', 'replace')}" if is_text(part) else f"(a file: {name})"
+def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Text | Image | File]:
+    """Give the texts, images and files that a server takes; of what it does not take, a description."""
+    for part in parts:
+        if isinstance(part, Image) and not accepts(quirks.images, image_type(part)):
+            yield Text(text="(an image)")
+        elif isinstance(part, File) and not accepts(quirks.files, part.media_type):
+            name = part.name or "file"
+            words = f"{name}:\n{part.data.decode('utf-8', 'replace')}" if is_text(part) else f"(a file: {name})"
+            yield Text(text=words)
+        elif isinstance(part, (Image, File)) or (isinstance(part, Text) and part.text):
+            yield part
 
 
 def base64_text(data: bytes) -> str:
@@ -412,30 +418,12 @@ def data_url(part: Image | File) -> str:
     return f"data:{part.media_type};base64,{base64_text(part.data or b'')}"
 
 
-def result_text(message: ToolMessage) -> str:
-    """Return a tool result as text, for wires with no place for more; an image is named."""
-    texts = []
-    for part in message.content:
-        if isinstance(part, Text):
-            texts.append(part.text)
-        elif isinstance(part, Image):
-            texts.append("(an image)")
-        elif isinstance(part, File):
-            texts.append(f"(a file: {part.name or part.media_type})")
-    return "\n".join(text for text in texts if text)
-
-
 # Replies ------------------------------------------------------------------------------------------
 
 
 def number(value: Json) -> int | None:
     """Return a token count, or None for what is none."""
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15 else None
-
-
-def first_number(*values: Json) -> int | None:
-    """Return the first of several places that holds a count."""
-    return next((count for value in values if (count := number(value)) is not None), None)
 
 
 def text_of(value: Json) -> str:
@@ -451,23 +439,7 @@ def list_of(value: Json) -> list[Json]:
     return value if isinstance(value, list) else []
 
 
-MOST_MARKS = 2  # of the four that are allowed; tools and system have one each
-
-
 HEADS = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
-
-
-def turns(
-    messages: Iterable[Message], key: str, blocks: Callable[[Message], Iterable[bytes]]
-) -> list[tuple[str, bytes]]:
-    """Encode the blocks of each message, once, and name its role."""
-    pieces: list[tuple[str, bytes]] = []
-    for message in messages:
-        known: bytes | None = message.memo.get(key)
-        if known is None:
-            known = message.memo[key] = b",".join(blocks(message))
-        pieces.append(("assistant" if isinstance(message, AssistantMessage) else "user", known))
-    return pieces
 
 
 def join_turns(pieces: Iterable[tuple[str, bytes]], filler: bytes, heads: Mapping[str, bytes] = HEADS) -> bytes:
@@ -489,20 +461,6 @@ def join_turns(pieces: Iterable[tuple[str, bytes]], filler: bytes, heads: Mappin
     parts[0] = b"["
     parts.append(b"]}]")
     return b"".join(parts)
-
-
-def stable(messages: Sequence[Message], pieces: Sequence[tuple[str, bytes]]) -> Iterator[int]:
-    """Name the last message, to be found by the next request, and the last of the request before, which is cached."""
-    wanted, found = True, 0
-    for index in range(len(messages) - 1, -1, -1):
-        if isinstance(messages[index], AssistantMessage):
-            wanted = True
-        elif wanted and pieces[index][1]:
-            wanted = False
-            found += 1
-            yield index
-        if found == MOST_MARKS:
-            return
 
 
 def is_remote(part: Image | File) -> bool:

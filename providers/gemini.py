@@ -24,15 +24,13 @@ from glue.messages import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    Usage,
-    new_id,
 )
-from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.provider import ProviderEvent, ToolCallDelta
 from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks, Row
-from glue.providers.encoding import inline, is_remote, join_turns
 from glue.providers.google import Tokens
-from glue.providers.sse import Objects, Parser
+from glue.providers.sse import Parser
+from glue.providers.wire import Block
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
 _MOST_GAP = 1000  # elements that may be skipped in a list; no server does, a hostile one might
@@ -97,20 +95,7 @@ def _get(place: Json, step: str | int) -> Json:
 
 WIRE = "gemini"
 
-_STOPS = {
-    "STOP": StopReason.END_TURN,
-    "MAX_TOKENS": StopReason.MAX_TOKENS,
-    "MALFORMED_FUNCTION_CALL": StopReason.MALFORMED_CALL,
-    "TOO_MANY_TOOL_CALLS": StopReason.ERROR,
-    "UNEXPECTED_TOOL_CALL": StopReason.ERROR,
-    **dict.fromkeys(
-        (
-            *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"),
-            *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"),
-        ),
-        StopReason.REFUSAL,
-    ),
-}
+# What is told of a reply, and the names it gets: of a response, of a blocked prompt, of a candidate.
 _FACTS = {"responseId": "id", "modelVersion": "model"}
 _BLOCK_FACTS = {"blockReason": "block_reason", "blockReasonMessage": "block_message"}
 _CANDIDATE_FACTS = {
@@ -119,79 +104,31 @@ _CANDIDATE_FACTS = {
     "citationMetadata": "citations",
     "urlContextMetadata": "url_context",
 }
-_LEAD = b" \t\r\n\xef\xbb\xbf"  # white space and the bytes of a byte order mark
-
-
-class _Piece:
-    """One part under construction."""
-
-    __slots__ = ("data", "kind", "partial", "position", "signature", "texts")
-
-    def __init__(self, kind: str, *, signature: str = "", data: dict[str, Json] | None = None) -> None:
-        self.kind = kind
-        self.texts: list[str] = []
-        self.signature = signature
-        self.data = data or {}
-        self.position = 0
-        self.partial: PartialArguments | None = None  # of a call that goes on
-
-    def part(self) -> Part:
-        opaque = Opaque(wire=WIRE, data={"thoughtSignature": self.signature}) if self.signature else None
-        text = "".join(self.texts)
-        if self.kind == "text":
-            return Text(text=text, opaque=opaque)
-        if self.kind == "thinking":
-            return Thinking(text=text, opaque=opaque)
-        if self.kind == "call":
-            complete = self.partial is None
-            return ToolCall(**self.data, arguments=text, complete=complete, opaque=opaque)
-        return Opaque(wire=WIRE, data=self.data)
-
-
-class _Parser:
-    """Cuts a body into responses: of an event stream, or of one growing JSON array, as its first byte tells."""
-
-    body = None
-
-    def __init__(self, provider: str) -> None:
-        self._provider = provider
-        self._inner: Parser | Objects | None = None
-
-    def feed(self, block: bytes) -> list[bytes]:
-        if self._inner is None:
-            start = block.lstrip(_LEAD)
-            if not start:
-                return []
-            self._inner = Objects(self._provider) if start[0] in b"{[" else Parser(self._provider)
-        return self._inner.feed(block)
-
-    def end(self) -> list[bytes]:
-        return self._inner.end() if self._inner else []
-
-    @property
-    def stray(self) -> bytes:
-        return self._inner.stray if self._inner else b""
-
-    @property
-    def is_cut(self) -> bool:
-        return isinstance(self._inner, Objects)
 
 
 class GeminiDecoder(wire.Decoder):
     """Reads a stream of responses: as events, as one growing JSON array, or a single response."""
 
+    wire = WIRE
     noun = "response"
     end_mark = "a finishReason"
-    stops = _STOPS
+    tokens: ClassVar = {
+        "input": ("promptTokenCount",),
+        "output": ("candidatesTokenCount",),
+        "cache_read": ("cachedContentTokenCount",),
+        "reasoning": ("thoughtsTokenCount",),
+        "tools": ("toolUsePromptTokenCount",),
+    }
+    apart: ClassVar = {"input": ("tools",), "output": ("reasoning",)}
+    uncounted = 0
 
     def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
         super().__init__(quirks, provider, model)
-        self._pieces: list[_Piece] = []
-        self._calls = 0
-        self._open: _Piece | None = None  # the call whose arguments go on
+        self._open: Block | None = None  # the call whose arguments go on
+        self._arguments = PartialArguments()
 
-    def _new_parser(self) -> _Parser:
-        return _Parser(self.provider)
+    def _new_parser(self) -> Parser:
+        return Parser(self.provider, objects=True)
 
     def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
         response = encoding.loads(data)
@@ -219,84 +156,55 @@ class GeminiDecoder(wire.Decoder):
     def _part(self, part: dict[str, Json], events: list[ProviderEvent]) -> None:
         part = {name: value for name, value in part.items() if value is not None}  # proxies spell out what is not there
         signature = encoding.text_of(part.get("thoughtSignature"))
+        signed = {"thoughtSignature": signature} if signature else {}
         if "functionCall" in part:
-            self._call(part["functionCall"], signature, events)
-        elif isinstance(part.get("text"), str) or not part.keys() - {"thought", "thoughtSignature"}:
-            self._text(
-                "thinking" if part.get("thought") else "text", encoding.text_of(part.get("text")), signature, events
-            )
-        else:  # code that the server ran, its outcome, and whatever comes next
-            self._pieces.append(_Piece("opaque", data=dict(part)))
+            self._call(part["functionCall"], signed, events)
+        elif not isinstance(part.get("text"), str) and part.keys() - {"thought", "thoughtSignature"}:
+            self._add(Block("part", part))  # code that the server ran, its outcome, and whatever comes next
+        elif part.get("text") or signed:
+            kind = "thinking" if part.get("thought") else "text"
+            block = self.blocks.get(len(self.blocks) - 1)
+            # A part that is signed goes back as it came, so nothing is joined to it.
+            if block is None or block.kind != kind or block.fields or signed:
+                block = self._add(Block(kind, signed))
+            self._say(block, encoding.text_of(part.get("text")), events)
 
-    def _text(self, kind: str, text: str, signature: str, events: list[ProviderEvent]) -> None:
-        if not text and not signature:
-            return
-        last = self._pieces[-1] if self._pieces else None
-        # A part that is signed goes back as it came, so nothing is joined to it.
-        if last is None or last.kind != kind or last.signature or signature:
-            last = _Piece(kind, signature=signature)
-            self._pieces.append(last)
-        last.texts.append(text)
-        if text:
-            events.append(TextDelta(text=text) if kind == "text" else ThinkingDelta(text=text))
+    def _add(self, block: Block) -> Block:
+        block.closed = True
+        self.blocks[len(self.blocks)] = block
+        return block
 
-    def _call(self, call: dict[str, Json], signature: str, events: list[ProviderEvent]) -> None:
-        piece = self._open
+    def _call(self, call: dict[str, Json], signed: dict[str, Json], events: list[ProviderEvent]) -> None:
+        block = self._open
         if call.get("name"):
-            piece = self._new_call(call)
-        if piece is None:
+            block = self._add(Block("call"))
+            block.index = self.calls
+            block.id = encoding.text_of(call.get("id")) or self._made_up_id(self.calls)
+            block.name = encoding.text_of(call["name"])
+            self.calls += 1
+            self._arguments = PartialArguments()
+        if block is None:
             return  # the end of a call that had ended
-        piece.signature = piece.signature or signature
-        arguments = piece.partial = piece.partial or PartialArguments()
+        block.fields = block.fields or signed
         if call.get("args"):
-            arguments.value.update(call["args"])
-        arguments.add(call.get("partialArgs") or [])
-        text = ""
-        self._open = piece
-        if not call.get("willContinue"):
-            text = encoding.dumps(arguments.value).decode()
-            piece.texts, piece.partial, self._open = [text], None, None
-        if text or call.get("name"):
-            identity = {"id": piece.data["id"], "name": piece.data["name"]}
-            events.append(ToolCallDelta(index=piece.position, arguments=text, **identity))
-
-    def _new_call(self, call: dict[str, Json]) -> _Piece:
-        seed = encoding.text_of(self.facts.get("id"))
-        made_up = "call_" + (encoding.short_id(f"{seed} {self._calls}", 20) if seed else new_id())
-        identity = {"id": encoding.text_of(call.get("id")) or made_up, "name": encoding.text_of(call.get("name"))}
-        piece = _Piece("call", data=identity)
-        piece.position = self._calls
-        self._calls += 1
-        self._pieces.append(piece)
-        return piece
+            self._arguments.value.update(call["args"])
+        self._arguments.add(call.get("partialArgs") or [])
+        block.closed = not call.get("willContinue")
+        self._open = None if block.closed else block
+        if block.closed:
+            block.given = encoding.dumps(self._arguments.value).decode()
+        if block.closed or call.get("name"):
+            events.append(ToolCallDelta(index=block.index, id=block.id, name=block.name, arguments=block.given))
 
     def _stop_reason(self) -> StopReason:
         if self.raw_stop is None:
             return StopReason.REFUSAL  # the prompt was blocked
-        return (
-            StopReason.END_TURN if self.raw_stop == "UNEXPECTED_TOOL_CALL" and self._calls else super()._stop_reason()
-        )
-
-    def _content(self, *, cut: bool) -> list[Part]:
-        return [piece.part() for piece in self._pieces]
-
-    def _usage(self) -> Usage | None:
-        """Normalise the tokens that were counted: thoughts and tool prompts stand apart from the rest."""
-        raw = self.counts
-        if not raw:
-            return None
-        thoughts = encoding.number(raw.get("thoughtsTokenCount"))
-        return Usage(
-            input=(encoding.number(raw.get("promptTokenCount")) or 0)
-            + (encoding.number(raw.get("toolUsePromptTokenCount")) or 0),
-            output=(encoding.number(raw.get("candidatesTokenCount")) or 0) + (thoughts or 0),
-            cache_read=encoding.number(raw.get("cachedContentTokenCount")) or 0,
-            cache_write=0,
-            reasoning=thoughts,
-        )
+        if self.raw_stop == "UNEXPECTED_TOOL_CALL" and self.calls:
+            return StopReason.END_TURN
+        return super()._stop_reason()
 
     def _nothing(self) -> ProviderError:
-        cut = self.parser.is_cut and not self.parser.stray
+        cut = self.parser.has_objects and not self.parser.stray
         return self.broken("the answer ends in the middle") if cut else super()._nothing()
 
 
@@ -439,7 +347,7 @@ def _contents(messages: Sequence[Message], row: Row, model: str) -> bytes:
         pieces.append(("model" if isinstance(message, AssistantMessage) else "user", known[0]))
     if pictures:
         pieces.append(("user", b",".join(pictures)))
-    return join_turns(pieces, _FILLER, _HEADS)
+    return encoding.join_turns(pieces, _FILLER, _HEADS)
 
 
 def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
@@ -456,10 +364,10 @@ def _parts(content: Sequence[Part]) -> Iterator[dict[str, Json]]:
     for part in content:
         if isinstance(part, Text) and part.text:
             yield {"text": part.text}
-        elif isinstance(part, Image) and is_remote(part):
+        elif isinstance(part, Image) and encoding.is_remote(part):
             yield {"fileData": {"fileUri": part.url, "mimeType": part.media_type}}
         elif isinstance(part, (Image, File)):
-            kind, data = inline(part)
+            kind, data = encoding.inline(part)
             yield {"inlineData": {"mimeType": kind, "data": data}}
 
 
@@ -467,7 +375,7 @@ def _reply(message: AssistantMessage, row: Row, model: str) -> Iterator[dict[str
     own = encoding.is_own(message, row)
     unsigned = _version(model) >= 3 and not any(_signature(part) for part in message.calls if own)
     for part in message.content:
-        kept = encoding.object_of(encoding.opaque_of(part, WIRE)) if own else {}
+        kept = encoding.kept_of(part, WIRE) if own else {}
         if isinstance(part, ToolCall):
             if part.complete:
                 call = {"name": encoding.call_name(part.name), "args": encoding.arguments(part), "id": part.id}
@@ -484,7 +392,7 @@ def _reply(message: AssistantMessage, row: Row, model: str) -> Iterator[dict[str
 
 
 def _signature(part: Part) -> bool:
-    return "thoughtSignature" in encoding.object_of(encoding.opaque_of(part, WIRE))
+    return "thoughtSignature" in encoding.kept_of(part, WIRE)
 
 
 def _result(message: ToolMessage, model: str) -> tuple[bytes, bytes]:

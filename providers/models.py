@@ -130,7 +130,7 @@ def capabilities_of(row: Row, model: str = "") -> Capabilities:
         window=window or (row.window if model == row.model else None),
         tools=row.quirks.tools,
         images=row.quirks.images,
-        files=wire.files(row, model) if wire else (),
+        files=row.quirks.files if wire else (),
         efforts=wire.efforts(row, model) if wire else (),
         local=row.quirks.local,
         input_price=price[0],
