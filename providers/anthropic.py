@@ -143,7 +143,7 @@ def encode(request: Request, row: Row, model: str) -> bytes:
         body |= thinking(request, messages, row, model, WIRE)
     if request.system.strip():
         block = b'{"type":"text","text":' + encoding.quote(request.system) + b"}"
-        body["system"] = encoding.array([_marked(block)]) if request.cache else encoding.quote(request.system)
+        body["system"] = [_marked(block)] if request.cache else encoding.quote(request.system)
     body |= _tools(request, messages)
     key = encoding.memo_key(WIRE, row, model)
     mark = _marked if request.cache else None
@@ -174,12 +174,12 @@ def _tools(request: Request, messages: Sequence[Message]) -> dict[str, Json]:
     specs = request.tools
     if not specs:  # calls in the history are refused unless tools are named
         specs, choice = encoding.used_tools(messages), {"type": "none"}
-    tools = [encoding.encode_tool(tool, WIRE, _tool) for tool in specs]
+    tools = encoding.encode_tools(specs, WIRE, _tool)
     if not tools:
         return {}
     if request.tools and request.cache:
         tools[-1] = _marked(tools[-1])
-    fields: dict[str, Json] = {"tools": encoding.array(tools)}
+    fields: dict[str, Json] = {"tools": tools}
     return fields if choice == {"type": "auto"} else {**fields, "tool_choice": choice}
 
 
@@ -236,7 +236,7 @@ def _result(message: ToolMessage) -> bytes:
     if all(isinstance(part, Text) for part in message.content):
         text = message.text or ("error" if message.is_error else "")  # an error must say something
         return encoding.dumps({**fields, "content": text} if text else fields)
-    return encoding.dumps(fields)[:-1] + b',"content":' + encoding.array(_parts(message.content)) + b"}"
+    return encoding.assemble({**fields, "content": list(_parts(message.content))})
 
 
 def _parts(content: Sequence[Part]) -> Iterator[bytes]:

@@ -189,7 +189,7 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     fields: dict[str, Json] = {"messages": turns}
     if request.system.strip():
         text = b'{"text":' + encoding.quote(request.system) + b"}"
-        fields["system"] = encoding.array([_marked(text) if cache else text])
+        fields["system"] = [_marked(text) if cache else text]
     if settings:
         fields["inferenceConfig"] = settings
     if tools := _tools(request, messages, cache and is_claude):
@@ -238,7 +238,7 @@ def _tools(request: Request, messages: Sequence[Message], cache: bool) -> bytes:
         tools = tools or used
         if not used:
             return b""
-    array = b",".join(encoding.encode_tool(tool, WIRE, _tool) for tool in tools)
+    array = b",".join(encoding.encode_tools(tools, WIRE, _tool))
     config = b'{"tools":[' + (_marked(array) if cache else array) + b"]"
     if request.tools and request.tool_choice not in ("auto", "none"):
         name = request.tool_choice

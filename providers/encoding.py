@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from binascii import b2a_base64
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from json.encoder import encode_basestring
@@ -32,6 +33,7 @@ from glue.providers.catalog import Quirks, Row
 # JSON ---------------------------------------------------------------------------------------------
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode_strictly = json.JSONEncoder(allow_nan=False).encode
 _decoder = json.JSONDecoder()
 _scan = _decoder.scan_once  # type: ignore[attr-defined]
 
@@ -73,31 +75,8 @@ _PAIRS = re.compile(
 )
 
 
-def array(pieces: Iterable[bytes]) -> bytes:
-    """Join encoded values; the whole history goes through here, so it is copied once."""
-    items = list(pieces)
-    if not items:
-        return b"[]"
-    items[0] = b"[" + items[0]
-    items[-1] += b"]"
-    return b",".join(items)
-
-
-class Pieces(list[bytes]):
-    """The encoded values of an array that is not joined yet, which saves copying a long history twice."""
-
-    def parted(self) -> list[bytes]:
-        """Return what to join: brackets, values and commas."""
-        if not self:
-            return [b"[]"]
-        result = [b","] * (2 * len(self) + 1)
-        result[1::2] = self
-        result[0], result[-1] = b"[", b"]"
-        return result
-
-
 def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = None) -> bytes:
-    """Join a body; bytes among the fields are JSON already.
+    """Join a body; bytes among the fields are JSON already, and lists of bytes are arrays of such.
 
     Options win over fields of the same name, except that objects are merged and `tools` are appended.
     """
@@ -106,15 +85,18 @@ def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = No
         ours = body.get(name)
         if isinstance(ours, Mapping) and isinstance(value, Mapping):
             value = merged(ours, value)
-        elif name == "tools" and isinstance(ours, bytes) and isinstance(value, Sequence):
-            more = (dumps(tool) for tool in value)
-            value = b"[" + b",".join((ours[1:-1], *more) if len(ours) > 2 else more) + b"]"
+        elif name == "tools" and isinstance(ours, list) and isinstance(value, Sequence):
+            value = [*ours, *map(dumps, value)]
         body[name] = value
     pieces = [b"{"]
     for name, value in body.items():
         pieces += (quote(name), b":")
-        if isinstance(value, Pieces):
-            pieces += value.parted()
+        if isinstance(value, list) and value and isinstance(value[0], bytes):
+            # Not joined first: that would copy a long history twice.
+            parted = [b","] * (2 * len(value) + 1)
+            parted[1::2] = value
+            parted[0], parted[-1] = b"[", b"]"
+            pieces += parted
         else:
             pieces.append(value if isinstance(value, bytes) else dumps(value))
         pieces.append(b",")
@@ -136,21 +118,11 @@ def arguments(call: ToolCall) -> dict[str, Json]:
     if not call.arguments.strip():
         return {}
     try:
-        value = json.loads(call.arguments, parse_constant=_refuse, parse_float=_finite)
+        value = json.loads(call.arguments)
+        _encode_strictly(value)  # NaN and Infinity are Python's, not JSON's
     except (ValueError, RecursionError):
         return {"arguments": call.arguments}
     return value if isinstance(value, dict) else {"arguments": value}
-
-
-def _refuse(name: str) -> Json:
-    raise ValueError(name)  # NaN and Infinity are Python's, not JSON's
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(text)
-    return value
 
 
 def argument_text(call: ToolCall) -> str:
@@ -235,33 +207,22 @@ def call_id(text: str, quirks: Quirks) -> str:
     return text if 0 < len(text) <= quirks.tool_id_limit else "call_" + short_id(text, 20)
 
 
-def repeated_calls(messages: Sequence[Message]) -> frozenset[str]:
-    """Return the call ids that more than one reply uses; some servers count from call_0 in each reply."""
+def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
+    """Rename calls whose id an earlier reply used already, and their results; almost always a no-op.
+
+    Some servers count from call_0 in each reply.
+    """
+    messages = tuple(messages)
     every: list[str] = []
     for block in blocks(messages):
         ids = block_memo(block, "call_ids")
         if ids is None:
-            ids = tuple(call_id for message in block for call_id in _call_ids(message))
+            ids = [call_id for message in block for call_id in _call_ids(message)]
             keep_block(block, "call_ids", ids)
         every += ids
     if len(set(every)) == len(every):
-        return frozenset()
-    seen: set[str] = set()
-    twice: set[str] = set()
-    for call_id in every:
-        (twice if call_id in seen else seen).add(call_id)
-    return frozenset(twice)
-
-
-def _call_ids(message: Message) -> Iterable[str]:
-    return {call.id: None for call in message.calls} if isinstance(message, AssistantMessage) else ()
-
-
-def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
-    """Rename calls whose id an earlier reply used already, and their results; almost always a no-op."""
-    twice = repeated_calls(messages)
-    if not twice:
         return messages
+    twice = {call_id for call_id, count in Counter(every).items() if count > 1}
     uses: dict[str, int] = {}
     names: dict[str, str] = {}
     result: list[Message] = []
@@ -276,6 +237,14 @@ def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
             message = _renamed(message, {message.call_id: names[message.call_id]})
         result.append(message)
     return result
+
+
+def _call_ids(message: Message) -> tuple[str, ...]:
+    ids: tuple[str, ...] | None = message.memo.get("call_ids")
+    if ids is None:
+        calls = message.calls if isinstance(message, AssistantMessage) else ()
+        ids = message.memo["call_ids"] = tuple(dict.fromkeys(call.id for call in calls))
+    return ids
 
 
 def _renamed(message: AssistantMessage | ToolMessage, names: Mapping[str, str]) -> Message:
@@ -303,26 +272,24 @@ def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
         if isinstance(message, UserMessage) and isinstance(last, UserMessage):
             joined = message.memo.get(("joined", last.id))
             if joined is None:
-                joined = message.memo["joined", last.id] = _joined(last, message)
+                parts: tuple[Part, ...] = (*last.content, *message.content)
+                if all(isinstance(part, Text) for part in parts):
+                    parts = (Text(text=f"{last.text}\n\n{message.text}"),)
+                joined = message.memo["joined", last.id] = replace(last, content=parts, id=new_id())
             result[-1] = joined
         else:
             result.append(message)
     return result
 
 
-def _joined(one: UserMessage, other: UserMessage) -> UserMessage:
-    parts: tuple[Part, ...] = (*one.content, *other.content)
-    if all(isinstance(part, Text) for part in parts):
-        parts = (Text(text=f"{one.text}\n\n{other.text}"),)
-    return replace(one, content=parts, id=new_id())
-
-
-def encode_tool(tool: ToolSpec, wire: str, form: Callable[[ToolSpec], Json]) -> bytes:
-    """Encode a tool in the form of a wire, once."""
-    known: bytes | None = tool.memo.get(wire)
-    if known is None:
-        known = tool.memo[wire] = dumps(form(tool))
-    return known
+def encode_tools(tools: Iterable[ToolSpec], wire: str, form: Callable[[ToolSpec], Json]) -> list[bytes]:
+    """Encode tools in the form of a wire, each once."""
+    encoded = []
+    for tool in tools:
+        if wire not in tool.memo:
+            tool.memo[wire] = dumps(form(tool))
+        encoded.append(tool.memo[wire])
+    return encoded
 
 
 def description(tool: ToolSpec) -> dict[str, str]:

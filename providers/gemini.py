@@ -237,8 +237,8 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     if request.system:
         fields["systemInstruction"] = {"parts": [{"text": request.system}]}
     if request.tools:
-        tools = encoding.array(encoding.encode_tool(tool, WIRE, _tool) for tool in request.tools)
-        fields["tools"] = b'[{"functionDeclarations":' + tools + b"}]"
+        tools = encoding.encode_tools(request.tools, WIRE, _tool)
+        fields["tools"] = [encoding.assemble({"functionDeclarations": tools})]
         if request.tool_choice != "auto":
             fields["toolConfig"] = {"functionCallingConfig": _tool_choice(request.tool_choice)}
     settings = _settings(request, row, model)

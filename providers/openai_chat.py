@@ -326,16 +326,16 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request; messages that were sent before are not encoded again."""
     quirks = row.quirks
     marks = request.cache and quirks.cache == "control"
-    fields: dict[str, Json] = {"model": model, "messages": encoding.Pieces(_messages(request, row, model, marks))}
+    fields: dict[str, Json] = {"model": model, "messages": _messages(request, row, model, marks)}
     if request.stream:
         fields["stream"] = True
         if quirks.stream_usage:
             fields["stream_options"] = {"include_usage": True}
     if request.tools and quirks.tools:
-        tools = [encoding.encode_tool(tool, WIRE, _tool) for tool in request.tools]
+        tools = encoding.encode_tools(request.tools, WIRE, _tool)
         if marks:
             tools[-1] = encoding.dumps({**encoding.loads(tools[-1]), **_MARK})
-        fields["tools"] = encoding.array(tools)
+        fields["tools"] = tools
         choice = request.tool_choice
         if choice != "auto":
             named = {"type": "function", "function": {"name": choice}}

@@ -220,7 +220,7 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request. The wire has no stop sequences; they are left out."""
     quirks = row.quirks
     key = encoding.memo_key(WIRE, row, model)
-    pieces = encoding.Pieces()
+    pieces: list[bytes] = []
     for message in encoding.unique_calls(request.messages):
         encoded = message.memo.get(key)
         if encoded is None:
@@ -232,7 +232,7 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     if request.stream:
         fields["stream"] = True
     if request.tools and quirks.tools:
-        fields["tools"] = encoding.array(encoding.encode_tool(tool, WIRE, _tool) for tool in request.tools)
+        fields["tools"] = encoding.encode_tools(request.tools, WIRE, _tool)
         choice = request.tool_choice
         if choice != "auto":
             fields["tool_choice"] = choice if choice in ("none", "required") else {"type": "function", "name": choice}
