@@ -132,34 +132,38 @@ VERSION = "2023-06-01"
 
 _FILLER = b'{"type":"text","text":"(continued)"}'  # a conversation must begin with a user, and not with a blank
 _HIDDEN = ("thinking", "redacted_thinking")
+_CHOICES: dict[str, Json] = {"auto": None, "none": {"type": "none"}, "required": {"type": "any"}}
 
 
 def encode(request: Request, row: Row, model: str) -> bytes:
     """Write a request; messages and tools that were written before are joined as they are."""
     known = facts(model)
     messages = encoding.unique_calls(request.messages)
-    body: dict[str, Json] = {"model": model, "max_tokens": request.max_tokens or known.max_output}
-    if row.quirks.reasoning:
-        body |= thinking(request, messages, row, model, WIRE)
-    if request.system.strip():
-        block = b'{"type":"text","text":' + encoding.quote(request.system) + b"}"
-        body["system"] = [_marked(block)] if request.cache else encoding.quote(request.system)
-    body |= _tools(request, messages)
     key = encoding.memo_key(WIRE, row, model)
-    mark = _marked if request.cache else None
-    body["messages"] = conversation(messages, key, lambda message: _blocks(message, row, model), _FILLER, mark)
-    thinks = encoding.object_of(body.get("thinking")).get("type", "disabled") != "disabled"
-    if request.temperature is not None and known.sampling and not thinks:
-        body["temperature"] = request.temperature
-    if stop := [text for text in request.stop if text.strip()]:
-        body["stop_sequences"] = stop
+    thoughts = thinking(request, messages, row, model, WIRE) if row.quirks.reasoning else {}
+    thinks = encoding.object_of(thoughts.get("thinking")).get("type", "disabled") != "disabled"
+    system: Json = encoding.quote(request.system) if request.system.strip() else None
+    if system and request.cache:
+        system = [_marked(b'{"type":"text","text":' + system + b"}")]
+    config = encoding.object_of(thoughts.get("output_config"))
     if request.output_schema is not None and takes_output(request.output_schema, row, model):
-        wanted = {"type": "json_schema", "schema": output_schema(request.output_schema)}
-        body["output_config"] = {**encoding.object_of(body.get("output_config")), "format": wanted}
-    if request.stream:
-        body["stream"] = True
+        config = {**config, "format": {"type": "json_schema", "schema": output_schema(request.output_schema)}}
+    fields = {
+        "model": model,
+        "max_tokens": request.max_tokens or known.max_output,
+        "thinking": thoughts.get("thinking"),
+        "output_config": config or None,
+        "system": system,
+        **_tools(request, messages),
+        "messages": conversation(
+            messages, key, lambda message: _blocks(message, row, model), _FILLER, _marked if request.cache else None
+        ),
+        "temperature": request.temperature if known.sampling and not thinks else None,
+        "stop_sequences": [text for text in request.stop if text.strip()] or None,
+        "stream": request.stream or None,
+    }
     options = {name: value for name, value in (request.options or {}).items() if name != "betas"}
-    return encoding.assemble(body, options)
+    return encoding.assemble(fields, options)
 
 
 def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> bool:
@@ -168,19 +172,13 @@ def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> 
 
 
 def _tools(request: Request, messages: Sequence[Message]) -> dict[str, Json]:
-    choice: Json = {"type": "tool", "name": request.tool_choice}
-    if request.tool_choice in ("auto", "none", "required"):
-        choice = {"type": "any" if request.tool_choice == "required" else request.tool_choice}
-    specs = request.tools
-    if not specs:  # calls in the history are refused unless tools are named
-        specs, choice = encoding.used_tools(messages), {"type": "none"}
-    tools = encoding.encode_tools(specs, WIRE, _tool)
-    if not tools:
-        return {}
-    if request.tools and request.cache:
+    tools = encoding.encode_tools(request.tools, WIRE, _tool)
+    choice = _CHOICES.get(request.tool_choice, {"type": "tool", "name": request.tool_choice})
+    if not tools:  # calls in the history are refused unless tools are named
+        tools, choice = encoding.encode_tools(encoding.used_tools(messages), WIRE, _tool), {"type": "none"}
+    elif request.cache:
         tools[-1] = _marked(tools[-1])
-    fields: dict[str, Json] = {"tools": tools}
-    return fields if choice == {"type": "auto"} else {**fields, "tool_choice": choice}
+    return {"tools": tools, "tool_choice": choice} if tools else {}
 
 
 def _tool(tool: ToolSpec) -> Json:

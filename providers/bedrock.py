@@ -170,37 +170,37 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request; messages that were sent before are not encoded again."""
     known = anthropic.facts(model)
     messages = encoding.unique_calls(request.messages)
+    key = encoding.memo_key(WIRE, row, model)
     is_claude = "claude" in model
     cache = request.cache and (is_claude or "nova" in model)
     more = anthropic.thinking(request, messages, row, model, WIRE) if is_claude else _effort(request.reasoning, model)
     thinks = encoding.object_of(more.get("thinking")).get("type")
-    settings: dict[str, Json] = {}
-    if max_tokens := request.max_tokens or (known.max_output if thinks == "enabled" else None):
-        settings["maxTokens"] = max_tokens
     sampling = (known.sampling or not is_claude) and thinks not in ("enabled", "adaptive")
-    if request.temperature is not None and sampling:
-        settings["temperature"] = request.temperature
-    if stop := [text for text in request.stop if text.strip()]:
-        settings["stopSequences"] = stop
-
-    key = encoding.memo_key(WIRE, row, model)
-    mark = _marked if cache else None
-    turns = anthropic.conversation(messages, key, lambda message: _blocks(message, row, model), _FILLER, mark)
-    fields: dict[str, Json] = {"messages": turns}
-    if request.system.strip():
-        text = b'{"text":' + encoding.quote(request.system) + b"}"
-        fields["system"] = [_marked(text) if cache else text]
-    if settings:
-        fields["inferenceConfig"] = settings
-    if tools := _tools(request, messages, cache and is_claude):
-        fields["toolConfig"] = tools
-    if more:
-        fields["additionalModelRequestFields"] = more
-    if request.output_schema is not None and takes_output(request.output_schema, row, model):
-        schema = encoding.dumps(anthropic.output_schema(request.output_schema)).decode()
-        wanted = {"name": encoding.schema_name(request.output_schema), "schema": schema}
-        fields["outputConfig"] = {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": wanted}}}
+    settings = {
+        "maxTokens": request.max_tokens or (known.max_output if thinks == "enabled" else None),
+        "temperature": request.temperature if sampling else None,
+        "stopSequences": [text for text in request.stop if text.strip()] or None,
+    }
+    system = b'{"text":' + encoding.quote(request.system) + b"}"
+    fields = {
+        "messages": anthropic.conversation(
+            messages, key, lambda message: _blocks(message, row, model), _FILLER, _marked if cache else None
+        ),
+        "system": [_marked(system) if cache else system] if request.system.strip() else None,
+        "inferenceConfig": {name: value for name, value in settings.items() if value is not None} or None,
+        "toolConfig": _tools(request, messages, cache and is_claude) or None,
+        "additionalModelRequestFields": more or None,
+        "outputConfig": _output(request.output_schema, row, model),
+    }
     return encoding.assemble(fields, request.options)
+
+
+def _output(schema: Json, row: Row, model: str) -> Json:
+    if schema is None or not takes_output(schema, row, model):
+        return None
+    text = encoding.dumps(anthropic.output_schema(schema)).decode()
+    wanted = {"name": encoding.schema_name(schema), "schema": text}
+    return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": wanted}}}
 
 
 def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> bool:

@@ -76,11 +76,11 @@ _PAIRS = re.compile(
 
 
 def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = None) -> bytes:
-    """Join a body; bytes among the fields are JSON already, and lists of bytes are arrays of such.
+    """Join a body: fields that are None are left out, bytes are JSON already, lists of bytes are arrays of such.
 
     Options win over fields of the same name, except that objects are merged and `tools` are appended.
     """
-    body = dict(fields)
+    body = {name: value for name, value in fields.items() if value is not None}
     for name, value in (options or {}).items():
         ours = body.get(name)
         if isinstance(ours, Mapping) and isinstance(value, Mapping):
@@ -305,9 +305,13 @@ def used_tools(messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
     )
 
 
-def cache_key(request: Request) -> str:
-    """Name the stable prefix of a request, for servers that group their caches by such a key."""
-    return short_id("\n".join((request.system, *(tool.name for tool in request.tools))), 24)
+def cache_key(request: Request) -> str | None:
+    """Name the stable prefix of a request that is to be cached, for servers that group their caches by such a key."""
+    return short_id("\n".join((request.system, *(tool.name for tool in request.tools))), 24) if request.cache else None
+
+
+# What OpenAI's wires call the choices of a tool; any other names the one that must be called.
+CHOICES = {"auto": None, "none": "none", "required": "required"}
 
 
 # Schemas ------------------------------------------------------------------------------------------

@@ -37,22 +37,25 @@ _MOST_GAP = 1000  # elements that may be skipped in a list; no server does, a ho
 _VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
 
 
-class PartialArguments:
-    """Build the object that `[{jsonPath, stringValue, willContinue}, ...]` spells out."""
+def _fill(arguments: dict[str, Json], pieces: list[dict[str, Json]]) -> None:
+    """Build the object that `[{jsonPath, stringValue, willContinue}, ...]` spells out.
 
-    def __init__(self) -> None:
-        self.value: dict[str, Json] = {}
-
-    def add(self, pieces: list[dict[str, Json]]) -> None:
-        """Take the next pieces; raises ValueError, TypeError or KeyError where they make no sense."""
-        for piece in pieces:
-            place, last = _place(self.value, _steps(piece["jsonPath"]))
-            name = next((name for name in _VALUES if name in piece), "stringValue")
-            value = None if name == "nullValue" else piece.get(name, "")
-            if isinstance(place[last], str) and isinstance(value, str):
-                place[last] += value  # a path that comes again goes on
-            else:
-                place[last] = value
+    Raises ValueError, TypeError or KeyError where the pieces make no sense.
+    """
+    for piece in pieces:
+        steps = _steps(piece["jsonPath"])
+        place: Json = arguments
+        for step, following in pairwise(steps):
+            inner = _get(place, step)
+            if not isinstance(inner, list if isinstance(following, int) else dict):
+                inner = place[step] = [] if isinstance(following, int) else {}
+            place = inner
+        last = steps[-1]
+        name = next((name for name in _VALUES if name in piece), "stringValue")
+        value = None if name == "nullValue" else piece.get(name, "")
+        if isinstance(before := _get(place, last), str) and isinstance(value, str):
+            value = before + value  # a path that comes again goes on
+        place[last] = value
 
 
 def _steps(path: str) -> list[str | int]:
@@ -62,26 +65,12 @@ def _steps(path: str) -> list[str | int]:
         found = _STEP.match(path, at)
         if found is None:
             raise ValueError(f"no path: {path!r}")
-        number = found[2]
-        steps.append(
-            int(number) if number else next(name for name in (found[1], found[3], found[4]) if name is not None)
-        )
+        names = (name for name in (found[1], found[3], found[4]) if name is not None)
+        steps.append(int(found[2]) if found[2] else next(names))
         at = found.end()
     if not steps or path[0] != "$":
         raise ValueError(f"no path: {path!r}")
     return steps
-
-
-def _place(root: Json, steps: list[str | int]) -> tuple[Json, str | int]:
-    """Return the object or list that holds the last step, made on the way."""
-    place = root
-    for step, following in pairwise(steps):
-        inner = _get(place, step)
-        if not isinstance(inner, list if isinstance(following, int) else dict):
-            inner = place[step] = [] if isinstance(following, int) else {}
-        place = inner
-    _get(place, steps[-1])
-    return place, steps[-1]
 
 
 def _get(place: Json, step: str | int) -> Json:
@@ -125,7 +114,7 @@ class GeminiDecoder(wire.Decoder):
     def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
         super().__init__(quirks, provider, model)
         self._open: Block | None = None  # the call whose arguments go on
-        self._arguments = PartialArguments()
+        self._arguments: dict[str, Json] = {}
 
     def _new_parser(self) -> Parser:
         return Parser(self.provider, objects=True)
@@ -182,17 +171,16 @@ class GeminiDecoder(wire.Decoder):
             block.id = encoding.text_of(call.get("id")) or self._made_up_id(self.calls)
             block.name = encoding.text_of(call["name"])
             self.calls += 1
-            self._arguments = PartialArguments()
+            self._arguments = {}
         if block is None:
             return  # the end of a call that had ended
         block.fields = block.fields or signed
-        if call.get("args"):
-            self._arguments.value.update(call["args"])
-        self._arguments.add(call.get("partialArgs") or [])
+        self._arguments.update(call.get("args") or {})
+        _fill(self._arguments, call.get("partialArgs") or [])
         block.closed = not call.get("willContinue")
         self._open = None if block.closed else block
         if block.closed:
-            block.given = encoding.dumps(self._arguments.value).decode()
+            block.given = encoding.dumps(self._arguments).decode()
         if block.closed or call.get("name"):
             events.append(ToolCallDelta(index=block.index, id=block.id, name=block.name, arguments=block.given))
 
@@ -219,6 +207,7 @@ _FILLER = b'{"text":" "}'  # a conversation must begin with a user, and an empty
 # What Google says to put on calls that were made elsewhere: Gemini 3 refuses calls without a signature.
 _FOREIGN = "skip_thought_signature_validator"
 _BUDGETS: dict[str, int] = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 24576}
+_CHOICES: dict[str, Json] = {"auto": None, "none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
 _LEAST_PRO_BUDGET = 128  # 2.5 Pro cannot stop thinking
 
 
@@ -233,35 +222,27 @@ def path(model: str, stream: bool) -> str:
 
 def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request; messages that were sent before are not encoded again."""
-    fields: dict[str, Json] = {"contents": _contents(encoding.unique_calls(request.messages), row, model)}
-    if request.system:
-        fields["systemInstruction"] = {"parts": [{"text": request.system}]}
-    if request.tools:
-        tools = encoding.encode_tools(request.tools, WIRE, _tool)
-        fields["tools"] = [encoding.assemble({"functionDeclarations": tools})]
-        if request.tool_choice != "auto":
-            fields["toolConfig"] = {"functionCallingConfig": _tool_choice(request.tool_choice)}
-    settings = _settings(request, row, model)
-    if settings:
-        fields["generationConfig"] = settings
+    tools = encoding.encode_tools(request.tools, WIRE, _tool)
+    choice = _CHOICES.get(request.tool_choice, {"mode": "ANY", "allowedFunctionNames": [request.tool_choice]})
+    schema = request.output_schema
+    if schema is not None and not takes_output(schema, row, model, tools=bool(tools)):
+        schema = None
+    settings = {
+        "maxOutputTokens": request.max_tokens,
+        "temperature": request.temperature,
+        "stopSequences": list(request.stop) or None,
+        "responseMimeType": "application/json" if schema is not None else None,
+        "responseJsonSchema": _schema(schema),
+        "thinkingConfig": _thinking(request.reasoning, row, model) or None,
+    }
+    fields = {
+        "contents": _contents(encoding.unique_calls(request.messages), row, model),
+        "systemInstruction": {"parts": [{"text": request.system}]} if request.system else None,
+        "tools": [encoding.assemble({"functionDeclarations": tools})] if tools else None,
+        "toolConfig": {"functionCallingConfig": choice} if tools and choice else None,
+        "generationConfig": {name: value for name, value in settings.items() if value is not None} or None,
+    }
     return encoding.assemble(fields, request.options)
-
-
-def _settings(request: Request, row: Row, model: str) -> dict[str, Json]:
-    settings: dict[str, Json] = {}
-    if request.max_tokens is not None:
-        settings["maxOutputTokens"] = request.max_tokens
-    if request.temperature is not None:
-        settings["temperature"] = request.temperature
-    if request.stop:
-        settings["stopSequences"] = list(request.stop)
-    if request.output_schema is not None and takes_output(request.output_schema, row, model, tools=bool(request.tools)):
-        settings["responseMimeType"] = "application/json"
-        settings["responseJsonSchema"] = _schema(request.output_schema)
-    thinking = _thinking(request.reasoning, row, model)
-    if thinking:
-        settings["thinkingConfig"] = thinking
-    return settings
 
 
 def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> bool:
@@ -322,12 +303,6 @@ def _schema(schema: Json) -> Json:
     return result
 
 
-def _tool_choice(choice: str) -> dict[str, Json]:
-    if choice in ("none", "required"):
-        return {"mode": "NONE" if choice == "none" else "ANY"}
-    return {"mode": "ANY", "allowedFunctionNames": [choice]}
-
-
 def _contents(messages: Sequence[Message], row: Row, model: str) -> bytes:
     key = encoding.memo_key(WIRE, row, model)
     pieces: list[tuple[str, bytes]] = []
@@ -373,7 +348,8 @@ def _parts(content: Sequence[Part]) -> Iterator[dict[str, Json]]:
 
 def _reply(message: AssistantMessage, row: Row, model: str) -> Iterator[dict[str, Json]]:
     own = encoding.is_own(message, row)
-    unsigned = _version(model) >= 3 and not any(_signature(part) for part in message.calls if own)
+    signed = own and any("thoughtSignature" in encoding.kept_of(call, WIRE) for call in message.calls)
+    unsigned = _version(model) >= 3 and not signed
     for part in message.content:
         kept = encoding.kept_of(part, WIRE) if own else {}
         if isinstance(part, ToolCall):
@@ -389,10 +365,6 @@ def _reply(message: AssistantMessage, row: Row, model: str) -> Iterator[dict[str
                 yield {"text": part.text, "thought": True, **kept}
         elif isinstance(part, Opaque) and kept:
             yield kept
-
-
-def _signature(part: Part) -> bool:
-    return "thoughtSignature" in encoding.kept_of(part, WIRE)
 
 
 def _result(message: ToolMessage, model: str) -> tuple[bytes, bytes]:

@@ -70,8 +70,7 @@ class ChatDecoder(wire.Decoder):
 
     def _close(self, body: bytes | None) -> None:
         super()._close(body)
-        if self._tags is not None:
-            self._tagged(self._tags.end(), self.late)
+        self._tagged("", self.late, is_end=True)
         if not self.seen:
             raise self._nothing()
 
@@ -115,7 +114,7 @@ class ChatDecoder(wire.Decoder):
             if type(content) is not str:
                 self._content_list(content, events)
             elif self._tags is not None:
-                self._tagged(self._tags.split(content), events)
+                self._tagged(content, events)
             else:
                 self._add("text", content, events)
         if delta.get("tool_calls"):
@@ -163,8 +162,8 @@ class ChatDecoder(wire.Decoder):
                     last.fields[name] = value
         return thought or "".join(texts)
 
-    def _tagged(self, pieces: list[tuple[bool, str]], events: list[ProviderEvent]) -> None:
-        for is_thought, text in pieces:
+    def _tagged(self, content: str, events: list[ProviderEvent], *, is_end: bool = False) -> None:
+        for is_thought, text in self._tags.split(content, is_end=is_end) if self._tags else ():
             self._add("thinking" if is_thought else "text", text, events)
 
     def _take_calls(self, fragments: list[Json], events: list[ProviderEvent]) -> None:
@@ -267,54 +266,37 @@ def _indexed(message: dict[str, Json]) -> dict[str, Json]:
     return {**message, "tool_calls": [{"index": index, **call} for index, call in enumerate(calls)]}
 
 
-_TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"))
-
-
 class _ThinkTags:
     """Part a streamed text into thoughts and words, whatever the tags are cut into."""
 
     def __init__(self) -> None:
-        self._state = "start"
-        self._pending = ""  # what may still turn out to be a tag
-        self._close = ""
+        self._held = ""  # what may still turn out to be a tag
+        self._close: str | None = None  # the tag that ends the thought; empty once words have begun
 
-    def split(self, text: str) -> list[tuple[bool, str]]:
-        """Return pieces, each with whether it is a thought."""
-        if self._state == "text":
-            return [(False, text)]
-        text = self._pending + text
-        self._pending = ""
-        pieces: list[tuple[bool, str]] = []
-        if self._state == "start":
+    def split(self, text: str, *, is_end: bool = False) -> list[tuple[bool, str]]:
+        """Return pieces, each with whether it is a thought; nothing is held back at the end."""
+        text, self._held = self._held + text, ""
+        if self._close is None:
             start = text.lstrip()
-            for opening, closing in _TAGS:
-                if start.startswith(opening):
-                    self._state, self._close, text = "thought", closing, start[len(opening) :]
+            for tag in ("<think>", "<thinking>"):
+                if start.startswith(tag):
+                    self._close, text = tag.replace("<", "</"), start[len(tag) :]
                     break
-                if opening.startswith(start):
-                    self._pending = text
+                if tag.startswith(start) and not is_end:
+                    self._held = text
                     return []
             else:
-                self._state = "text"
-        if self._state == "thought":
-            return self._thought(text)
-        return [(False, text)] if text else pieces
-
-    def _thought(self, text: str) -> list[tuple[bool, str]]:
+                self._close = ""
+        if not self._close:
+            return [(False, text)] if text else []
         thought, tag, rest = text.partition(self._close)
         if tag:
-            self._state = "text"
-            rest = rest.lstrip("\n")
-        else:
-            keep = next((n for n in range(len(self._close) - 1, 0, -1) if thought.endswith(self._close[:n])), 0)
-            self._pending = thought[len(thought) - keep :]
-            thought = thought[: len(thought) - keep]
+            self._close, rest = "", rest.lstrip("\n")
+        elif not is_end:
+            lengths = range(len(self._close) - 1, 0, -1)
+            end = len(thought) - next((n for n in lengths if thought.endswith(self._close[:n])), 0)
+            thought, self._held = thought[:end], thought[end:]
         return [piece for piece in ((True, thought), (False, rest)) if piece[1]]
-
-    def end(self) -> list[tuple[bool, str]]:
-        """Return what was held back."""
-        held, self._pending = self._pending, ""
-        return [(self._state == "thought", held)] if held else []
 
 
 # Requests -----------------------------------------------------------------------------------------
@@ -326,31 +308,24 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request; messages that were sent before are not encoded again."""
     quirks = row.quirks
     marks = request.cache and quirks.cache == "control"
-    fields: dict[str, Json] = {"model": model, "messages": _messages(request, row, model, marks)}
-    if request.stream:
-        fields["stream"] = True
-        if quirks.stream_usage:
-            fields["stream_options"] = {"include_usage": True}
-    if request.tools and quirks.tools:
-        tools = encoding.encode_tools(request.tools, WIRE, _tool)
-        if marks:
-            tools[-1] = encoding.dumps({**encoding.loads(tools[-1]), **_MARK})
-        fields["tools"] = tools
-        choice = request.tool_choice
-        if choice != "auto":
-            named = {"type": "function", "function": {"name": choice}}
-            fields["tool_choice"] = choice if choice in ("none", "required") else named
-    if request.max_tokens is not None:
-        fields[quirks.max_tokens] = request.max_tokens
-    if request.temperature is not None:
-        fields["temperature"] = request.temperature
-    if request.stop:
-        fields["stop"] = request.stop
-    if request.output_schema is not None and quirks.output:
-        fields["response_format"] = _response_format(request.output_schema, quirks)
-    if request.cache and quirks.cache == "key":
-        fields["prompt_cache_key"] = encoding.cache_key(request)
-    fields.update(_reasoning(request.reasoning, row, model))
+    tools = encoding.encode_tools(request.tools, WIRE, _tool) if quirks.tools else []
+    if tools and marks:
+        tools[-1] = encoding.dumps({**encoding.loads(tools[-1]), **_MARK})
+    named = {"type": "function", "function": {"name": request.tool_choice}}
+    fields = {
+        "model": model,
+        "messages": _messages(request, row, model, marks),
+        "stream": request.stream or None,
+        "stream_options": {"include_usage": True} if request.stream and quirks.stream_usage else None,
+        "tools": tools or None,
+        "tool_choice": encoding.CHOICES.get(request.tool_choice, named) if tools else None,
+        quirks.max_tokens: request.max_tokens,
+        "temperature": request.temperature,
+        "stop": request.stop or None,
+        "response_format": _response_format(request.output_schema, quirks),
+        "prompt_cache_key": encoding.cache_key(request) if quirks.cache == "key" else None,
+        **_reasoning(request.reasoning, row, model),
+    }
     return encoding.assemble(fields, request.options)
 
 
@@ -507,12 +482,12 @@ def _tool(tool: ToolSpec) -> Json:
 
 
 def _response_format(schema: Json, quirks: Quirks) -> Json:
+    if schema is None or not quirks.output:
+        return None
     if quirks.output == "json_object":
         return {"type": "json_object"}
-    wanted = {"name": encoding.schema_name(schema), "schema": schema}
-    if quirks.strict and encoding.is_strict(schema):
-        wanted["strict"] = True
-    return {"type": "json_schema", "json_schema": wanted}
+    strict = {"strict": True} if quirks.strict and encoding.is_strict(schema) else {}
+    return {"type": "json_schema", "json_schema": {"name": encoding.schema_name(schema), "schema": schema, **strict}}
 
 
 def _reasoning(effort: Effort | None, row: Row, model: str) -> dict[str, Json]:

@@ -226,32 +226,27 @@ def encode(request: Request, row: Row, model: str) -> bytes:
         if encoded is None:
             encoded = message.memo[key] = tuple(map(encoding.dumps, _items(message, row, model)))
         pieces += encoded
-    fields: dict[str, Json] = {"model": model, "input": pieces}
-    if request.system:
-        fields["instructions"] = request.system
-    if request.stream:
-        fields["stream"] = True
-    if request.tools and quirks.tools:
-        fields["tools"] = encoding.encode_tools(request.tools, WIRE, _tool)
-        choice = request.tool_choice
-        if choice != "auto":
-            fields["tool_choice"] = choice if choice in ("none", "required") else {"type": "function", "name": choice}
-    if request.max_tokens is not None:
-        fields["max_output_tokens"] = request.max_tokens
-    if request.temperature is not None:
-        fields["temperature"] = request.temperature
-    level = encoding.lower(request.reasoning, efforts(row, model))
-    if level is not None and quirks.reasoning:
-        fields["reasoning"] = {"effort": level}
-    if request.output_schema is not None and quirks.output:
-        fields["text"] = {"format": _format(request.output_schema, quirks)}
-    if request.cache and quirks.cache == "key":
-        fields["prompt_cache_key"] = encoding.cache_key(request)
-    if quirks.encrypted:
+    tools = encoding.encode_tools(request.tools, WIRE, _tool) if quirks.tools else []
+    named = {"type": "function", "name": request.tool_choice}
+    level = encoding.lower(request.reasoning, efforts(row, model)) if quirks.reasoning else None
+    format_ = _format(request.output_schema, quirks)
+    sealed = quirks.encrypted and not model.startswith(quirks.plain_models)
+    fields = {
+        "model": model,
+        "input": pieces,
+        "instructions": request.system or None,
+        "stream": request.stream or None,
+        "tools": tools or None,
+        "tool_choice": encoding.CHOICES.get(request.tool_choice, named) if tools else None,
+        "max_output_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "reasoning": {"effort": level} if level is not None else None,
+        "text": {"format": format_} if format_ else None,
+        "prompt_cache_key": encoding.cache_key(request) if quirks.cache == "key" else None,
         # The transcript is ours, so nothing is kept there; reasoning comes back sealed instead.
-        fields["store"] = False
-        if not model.startswith(quirks.plain_models):
-            fields["include"] = ["reasoning.encrypted_content"]
+        "store": False if quirks.encrypted else None,
+        "include": ["reasoning.encrypted_content"] if sealed else None,
+    }
     return encoding.assemble(fields, request.options)
 
 
@@ -353,6 +348,8 @@ def _tool(tool: ToolSpec) -> Json:
 
 
 def _format(schema: Json, quirks: Quirks) -> Json:
+    if schema is None or not quirks.output:
+        return None
     if quirks.output == "json_object":
         return {"type": "json_object"}
     strict = quirks.strict and encoding.is_strict(schema)
