@@ -415,17 +415,12 @@ _DROPPED = frozenset(
 def output_schema(schema: Json) -> Json | None:
     """Return a schema in the dialect of structured output, or None where it cannot be said in it."""
     try:
-        return _dialect(schema)
+        return encoding.rewritten(schema, _DROPPED, _closed)
     except ValueError:
         return None
 
 
-def _dialect(schema: Json) -> Json:
-    if isinstance(schema, list):
-        return [_dialect(item) for item in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    result = dict(_keywords(schema))
+def _closed(schema: Mapping[str, Json], result: Json) -> Json:
     if schema.get("type") == "object" or "properties" in schema:
         # An object of free keys has no closed form.
         if schema.get("additionalProperties") not in (None, False) or not schema.get("properties"):
@@ -434,13 +429,3 @@ def _dialect(schema: Json) -> Json:
     if result.get("minItems", 0) not in (0, 1):
         del result["minItems"]
     return result
-
-
-def _keywords(schema: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
-    for name, value in schema.items():
-        if name in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
-            yield name, {key: _dialect(inner) for key, inner in value.items()}
-        elif name in ("enum", "const", "required", "description", "type"):
-            yield name, value
-        elif name not in _DROPPED:
-            yield name, _dialect(value)

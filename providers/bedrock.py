@@ -41,6 +41,7 @@ class BedrockDecoder(wire.Decoder):
     wire = WIRE
     noun = "reply"
     end_mark = "messageStop"
+    parse = aws.EventStream
     tokens: ClassVar = {
         "input": ("inputTokens",),
         "output": ("outputTokens",),
@@ -49,9 +50,6 @@ class BedrockDecoder(wire.Decoder):
     }
     apart: ClassVar = {"input": ("cache_read", "cache_write")}
     uncounted = 0
-
-    def _new_parser(self) -> aws.EventStream:
-        return aws.EventStream(self.provider)
 
     def _tail(self) -> None:
         if not self.closed:

@@ -276,13 +276,6 @@ async def _close_at_exit(idle: _Idle) -> AsyncGenerator[None, None]:
                 await connections.pop().close()
 
 
-def put_back(connection: Connection, idle: list[Connection]) -> Connection | None:
-    """Put a connection into the pool; return one that has been idle for too long, to be closed."""
-    connection.since = time.monotonic()
-    idle.append(connection)
-    return idle.pop(0) if connection.since - idle[0].since > KEEP_ALIVE else None
-
-
 # Compressed bodies --------------------------------------------------------------------------------
 
 

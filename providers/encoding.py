@@ -6,7 +6,7 @@ import json
 import re
 from binascii import b2a_base64
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from json.encoder import encode_basestring
 
@@ -334,6 +334,22 @@ def is_strict(schema: Json) -> bool:
     return all(map(is_strict, schema)) if isinstance(schema, (list, tuple)) else True
 
 
+def rewritten(schema: Json, dropped: Collection[str], finish: Callable[[Mapping[str, Json], Json], Json]) -> Json:
+    """Rewrite a schema in the dialect of a server: some keywords go, and each subschema is finished by a function."""
+    if isinstance(schema, (list, tuple)):
+        return [rewritten(item, dropped, finish) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    result: dict[str, Json] = {}
+    for name, value in schema.items():
+        if name in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
+            result[name] = {key: rewritten(inner, dropped, finish) for key, inner in value.items()}
+        elif name not in dropped:
+            plain = name in ("enum", "const", "required", "default", "description", "type")
+            result[name] = value if plain else rewritten(value, dropped, finish)
+    return finish(schema, result)
+
+
 def lower(effort: Effort | None, levels: Sequence[str]) -> str | None:
     """Return the level nearest below an effort that a server knows, or its lowest; None where it is not to be sent."""
     if effort is None or effort in levels:
@@ -390,11 +406,6 @@ def data_url(part: Image | File) -> str:
 
 
 # Replies ------------------------------------------------------------------------------------------
-
-
-def number(value: Json) -> int | None:
-    """Return a token count, or None for what is none."""
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15 else None
 
 
 def text_of(value: Json) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -101,6 +102,7 @@ class GeminiDecoder(wire.Decoder):
     wire = WIRE
     noun = "response"
     end_mark = "a finishReason"
+    parse = partial(Parser, objects=True)
     tokens: ClassVar = {
         "input": ("promptTokenCount",),
         "output": ("candidatesTokenCount",),
@@ -115,9 +117,6 @@ class GeminiDecoder(wire.Decoder):
         super().__init__(quirks, provider, model)
         self._open: Block | None = None  # the call whose arguments go on
         self._arguments: dict[str, Json] = {}
-
-    def _new_parser(self) -> Parser:
-        return Parser(self.provider, objects=True)
 
     def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
         response = encoding.loads(data)
@@ -284,23 +283,13 @@ _UNKNOWN_KEYWORDS = frozenset(("$schema", "const", "discriminator", "examples", 
 
 def _schema(schema: Json) -> Json:
     """Leave out what Gemini refuses in a schema; our own check of the arguments still knows it."""
-    if isinstance(schema, (list, tuple)):
-        return [_schema(item) for item in schema]
-    if not isinstance(schema, Mapping):
-        return schema
+    return encoding.rewritten(schema, _UNKNOWN_KEYWORDS, _finish)
+
+
+def _finish(schema: Mapping[str, Json], result: Json) -> Json:
     if "$ref" in schema:  # nothing may stand beside it
         return {name: value for name, value in schema.items() if name in ("$ref", "$defs")}
-    result: dict[str, Json] = {}
-    for name, value in schema.items():
-        if name in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
-            result[name] = {key: _schema(inner) for key, inner in value.items()}
-        elif name in ("enum", "required", "default"):
-            result[name] = value
-        elif name not in _UNKNOWN_KEYWORDS:
-            result[name] = _schema(value)
-    if "const" in schema:
-        result["enum"] = [schema["const"]]
-    return result
+    return {**result, "enum": [schema["const"]]} if "const" in schema else result
 
 
 def _contents(messages: Sequence[Message], row: Row, model: str) -> bytes:

@@ -36,7 +36,6 @@ from glue.providers.connection import (
     idle_connections,
     inflate,
     proxy_for,
-    put_back,
 )
 
 if TYPE_CHECKING:
@@ -359,7 +358,10 @@ class Exchange:
             await self._finish(connection.watch, leave=error is not None)
             stale: Connection | None = connection
             if self._response is not None and connection.inner.is_available():
-                stale = put_back(connection, await idle_connections(self._http._key))
+                connection.since = time.monotonic()
+                idle = await idle_connections(self._http._key)
+                idle.append(connection)
+                stale = idle.pop(0) if connection.since - idle[0].since > KEEP_ALIVE else None
             if stale is not None:
                 await stale.inner.aclose()
         if error is not None:

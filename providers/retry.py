@@ -39,9 +39,6 @@ class Wrapper:
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         return self.provider.stream(request)
 
-    def open(self, request: Request) -> AsyncGenerator[ProviderEvent, None]:
-        return opened(self.provider, request)
-
     async def aclose(self) -> None:
         await close(self.provider)
 
@@ -147,7 +144,7 @@ class Retries(Wrapper):
         while True:
             started, emitted, done = time.monotonic(), False, None
             try:
-                async with aclosing(self.open(request)) as events:
+                async with aclosing(opened(self.provider, request)) as events:
                     async for event in events:
                         if isinstance(event, Done):
                             done = event
@@ -260,7 +257,7 @@ class Escalation(Wrapper):
         left = self._attempts
         while True:
             started, done = time.monotonic(), None
-            async with aclosing(self.open(request)) as events:
+            async with aclosing(opened(self.provider, request)) as events:
                 async for event in events:
                     if isinstance(event, Done):
                         done = event

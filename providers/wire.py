@@ -33,7 +33,6 @@ from glue.providers.encoding import (
     is_object,
     is_text,
     loads,
-    number,
     object_of,
     short_id,
     text_of,
@@ -94,6 +93,7 @@ class Decoder:
     noun: ClassVar[str]  # what the server should have sent
     end_mark: ClassVar[str]  # what a complete stream ends with
     empty: ClassVar[str] = "an empty stream"
+    parse: ClassVar[Any] = Parser  # makes what cuts a body into events
     tokens: ClassVar[Mapping[str, Sequence[str]]]  # fields of Usage, and the places of which the first is counted
     apart: ClassVar[Mapping[str, Sequence[str]]] = {}  # counts that those of input and output leave out
     uncounted: ClassVar[int | None] = None  # tokens of the cache where they are not counted
@@ -112,7 +112,7 @@ class Decoder:
         self.provider = provider
         self.model = model
         self.seen = False
-        self.parser: Any = self._new_parser()
+        self.parser: Any = self.parse(provider)
 
     def feed(self, block: bytes) -> list[ProviderEvent]:
         """Take the next bytes of the body and return what they say."""
@@ -160,9 +160,6 @@ class Decoder:
     def _whole(self, reply: Json) -> None:
         """Take a reply that came in one piece."""
         raise NotImplementedError
-
-    def _new_parser(self) -> Any:
-        return Parser(self.provider)
 
     def _done(self) -> None:
         self.ended = True
@@ -315,9 +312,9 @@ def _count(raw: Mapping[str, Json], places: Sequence[str]) -> int | None:
     """Return the first of several places that holds a count; a dot leads into an object."""
     for place in places:
         outer, _, inner = place.rpartition(".")
-        found = number((object_of(raw.get(outer)) if outer else raw).get(inner))
-        if found is not None:
-            return found
+        found = (object_of(raw.get(outer)) if outer else raw).get(inner)
+        if isinstance(found, (int, float)) and not isinstance(found, bool) and 0 <= found < 1e15:
+            return int(found)
     return None
 
 
