@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 from glue.errors import ProviderError
@@ -131,7 +131,6 @@ class AnthropicDecoder(wire.Decoder):
 VERSION = "2023-06-01"
 
 _FILLER = b'{"type":"text","text":"(continued)"}'  # a conversation must begin with a user, and not with a blank
-_HIDDEN = ("thinking", "redacted_thinking")
 _CHOICES: dict[str, Json] = {"auto": None, "none": {"type": "none"}, "required": {"type": "any"}}
 
 
@@ -190,66 +189,48 @@ def _marked(blocks: bytes) -> bytes:
     return blocks[:-1] + b',"cache_control":{"type":"ephemeral"}}'
 
 
-def _blocks(message: Message, row: Row, model: str) -> Iterator[bytes]:
+def _blocks(message: Message, row: Row, model: str) -> Iterable[dict[str, Json]]:
     if message.excluded:
-        return
+        return ()
     if isinstance(message, UserMessage):
-        yield from _parts(message.content)
-    elif isinstance(message, ToolMessage):
-        yield _result(message)
-    else:
-        own, signed = encoding.is_own(message, row), is_signed(message, row, model)
-        blocks = [block for part in message.content for block in _reply_part(part, own, signed)]
-        while blocks and blocks[-1][0] in _HIDDEN:  # a message must not end in thinking
-            blocks.pop()
-        for _, block in blocks:
-            yield block
+        return _parts(message.content)
+    return (_result(message),) if isinstance(message, ToolMessage) else replay(message, row, model, WIRE, _reply_part)
 
 
-def _reply_part(part: Part, own: bool, signed: bool) -> Iterator[tuple[str, bytes]]:
-    kept = encoding.kept_of(part, WIRE) if own else {}
+def _reply_part(part: Part, kept: dict[str, Json]) -> Iterable[dict[str, Json]]:
     if isinstance(part, ToolCall):
-        if part.complete:
-            call: dict[str, Json] = {"type": "tool_use", "id": encoding.safe_id(part.id)}
-            call |= {"name": encoding.call_name(part.name), "input": encoding.arguments(part), **kept}
-            yield "tool_use", encoding.dumps(call)
-    elif isinstance(part, Thinking):
-        if signed and kept:
-            yield "thinking", encoding.dumps({"type": "thinking", "thinking": part.text, **kept})
-    elif isinstance(part, Opaque):
-        kind = encoding.text_of(kept.get("type"))
-        if kind and (signed or kind not in _HIDDEN):
-            yield kind, encoding.dumps(kept)
-    elif isinstance(part, Text) and kept and part.text.strip():
-        yield "text", encoding.dumps({"type": "text", "text": part.text, **kept})
-    else:
-        for block in _parts((part,)):
-            yield "text", block
+        call: dict[str, Json] = {"type": "tool_use", "id": encoding.safe_id(part.id)}
+        return ({**call, "name": encoding.call_name(part.name), "input": encoding.arguments(part), **kept},)
+    if isinstance(part, Thinking):
+        return ({"type": "thinking", "thinking": part.text, **kept},)
+    if isinstance(part, Opaque):
+        return (kept,) if kept.get("type") else ()
+    return ({**block, **kept} for block in _parts((part,)))
 
 
-def _result(message: ToolMessage) -> bytes:
-    fields: dict[str, Json] = {"type": "tool_result", "tool_use_id": encoding.safe_id(message.call_id)}
+def _result(message: ToolMessage) -> dict[str, Json]:
+    result: dict[str, Json] = {"type": "tool_result", "tool_use_id": encoding.safe_id(message.call_id)}
     if message.is_error:
-        fields["is_error"] = True
-    if all(isinstance(part, Text) for part in message.content):
-        text = message.text or ("error" if message.is_error else "")  # an error must say something
-        return encoding.dumps({**fields, "content": text} if text else fields)
-    return encoding.assemble({**fields, "content": list(_parts(message.content))})
+        result["is_error"] = True
+    if not all(isinstance(part, Text) for part in message.content):
+        return {**result, "content": list(_parts(message.content))}
+    text = message.text or ("error" if message.is_error else "")  # an error must say something
+    return {**result, "content": text} if text else result
 
 
-def _parts(content: Sequence[Part]) -> Iterator[bytes]:
+def _parts(content: Sequence[Part]) -> Iterator[dict[str, Json]]:
     for part in content:
         if isinstance(part, Text) and part.text.strip():
-            yield b'{"type":"text","text":' + encoding.quote(part.text) + b"}"
+            yield {"type": "text", "text": part.text}
         elif isinstance(part, Image):
             source: dict[str, Json] = {"type": "url", "url": part.url}
             if not encoding.is_remote(part):
                 kind, data = encoding.inline(part)
                 source = {"type": "base64", "media_type": kind, "data": data}
-            yield encoding.dumps({"type": "image", "source": source})
+            yield {"type": "image", "source": source}
         elif isinstance(part, File):
             title = {"title": part.name} if part.name else {}
-            yield encoding.dumps({"type": "document", "source": _document(part), **title})
+            yield {"type": "document", "source": _document(part), **title}
 
 
 def _document(part: File) -> dict[str, Json]:
@@ -289,7 +270,7 @@ _MOST_MARKS = 2  # of the four that are allowed; tools and system have one each
 def conversation(
     messages: Sequence[Message],
     key: str,
-    blocks: Callable[[Message], Iterator[bytes]],
+    blocks: Callable[[Message], Iterable[dict[str, Json]]],
     filler: bytes,
     mark: Callable[[bytes], bytes] | None,
 ) -> bytes:
@@ -298,7 +279,7 @@ def conversation(
     for message in messages:
         known: bytes | None = message.memo.get(key)
         if known is None:
-            known = message.memo[key] = b",".join(blocks(message))
+            known = message.memo[key] = b",".join(map(encoding.dumps, blocks(message)))
         pieces.append(("assistant" if isinstance(message, AssistantMessage) else "user", known))
     if mark is not None:
         # The last message, to be found by the next request, and the last of the request before, which is cached.
@@ -311,6 +292,30 @@ def conversation(
                 pieces[index] = (role, mark(piece))
                 wanted, marks = False, marks + 1
     return encoding.join_turns(pieces, filler)
+
+
+def replay(
+    message: AssistantMessage,
+    row: Row,
+    model: str,
+    wire: str,
+    encode_part: Callable[[Part, dict[str, Json]], Iterable[dict[str, Json]]],
+) -> list[dict[str, Json]]:
+    """Encode what of a reply may go back: no half calls, and thinking only where it is signed for this model."""
+    own, signed = message.provider == row.name, is_signed(message, row, model)
+    blocks: list[dict[str, Json]] = []
+    for part in message.content:
+        kept = encoding.kept_of(part, wire) if own else {}
+        is_half = isinstance(part, ToolCall) and not part.complete
+        if not is_half and (kept or not isinstance(part, (Thinking, Opaque))):
+            blocks += (block for block in encode_part(part, kept) if signed or not _is_hidden(block))
+    while blocks and _is_hidden(blocks[-1]):  # a message must not end in thinking
+        blocks.pop()
+    return blocks
+
+
+def _is_hidden(block: dict[str, Json]) -> bool:
+    return block.get("type") in ("thinking", "redacted_thinking") or "reasoningContent" in block
 
 
 BUDGETS: dict[str, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_000, "xhigh": 24_000, "max": 32_000}
@@ -393,10 +398,7 @@ def _is_unsigned(messages: Sequence[Message], row: Row, model: str, wire: str) -
     for message in reversed(messages):
         if isinstance(message, AssistantMessage):
             kept = [encoding.kept_of(part, wire) for part in message.content] if is_signed(message, row, model) else []
-            hidden = ("signature", "reasoningContent")
-            return bool(message.calls) and not any(
-                each.get("type") == "redacted_thinking" or any(name in each for name in hidden) for each in kept
-            )
+            return bool(message.calls) and not any("signature" in each or _is_hidden(each) for each in kept)
         if not isinstance(message, ToolMessage):
             return False
     return False

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 from glue.errors import ConfigError, MissingKey, ProviderError
 from glue.messages import (
-    AssistantMessage,
     Effort,
     File,
     Image,
@@ -249,18 +248,18 @@ def _tool(tool: ToolSpec) -> Json:
     return {"toolSpec": {"name": tool.name, **encoding.description(tool), **schema}}
 
 
-def _blocks(message: Message, row: Row, model: str) -> Iterator[bytes]:
+def _blocks(message: Message, row: Row, model: str) -> Iterable[dict[str, Json]]:
     if message.excluded:
-        return iter(())
+        return ()
     if isinstance(message, ToolMessage):
-        return iter((encoding.dumps({"toolResult": _result(message, model)}),))
+        return ({"toolResult": _result(message, model)},)
     if not isinstance(message, UserMessage):
-        return map(encoding.dumps, _reply(message, row, model))
+        return anthropic.replay(message, row, model, WIRE, lambda part, kept: _reply_part(part, kept, message.id))
     blocks = list(_content(message.content, message.id))
     documents = [block["document"]["name"] for block in blocks if "document" in block]
     if documents and not any("text" in block for block in blocks):
         blocks.append({"text": documents[0]})  # a document must not come alone
-    return map(encoding.dumps, blocks)
+    return blocks
 
 
 def _content(content: Sequence[Part], owner: str) -> Iterator[dict[str, Json]]:
@@ -292,27 +291,15 @@ def _document(part: File, place: str) -> dict[str, Json]:
     return {"name": name, "format": form, "source": {"bytes": encoding.base64_text(part.data)}}
 
 
-def _reply(message: AssistantMessage, row: Row, model: str) -> list[dict[str, Json]]:
-    own, signed = encoding.is_own(message, row), anthropic.is_signed(message, row, model)
-    blocks: list[dict[str, Json]] = []
-    for part in message.content:
-        kept = encoding.kept_of(part, WIRE) if own else {}
-        if isinstance(part, ToolCall):
-            if part.complete:
-                name = encoding.call_name(part.name)
-                call = {"toolUseId": encoding.safe_id(part.id), "name": name, "input": encoding.arguments(part)}
-                blocks.append({"toolUse": call})
-        elif isinstance(part, Thinking):
-            if signed and kept:
-                blocks.append({"reasoningContent": {"reasoningText": {"text": part.text, **kept}}})
-        elif isinstance(part, Opaque):
-            if kept and (signed or "reasoningContent" not in kept):
-                blocks.append(kept)
-        else:
-            blocks += [kept] if "citationsContent" in kept else _content([part], message.id)
-    while blocks and "reasoningContent" in blocks[-1]:  # a message must not end in thinking
-        blocks.pop()
-    return blocks
+def _reply_part(part: Part, kept: dict[str, Json], owner: str) -> Iterable[dict[str, Json]]:
+    if isinstance(part, ToolCall):
+        call = {"toolUseId": encoding.safe_id(part.id), "name": encoding.call_name(part.name)}
+        return ({"toolUse": {**call, "input": encoding.arguments(part)}},)
+    if isinstance(part, Thinking):
+        return ({"reasoningContent": {"reasoningText": {"text": part.text, **kept}}},)
+    if isinstance(part, Opaque) or "citationsContent" in kept:
+        return (kept,)
+    return _content([part], owner)
 
 
 def _result(message: ToolMessage, model: str) -> dict[str, Json]:

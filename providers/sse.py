@@ -147,13 +147,11 @@ class Objects:
         self._at = 0  # what is before it was looked at
         self._depth = 0
         self._in_string = False
-        self._total = 0
 
     def feed(self, block: bytes) -> list[bytes]:
         """Take the next bytes and return the objects that they complete."""
-        self._total += len(block)
         self._buffer += block
-        if len(self._buffer) > EVENT_LIMIT or self._total > TOTAL_LIMIT:
+        if len(self._buffer) > EVENT_LIMIT:
             raise ProviderError("an answer that is too long", kind="protocol", provider=self._provider)
         objects: list[bytes] = []
         start = 0
