@@ -117,7 +117,8 @@ class BedrockDecoder(wire.Decoder):
     def _sealed(self, block: Block) -> Json:
         pieces = block.pieces.get("redactedContent")
         if not pieces:
-            return {block.kind: super()._sealed(block)}
+            sealed = super()._sealed(block)
+            return None if sealed is None else {block.kind: sealed}
         data = pieces[0]  # as it came
         if len(pieces) > 1:
             data = encoding.base64_text(b"".join(base64.b64decode(piece) for piece in pieces))

@@ -172,9 +172,12 @@ class Decoder:
         return self._parts([self.blocks[at] for at in sorted(self.blocks)], cut=cut)
 
     def _sealed(self, block: Block) -> Json:
-        """Return what of a block goes back as it came; raises one of BAD_SHAPE where its input is cut."""
-        text = "".join(block.texts)
-        return {**block.kept(), "input": loads(text.encode())} if text else block.kept()
+        """Return what of a block goes back as it came; None where its input is cut, as half of it is of no use."""
+        kept, text = block.kept(), "".join(block.texts)
+        try:
+            return {**kept, "input": loads(text.encode())} if text else kept
+        except BAD_SHAPE:
+            return None
 
     # Blocks
 
@@ -208,11 +211,8 @@ class Decoder:
         for block in blocks:
             text = "".join(block.texts)
             if block.kind not in ("text", "thinking", "call"):
-                try:
-                    if block.kind and block.closed:
-                        yield Opaque(wire=self.wire, data=self._sealed(block))
-                except BAD_SHAPE:
-                    pass  # half a block is of no use to anybody
+                if block.kind and block.closed and (sealed := self._sealed(block)) is not None:
+                    yield Opaque(wire=self.wire, data=sealed)
                 continue
             kept = block.kept()
             opaque = Opaque(wire=self.wire, data=kept) if kept else None
