@@ -89,7 +89,9 @@ def new(spec: str = "", **options: Any) -> Provider:
     """
     specs = [part.strip() for part in (spec.strip() or default()).split(",") if part.strip()]
     if len(specs) > 1:
-        return _chain(specs, options)
+        from glue.providers.failover import named_chain
+
+        return named_chain(specs, options)
     name, model = resolve(specs[0]) if specs else ("", "")
     _, factory = _find(name)
     return factory(model, **options)
@@ -174,19 +176,6 @@ def default(environ: Mapping[str, str] = environ, *, otherwise: str = "") -> str
         f"no model is named and no key is set; set GLUE_MODEL, or a key such as {', '.join(variables[:3])}; "
         "'offline' needs none"
     )
-
-
-def _chain(specs: Sequence[str], options: Mapping[str, Any]) -> Provider:
-    """Make a failover chain of those that have a key."""
-    from glue.providers.failover import named_chain
-
-    for spec in specs:
-        lookup(spec)  # a wrong name is a mistake, whichever keys are set
-    keyless = [spec for spec in specs if "key" not in options and not key_available(spec)]
-    if len(keyless) == len(specs):
-        variables = [variable for spec in specs for variable in lookup(spec).key]
-        raise MissingKey(",".join(parse(spec)[0] for spec in specs), list(dict.fromkeys(variables)))
-    return named_chain([spec for spec in specs if spec not in keyless], keyless, options)
 
 
 def _is_known(name: str) -> bool:

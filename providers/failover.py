@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from glue.errors import ConfigError, ErrorKind, FailoverError, ProviderError
+from glue.errors import ConfigError, ErrorKind, FailoverError, MissingKey, ProviderError
 from glue.limits import StopReason
 from glue.messages import Request
 from glue.provider import (
@@ -23,7 +23,7 @@ from glue.provider import (
     capabilities,
     common,
 )
-from glue.providers import lookup, new, resolve
+from glue.providers import key_available, lookup, new, parse, resolve
 from glue.providers.retry import Retries, attempt_of, close, is_empty, no_reply, opened, with_retries
 
 log = logging.getLogger("glue.failover")
@@ -186,11 +186,16 @@ class Failover:
         await self.aclose()
 
 
-def named_chain(specs: Sequence[str], skipped: Sequence[str], options: Mapping[str, Any]) -> Retries | Failover:
-    """Make a chain of names; it is tried again as a whole, so that a busy provider does not hold up the next."""
-    retries = options.get("retries", True)
-    if skipped:
-        log.warning("left out for want of a key: %s", ", ".join(skipped))
-    providers = [new(spec, **{**options, "retries": False}) for spec in specs]
-    chain = with_failover(*providers, skipped=skipped)
-    return with_retries(chain) if retries else chain
+def named_chain(specs: Sequence[str], options: Mapping[str, Any]) -> Retries | Failover:
+    """Make a chain of those that have a key; it is tried again as a whole, so that none holds up the next."""
+    for spec in specs:
+        lookup(spec)  # a wrong name is a mistake, whichever keys are set
+    keyless = [spec for spec in specs if "key" not in options and not key_available(spec)]
+    if len(keyless) == len(specs):
+        variables = [variable for spec in specs for variable in lookup(spec).key]
+        raise MissingKey(",".join(parse(spec)[0] for spec in specs), list(dict.fromkeys(variables)))
+    if keyless:
+        log.warning("left out for want of a key: %s", ", ".join(keyless))
+    providers = [new(spec, **{**options, "retries": False}) for spec in specs if spec not in keyless]
+    chain = with_failover(*providers, skipped=keyless)
+    return with_retries(chain) if options.get("retries", True) else chain

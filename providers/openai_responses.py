@@ -143,25 +143,18 @@ class ResponsesDecoder(wire.Decoder):
         content: list[Part] = []
         for index in reversed(indexes):
             item = self._items[index]
+            complete = index in self._whole_items and item.get("status") not in ("incomplete", "in_progress")
+            if complete and self.raw_stop != "completed" and following is None:  # cut; only the JSON of the last tells
+                complete = encoding.is_object(encoding.text_of(item.get("arguments")))
             if index not in self._whole_items:
-                item = self._unfinished(index, item)
-            complete = index in self._whole_items and self._is_complete(item, is_last=following is None)
+                text = "".join(self._shown.get(index, ()))
+                if item.get("type") == "function_call":
+                    item = {**item, "arguments": text}
+                elif item.get("type") == "message" and text:
+                    item = {**item, "content": [{"type": "output_text", "text": text}]}
             content[:0] = _parts(item, identity(following), complete=complete)
             following = self._items[index]
         return content
-
-    def _unfinished(self, index: Json, item: dict[str, Json]) -> dict[str, Json]:
-        text = "".join(self._shown.get(index, ()))
-        if item.get("type") == "message" and text:
-            return {**item, "content": [{"type": "output_text", "text": text}]}
-        return {**item, "arguments": text} if item.get("type") == "function_call" else item
-
-    def _is_complete(self, item: dict[str, Json], *, is_last: bool) -> bool:
-        if item.get("status") in ("incomplete", "in_progress"):
-            return False
-        return (
-            self.raw_stop == "completed" or not is_last or encoding.is_object(encoding.text_of(item.get("arguments")))
-        )
 
     def _stop_reason(self) -> StopReason:
         if self.raw_stop == "failed":
