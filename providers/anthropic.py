@@ -112,9 +112,10 @@ class AnthropicDecoder(wire.Decoder):
             self._say(block, text, events)
         elif kind == "citations_delta":
             block.fields.setdefault("citations", []).append(delta["citation"])
-        elif not shown or block.kind not in ("text", "thinking", "call"):
-            for key, value in delta.items():  # signature_delta, compaction_delta and whatever comes next
-                if key != "type" and isinstance(value, str):
+        else:  # signature_delta, compaction_delta and whatever comes next
+            wanted = {"signature"} if block.kind in wire.SHOWN else delta.keys() - {"type"}
+            for key, value in delta.items():
+                if key in wanted and isinstance(value, str):
                     block.add(key, value)
 
     def _whole(self, reply: Json) -> None:
@@ -288,9 +289,11 @@ def conversation(
             role, piece = pieces[index]
             if role == "assistant":
                 wanted = True
-            elif wanted and piece and marks < _MOST_MARKS:
+            elif wanted and piece:
                 pieces[index] = (role, mark(piece))
                 wanted, marks = False, marks + 1
+            if marks == _MOST_MARKS:
+                break
     return encoding.join_turns(pieces, filler)
 
 
@@ -370,7 +373,7 @@ def family(model: str) -> str:
 
 def is_signed(message: AssistantMessage, row: Row, model: str) -> bool:
     """Say whether the signatures in a reply are valid for a model."""
-    return encoding.is_own(message, row) and family(message.model) == family(model)
+    return message.provider == row.name and family(message.model) == family(model)
 
 
 def thinking(request: Request, messages: Sequence[Message], row: Row, model: str, wire: str) -> dict[str, Json]:

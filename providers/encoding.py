@@ -169,11 +169,6 @@ def keep_block(block: tuple[Message, ...], key: str, value: Json) -> None:
         block[-1].memo["block", key] = (block[:-1], value)
 
 
-def is_own(message: AssistantMessage, row: Row, model: str | None = None) -> bool:
-    """Say whether a reply came from this provider (and model), so that its opaque parts may go back."""
-    return message.provider == row.name and (model is None or message.model == model)
-
-
 def kept_of(part: Part, wire: str) -> dict[str, Json]:
     """Return what a part carries for this wire."""
     opaque = part if isinstance(part, Opaque) else getattr(part, "opaque", None)

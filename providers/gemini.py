@@ -336,7 +336,7 @@ def _parts(content: Sequence[Part]) -> Iterator[dict[str, Json]]:
 
 
 def _reply(message: AssistantMessage, row: Row, model: str) -> Iterator[dict[str, Json]]:
-    own = encoding.is_own(message, row)
+    own = message.provider == row.name
     signed = own and any("thoughtSignature" in encoding.kept_of(call, WIRE) for call in message.calls)
     unsigned = _version(model) >= 3 and not signed
     for part in message.content:

@@ -426,7 +426,7 @@ def _result(message: ToolMessage, quirks: Quirks) -> bytes | tuple[bytes, bytes]
 
 def _assistant(message: AssistantMessage, row: Row, model: str) -> dict[str, Json]:
     quirks = row.quirks
-    own = encoding.is_own(message, row)
+    own = message.provider == row.name
     calls = []
     for call in message.calls:
         function = {"name": encoding.call_name(call.name), "arguments": encoding.argument_text(call)}

@@ -274,7 +274,7 @@ def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
 
 
 def _assistant(message: AssistantMessage, row: Row, model: str) -> Iterator[Json]:
-    own = encoding.is_own(message, row, model)
+    own = message.provider == row.name and message.model == model
     sealed: list[tuple[Json, Json]] = []  # reasoning items, and what followed each
     open_text: dict[str, Json] | None = None  # a message item that more texts may join
     for part in message.content:

@@ -58,6 +58,8 @@ STOPS = {
 }
 _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL, StopReason.MALFORMED_CALL)
 
+SHOWN = ("text", "thinking", "call")
+
 
 class Block:
     """A part of a reply under construction."""
@@ -65,7 +67,7 @@ class Block:
     __slots__ = ("closed", "fields", "given", "id", "index", "kind", "name", "pieces", "texts")
 
     def __init__(self, kind: str, fields: dict[str, Json] | None = None, *, closed: bool = False) -> None:
-        self.kind = kind  # text, thinking or call; any other only goes back to the server
+        self.kind = kind  # one of those that are shown; any other only goes back to the server
         self.fields = fields or {}  # what goes back, as the server gave it
         self.pieces: dict[str, list[str]] = {}  # of fields that come in pieces
         self.texts: list[str] = []
@@ -210,7 +212,7 @@ class Decoder:
         used: set[str] = set()
         for block in blocks:
             text = "".join(block.texts)
-            if block.kind not in ("text", "thinking", "call"):
+            if block.kind not in SHOWN:
                 if block.kind and block.closed and (sealed := self._sealed(block)) is not None:
                     yield Opaque(wire=self.wire, data=sealed)
                 continue
