@@ -81,8 +81,10 @@ class Block:
 
     def kept(self) -> dict[str, Json]:
         """Return what goes back, put together."""
-        joined = {key: text_of(self.fields.get(key)) + "".join(pieces) for key, pieces in self.pieces.items()}
-        return {**self.fields, **joined}
+        for key, pieces in self.pieces.items():
+            self.fields[key] = text_of(self.fields.get(key)) + "".join(pieces)
+        self.pieces.clear()
+        return self.fields
 
 
 class Decoder:
