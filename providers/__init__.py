@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from os import environ
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from glue.errors import ConfigError, MissingKey, UnknownProvider
@@ -89,7 +89,9 @@ def new(spec: str = "", **options: Any) -> Provider:
     """
     specs = [part.strip() for part in (spec.strip() or default()).split(",") if part.strip()]
     if len(specs) > 1:
-        return _chain(specs, options)
+        from glue.providers.failover import named_chain
+
+        return named_chain(specs, options)
     name, model = resolve(specs[0]) if specs else ("", "")
     _, factory = _find(name)
     return factory(model, **options)
@@ -137,7 +139,7 @@ def plugins() -> tuple[str, ...]:
     return tuple(name for name in _points() if name not in _registry)
 
 
-def key_available(name: str, environ: Mapping[str, str] = os.environ) -> bool:
+def key_available(name: str, environ: Mapping[str, str] = environ) -> bool:
     """Say whether a provider's key is set, or none is needed."""
     row = lookup(name)
     if not row.key or row.quirks.local or any(environ.get(variable) for variable in row.key):
@@ -157,7 +159,7 @@ def capabilities(spec: str) -> Capabilities:
     return found[0] if len(found) == 1 else common(found)
 
 
-def default(environ: Mapping[str, str] = os.environ, *, otherwise: str = "") -> str:
+def default(environ: Mapping[str, str] = environ, *, otherwise: str = "") -> str:
     """Return GLUE_MODEL, or the first provider whose key is set, or else `otherwise`."""
     if named := environ.get("GLUE_MODEL", "").strip():
         return named
@@ -174,19 +176,6 @@ def default(environ: Mapping[str, str] = os.environ, *, otherwise: str = "") -> 
         f"no model is named and no key is set; set GLUE_MODEL, or a key such as {', '.join(variables[:3])}; "
         "'offline' needs none"
     )
-
-
-def _chain(specs: Sequence[str], options: Mapping[str, Any]) -> Provider:
-    """Make a failover chain of those that have a key."""
-    from glue.providers.failover import named_chain
-
-    for spec in specs:
-        lookup(spec)  # a wrong name is a mistake, whichever keys are set
-    keyless = [spec for spec in specs if "key" not in options and not key_available(spec)]
-    if len(keyless) == len(specs):
-        variables = [variable for spec in specs for variable in lookup(spec).key]
-        raise MissingKey(",".join(parse(spec)[0] for spec in specs), list(dict.fromkeys(variables)))
-    return named_chain([spec for spec in specs if spec not in keyless], keyless, options)
 
 
 def _is_known(name: str) -> bool:
@@ -222,7 +211,7 @@ def _built_in() -> None:
         from glue.providers.catalog import ROWS, Row
 
         for row in ROWS:
-            _registry[row.name] = (row, _Opener(row))
+            _registry[row.name] = (row, functools.partial(_open, row))
         _registry["offline"] = (Row("offline", wire="", base_url="", model="offline"), _offline)
 
 
@@ -266,93 +255,76 @@ def _load_config() -> None:
         return  # the command line says what is wrong with its file
     for name, table in tables.items() if isinstance(tables, dict) else ():
         row = _own_row(name.strip().lower(), table, str(path))
-        register(row.name, _Opener(row), row=row)
+        register(row.name, functools.partial(_open, row), row=row)
 
 
 def _own_row(name: str, table: Any, where: str) -> Row:
-    from glue.providers.catalog import Quirks, Row
+    from glue.providers.catalog import row_of
 
     def wrong(what: str) -> ConfigError:
         return ConfigError(f"{where}: [providers.{name}]: {what}")
 
-    fields: dict[str, Any] = {
-        "wire": str,
-        "base_url": str,
-        "key": (str, list),
-        "model": str,
-        "window": int,
-        "auth": str,
-        "quirks": dict,
-    }
+    kinds: dict[str, Any] = {"wire": str, "base_url": str, "key": (str, list), "model": str, "window": int, "auth": str}
+    kinds["quirks"] = dict
     if not isinstance(table, dict) or not isinstance(table.get("base_url"), str):
         raise wrong('base_url is missing, such as "https://host/v1"')
     for field, value in table.items():
-        if field not in fields:
-            raise wrong(f"{field!r} is unknown; there are: {', '.join(fields)}")
-        if not isinstance(value, fields[field]):
-            raise wrong(f"{field} is no text" if fields[field] is str else f"{field} is of the wrong kind")
-    key = table.get("key", ())
-    settings = {field: table[field] for field in ("model", "window", "auth") if field in table}
+        if field not in kinds:
+            raise wrong(f"{field!r} is unknown; there are: {', '.join(kinds)}")
+        if not isinstance(value, kinds[field]):
+            raise wrong(f"{field} is no text" if kinds[field] is str else f"{field} is of the wrong kind")
+    key = table.get("key", [])
+    own = {**table, "key": [key] if isinstance(key, str) else key}
+    own["quirks"] = {"local": not key, **table.get("quirks", {})}
+    wire_class(table.get("wire", "openai_chat"))
     try:
-        given = {
-            each: tuple(value) if isinstance(value, list) else value for each, value in table.get("quirks", {}).items()
-        }
-        named: dict[str, Any] = {"local": not key, **given}
-        quirks = Quirks(**named)
+        return row_of(name, own)
     except TypeError as error:
         raise wrong(f"quirks: {error}") from None
-    wire = table.get("wire", "openai_chat")
-    wire_class(wire)
-    keys = (key,) if isinstance(key, str) else tuple(key)
-    return Row(name, wire=wire, base_url=table["base_url"], key=keys, quirks=quirks, **settings)
 
 
 # From a row to a provider --------------------------------------------------------------------------
 
 
-class _Opener:
-    """A factory that makes providers of one row."""
+def _open(
+    row: Row,
+    model: str = "",
+    *,
+    key: str | None = None,
+    base_url: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    wire: str = "",
+    deadlines: Deadlines | None = None,
+    retries: bool = True,
+    engine: str = "",
+) -> Provider:
+    """Make a provider of a row."""
+    from glue.providers.http import HTTP
+    from glue.providers.retry import Wrapper, with_retries
 
-    __slots__ = ("row",)
-
-    def __init__(self, row: Row) -> None:
-        self.row = row
-
-    def __call__(
-        self,
-        model: str = "",
-        *,
-        key: str | None = None,
-        base_url: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        wire: str = "",
-        deadlines: Deadlines | None = None,
-        retries: bool = True,
-        engine: str = "",
-    ) -> Provider:
-        from glue.providers.http import HTTP
-        from glue.providers.retry import Wrapper, with_retries
-
-        row = self.row
-        secret = key if key is not None else _key(row, os.environ)
-        url = base_url or find_base_url(row, os.environ)
-        if not secret and row.key and not row.quirks.local and row.auth not in CLOUDS:
-            raise MissingKey(row.name, row.key)
-        if not (model or row.model):
-            raise ConfigError(f"{row.name}: which model? name it as {row.name}:MODEL")
-        if wire or (row.elsewhere and url != row.base_url):
-            row = replace(row, wire=wire or row.elsewhere)
-        http = HTTP(
-            url,
-            provider=row.name,
-            headers={**_auth(row, secret), **dict(row.headers), **(headers or {})},
-            query=row.query,
-            secrets=[secret, *(headers or {}).values()],
-            deadlines=deadlines,
-            engine=engine,
-        )
-        provider = wire_class(row.wire)(row, http, model)
-        return with_retries(provider) if retries else Wrapper(provider)
+    if key is None:
+        variables = row.key[:1] if row.auth in CLOUDS else row.key  # the others the wire itself makes use of
+        key = next((environ[name].strip() for name in variables if environ.get(name, "").strip()), "")
+    url = base_url or find_base_url(row, environ)
+    if not key and row.key and not row.quirks.local and row.auth not in CLOUDS:
+        raise MissingKey(row.name, row.key)
+    if not (model or row.model):
+        raise ConfigError(f"{row.name}: which model? name it as {row.name}:MODEL")
+    if wire or (row.elsewhere and url != row.base_url):
+        row = replace(row, wire=wire or row.elsewhere)
+    bearer = row.auth in ("bearer", *CLOUDS)
+    auth = {"authorization": f"Bearer {key}"} if bearer else {row.auth: key}
+    http = HTTP(
+        url,
+        provider=row.name,
+        headers={**(auth if key else {}), **dict(row.headers), **(headers or {})},
+        query=row.query,
+        secrets=[key, *(headers or {}).values()],
+        deadlines=deadlines,
+        engine=engine,
+    )
+    provider = wire_class(row.wire)(row, http, model)
+    return with_retries(provider) if retries else Wrapper(provider)
 
 
 def find_base_url(row: Row, environ: Mapping[str, str]) -> str:
@@ -378,17 +350,6 @@ def find_base_url(row: Row, environ: Mapping[str, str]) -> str:
 
     # Google has no regional host for its global location.
     return _PLACE.sub(fill, row.base_url).replace("://global-", "://")
-
-
-def _key(row: Row, environ: Mapping[str, str]) -> str:
-    variables = row.key[:1] if row.auth in CLOUDS else row.key  # the others the wire itself makes use of
-    return next((environ[variable].strip() for variable in variables if environ.get(variable, "").strip()), "")
-
-
-def _auth(row: Row, key: str) -> dict[str, str]:
-    if not key:
-        return {}
-    return {"authorization": f"Bearer {key}"} if row.auth in ("bearer", *CLOUDS) else {row.auth: key}
 
 
 def wire_class(name: str) -> type[Wire]:

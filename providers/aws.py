@@ -37,20 +37,15 @@ def sign(
     lines = ["POST", quote(path, safe="/~"), "", *(f"{name}:{value}" for name, value in headers.items())]
     request = "\n".join([*lines, "", names, hashlib.sha256(body).hexdigest()])
     text = "\n".join([_ALGORITHM, now, scope, hashlib.sha256(request.encode()).hexdigest()])
-    key = _signing_key(credentials.secret_key, now[:8], region, service)
+    key = b"AWS4" + credentials.secret_key.encode()
+    for step in scope.split("/"):
+        key = hmac.new(key, step.encode(), hashlib.sha256).digest()
     signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
     del headers["host"]  # the HTTP client sends it itself
     headers["authorization"] = (
         f"{_ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
     )
     return headers
-
-
-def _signing_key(secret: str, *steps: str) -> bytes:
-    key = b"AWS4" + secret.encode()
-    for step in (*steps, "aws4_request"):
-        key = hmac.new(key, step.encode(), hashlib.sha256).digest()
-    return key
 
 
 def timestamp() -> str:
@@ -65,10 +60,7 @@ def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
     if environ.get("AWS_ACCESS_KEY_ID") and environ.get("AWS_SECRET_ACCESS_KEY"):
         token = environ.get("AWS_SESSION_TOKEN", "")
         return Credentials(environ["AWS_ACCESS_KEY_ID"], environ["AWS_SECRET_ACCESS_KEY"], token)
-    profile = _profile(environ)
-    places = (("AWS_SHARED_CREDENTIALS_FILE", "credentials", profile), ("AWS_CONFIG_FILE", "config", _named(profile)))
-    for place in places:
-        section = _section(environ, *place)
+    for section in (_section(environ, "credentials"), _section(environ, "config")):
         if "aws_access_key_id" in section and "aws_secret_access_key" in section:
             token = section.get("aws_session_token", "")
             return Credentials(section["aws_access_key_id"], section["aws_secret_access_key"], token)
@@ -83,26 +75,19 @@ def has_credentials(environ: Mapping[str, str]) -> bool:
 def find_region(environ: Mapping[str, str]) -> str:
     """Look in the variables first, then in the config file; empty where none is set."""
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
-    if region:
-        return region
-    return _section(environ, "AWS_CONFIG_FILE", "config", _named(_profile(environ))).get("region", "")
+    return region or _section(environ, "config").get("region", "")
 
 
-def _named(profile: str) -> str:
-    """Return the section of a profile in the config file, where all but one have a prefix."""
-    return profile if profile == "default" else f"profile {profile}"
-
-
-def _profile(environ: Mapping[str, str]) -> str:
-    return environ.get("AWS_PROFILE") or "default"
-
-
-def _section(environ: Mapping[str, str], variable: str, file: str, section: str) -> Mapping[str, str]:
+def _section(environ: Mapping[str, str], file: str) -> Mapping[str, str]:
+    """Read the profile's section in one of the two files of the AWS tools; all but one have a prefix in the config."""
     from configparser import Error, RawConfigParser
     from pathlib import Path
 
     home = environ.get("HOME", "")
+    variable = "AWS_CONFIG_FILE" if file == "config" else "AWS_SHARED_CREDENTIALS_FILE"
     path = environ.get(variable) or (f"{home}/.aws/{file}" if home else "")
+    profile = environ.get("AWS_PROFILE") or "default"
+    section = profile if profile == "default" or file == "credentials" else f"profile {profile}"
     parser = RawConfigParser(default_section="")
     try:
         parser.read_string(Path(path).read_text(encoding="utf-8") if path else "")
@@ -123,10 +108,6 @@ _BYTES, _STRING = 6, 7
 class Frame(NamedTuple):
     headers: dict[str, str]  # those of type string; nobody sends others that matter
     payload: bytes
-
-
-class _Damaged(Exception):
-    """A frame is not what it says."""
 
 
 class EventStream:
@@ -151,16 +132,26 @@ class EventStream:
         start = 0
         try:
             while len(self._buffer) - start >= PRELUDE:
-                total, headers = _prelude(self._buffer, start)
+                total, headers, checksum = struct.unpack_from(">III", self._buffer, start)
+                if crc32(memoryview(self._buffer)[start : start + 8]) != checksum:
+                    raise self._error("the checksum of a frame's first bytes is wrong")
+                if not OVERHEAD <= total <= LIMIT or headers > total - OVERHEAD:
+                    raise self._error(f"a frame says it has {total} bytes with {headers} of headers")
                 if len(self._buffer) - start < total:
                     break
                 frame = bytes(memoryview(self._buffer)[start : start + total])
                 start += total
-                yield _frame(frame, headers)
-        except _Damaged as error:
-            raise self._error(str(error)) from None
+                yield self._frame(frame, PRELUDE + headers)
         finally:
             del self._buffer[:start]
+
+    def _frame(self, frame: bytes, end: int) -> Frame:
+        if crc32(memoryview(frame)[:-4]) != struct.unpack(">I", frame[-4:])[0]:
+            raise self._error("the checksum of a frame is wrong")
+        try:
+            return Frame(_headers(frame[PRELUDE:end]), frame[end:-4])
+        except (IndexError, UnicodeDecodeError, struct.error):
+            raise self._error("the headers of a frame cannot be read") from None
 
     @property
     def body(self) -> bytes | None:
@@ -178,34 +169,13 @@ class EventStream:
 
 def encode_frame(headers: dict[str, str], payload: bytes) -> bytes:
     """Make one frame; the counterpart of EventStream, for tests and fake servers."""
-    block = b"".join(_encode_header(name, value) for name, value in headers.items())
+    block = b""
+    for name, value in headers.items():
+        key, text = name.encode(), value.encode()
+        block += bytes([len(key)]) + key + bytes([_STRING]) + struct.pack(">H", len(text)) + text
     prelude = struct.pack(">II", len(block) + len(payload) + OVERHEAD, len(block))
     frame = prelude + struct.pack(">I", crc32(prelude)) + block + payload
     return frame + struct.pack(">I", crc32(frame))
-
-
-def _encode_header(name: str, value: str) -> bytes:
-    key, text = name.encode(), value.encode()
-    return bytes([len(key)]) + key + bytes([_STRING]) + struct.pack(">H", len(text)) + text
-
-
-def _prelude(buffer: bytearray, start: int) -> tuple[int, int]:
-    total, headers, checksum = struct.unpack_from(">III", buffer, start)
-    if crc32(memoryview(buffer)[start : start + 8]) != checksum:
-        raise _Damaged("the checksum of a frame's first bytes is wrong")
-    if not OVERHEAD <= total <= LIMIT or headers > total - OVERHEAD:
-        raise _Damaged(f"a frame says it has {total} bytes with {headers} of headers")
-    return total, headers
-
-
-def _frame(frame: bytes, headers: int) -> Frame:
-    if crc32(memoryview(frame)[:-4]) != struct.unpack(">I", frame[-4:])[0]:
-        raise _Damaged("the checksum of a frame is wrong")
-    end = PRELUDE + headers
-    try:
-        return Frame(_headers(frame[PRELUDE:end]), frame[end:-4])
-    except (IndexError, UnicodeDecodeError, struct.error):
-        raise _Damaged("the headers of a frame cannot be read") from None
 
 
 def _headers(block: bytes) -> dict[str, str]:

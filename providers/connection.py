@@ -7,7 +7,7 @@ import time
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
 import anyio
@@ -22,17 +22,8 @@ _HEAD = 65536
 _LINE_END = -1  # what is still to come of a chunk: the end of its line
 
 
-def _is_one(data: bytes) -> bool:
-    match = _SIZE.match(data)
-    if match is None:
-        return False
-    end = match.end()
-    length = int(data[: end - 2], 16)
-    return length > 0 and len(data) == end + length + 2 and data.endswith(b"\r\n")
-
-
 class Chunks:
-    """Rewrites the bytes of one answer."""
+    """Joins the chunks of one answer that came together to one; what is no plain chunk is passed on as it came."""
 
     __slots__ = ("_left", "_plain", "_rest", "_started")
 
@@ -47,8 +38,6 @@ class Chunks:
         if self._plain:
             return data
         if self._started:
-            if not self._left and not self._rest and _is_one(data):
-                return data  # as it came: the common case of a slow stream
             return self._joined(data)
         head = self._rest + data
         blank = _BLANK.search(head)
@@ -88,23 +77,15 @@ class Chunks:
                 if data[at : at + 2] != b"\r\n":
                     break
                 at, self._left = at + 2, 0
-        return self._framed(pieces) + self._tail(data[at:])
-
-    def _framed(self, pieces: list[bytes]) -> bytes:
         body = b"".join(pieces)
-        return b"%x\r\n%b\r\n" % (len(body), body) if body else b""  # an empty chunk would end the answer
-
-    def _tail(self, data: bytes) -> bytes:
-        """Keep the beginning of a frame for later; pass on the end of the body and what is no frame."""
-        if self._left == _LINE_END:
-            if data in (b"", b"\r"):
-                self._rest = data
-                return b""
-        elif len(data) < 9 and b"\r\n" not in data:
-            self._rest = data
-            return b""
-        self._plain = True
-        return data
+        framed = b"%x\r\n%b\r\n" % (len(body), body) if body else b""  # an empty chunk would end the answer
+        rest = data[at:]
+        begins = rest in (b"", b"\r") if self._left == _LINE_END else len(rest) < 9 and b"\r\n" not in rest
+        if begins:
+            self._rest = rest  # of a frame, the rest is yet to come
+            return framed
+        self._plain = True  # the end of the body, or what is no frame
+        return framed + rest
 
 
 KEEP_ALIVE = 30.0  # seconds that an idle connection is kept
@@ -182,9 +163,6 @@ class Backend:
     ) -> Stream:
         stream = await self._inner.connect_tcp(host, port, self._watch.wait(timeout), local_address, socket_options)
         return Stream(stream, self._watch)
-
-    async def sleep(self, seconds: float) -> None:
-        await anyio.sleep(seconds)
 
 
 class Stream:
@@ -271,43 +249,31 @@ class Connection:
             await self.inner.aclose()
 
 
-class _Pool:
-    """The idle connections of one event loop, by origin; the last one used is the first one taken."""
-
-    def __init__(self) -> None:
-        self.idle: dict[object, list[Connection]] = {}
-        self.closer = self._close_at_exit()
-
-    async def _close_at_exit(self) -> AsyncGenerator[None, None]:
-        # Event loops close the generators that are left when they end. This one closes the
-        # connections, so that nothing warns at exit although nobody called aclose.
-        try:
-            yield
-        finally:
-            for connections in self.idle.values():
-                while connections:
-                    await connections.pop().close()
-
-
-_pool: RunVar[_Pool] = RunVar("glue.providers.pool")
+_Idle: TypeAlias = dict[object, list[Connection]]  # by origin; the last one used is the first one taken
+_pool: RunVar[tuple[_Idle, AsyncGenerator[None, None]]] = RunVar("glue.providers.pool")
 
 
 async def idle_connections(key: object) -> list[Connection]:
     """Return the idle connections of this event loop for a key."""
     try:
-        pool = _pool.get()
+        idle, _ = _pool.get()
     except LookupError:
-        pool = _Pool()
-        _pool.set(pool)
-        await anext(pool.closer)
-    return pool.idle.setdefault(key, [])
+        idle = {}
+        closer = _close_at_exit(idle)
+        _pool.set((idle, closer))
+        await anext(closer)
+    return idle.setdefault(key, [])
 
 
-def put_back(connection: Connection, idle: list[Connection]) -> Connection | None:
-    """Put a connection into the pool; return one that has been idle for too long, to be closed."""
-    connection.since = time.monotonic()
-    idle.append(connection)
-    return idle.pop(0) if connection.since - idle[0].since > KEEP_ALIVE else None
+async def _close_at_exit(idle: _Idle) -> AsyncGenerator[None, None]:
+    # Event loops close the generators that are left when they end. This one closes the
+    # connections, so that nothing warns at exit although nobody called aclose.
+    try:
+        yield
+    finally:
+        for connections in idle.values():
+            while connections:
+                await connections.pop().close()
 
 
 # Compressed bodies --------------------------------------------------------------------------------
@@ -348,7 +314,7 @@ _SAFE = "!#$%&'()*+,/:;=?@[]~"  # a percent sign stays: what a wire has quoted i
 class Address:
     """A base URL: one origin, and what comes before each path and after it."""
 
-    __slots__ = ("host", "path", "port", "query", "scheme")
+    __slots__ = ("authority", "explicit_port", "host", "origin", "path", "port", "query", "scheme")
 
     def __init__(self, url: str, provider: str = "", query: Sequence[tuple[str, str]] = ()) -> None:
         try:
@@ -364,22 +330,12 @@ class Address:
         self.scheme = parts.scheme
         self.host = host
         self.port = port or _PORTS[parts.scheme]
+        self.explicit_port = None if self.port == _PORTS[self.scheme] else self.port
+        name = f"[{host}]" if ":" in host else host
+        self.authority = f"{name}:{self.port}" if self.explicit_port else name  # as the Host header wants it
+        self.origin = f"{self.scheme}://{self.authority}"
         self.path = parts.path.rstrip("/")
         self.query = "&".join(piece for piece in (parts.query, urlencode(query)) if piece)
-
-    @property
-    def explicit_port(self) -> int | None:
-        return None if self.port == _PORTS[self.scheme] else self.port
-
-    @property
-    def authority(self) -> str:
-        """Host and port as the Host header wants them."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}" if self.explicit_port else host
-
-    @property
-    def origin(self) -> str:
-        return f"{self.scheme}://{self.authority}"
 
     @property
     def is_local(self) -> bool:
@@ -402,41 +358,28 @@ def _malformed(provider: str, url: str) -> ConfigError:
 
 def proxy_for(address: Address, environ: Mapping[str, str]) -> str:
     """Return the proxy that the standard variables name for an address, or nothing."""
-    proxy = _variable(environ, f"{address.scheme}_proxy") or _variable(environ, "all_proxy")
-    if not proxy or _is_exempt(address, _variable(environ, "no_proxy")):
+
+    def variable(name: str) -> str:
+        if name == "http_proxy" and "REQUEST_METHOD" in environ:  # under CGI a client sets HTTP_PROXY by a header
+            return environ.get(name, "").strip()
+        return (environ.get(name) or environ.get(name.upper()) or "").strip()
+
+    proxy = variable(f"{address.scheme}_proxy") or variable("all_proxy")
+    if not proxy or any(_is_exempt(address, entry) for entry in variable("no_proxy").lower().replace(",", " ").split()):
         return ""
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _variable(environ: Mapping[str, str], name: str) -> str:
-    if name == "http_proxy" and "REQUEST_METHOD" in environ:  # under CGI a client sets HTTP_PROXY by a header
-        return environ.get(name, "").strip()
-    return (environ.get(name) or environ.get(name.upper()) or "").strip()
+def _is_exempt(address: Address, entry: str) -> bool:
+    if "/" in entry:
+        from ipaddress import ip_address, ip_network
 
-
-def _is_exempt(address: Address, exempt: str) -> bool:
-    for entry in exempt.lower().replace(" ", ",").split(","):
-        if not entry:
-            continue
-        if entry == "*":
-            return True
-        if "/" in entry:
-            if _in_network(address.host, entry):
-                return True
-            continue
-        name, _, port = entry.rpartition(":") if entry.count(":") == 1 else (entry, "", "")
-        if port and port != str(address.port):
-            continue
-        name = name.strip("[]").lstrip("*").lstrip(".")
-        if address.host == name or address.host.endswith("." + name):
-            return True
-    return False
-
-
-def _in_network(host: str, network: str) -> bool:
-    from ipaddress import ip_address, ip_network
-
-    try:
-        return ip_address(host) in ip_network(network, strict=False)
-    except ValueError:
+        try:
+            return ip_address(address.host) in ip_network(entry, strict=False)
+        except ValueError:
+            return False
+    name, _, port = entry.rpartition(":") if entry.count(":") == 1 else (entry, "", "")
+    if port and port != str(address.port):
         return False
+    name = name.strip("[]").lstrip("*").lstrip(".")
+    return entry == "*" or address.host == name or address.host.endswith("." + name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from binascii import b2a_base64
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from json.encoder import encode_basestring
 
@@ -27,11 +28,12 @@ from glue.messages import (
     UserMessage,
     new_id,
 )
-from glue.providers.catalog import Row
+from glue.providers.catalog import Quirks, Row
 
 # JSON ---------------------------------------------------------------------------------------------
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode_strictly = json.JSONEncoder(allow_nan=False).encode
 _decoder = json.JSONDecoder()
 _scan = _decoder.scan_once  # type: ignore[attr-defined]
 
@@ -73,48 +75,28 @@ _PAIRS = re.compile(
 )
 
 
-def array(pieces: Iterable[bytes]) -> bytes:
-    """Join encoded values; the whole history goes through here, so it is copied once."""
-    items = list(pieces)
-    if not items:
-        return b"[]"
-    items[0] = b"[" + items[0]
-    items[-1] += b"]"
-    return b",".join(items)
-
-
-class Pieces(list[bytes]):
-    """The encoded values of an array that is not joined yet, which saves copying a long history twice."""
-
-    def parted(self) -> list[bytes]:
-        """Return what to join: brackets, values and commas."""
-        if not self:
-            return [b"[]"]
-        result = [b","] * (2 * len(self) + 1)
-        result[1::2] = self
-        result[0], result[-1] = b"[", b"]"
-        return result
-
-
 def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = None) -> bytes:
-    """Join a body; bytes among the fields are JSON already.
+    """Join a body: fields that are None are left out, bytes are JSON already, lists of bytes are arrays of such.
 
     Options win over fields of the same name, except that objects are merged and `tools` are appended.
     """
-    body = dict(fields)
+    body = {name: value for name, value in fields.items() if value is not None}
     for name, value in (options or {}).items():
         ours = body.get(name)
         if isinstance(ours, Mapping) and isinstance(value, Mapping):
             value = merged(ours, value)
-        elif name == "tools" and isinstance(ours, bytes) and isinstance(value, Sequence):
-            more = (dumps(tool) for tool in value)
-            value = b"[" + b",".join((ours[1:-1], *more) if len(ours) > 2 else more) + b"]"
+        elif name == "tools" and isinstance(ours, list) and isinstance(value, Sequence):
+            value = [*ours, *map(dumps, value)]
         body[name] = value
     pieces = [b"{"]
     for name, value in body.items():
         pieces += (quote(name), b":")
-        if isinstance(value, Pieces):
-            pieces += value.parted()
+        if isinstance(value, list) and value and isinstance(value[0], bytes):
+            # Not joined first: that would copy a long history twice.
+            parted = [b","] * (2 * len(value) + 1)
+            parted[1::2] = value
+            parted[0], parted[-1] = b"[", b"]"
+            pieces += parted
         else:
             pieces.append(value if isinstance(value, bytes) else dumps(value))
         pieces.append(b",")
@@ -136,21 +118,11 @@ def arguments(call: ToolCall) -> dict[str, Json]:
     if not call.arguments.strip():
         return {}
     try:
-        value = json.loads(call.arguments, parse_constant=_refuse, parse_float=_finite)
+        value = json.loads(call.arguments)
+        _encode_strictly(value)  # NaN and Infinity are Python's, not JSON's
     except (ValueError, RecursionError):
         return {"arguments": call.arguments}
     return value if isinstance(value, dict) else {"arguments": value}
-
-
-def _refuse(name: str) -> Json:
-    raise ValueError(name)  # NaN and Infinity are Python's, not JSON's
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(text)
-    return value
 
 
 def argument_text(call: ToolCall) -> str:
@@ -197,15 +169,10 @@ def keep_block(block: tuple[Message, ...], key: str, value: Json) -> None:
         block[-1].memo["block", key] = (block[:-1], value)
 
 
-def is_own(message: AssistantMessage, row: Row, model: str | None = None) -> bool:
-    """Say whether a reply came from this provider (and model), so that its opaque parts may go back."""
-    return message.provider == row.name and (model is None or message.model == model)
-
-
-def opaque_of(part: Part, wire: str) -> Json:
-    """Return what a part carries for this wire, or None."""
+def kept_of(part: Part, wire: str) -> dict[str, Json]:
+    """Return what a part carries for this wire."""
     opaque = part if isinstance(part, Opaque) else getattr(part, "opaque", None)
-    return opaque.data if isinstance(opaque, Opaque) and opaque.wire == wire else None
+    return object_of(opaque.data) if isinstance(opaque, Opaque) and opaque.wire == wire else {}
 
 
 def short_id(text: str, length: int = 9) -> str:
@@ -228,33 +195,29 @@ def safe_id(text: str, limit: int = 64) -> str:
     return "call_" + short_id(text, 20)
 
 
-def repeated_calls(messages: Sequence[Message]) -> frozenset[str]:
-    """Return the call ids that more than one reply uses; some servers count from call_0 in each reply."""
+def call_id(text: str, quirks: Quirks) -> str:
+    """Return the id of a call as a server of OpenAI's wires takes it: itself where it does."""
+    if quirks.tool_ids == "nine":
+        return text if len(text) == 9 and text.isalnum() and text.isascii() else short_id(text)
+    return text if 0 < len(text) <= quirks.tool_id_limit else "call_" + short_id(text, 20)
+
+
+def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
+    """Rename calls whose id an earlier reply used already, and their results; almost always a no-op.
+
+    Some servers count from call_0 in each reply.
+    """
+    messages = tuple(messages)
     every: list[str] = []
     for block in blocks(messages):
         ids = block_memo(block, "call_ids")
         if ids is None:
-            ids = tuple(call_id for message in block for call_id in _call_ids(message))
+            ids = [call_id for message in block for call_id in _call_ids(message)]
             keep_block(block, "call_ids", ids)
         every += ids
     if len(set(every)) == len(every):
-        return frozenset()
-    seen: set[str] = set()
-    twice: set[str] = set()
-    for call_id in every:
-        (twice if call_id in seen else seen).add(call_id)
-    return frozenset(twice)
-
-
-def _call_ids(message: Message) -> Iterable[str]:
-    return {call.id: None for call in message.calls} if isinstance(message, AssistantMessage) else ()
-
-
-def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
-    """Rename calls whose id an earlier reply used already, and their results; almost always a no-op."""
-    twice = repeated_calls(messages)
-    if not twice:
         return messages
+    twice = {call_id for call_id, count in Counter(every).items() if count > 1}
     uses: dict[str, int] = {}
     names: dict[str, str] = {}
     result: list[Message] = []
@@ -269,6 +232,14 @@ def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
             message = _renamed(message, {message.call_id: names[message.call_id]})
         result.append(message)
     return result
+
+
+def _call_ids(message: Message) -> tuple[str, ...]:
+    ids: tuple[str, ...] | None = message.memo.get("call_ids")
+    if ids is None:
+        calls = message.calls if isinstance(message, AssistantMessage) else ()
+        ids = message.memo["call_ids"] = tuple(dict.fromkeys(call.id for call in calls))
+    return ids
 
 
 def _renamed(message: AssistantMessage | ToolMessage, names: Mapping[str, str]) -> Message:
@@ -296,26 +267,24 @@ def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
         if isinstance(message, UserMessage) and isinstance(last, UserMessage):
             joined = message.memo.get(("joined", last.id))
             if joined is None:
-                joined = message.memo["joined", last.id] = _joined(last, message)
+                parts: tuple[Part, ...] = (*last.content, *message.content)
+                if all(isinstance(part, Text) for part in parts):
+                    parts = (Text(text=f"{last.text}\n\n{message.text}"),)
+                joined = message.memo["joined", last.id] = replace(last, content=parts, id=new_id())
             result[-1] = joined
         else:
             result.append(message)
     return result
 
 
-def _joined(one: UserMessage, other: UserMessage) -> UserMessage:
-    parts: tuple[Part, ...] = (*one.content, *other.content)
-    if all(isinstance(part, Text) for part in parts):
-        parts = (Text(text=f"{one.text}\n\n{other.text}"),)
-    return replace(one, content=parts, id=new_id())
-
-
-def encode_tool(tool: ToolSpec, wire: str, form: Callable[[ToolSpec], Json]) -> bytes:
-    """Encode a tool in the form of a wire, once."""
-    known: bytes | None = tool.memo.get(wire)
-    if known is None:
-        known = tool.memo[wire] = dumps(form(tool))
-    return known
+def encode_tools(tools: Iterable[ToolSpec], wire: str, form: Callable[[ToolSpec], Json]) -> list[bytes]:
+    """Encode tools in the form of a wire, each once."""
+    encoded = []
+    for tool in tools:
+        if wire not in tool.memo:
+            tool.memo[wire] = dumps(form(tool))
+        encoded.append(tool.memo[wire])
+    return encoded
 
 
 def description(tool: ToolSpec) -> dict[str, str]:
@@ -323,25 +292,21 @@ def description(tool: ToolSpec) -> dict[str, str]:
     return {"description": tool.description} if tool.description.strip() else {}
 
 
-def used_names(messages: Iterable[Message]) -> list[str]:
-    """Return the names of the tools that a history calls."""
+def used_tools(messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
+    """Return the tools that a history calls, of which only the names are known."""
     replies = (message for message in messages if isinstance(message, AssistantMessage))
-    return sorted({call_name(call.name) for reply in replies for call in reply.calls})
+    return tuple(
+        ToolSpec(name=name) for name in sorted({call_name(call.name) for each in replies for call in each.calls})
+    )
 
 
-def lacks_thinking(messages: Sequence[Message], has_thinking: Callable[[AssistantMessage], bool]) -> bool:
-    """Say whether the tool round under way began without thinking, which forbids Claude to think now."""
-    for message in reversed(messages):
-        if isinstance(message, AssistantMessage):
-            return bool(message.calls) and not has_thinking(message)
-        if not isinstance(message, ToolMessage):
-            return False
-    return False
+def cache_key(request: Request) -> str | None:
+    """Name the stable prefix of a request that is to be cached, for servers that group their caches by such a key."""
+    return short_id("\n".join((request.system, *(tool.name for tool in request.tools))), 24) if request.cache else None
 
 
-def cache_key(request: Request) -> str:
-    """Name the stable prefix of a request, for servers that group their caches by such a key."""
-    return short_id("\n".join((request.system, *(tool.name for tool in request.tools))), 24)
+# What OpenAI's wires call the choices of a tool; any other names the one that must be called.
+CHOICES = {"auto": None, "none": "none", "required": "required"}
 
 
 # Schemas ------------------------------------------------------------------------------------------
@@ -362,6 +327,22 @@ def is_strict(schema: Json) -> bool:
                 return False
         return all(is_strict(value) for name, value in schema.items() if name not in ("enum", "const", "default"))
     return all(map(is_strict, schema)) if isinstance(schema, (list, tuple)) else True
+
+
+def rewritten(schema: Json, dropped: Collection[str], finish: Callable[[Mapping[str, Json], Json], Json]) -> Json:
+    """Rewrite a schema in the dialect of a server: some keywords go, and each subschema is finished by a function."""
+    if isinstance(schema, (list, tuple)):
+        return [rewritten(item, dropped, finish) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    result: dict[str, Json] = {}
+    for name, value in schema.items():
+        if name in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
+            result[name] = {key: rewritten(inner, dropped, finish) for key, inner in value.items()}
+        elif name not in dropped:
+            plain = name in ("enum", "const", "required", "default", "description", "type")
+            result[name] = value if plain else rewritten(value, dropped, finish)
+    return finish(schema, result)
 
 
 def lower(effort: Effort | None, levels: Sequence[str]) -> str | None:
@@ -395,10 +376,17 @@ def is_text(part: File) -> bool:
     )
 
 
-def file_text(part: File) -> str:
-    """Return a file as text, for servers that take none."""
-    name = part.name or "file"
-    return f"{name}:\n{part.data.decode('utf-8', 'replace')}" if is_text(part) else f"(a file: {name})"
+def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Text | Image | File]:
+    """Give the texts, images and files that a server takes; of what it does not take, a description."""
+    for part in parts:
+        if isinstance(part, Image) and not accepts(quirks.images, image_type(part)):
+            yield Text(text="(an image)")
+        elif isinstance(part, File) and not accepts(quirks.files, part.media_type):
+            name = part.name or "file"
+            words = f"{name}:\n{part.data.decode('utf-8', 'replace')}" if is_text(part) else f"(a file: {name})"
+            yield Text(text=words)
+        elif isinstance(part, (Image, File)) or (isinstance(part, Text) and part.text):
+            yield part
 
 
 def base64_text(data: bytes) -> str:
@@ -412,30 +400,7 @@ def data_url(part: Image | File) -> str:
     return f"data:{part.media_type};base64,{base64_text(part.data or b'')}"
 
 
-def result_text(message: ToolMessage) -> str:
-    """Return a tool result as text, for wires with no place for more; an image is named."""
-    texts = []
-    for part in message.content:
-        if isinstance(part, Text):
-            texts.append(part.text)
-        elif isinstance(part, Image):
-            texts.append("(an image)")
-        elif isinstance(part, File):
-            texts.append(f"(a file: {part.name or part.media_type})")
-    return "\n".join(text for text in texts if text)
-
-
 # Replies ------------------------------------------------------------------------------------------
-
-
-def number(value: Json) -> int | None:
-    """Return a token count, or None for what is none."""
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15 else None
-
-
-def first_number(*values: Json) -> int | None:
-    """Return the first of several places that holds a count."""
-    return next((count for value in values if (count := number(value)) is not None), None)
 
 
 def text_of(value: Json) -> str:
@@ -451,23 +416,7 @@ def list_of(value: Json) -> list[Json]:
     return value if isinstance(value, list) else []
 
 
-MOST_MARKS = 2  # of the four that are allowed; tools and system have one each
-
-
 HEADS = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
-
-
-def turns(
-    messages: Iterable[Message], key: str, blocks: Callable[[Message], Iterable[bytes]]
-) -> list[tuple[str, bytes]]:
-    """Encode the blocks of each message, once, and name its role."""
-    pieces: list[tuple[str, bytes]] = []
-    for message in messages:
-        known: bytes | None = message.memo.get(key)
-        if known is None:
-            known = message.memo[key] = b",".join(blocks(message))
-        pieces.append(("assistant" if isinstance(message, AssistantMessage) else "user", known))
-    return pieces
 
 
 def join_turns(pieces: Iterable[tuple[str, bytes]], filler: bytes, heads: Mapping[str, bytes] = HEADS) -> bytes:
@@ -489,20 +438,6 @@ def join_turns(pieces: Iterable[tuple[str, bytes]], filler: bytes, heads: Mappin
     parts[0] = b"["
     parts.append(b"]}]")
     return b"".join(parts)
-
-
-def stable(messages: Sequence[Message], pieces: Sequence[tuple[str, bytes]]) -> Iterator[int]:
-    """Name the last message, to be found by the next request, and the last of the request before, which is cached."""
-    wanted, found = True, 0
-    for index in range(len(messages) - 1, -1, -1):
-        if isinstance(messages[index], AssistantMessage):
-            wanted = True
-        elif wanted and pieces[index][1]:
-            wanted = False
-            found += 1
-            yield index
-        if found == MOST_MARKS:
-            return
 
 
 def is_remote(part: Image | File) -> bool:

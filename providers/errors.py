@@ -28,15 +28,11 @@ def advised_wait(
     milliseconds = _real(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
-    after = headers.get("retry-after")
-    if after is not None:
-        wait = _real(after)
-        wait = _until_date(after, clock) if wait is None else wait
-        if wait is not None:
-            return wait
-    if delay is not None:
-        return delay
-    wait = _text_wait(text)
+    wait = _wait(headers["retry-after"], clock) if "retry-after" in headers else None
+    if wait is None:
+        wait = delay
+    if wait is None:
+        wait = _text_wait(text)
     if wait is None and reset:
         wait = _reset_wait(headers, clock)
     return wait
@@ -68,36 +64,26 @@ def _reset_wait(headers: Mapping[str, str], now: float) -> float | None:
             continue
         if headers.get(name.replace("-reset", "-remaining"), "0") != "0":
             continue  # this limit is not the one that was hit
-        wait = seconds(value)
-        if wait is None:
-            wait = _until_stamp(value, now)
-        if wait is not None:
-            waits.append(wait)
-    return max(waits, default=None)
+        waits.append(_wait(value, now))
+    return max((wait for wait in waits if wait is not None), default=None)
 
 
-def _until_stamp(value: str, now: float) -> float | None:
-    stamp = _real(value)
-    if stamp is not None:
-        if stamp > 1e11:
-            stamp /= 1000  # milliseconds since 1970
-        return max(0.0, stamp - now) if stamp > 1e9 else stamp
+def _wait(value: str, now: float) -> float | None:
+    """Read how long to wait: a duration, a moment since 1970 in seconds or milliseconds, or a date."""
     from datetime import datetime
-
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return max(0.0, moment.timestamp() - now) if moment.tzinfo else None
-
-
-def _until_date(value: str, now: float) -> float | None:
     from email.utils import parsedate_to_datetime
 
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
-    except (ValueError, TypeError, OverflowError):
-        return None
+    wait = _real(value) if seconds(value) is None else seconds(value)
+    if wait is not None:
+        wait = wait / 1000 if wait > 1e11 else wait
+        return max(0.0, wait - now) if wait > 1e9 else wait
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            moment = read(value)
+            return max(0.0, moment.timestamp() - now) if moment.tzinfo else None
+        except (ValueError, TypeError, OverflowError):
+            pass
+    return None
 
 
 def _real(value: str | None) -> float | None:
@@ -208,89 +194,46 @@ def _google_detail(said: ErrorBody, detail: Mapping[str, Json]) -> None:
             said.daily = True
 
 
-_OVERFLOW_NAMES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
-_OVERFLOW_TEXTS = (
-    "maximum context length",
-    "context length exceeded",
-    "exceeds the context window",
-    "prompt is too long",
-    "input is too long",
-    "exceed context limit",
-    "exceeds the available context size",
-    "exceeds the maximum number of tokens allowed",
-    "too many total text bytes",
-    "input length exceeds context window",
-    "model's maximum context limit",
-    "is longer than the model's context length",
-    "input tokens exceed the configured limit",
-    "`inputs` tokens + `max_new_tokens`",
-    "prompt exceeds max length",
-    "context the overflows",
-    "token limit reached",
-)
-_OVERFLOW_PATTERN = re.compile(r"current length is \S+ while limit is|maximum input length is \S+ tokens")
-
-_AUTH_NAMES = frozenset(
-    {
-        "invalid_api_key",
-        "api_key_invalid",
-        "authentication_error",
-        "permission_error",
-        "permission_denied",
-        "unauthenticated",
-        "unauthorized",
-        "accessdeniedexception",
-        "unrecognizedclientexception",
-        "expiredtokenexception",
+# What servers call their errors, in lower case: codes, types and statuses, by what they mean.
+_NAMES = {
+    kind: frozenset(names.split())
+    for kind, names in {
+        "quota": "insufficient_quota billing_error billing_hard_limit_reached insufficient_balance",
+        "content_filter": "content_filter content_policy_violation data_inspection_failed content_filter_error",
+        "auth": "invalid_api_key api_key_invalid authentication_error permission_error permission_denied "
+        "unauthenticated unauthorized accessdeniedexception unrecognizedclientexception expiredtokenexception "
         "invalidsignatureexception",
-    }
-)
-_QUOTA_NAMES = frozenset({"insufficient_quota", "billing_error", "billing_hard_limit_reached", "insufficient_balance"})
-_QUOTA_TEXTS = ("insufficient balance", "credit balance is too low", "insufficient credits", "billing hard limit")
-_FILTER_NAMES = frozenset(
-    {"content_filter", "content_policy_violation", "data_inspection_failed", "content_filter_error"}
-)
-_FILTER_TEXTS = ("content management policy", "responsibleaipolicyviolation", "content_filter")
-_MISSING_NAMES = frozenset({"model_not_found", "not_found_error", "not_found", "resourcenotfoundexception"})
-_MISSING_TEXTS = ("model identifier is invalid",)
-_RATE_NAMES = frozenset(
-    {
-        "rate_limit_error",
-        "rate_limit_exceeded",
-        "rate_limited",
-        "resource_exhausted",
-        "too_many_requests",
-        "throttlingexception",
-        "modelnotreadyexception",
-    }
-)
-_BUSY_NAMES = frozenset(
-    {
-        "overloaded_error",
-        "overloaded",
-        "engine_overloaded",
-        "unavailable",
-        "service_unavailable",
-        "serviceunavailableexception",
-        "insufficient_system_resource",
-    }
-)
-_INVALID_NAMES = frozenset(
-    {
-        "invalid_request_error",
-        "invalid_argument",
-        "invalid_request",
-        "invalid_prompt",
-        "failed_precondition",
-        "bad_request",
-        "validationexception",
-        "tool_use_failed",
-        "request_too_large",
-    }
-)
-# Said with a 500 by llama.cpp: no second try helps.
-_INVALID_TEXTS = ("image input is not supported", "does not support image", "audio input is not supported")
-_RETRYABLE_STATUS = frozenset({408, 409, 424})
+        "context_overflow": "context_length_exceeded exceed_context_size_error model_context_window_exceeded",
+        "not_found": "model_not_found not_found_error not_found resourcenotfoundexception",
+        "rate_limited": "rate_limit_error rate_limit_exceeded rate_limited resource_exhausted too_many_requests "
+        "throttlingexception modelnotreadyexception",
+        "overloaded": "overloaded_error overloaded engine_overloaded unavailable service_unavailable "
+        "serviceunavailableexception insufficient_system_resource",
+        "invalid_request": "invalid_request_error invalid_argument invalid_request invalid_prompt failed_precondition "
+        "bad_request validationexception tool_use_failed request_too_large",
+    }.items()
+}
+# What they say of them, in lower case.
+_TEXTS = {
+    kind: re.compile(pattern)
+    for kind, pattern in {
+        "quota": "insufficient balance|credit balance is too low|insufficient credits|billing hard limit",
+        "content_filter": "content management policy|responsibleaipolicyviolation|content_filter",
+        "auth": "api key not valid",
+        # Not "too many tokens": that is how Bedrock says that it throttles.
+        "context_overflow": "maximum context length|context length exceeded|exceeds the context window|"
+        "prompt is too long|input is too long|exceed context limit|exceeds the available context size|"
+        "exceeds the maximum number of tokens allowed|too many total text bytes|input length exceeds context window|"
+        "model's maximum context limit|is longer than the model's context length|"
+        r"input tokens exceed the configured limit|`inputs` tokens \+ `max_new_tokens`|prompt exceeds max length|"
+        r"context the overflows|token limit reached|current length is \S+ while limit is|"
+        r"maximum input length is \S+ tokens",
+        "not_found": "model identifier is invalid",
+        # Said with a 500 by llama.cpp: no second try helps.
+        "invalid_request": "image input is not supported|does not support image|audio input is not supported",
+    }.items()
+}
+_REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id")
 
 
 def classify(
@@ -306,95 +249,63 @@ def classify(
     lower = {name.lower(): value for name, value in headers.items()}
     text = body.decode("utf-8", "replace")
     said = read_body(text)
-    amazon = lower.get("x-amzn-errortype", "").split(":")[0].lower()
-    if amazon:
+    if amazon := lower.get("x-amzn-errortype", "").split(":")[0].lower():
         said.names |= {amazon}
     message = f"HTTP {status}: {said.message}" if said.message else f"HTTP {status}"
-    return _error(said, status, message, lower, text, provider, model, now, None)
+    error = _error(message, said, status, text, provider, model)
+    error.retry_after = advised_wait(lower, said.delay, said.text, error.kind == "rate_limited", now)
+    error.request_id = next((lower[name] for name in _REQUEST_IDS if name in lower), said.request_id)
+    word = lower.get("x-should-retry", "").lower()
+    if word in ("true", "false") and error.kind not in ("auth", "quota", "context_overflow"):
+        error.retryable = word == "true"
+    return error
 
 
-def classify_event(
-    error: Json,
-    *,
-    provider: str = "",
-    model: str = "",
-    usage: Usage | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> ProviderError:
+def classify_event(error: Json, *, provider: str = "", model: str = "", usage: Usage | None = None) -> ProviderError:
     """Turn an error object inside a stream that began well into an error."""
     text = error if isinstance(error, str) else json.dumps(error, ensure_ascii=False)
     said = read_body(text)
-    lower = {name.lower(): value for name, value in (headers or {}).items()}
-    message = said.message or "the server broke off with an error"
-    return _error(said, said.status, message, lower, text, provider, model, None, usage)
+    raised = _error(said.message or "the server broke off with an error", said, said.status, text, provider, model)
+    raised.retry_after = advised_wait({}, said.delay, said.text, False)
+    raised.request_id, raised.usage = said.request_id, usage
+    return raised
 
 
-def _error(
-    said: ErrorBody,
-    status: int | None,
-    message: str,
-    headers: Mapping[str, str],
-    body: str,
-    provider: str,
-    model: str,
-    now: float | None,
-    usage: Usage | None,
-) -> ProviderError:
-    kind, retryable = kind_of(status, said)
-    word = headers.get("x-should-retry", "").lower()
-    if word in ("true", "false") and kind not in ("auth", "quota", "context_overflow"):
-        retryable = word == "true"
+def _error(message: str, said: ErrorBody, status: int | None, body: str, provider: str, model: str) -> ProviderError:
+    kind, again = kind_of(status, said)
     return ProviderError(
-        message,
-        kind=kind,
-        provider=provider,
-        model=model,
-        status=status,
-        retry_after=advised_wait(headers, said.delay, said.text, kind == "rate_limited", now),
-        request_id=_request_id(headers) or said.request_id,
-        retryable=retryable,
-        usage=usage,
-        body=body[:2000],
+        message, kind=kind, provider=provider, model=model, status=status, retryable=again, body=body[:2000]
     )
 
 
 def kind_of(status: int | None, said: ErrorBody) -> tuple[ErrorKind, bool | None]:
     """Name the kind, and whether to try again where that is not what the kind says."""
-    names, text = said.names, said.text
-    if names & _QUOTA_NAMES or status == 402 or said.daily or any(part in text for part in _QUOTA_TEXTS):
+
+    def named(kind: ErrorKind) -> bool:
+        return not said.names.isdisjoint(_NAMES[kind])
+
+    def told(kind: ErrorKind) -> bool:
+        return _TEXTS[kind].search(said.text) is not None
+
+    limited = status == 429 or named("rate_limited")
+    if status == 402 or named("quota") or said.daily or told("quota"):
         return "quota", None
-    if said.flagged or names & _FILTER_NAMES or (status == 400 and any(part in text for part in _FILTER_TEXTS)):
+    if said.flagged or named("content_filter") or (status == 400 and told("content_filter")):
         return "content_filter", None
-    if status in (401, 403) or names & _AUTH_NAMES or (status == 400 and "api key not valid" in text):
+    if status in (401, 403) or named("auth") or (status == 400 and told("auth")):
         return "auth", None
-    if "request too large" in text and (status in (413, 429) or names & _RATE_NAMES):
+    if "request too large" in said.text and (status == 413 or limited):
         return "rate_limited", False  # more than the tier allows at once: waiting does not help
-    if status != 429 and not names & _RATE_NAMES and _is_overflow(names, text):
+    if not limited and (named("context_overflow") or told("context_overflow")):
         return "context_overflow", None
-    if status == 404 or names & _MISSING_NAMES or (status == 400 and any(part in text for part in _MISSING_TEXTS)):
+    if status == 404 or named("not_found") or (status == 400 and told("not_found")):
         return "not_found", None
-    if status == 429 or names & _RATE_NAMES:
+    if limited:
         return "rate_limited", None
-    if status in (502, 503, 504, 529) or names & _BUSY_NAMES:
+    if status in (502, 503, 504, 529) or named("overloaded"):
         return "overloaded", None
-    if any(part in text for part in _INVALID_TEXTS):
+    if told("invalid_request"):
         return "invalid_request", None
-    if status in _RETRYABLE_STATUS or (status is not None and status >= 500):
-        return "transient", None
-    if status is not None or names & _INVALID_NAMES:
-        return "invalid_request", None
-    return "transient", None
-
-
-def _is_overflow(names: frozenset[str], text: str) -> bool:
-    # Not "too many tokens": that is how Bedrock says that it throttles.
-    if names & _OVERFLOW_NAMES or any(part in text for part in _OVERFLOW_TEXTS):
-        return True
-    return _OVERFLOW_PATTERN.search(text) is not None
-
-
-def _request_id(headers: Mapping[str, str]) -> str | None:
-    for name in ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id"):
-        if name in headers:
-            return headers[name]
-    return None
+    if status is None:
+        return ("invalid_request" if named("invalid_request") else "transient"), None
+    return ("transient" if status in (408, 409, 424) or status >= 500 else "invalid_request"), None

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from glue.errors import ConfigError, ErrorKind, FailoverError, ProviderError
+from glue.errors import ConfigError, ErrorKind, FailoverError, MissingKey, ProviderError
 from glue.limits import StopReason
 from glue.messages import Request
 from glue.provider import (
@@ -23,8 +23,8 @@ from glue.provider import (
     capabilities,
     common,
 )
-from glue.providers import lookup, new, resolve
-from glue.providers.retry import Retries, close, is_empty, model_of, no_reply, opened, with_retries
+from glue.providers import key_available, lookup, new, parse, resolve
+from glue.providers.retry import Retries, attempt_of, close, is_empty, no_reply, opened, with_retries
 
 log = logging.getLogger("glue.failover")
 
@@ -89,10 +89,9 @@ class Failover:
                         if isinstance(event, Done):
                             done = event
                             break
-                        if _is_content(event):
-                            committed = True
-                        elif not isinstance(event, Attempt):
+                        if isinstance(event, (TextDelta, ThinkingDelta)) and not event.text:
                             continue  # a bare start; the next provider would start again
+                        committed = committed or not isinstance(event, Attempt)
                         yield event
                 if done is not None and (committed or not self._falls_through(done)):
                     self._dead.pop(index, None)
@@ -105,15 +104,7 @@ class Failover:
             if error.emitted or (error.kind == "content_filter" and not self._on_refusal):
                 raise error
             rest = self._put_to_rest(index, error)
-            attempt = Attempt(
-                provider=error.provider or provider.name,
-                model=error.model or model_of(provider, request),
-                kind=error.kind,
-                detail=str(error),
-                seconds=time.monotonic() - started,
-                usage=error.usage,
-                rest=rest,
-            )
+            attempt = attempt_of(error, provider, request, started, rest=rest)
             if rest:
                 self._why[index] = attempt
             failed.append((attempt, error))
@@ -166,14 +157,16 @@ class Failover:
         attempts = [attempt for attempt, _ in failed]
         absent = [self._why[index] for index in range(len(self.providers)) if index not in turn]
         texts = [f"{name}: left out for want of a key" for name in self.skipped]
-        texts += [_told(attempt) for attempt in attempts]
+        for attempt in attempts:
+            why = " ".join(attempt.detail.removeprefix(f"{attempt.provider}: ").split())
+            texts.append(f"{attempt.provider}: {attempt.kind}" + (f", {why[:160]}" if why else ""))
         texts += [f"{attempt.provider}: left out since {attempt.kind}" for attempt in absent]
         wait = min((until - self._clock() for until in self._rest.values()), default=float("inf"))
-        error = FailoverError(
-            f"every provider failed ({'; '.join(texts)})",
-            kind=_kind([failure.kind for _, failure in failed], resting=wait < float("inf")),
-            attempts=attempts + absent,
-        )
+        kinds: list[ErrorKind] = [failure.kind for _, failure in failed]
+        kind: ErrorKind = kinds[-1] if kinds else "rate_limited" if wait < float("inf") else "auth"
+        if "context_overflow" in kinds:  # what the caller can mend, so no later failure may hide it
+            kind = "context_overflow"
+        error = FailoverError(f"every provider failed ({'; '.join(texts)})", kind=kind, attempts=attempts + absent)
         if error.kind == "rate_limited":
             error.retry_after = max(0.0, wait)
         if failed:
@@ -193,32 +186,16 @@ class Failover:
         await self.aclose()
 
 
-def named_chain(specs: Sequence[str], skipped: Sequence[str], options: Mapping[str, Any]) -> Retries | Failover:
-    """Make a chain of names; it is tried again as a whole, so that a busy provider does not hold up the next."""
-    retries = options.get("retries", True)
-    if skipped:
-        log.warning("left out for want of a key: %s", ", ".join(skipped))
-    providers = [new(spec, **{**options, "retries": False}) for spec in specs]
-    chain = with_failover(*providers, skipped=skipped)
-    return with_retries(chain) if retries else chain
-
-
-def _told(attempt: Attempt) -> str:
-    """Say who failed, how, and in one line why."""
-    why = " ".join(attempt.detail.removeprefix(f"{attempt.provider}: ").split())
-    return f"{attempt.provider}: {attempt.kind}" + (f", {why[:160]}" if why else "")
-
-
-def _kind(kinds: Sequence[ErrorKind], *, resting: bool) -> ErrorKind:
-    # An overflow is what the caller can mend, so no later failure may hide it.
-    if "context_overflow" in kinds:
-        return "context_overflow"
-    if kinds:
-        return kinds[-1]
-    return "rate_limited" if resting else "auth"
-
-
-def _is_content(event: ProviderEvent) -> bool:
-    if isinstance(event, (TextDelta, ThinkingDelta)):
-        return bool(event.text)
-    return not isinstance(event, Attempt)
+def named_chain(specs: Sequence[str], options: Mapping[str, Any]) -> Retries | Failover:
+    """Make a chain of those that have a key; it is tried again as a whole, so that none holds up the next."""
+    for spec in specs:
+        lookup(spec)  # a wrong name is a mistake, whichever keys are set
+    keyless = [spec for spec in specs if "key" not in options and not key_available(spec)]
+    if len(keyless) == len(specs):
+        variables = [variable for spec in specs for variable in lookup(spec).key]
+        raise MissingKey(",".join(parse(spec)[0] for spec in specs), list(dict.fromkeys(variables)))
+    if keyless:
+        log.warning("left out for want of a key: %s", ", ".join(keyless))
+    providers = [new(spec, **{**options, "retries": False}) for spec in specs if spec not in keyless]
+    chain = with_failover(*providers, skipped=keyless)
+    return with_retries(chain) if options.get("retries", True) else chain

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -24,37 +25,38 @@ from glue.messages import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    Usage,
-    new_id,
 )
-from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.provider import ProviderEvent, ToolCallDelta
 from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks, Row
-from glue.providers.encoding import inline, is_remote, join_turns
 from glue.providers.google import Tokens
-from glue.providers.sse import Objects, Parser
+from glue.providers.sse import Parser
+from glue.providers.wire import Block
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
 _MOST_GAP = 1000  # elements that may be skipped in a list; no server does, a hostile one might
 _VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
 
 
-class PartialArguments:
-    """Build the object that `[{jsonPath, stringValue, willContinue}, ...]` spells out."""
+def _fill(arguments: dict[str, Json], pieces: list[dict[str, Json]]) -> None:
+    """Build the object that `[{jsonPath, stringValue, willContinue}, ...]` spells out.
 
-    def __init__(self) -> None:
-        self.value: dict[str, Json] = {}
-
-    def add(self, pieces: list[dict[str, Json]]) -> None:
-        """Take the next pieces; raises ValueError, TypeError or KeyError where they make no sense."""
-        for piece in pieces:
-            place, last = _place(self.value, _steps(piece["jsonPath"]))
-            name = next((name for name in _VALUES if name in piece), "stringValue")
-            value = None if name == "nullValue" else piece.get(name, "")
-            if isinstance(place[last], str) and isinstance(value, str):
-                place[last] += value  # a path that comes again goes on
-            else:
-                place[last] = value
+    Raises ValueError, TypeError or KeyError where the pieces make no sense.
+    """
+    for piece in pieces:
+        steps = _steps(piece["jsonPath"])
+        place: Json = arguments
+        for step, following in pairwise(steps):
+            inner = _get(place, step)
+            if not isinstance(inner, list if isinstance(following, int) else dict):
+                inner = place[step] = [] if isinstance(following, int) else {}
+            place = inner
+        last = steps[-1]
+        name = next((name for name in _VALUES if name in piece), "stringValue")
+        value = None if name == "nullValue" else piece.get(name, "")
+        if isinstance(before := _get(place, last), str) and isinstance(value, str):
+            value = before + value  # a path that comes again goes on
+        place[last] = value
 
 
 def _steps(path: str) -> list[str | int]:
@@ -64,26 +66,12 @@ def _steps(path: str) -> list[str | int]:
         found = _STEP.match(path, at)
         if found is None:
             raise ValueError(f"no path: {path!r}")
-        number = found[2]
-        steps.append(
-            int(number) if number else next(name for name in (found[1], found[3], found[4]) if name is not None)
-        )
+        names = (name for name in (found[1], found[3], found[4]) if name is not None)
+        steps.append(int(found[2]) if found[2] else next(names))
         at = found.end()
     if not steps or path[0] != "$":
         raise ValueError(f"no path: {path!r}")
     return steps
-
-
-def _place(root: Json, steps: list[str | int]) -> tuple[Json, str | int]:
-    """Return the object or list that holds the last step, made on the way."""
-    place = root
-    for step, following in pairwise(steps):
-        inner = _get(place, step)
-        if not isinstance(inner, list if isinstance(following, int) else dict):
-            inner = place[step] = [] if isinstance(following, int) else {}
-        place = inner
-    _get(place, steps[-1])
-    return place, steps[-1]
 
 
 def _get(place: Json, step: str | int) -> Json:
@@ -97,20 +85,7 @@ def _get(place: Json, step: str | int) -> Json:
 
 WIRE = "gemini"
 
-_STOPS = {
-    "STOP": StopReason.END_TURN,
-    "MAX_TOKENS": StopReason.MAX_TOKENS,
-    "MALFORMED_FUNCTION_CALL": StopReason.MALFORMED_CALL,
-    "TOO_MANY_TOOL_CALLS": StopReason.ERROR,
-    "UNEXPECTED_TOOL_CALL": StopReason.ERROR,
-    **dict.fromkeys(
-        (
-            *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"),
-            *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"),
-        ),
-        StopReason.REFUSAL,
-    ),
-}
+# What is told of a reply, and the names it gets: of a response, of a blocked prompt, of a candidate.
 _FACTS = {"responseId": "id", "modelVersion": "model"}
 _BLOCK_FACTS = {"blockReason": "block_reason", "blockReasonMessage": "block_message"}
 _CANDIDATE_FACTS = {
@@ -119,79 +94,29 @@ _CANDIDATE_FACTS = {
     "citationMetadata": "citations",
     "urlContextMetadata": "url_context",
 }
-_LEAD = b" \t\r\n\xef\xbb\xbf"  # white space and the bytes of a byte order mark
-
-
-class _Piece:
-    """One part under construction."""
-
-    __slots__ = ("data", "kind", "partial", "position", "signature", "texts")
-
-    def __init__(self, kind: str, *, signature: str = "", data: dict[str, Json] | None = None) -> None:
-        self.kind = kind
-        self.texts: list[str] = []
-        self.signature = signature
-        self.data = data or {}
-        self.position = 0
-        self.partial: PartialArguments | None = None  # of a call that goes on
-
-    def part(self) -> Part:
-        opaque = Opaque(wire=WIRE, data={"thoughtSignature": self.signature}) if self.signature else None
-        text = "".join(self.texts)
-        if self.kind == "text":
-            return Text(text=text, opaque=opaque)
-        if self.kind == "thinking":
-            return Thinking(text=text, opaque=opaque)
-        if self.kind == "call":
-            complete = self.partial is None
-            return ToolCall(**self.data, arguments=text, complete=complete, opaque=opaque)
-        return Opaque(wire=WIRE, data=self.data)
-
-
-class _Parser:
-    """Cuts a body into responses: of an event stream, or of one growing JSON array, as its first byte tells."""
-
-    body = None
-
-    def __init__(self, provider: str) -> None:
-        self._provider = provider
-        self._inner: Parser | Objects | None = None
-
-    def feed(self, block: bytes) -> list[bytes]:
-        if self._inner is None:
-            start = block.lstrip(_LEAD)
-            if not start:
-                return []
-            self._inner = Objects(self._provider) if start[0] in b"{[" else Parser(self._provider)
-        return self._inner.feed(block)
-
-    def end(self) -> list[bytes]:
-        return self._inner.end() if self._inner else []
-
-    @property
-    def stray(self) -> bytes:
-        return self._inner.stray if self._inner else b""
-
-    @property
-    def is_cut(self) -> bool:
-        return isinstance(self._inner, Objects)
 
 
 class GeminiDecoder(wire.Decoder):
     """Reads a stream of responses: as events, as one growing JSON array, or a single response."""
 
+    wire = WIRE
     noun = "response"
     end_mark = "a finishReason"
-    stops = _STOPS
+    parse = partial(Parser, objects=True)
+    tokens: ClassVar = {
+        "input": ("promptTokenCount",),
+        "output": ("candidatesTokenCount",),
+        "cache_read": ("cachedContentTokenCount",),
+        "reasoning": ("thoughtsTokenCount",),
+        "tools": ("toolUsePromptTokenCount",),
+    }
+    apart: ClassVar = {"input": ("tools",), "output": ("reasoning",)}
+    uncounted = 0
 
     def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
         super().__init__(quirks, provider, model)
-        self._pieces: list[_Piece] = []
-        self._calls = 0
-        self._open: _Piece | None = None  # the call whose arguments go on
-
-    def _new_parser(self) -> _Parser:
-        return _Parser(self.provider)
+        self._open: Block | None = None  # the call whose arguments go on
+        self._arguments: dict[str, Json] = {}
 
     def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
         response = encoding.loads(data)
@@ -219,84 +144,54 @@ class GeminiDecoder(wire.Decoder):
     def _part(self, part: dict[str, Json], events: list[ProviderEvent]) -> None:
         part = {name: value for name, value in part.items() if value is not None}  # proxies spell out what is not there
         signature = encoding.text_of(part.get("thoughtSignature"))
+        signed = {"thoughtSignature": signature} if signature else {}
         if "functionCall" in part:
-            self._call(part["functionCall"], signature, events)
-        elif isinstance(part.get("text"), str) or not part.keys() - {"thought", "thoughtSignature"}:
-            self._text(
-                "thinking" if part.get("thought") else "text", encoding.text_of(part.get("text")), signature, events
-            )
-        else:  # code that the server ran, its outcome, and whatever comes next
-            self._pieces.append(_Piece("opaque", data=dict(part)))
+            self._call(part["functionCall"], signed, events)
+        elif not isinstance(part.get("text"), str) and part.keys() - {"thought", "thoughtSignature"}:
+            self._add(Block("part", part))  # code that the server ran, its outcome, and whatever comes next
+        elif part.get("text") or signed:
+            kind = "thinking" if part.get("thought") else "text"
+            block = self.blocks.get(len(self.blocks) - 1)
+            # A part that is signed goes back as it came, so nothing is joined to it.
+            if block is None or block.kind != kind or block.fields or signed:
+                block = self._add(Block(kind, signed))
+            self._say(block, encoding.text_of(part.get("text")), events)
 
-    def _text(self, kind: str, text: str, signature: str, events: list[ProviderEvent]) -> None:
-        if not text and not signature:
-            return
-        last = self._pieces[-1] if self._pieces else None
-        # A part that is signed goes back as it came, so nothing is joined to it.
-        if last is None or last.kind != kind or last.signature or signature:
-            last = _Piece(kind, signature=signature)
-            self._pieces.append(last)
-        last.texts.append(text)
-        if text:
-            events.append(TextDelta(text=text) if kind == "text" else ThinkingDelta(text=text))
+    def _add(self, block: Block) -> Block:
+        block.closed = True
+        self.blocks[len(self.blocks)] = block
+        return block
 
-    def _call(self, call: dict[str, Json], signature: str, events: list[ProviderEvent]) -> None:
-        piece = self._open
+    def _call(self, call: dict[str, Json], signed: dict[str, Json], events: list[ProviderEvent]) -> None:
+        block = self._open
         if call.get("name"):
-            piece = self._new_call(call)
-        if piece is None:
+            block = self._add(Block("call"))
+            block.index = self.calls
+            block.id = encoding.text_of(call.get("id")) or self._made_up_id(self.calls)
+            block.name = encoding.text_of(call["name"])
+            self.calls += 1
+            self._arguments = {}
+        if block is None:
             return  # the end of a call that had ended
-        piece.signature = piece.signature or signature
-        arguments = piece.partial = piece.partial or PartialArguments()
-        if call.get("args"):
-            arguments.value.update(call["args"])
-        arguments.add(call.get("partialArgs") or [])
-        text = ""
-        self._open = piece
-        if not call.get("willContinue"):
-            text = encoding.dumps(arguments.value).decode()
-            piece.texts, piece.partial, self._open = [text], None, None
-        if text or call.get("name"):
-            identity = {"id": piece.data["id"], "name": piece.data["name"]}
-            events.append(ToolCallDelta(index=piece.position, arguments=text, **identity))
-
-    def _new_call(self, call: dict[str, Json]) -> _Piece:
-        seed = encoding.text_of(self.facts.get("id"))
-        made_up = "call_" + (encoding.short_id(f"{seed} {self._calls}", 20) if seed else new_id())
-        identity = {"id": encoding.text_of(call.get("id")) or made_up, "name": encoding.text_of(call.get("name"))}
-        piece = _Piece("call", data=identity)
-        piece.position = self._calls
-        self._calls += 1
-        self._pieces.append(piece)
-        return piece
+        block.fields = block.fields or signed
+        self._arguments.update(call.get("args") or {})
+        _fill(self._arguments, call.get("partialArgs") or [])
+        block.closed = not call.get("willContinue")
+        self._open = None if block.closed else block
+        if block.closed:
+            block.given = encoding.dumps(self._arguments).decode()
+        if block.closed or call.get("name"):
+            events.append(ToolCallDelta(index=block.index, id=block.id, name=block.name, arguments=block.given))
 
     def _stop_reason(self) -> StopReason:
         if self.raw_stop is None:
             return StopReason.REFUSAL  # the prompt was blocked
-        return (
-            StopReason.END_TURN if self.raw_stop == "UNEXPECTED_TOOL_CALL" and self._calls else super()._stop_reason()
-        )
-
-    def _content(self, *, cut: bool) -> list[Part]:
-        return [piece.part() for piece in self._pieces]
-
-    def _usage(self) -> Usage | None:
-        """Normalise the tokens that were counted: thoughts and tool prompts stand apart from the rest."""
-        raw = self.counts
-        if not raw:
-            return None
-        thoughts = encoding.number(raw.get("thoughtsTokenCount"))
-        return Usage(
-            input=(encoding.number(raw.get("promptTokenCount")) or 0)
-            + (encoding.number(raw.get("toolUsePromptTokenCount")) or 0),
-            output=(encoding.number(raw.get("candidatesTokenCount")) or 0) + (thoughts or 0),
-            cache_read=encoding.number(raw.get("cachedContentTokenCount")) or 0,
-            cache_write=0,
-            reasoning=thoughts,
-        )
+        if self.raw_stop == "UNEXPECTED_TOOL_CALL" and self.calls:
+            return StopReason.END_TURN
+        return super()._stop_reason()
 
     def _nothing(self) -> ProviderError:
-        cut = self.parser.is_cut and not self.parser.stray
+        cut = self.parser.has_objects and not self.parser.stray
         return self.broken("the answer ends in the middle") if cut else super()._nothing()
 
 
@@ -311,6 +206,7 @@ _FILLER = b'{"text":" "}'  # a conversation must begin with a user, and an empty
 # What Google says to put on calls that were made elsewhere: Gemini 3 refuses calls without a signature.
 _FOREIGN = "skip_thought_signature_validator"
 _BUDGETS: dict[str, int] = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 24576}
+_CHOICES: dict[str, Json] = {"auto": None, "none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
 _LEAST_PRO_BUDGET = 128  # 2.5 Pro cannot stop thinking
 
 
@@ -325,35 +221,27 @@ def path(model: str, stream: bool) -> str:
 
 def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request; messages that were sent before are not encoded again."""
-    fields: dict[str, Json] = {"contents": _contents(encoding.unique_calls(request.messages), row, model)}
-    if request.system:
-        fields["systemInstruction"] = {"parts": [{"text": request.system}]}
-    if request.tools:
-        tools = encoding.array(encoding.encode_tool(tool, WIRE, _tool) for tool in request.tools)
-        fields["tools"] = b'[{"functionDeclarations":' + tools + b"}]"
-        if request.tool_choice != "auto":
-            fields["toolConfig"] = {"functionCallingConfig": _tool_choice(request.tool_choice)}
-    settings = _settings(request, row, model)
-    if settings:
-        fields["generationConfig"] = settings
+    tools = encoding.encode_tools(request.tools, WIRE, _tool)
+    choice = _CHOICES.get(request.tool_choice, {"mode": "ANY", "allowedFunctionNames": [request.tool_choice]})
+    schema = request.output_schema
+    if schema is not None and not takes_output(schema, row, model, tools=bool(tools)):
+        schema = None
+    settings = {
+        "maxOutputTokens": request.max_tokens,
+        "temperature": request.temperature,
+        "stopSequences": list(request.stop) or None,
+        "responseMimeType": "application/json" if schema is not None else None,
+        "responseJsonSchema": _schema(schema),
+        "thinkingConfig": _thinking(request.reasoning, row, model) or None,
+    }
+    fields = {
+        "contents": _contents(encoding.unique_calls(request.messages), row, model),
+        "systemInstruction": {"parts": [{"text": request.system}]} if request.system else None,
+        "tools": [encoding.assemble({"functionDeclarations": tools})] if tools else None,
+        "toolConfig": {"functionCallingConfig": choice} if tools and choice else None,
+        "generationConfig": {name: value for name, value in settings.items() if value is not None} or None,
+    }
     return encoding.assemble(fields, request.options)
-
-
-def _settings(request: Request, row: Row, model: str) -> dict[str, Json]:
-    settings: dict[str, Json] = {}
-    if request.max_tokens is not None:
-        settings["maxOutputTokens"] = request.max_tokens
-    if request.temperature is not None:
-        settings["temperature"] = request.temperature
-    if request.stop:
-        settings["stopSequences"] = list(request.stop)
-    if request.output_schema is not None and takes_output(request.output_schema, row, model, tools=bool(request.tools)):
-        settings["responseMimeType"] = "application/json"
-        settings["responseJsonSchema"] = _schema(request.output_schema)
-    thinking = _thinking(request.reasoning, row, model)
-    if thinking:
-        settings["thinkingConfig"] = thinking
-    return settings
 
 
 def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> bool:
@@ -395,29 +283,13 @@ _UNKNOWN_KEYWORDS = frozenset(("$schema", "const", "discriminator", "examples", 
 
 def _schema(schema: Json) -> Json:
     """Leave out what Gemini refuses in a schema; our own check of the arguments still knows it."""
-    if isinstance(schema, (list, tuple)):
-        return [_schema(item) for item in schema]
-    if not isinstance(schema, Mapping):
-        return schema
+    return encoding.rewritten(schema, _UNKNOWN_KEYWORDS, _finish)
+
+
+def _finish(schema: Mapping[str, Json], result: Json) -> Json:
     if "$ref" in schema:  # nothing may stand beside it
         return {name: value for name, value in schema.items() if name in ("$ref", "$defs")}
-    result: dict[str, Json] = {}
-    for name, value in schema.items():
-        if name in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
-            result[name] = {key: _schema(inner) for key, inner in value.items()}
-        elif name in ("enum", "required", "default"):
-            result[name] = value
-        elif name not in _UNKNOWN_KEYWORDS:
-            result[name] = _schema(value)
-    if "const" in schema:
-        result["enum"] = [schema["const"]]
-    return result
-
-
-def _tool_choice(choice: str) -> dict[str, Json]:
-    if choice in ("none", "required"):
-        return {"mode": "NONE" if choice == "none" else "ANY"}
-    return {"mode": "ANY", "allowedFunctionNames": [choice]}
+    return {**result, "enum": [schema["const"]]} if "const" in schema else result
 
 
 def _contents(messages: Sequence[Message], row: Row, model: str) -> bytes:
@@ -439,7 +311,7 @@ def _contents(messages: Sequence[Message], row: Row, model: str) -> bytes:
         pieces.append(("model" if isinstance(message, AssistantMessage) else "user", known[0]))
     if pictures:
         pieces.append(("user", b",".join(pictures)))
-    return join_turns(pieces, _FILLER, _HEADS)
+    return encoding.join_turns(pieces, _FILLER, _HEADS)
 
 
 def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
@@ -456,18 +328,19 @@ def _parts(content: Sequence[Part]) -> Iterator[dict[str, Json]]:
     for part in content:
         if isinstance(part, Text) and part.text:
             yield {"text": part.text}
-        elif isinstance(part, Image) and is_remote(part):
+        elif isinstance(part, Image) and encoding.is_remote(part):
             yield {"fileData": {"fileUri": part.url, "mimeType": part.media_type}}
         elif isinstance(part, (Image, File)):
-            kind, data = inline(part)
+            kind, data = encoding.inline(part)
             yield {"inlineData": {"mimeType": kind, "data": data}}
 
 
 def _reply(message: AssistantMessage, row: Row, model: str) -> Iterator[dict[str, Json]]:
-    own = encoding.is_own(message, row)
-    unsigned = _version(model) >= 3 and not any(_signature(part) for part in message.calls if own)
+    own = message.provider == row.name
+    signed = own and any("thoughtSignature" in encoding.kept_of(call, WIRE) for call in message.calls)
+    unsigned = _version(model) >= 3 and not signed
     for part in message.content:
-        kept = encoding.object_of(encoding.opaque_of(part, WIRE)) if own else {}
+        kept = encoding.kept_of(part, WIRE) if own else {}
         if isinstance(part, ToolCall):
             if part.complete:
                 call = {"name": encoding.call_name(part.name), "args": encoding.arguments(part), "id": part.id}
@@ -481,10 +354,6 @@ def _reply(message: AssistantMessage, row: Row, model: str) -> Iterator[dict[str
                 yield {"text": part.text, "thought": True, **kept}
         elif isinstance(part, Opaque) and kept:
             yield kept
-
-
-def _signature(part: Part) -> bool:
-    return "thoughtSignature" in encoding.object_of(encoding.opaque_of(part, WIRE))
 
 
 def _result(message: ToolMessage, model: str) -> tuple[bytes, bytes]:

@@ -44,11 +44,8 @@ class Tokens:
         given = next((self._environ[name] for name in VARIABLES if self._environ.get(name)), "")
         if given:
             return given.strip()
-        if not self._token or self._clock() >= self._end - _EARLY:
-            await self._renew()
-        return self._token
-
-    async def _renew(self) -> None:
+        if self._token and self._clock() < self._end - _EARLY:
+            return self._token
         login = find_login(self._environ)
         address = login.get("token_uri") or _TOKEN_URI
         if urlsplit(address).scheme != "https":
@@ -60,6 +57,7 @@ class Tokens:
         except BAD_SHAPE:
             text = "the token server's answer holds no access_token"
             raise ProviderError(text, kind="auth", provider="vertex") from None
+        return self._token
 
 
 def has_credentials(environ: Mapping[str, str]) -> bool:
@@ -125,17 +123,13 @@ def _assertion(login: Mapping[str, Json], now: float) -> str:
     address = login.get("token_uri") or _TOKEN_URI
     claim = {"iss": login["client_email"], "scope": _SCOPE, "aud": address, "iat": int(now), "exp": int(now) + 3600}
     header = {"alg": "RS256", "typ": "JWT", "kid": login.get("private_key_id", "")}
-    signed = f"{_segment(header)}.{_segment(claim)}"
+    signed = ".".join(_url_safe(json.dumps(part, separators=(",", ":")).encode()) for part in (header, claim))
     try:
         key: Any = serialization.load_pem_private_key(str(login["private_key"]).encode(), password=None)
         signature = key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
     except (ValueError, TypeError, AttributeError):
         raise ConfigError("vertex: the private_key of the service account cannot be read") from None
     return f"{signed}.{_url_safe(signature)}"
-
-
-def _segment(value: Json) -> str:
-    return _url_safe(json.dumps(value, separators=(",", ":")).encode())
 
 
 def _url_safe(data: bytes) -> str:

@@ -36,7 +36,6 @@ from glue.providers.connection import (
     idle_connections,
     inflate,
     proxy_for,
-    put_back,
 )
 
 if TYPE_CHECKING:
@@ -119,7 +118,8 @@ class HTTP:
     ) -> None:
         self.address = Address(base_url, provider, query)
         self.provider = provider
-        self.deadlines = deadlines or Deadlines()
+        limits = self.deadlines = deadlines or Deadlines()
+        self.timeouts = {"connect": limits.connect, "read": limits.read, "write": limits.write}  # as httpcore has them
         self._secrets = tuple(secret for secret in secrets if len(secret) > 3)
         self._engine = engine
         self._proxy = proxy_for(self.address, environ)
@@ -145,7 +145,7 @@ class HTTP:
 
         A status that is no success is raised as a ProviderError.
         """
-        return Exchange(self, "POST", path, body, self._encode(headers) if headers else [], model)
+        return Exchange(self, "POST", path, body, headers, model=model)
 
     async def request(
         self,
@@ -175,25 +175,22 @@ class HTTP:
         while True:
             tried += 1
             answer, failure = None, None
-            exchange = Exchange(self, method, path, body, self._encode(headers or {}), "", raising=False, most=most)
+            exchange = Exchange(self, method, path, body, headers, raising=False, most=most)
             try:
                 async with exchange as blocks:
                     received = b"".join([block async for block in blocks])
                     answer = HTTPResponse(status=exchange.status, headers=exchange.headers, body=received)
             except ProviderError as error:
                 failure = error
-            wait = (
-                backoff.wait(tried, _advice(answer))
-                if backoff is not None and _again(answer, failure, repeat)
-                else None
-            )
-            if wait is not None and backoff is not None:
-                await backoff.sleep(wait)
-            elif answer is not None:
+            if backoff is not None and _again(answer, failure, repeat):
+                wait = backoff.wait(tried, _advice(answer))
+                if wait is not None:
+                    await backoff.sleep(wait)
+                    continue
+            if answer is not None:
                 return answer
-            else:
-                assert failure is not None
-                raise failure
+            assert failure is not None
+            raise failure
 
     def request_sync(self, method: str, path: str, **options: Any) -> HTTPResponse:
         """Do as `request`, from code that is not async; no connection stays open."""
@@ -294,43 +291,26 @@ class Exchange:
     No cancel scope stays open while a block is handled, so a generator may yield inside.
     """
 
-    __slots__ = (
-        "_blocks",
-        "_body",
-        "_connection",
-        "_extra",
-        "_http",
-        "_method",
-        "_model",
-        "_most",
-        "_path",
-        "_plain",
-        "_raising",
-        "_response",
-        "headers",
-        "status",
-    )
-
     def __init__(
         self,
         http: HTTP,
         method: str,
         path: str,
         body: bytes | None,
-        extra: list[tuple[bytes, bytes]],
-        model: str,
+        headers: Mapping[str, str] | None,
         *,
+        model: str = "",
         raising: bool = True,
         most: int = BODY,
     ) -> None:
         self._http = http
         self._method = method
-        self._raising = raising
-        self._most = most
         self._path = path
         self._body = body
-        self._extra = extra
+        self._extra = http._encode(headers or {})
         self._model = model
+        self._raising = raising
+        self._most = most
         self._connection: Connection | None = None
         self._response: Any = None
         self._blocks: AsyncGenerator[bytes, None] | None = None
@@ -378,7 +358,10 @@ class Exchange:
             await self._finish(connection.watch, leave=error is not None)
             stale: Connection | None = connection
             if self._response is not None and connection.inner.is_available():
-                stale = put_back(connection, await idle_connections(self._http._key))
+                connection.since = time.monotonic()
+                idle = await idle_connections(self._http._key)
+                idle.append(connection)
+                stale = idle.pop(0) if connection.since - idle[0].since > KEEP_ALIVE else None
             if stale is not None:
                 await stale.inner.aclose()
         if error is not None:
@@ -413,31 +396,29 @@ class Exchange:
             headers.append((b"content-length", b"%d" % len(self._body)))
             if not any(name == b"content-type" for name, _ in headers):
                 headers.append((b"content-type", b"application/json"))
-        observe = on_request.get()
-        if observe is not None or log.isEnabledFor(logging.DEBUG):
-            sent = self._sent(headers)
-            if observe is not None:
-                observe(sent)
-            lines = (f"{sent.method} {sent.url}", *(f"{name}: {value}" for name, value in sent.headers), "", sent.body)
-            log.debug("%s", "\n".join(lines))
-        limits = http.deadlines
-        timeout = {"connect": limits.connect, "read": limits.read, "write": limits.write}
+        if on_request.get() is not None or log.isEnabledFor(logging.DEBUG):
+            self._tell(headers)
         return http.engine.Request(
             self._method.encode(),
             http._url(self._path),
             headers=headers,
             content=Content(self._body or b""),
-            extensions={"timeout": timeout},
+            extensions={"timeout": http.timeouts},
         )
 
-    def _sent(self, headers: Sequence[tuple[bytes, bytes]]) -> Sent:
+    def _tell(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Show the request to who listens, and log it."""
         http = self._http
-        return Sent(
+        sent = Sent(
             method=self._method,
             url=http.mask(http.address.origin + http.address.target(self._path)),
             headers=tuple((name.decode(), http.mask(value.decode())) for name, value in headers),
             body=http.mask((self._body or b"").decode("utf-8", "replace")),
         )
+        if (observe := on_request.get()) is not None:
+            observe(sent)
+        lines = (f"{sent.method} {sent.url}", *(f"{name}: {value}" for name, value in sent.headers), "", sent.body)
+        log.debug("%s", "\n".join(lines))
 
     async def _refusal(self, watch: Watch) -> ProviderError:
         from glue.providers.errors import classify

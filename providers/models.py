@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,17 +66,15 @@ def models_of(provider: str) -> Mapping[str, Model]:
     return {**models_of(_SAME[provider]), **models} if provider in _SAME else models
 
 
+@functools.lru_cache(maxsize=256)
 def find(provider: str, model: str) -> Model | None:
     """Return what is known of a model; a dated name, or one of a region, is that of the plain one."""
-    models = models_of(provider)
-    return next((models[name] for name in _names(model.lower()) if name in models), None)
-
-
-def _names(model: str) -> Iterator[str]:
+    models, model = models_of(provider), model.lower()
     plain = _DATED.sub("", model)
-    yield from (model, plain, plain.removesuffix("-latest"), f"{plain}-latest")
     local = _REGION.sub("", model)  # of Bedrock, where a profile of a region has its own price
-    yield from (f"regional.{local}", local, f"global.{local}")
+    latest = (plain.removesuffix("-latest"), f"{plain}-latest")
+    names = (model, plain, *latest, f"regional.{local}", local, f"global.{local}")
+    return next((models[name] for name in names if name in models), None)
 
 
 def vendors_of(model: str) -> list[str]:
@@ -98,19 +96,15 @@ def cost(provider: str, model: str, usage: Usage) -> float | None:
     rest = max(0, usage.input - read - write)
     paid = rest * (plain or 0) + usage.output * (output or 0)
     # What a vendor does not price apart costs as much as plain input.
-    paid += read * _or(cached, plain) + write * _or(written, plain)
+    paid += read * ((plain or 0) if cached is None else cached) + write * ((plain or 0) if written is None else written)
     return paid / 1_000_000
 
 
-def _or(price: float | None, other: float | None) -> float:
-    return (other or 0.0) if price is None else price
-
-
+@functools.cache
 def _is_free(provider: str) -> bool:
-    if provider == "offline":
-        return True
-    row = next((row for row in ROWS if row.name == provider), None)
-    return row is not None and row.quirks.local and row.base_url.startswith("http://localhost")
+    return provider == "offline" or any(
+        row.name == provider and row.quirks.local and row.base_url.startswith("http://localhost") for row in ROWS
+    )
 
 
 def capabilities_of(row: Row, model: str = "") -> Capabilities:
@@ -130,7 +124,7 @@ def capabilities_of(row: Row, model: str = "") -> Capabilities:
         window=window or (row.window if model == row.model else None),
         tools=row.quirks.tools,
         images=row.quirks.images,
-        files=wire.files(row, model) if wire else (),
+        files=row.quirks.files if wire else (),
         efforts=wire.efforts(row, model) if wire else (),
         local=row.quirks.local,
         input_price=price[0],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import ClassVar
 
 from glue.limits import StopReason
 from glue.messages import (
@@ -18,38 +19,16 @@ from glue.messages import (
     Request,
     Text,
     Thinking,
-    ToolCall,
     ToolMessage,
     ToolSpec,
     Usage,
-    UserMessage,
-    new_id,
 )
-from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.provider import ProviderEvent, TextDelta, ToolCallDelta
 from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks, Row, efforts
+from glue.providers.wire import Block
 
 WIRE = "openai_chat"
-
-_STOPS = {
-    "stop": StopReason.END_TURN,
-    "eos": StopReason.END_TURN,
-    "eos_token": StopReason.END_TURN,
-    "end_turn": StopReason.END_TURN,
-    "stop_sequence": StopReason.END_TURN,
-    "tool_calls": StopReason.TOOL_USE,
-    "function_call": StopReason.TOOL_USE,
-    "tool_use": StopReason.TOOL_USE,
-    "length": StopReason.MAX_TOKENS,
-    "max_tokens": StopReason.MAX_TOKENS,
-    "content_filter": StopReason.REFUSAL,
-    "sensitive": StopReason.REFUSAL,
-    "model_length": StopReason.CONTEXT_WINDOW,
-    "model_context_window_exceeded": StopReason.CONTEXT_WINDOW,
-    "error": StopReason.ERROR,
-    "network_error": StopReason.ERROR,
-    "insufficient_system_resource": StopReason.ERROR,
-}
 
 _SAME = ("type", "index")  # what pieces of one reasoning detail have in common
 _STREAMED = ("text", "summary", "data")  # what of it comes in pieces
@@ -58,17 +37,28 @@ _STREAMED = ("text", "summary", "data")  # what of it comes in pieces
 class ChatDecoder(wire.Decoder):
     """Reads a stream of chunks, or a whole completion."""
 
+    wire = WIRE
     noun = "completion"
     end_mark = "a finish_reason or [DONE]"
     empty = "an empty stream; the prompt may be longer than the server's context"
+    tokens: ClassVar = {
+        "input": ("prompt_tokens",),
+        "output": ("completion_tokens",),
+        "cache_read": (
+            *("prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens"),
+            *("cached_tokens", "num_cached_tokens"),
+        ),
+        "cache_write": ("prompt_tokens_details.cache_write_tokens", "cache_creation_input_tokens"),
+        "reasoning": ("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
+    }
 
     def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
         super().__init__(quirks, provider, model)
-        self._parts: list[tuple[str, list[str]]] = []  # texts and thoughts in the order they came
-        self._kind = ""
-        self._pieces: list[str] = []  # of the last part
-        self._calls = _Calls()
-        self._details: list[tuple[dict[str, Json], dict[str, list[str]]]] = []  # each with its texts in pieces
+        self._spoken: list[Block] = []  # texts and thoughts in the order they came
+        self._last: Block | None = None  # of them, which the next piece may go on
+        self._calls: list[Block] = []
+        self._calls_by_index: dict[object, Block] = {}
+        self._details: list[Block] = []  # of reasoning
         self._listed = False  # thoughts came inside content
         self._extra: dict[str, Json] = {}
         self._refused = False
@@ -80,8 +70,7 @@ class ChatDecoder(wire.Decoder):
 
     def _close(self, body: bytes | None) -> None:
         super()._close(body)
-        if self._tags is not None:
-            self._tagged(self._tags.end(), self.late)
+        self._tagged("", self.late, is_end=True)
         if not self.seen:
             raise self._nothing()
 
@@ -100,13 +89,13 @@ class ChatDecoder(wire.Decoder):
         choice = choices[0]
         delta = choice.get("delta")
         if delta:
-            content = delta.get("content")
-            if content and len(delta) == 1 and self._kind == "text" and type(content) is str and self._tags is None:
-                self._pieces.append(content)  # nearly every chunk
+            content, last = delta.get("content"), self._last
+            if content and len(delta) == 1 and last and last.kind == "text" and type(content) is str and not self._tags:
+                last.texts.append(content)  # nearly every chunk
                 events.append(TextDelta(text=content))
             else:
                 self._delta(delta, events)
-        elif delta is None and choice.get("message") and not self._parts and not self._calls:
+        elif delta is None and choice.get("message") and not self._spoken and not self._calls:
             self._delta(_indexed(choice["message"]), events)  # a whole completion as the only event
         reason = choice.get("finish_reason")
         if reason is not None:
@@ -116,40 +105,35 @@ class ChatDecoder(wire.Decoder):
 
     def _delta(self, delta: dict[str, Json], events: list[ProviderEvent]) -> None:
         thought = delta.get("reasoning_content") or delta.get("reasoning")
-        details = delta.get("reasoning_details")
-        if details:
+        if details := delta.get("reasoning_details"):
             thought = self._take_details(details, thought)
         if thought and type(thought) is str:
-            self._add("thinking", thought)
-            events.append(ThinkingDelta(text=thought))
+            self._add("thinking", thought, events)
         content = delta.get("content")
         if content:
             if type(content) is not str:
                 self._content_list(content, events)
             elif self._tags is not None:
-                self._tagged(self._tags.split(content), events)
+                self._tagged(content, events)
             else:
-                self._add("text", content)
-                events.append(TextDelta(text=content))
+                self._add("text", content, events)
         if delta.get("tool_calls"):
-            self._kind = ""
-            events.extend(self._calls.add(delta["tool_calls"]))
+            self._last = None
+            self._take_calls(delta["tool_calls"], events)
         call = delta.get("function_call")  # as it was before there were tools
         if call and (self._calls or call.get("name")):
-            events.extend(self._calls.add([{"index": "function_call", "function": call}]))
+            self._take_calls([{"index": "function_call", "function": call}], events)
         if refusal := encoding.text_of(delta.get("refusal")):
             self._refused = True
-            self._add("text", refusal)
-            events.append(TextDelta(text=refusal))
+            self._add("text", refusal, events)
         if delta.get("extra_content"):
             self._extra["extra_content"] = delta["extra_content"]
 
-    def _add(self, kind: str, text: str) -> None:
-        if kind != self._kind:
-            self._kind = kind
-            self._pieces = []
-            self._parts.append((kind, self._pieces))
-        self._pieces.append(text)
+    def _add(self, kind: str, text: str, events: list[ProviderEvent]) -> None:
+        if self._last is None or self._last.kind != kind:
+            self._last = Block(kind)
+            self._spoken.append(self._last)
+        self._say(self._last, text, events)
 
     def _content_list(self, content: list[Json], events: list[ProviderEvent]) -> None:
         for block in content:
@@ -157,13 +141,10 @@ class ChatDecoder(wire.Decoder):
                 self._listed = True
                 thinking = block.get("thinking")
                 inner = thinking if isinstance(thinking, list) else [{"text": thinking}]
-                text = "".join(encoding.text_of(piece.get("text")) for piece in inner)
-                if text:
-                    self._add("thinking", text)
-                    events.append(ThinkingDelta(text=text))
+                if text := "".join(encoding.text_of(piece.get("text")) for piece in inner):
+                    self._add("thinking", text, events)
             elif text := encoding.text_of(block.get("text")):
-                self._add("text", text)
-                events.append(TextDelta(text=text))
+                self._add("text", text, events)
 
     def _take_details(self, details: list[dict[str, Json]], thought: Json) -> Json:
         """Keep the details; their text counts only where no plain field repeats it."""
@@ -171,21 +152,51 @@ class ChatDecoder(wire.Decoder):
         for detail in details:
             texts.append(encoding.text_of(detail.get("text")) or encoding.text_of(detail.get("summary")))
             last = self._details[-1] if self._details else None
-            is_more = last is not None and "index" in detail and all(last[0].get(n) == detail.get(n) for n in _SAME)
-            if last is None or not is_more:
-                last = ({}, {})
+            if last is None or "index" not in detail or any(last.fields.get(n) != detail.get(n) for n in _SAME):
+                last = Block("detail")
                 self._details.append(last)
             for name, value in detail.items():
                 if name in _STREAMED and isinstance(value, str):
-                    last[1].setdefault(name, []).append(value)
-                elif name not in last[0] or (value is not None and value != ""):
-                    last[0][name] = value
+                    last.add(name, value)
+                elif name not in last.fields or (value is not None and value != ""):
+                    last.fields[name] = value
         return thought or "".join(texts)
 
-    def _tagged(self, pieces: list[tuple[bool, str]], events: list[ProviderEvent]) -> None:
-        for is_thought, text in pieces:
-            self._add("thinking" if is_thought else "text", text)
-            events.append(ThinkingDelta(text=text) if is_thought else TextDelta(text=text))
+    def _tagged(self, content: str, events: list[ProviderEvent], *, is_end: bool = False) -> None:
+        for is_thought, text in self._tags.split(content, is_end=is_end) if self._tags else ():
+            self._add("thinking" if is_thought else "text", text, events)
+
+    def _take_calls(self, fragments: list[Json], events: list[ProviderEvent]) -> None:
+        """Join fragments to calls, whatever the server does to ids and indexes."""
+        for fragment in fragments:
+            function = fragment.get("function") or {}
+            arguments = function.get("arguments")
+            text = arguments if isinstance(arguments, str) else ""
+            if arguments is not None and not isinstance(arguments, str):
+                text = encoding.dumps(arguments).decode()
+            call = self._call(
+                fragment.get("index"), encoding.text_of(fragment.get("id")), encoding.text_of(function.get("name"))
+            )
+            call.texts.append(text)
+            if fragment.get("extra_content"):
+                call.fields = {"extra_content": fragment["extra_content"]}
+            events.append(ToolCallDelta(index=call.index, id=call.id, name=call.name, arguments=text))
+
+    def _call(self, index: Json, call_id: str, name: str) -> Block:
+        # An index is a key, not a position: one server starts at 1, others send none or repeat 0.
+        last = self._calls[-1] if self._calls else None
+        call = last if index is None else self._calls_by_index.get(index)
+        if index is None and call_id and call is not None and (name or call.id != call_id):
+            call = None
+        if call is None or (call_id and call.id and call.id != call_id):
+            call = Block("call", closed=True)
+            call.index = len(self._calls)
+            self._calls.append(call)
+        if index is not None:
+            self._calls_by_index[index] = call
+        call.id = call.id or call_id
+        call.name = call.name or name
+        return call
 
     def _identify(self, chunk: dict[str, Json]) -> None:
         for name in ("id", "model"):
@@ -222,54 +233,31 @@ class ChatDecoder(wire.Decoder):
             raise self.error({"message": f"the server stopped with {self._native!r}"})
         if not self.raw_stop:
             return StopReason.TOOL_USE if self._calls else StopReason.UNKNOWN
-        stop = _STOPS.get(self.raw_stop, StopReason.UNKNOWN)
+        stop = super()._stop_reason()
         return StopReason.REFUSAL if stop is StopReason.END_TURN and self._refused else stop
 
-    def _content(self, *, cut: bool) -> list[Part]:
+    def _content(self, *, cut: bool) -> Iterable[Part]:
         cut = cut or (self.parser.body is None and not self.raw_stop)
-        parts: list[Part] = []
-        details = [{**detail, **{n: "".join(pieces) for n, pieces in texts.items()}} for detail, texts in self._details]
-        data: dict[str, Json] | None = {"reasoning_details": details} if details else None
+        blocks = list(self._spoken)
+        thoughts = [block for block in blocks if block.kind == "thinking"]
         if self._listed:
-            data = {"content": True}
-        for kind, pieces in self._parts:
-            text = "".join(pieces)
-            if kind == "text":
-                parts.append(Text(text=text))
-            else:
-                parts.append(Thinking(text=text, opaque=Opaque(wire=WIRE, data=data) if data else None))
-                data = None if self._details else data  # the details go back once, whole
-        if self._details and data:
-            parts.insert(0, Opaque(wire=WIRE, data=data))
+            for thought in thoughts:
+                thought.fields = {"content": True}
+        elif self._details:  # they go back once, whole
+            if not thoughts:
+                thoughts = [Block("details", closed=True)]
+                blocks[:0] = thoughts
+            thoughts[0].fields = {"reasoning_details": [detail.kept() for detail in self._details]}
         if self._extra:
-            parts.append(Opaque(wire=WIRE, data={"message": self._extra}))
-        return [*parts, *self._calls.parts(cut=cut, seed=self.facts.get("id", ""))]
+            blocks.append(Block("message", {"message": self._extra}, closed=True))
+        return self._parts([*blocks, *self._calls], cut=cut)
 
     def _usage(self) -> Usage | None:
-        raw = self.counts
-        if not isinstance(raw, dict) or not raw:
-            return None
-        inputs = encoding.object_of(raw.get("prompt_tokens_details"))
-        outputs = encoding.object_of(raw.get("completion_tokens_details"))
-        prompt = encoding.number(raw.get("prompt_tokens")) or 0
-        output = encoding.number(raw.get("completion_tokens")) or 0
-        reasoning = encoding.first_number(outputs.get("reasoning_tokens"), raw.get("reasoning_tokens"))
-        apart = self.quirks.reasoning_apart or raw.get("total_tokens") == prompt + output + (reasoning or 0)
-        cached = (
-            inputs.get("cached_tokens"),
-            raw.get("prompt_cache_hit_tokens"),
-            raw.get("cached_tokens"),
-            raw.get("num_cached_tokens"),
-        )
-        cost = raw.get("cost")
-        return Usage(
-            input=prompt,
-            output=output + (reasoning or 0) if apart else output,
-            cache_read=encoding.first_number(*cached),
-            cache_write=encoding.first_number(inputs.get("cache_write_tokens"), raw.get("cache_creation_input_tokens")),
-            reasoning=reasoning,
-            cost=float(cost) if isinstance(cost, (int, float)) and not isinstance(cost, bool) else None,
-        )
+        usage = super()._usage()
+        if usage is None or not usage.reasoning:
+            return usage
+        apart = self.quirks.reasoning_apart or self.counts.get("total_tokens") == usage.total + usage.reasoning
+        return replace(usage, output=usage.output + usage.reasoning) if apart else usage
 
 
 def _indexed(message: dict[str, Json]) -> dict[str, Json]:
@@ -278,134 +266,37 @@ def _indexed(message: dict[str, Json]) -> dict[str, Json]:
     return {**message, "tool_calls": [{"index": index, **call} for index, call in enumerate(calls)]}
 
 
-@dataclass(slots=True)
-class _Slot:
-    position: int
-    id: str = ""
-    name: str = ""
-    pieces: list[str] = field(default_factory=list)
-    extra: dict[str, Json] | None = None
-
-
-class _Calls:
-    """Join fragments to calls, whatever the server does to ids and indexes."""
-
-    def __init__(self) -> None:
-        self._slots: list[_Slot] = []
-        self._by_index: dict[object, _Slot] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._slots)
-
-    def add(self, fragments: list[Json]) -> list[ToolCallDelta]:
-        """Take the fragments of one chunk."""
-        deltas = []
-        for fragment in fragments:
-            function = fragment.get("function") or {}
-            name, text = encoding.text_of(function.get("name")), _argument_text(function.get("arguments"))
-            slot = self._slot(fragment.get("index"), encoding.text_of(fragment.get("id")), name)
-            if text:
-                slot.pieces.append(text)
-            if fragment.get("extra_content"):
-                slot.extra = {"extra_content": fragment["extra_content"]}
-            deltas.append(ToolCallDelta(index=slot.position, id=slot.id, name=slot.name, arguments=text))
-        return deltas
-
-    def _slot(self, index: Json, call_id: str, name: str) -> _Slot:
-        # An index is a key, not a position: one server starts at 1, others send none or repeat 0.
-        slot = self._by_index.get(index) if index is not None else self._slots[-1] if self._slots else None
-        if index is None and call_id and slot is not None and (name or slot.id != call_id):
-            slot = None
-        if slot is not None and call_id and slot.id and slot.id != call_id:
-            slot = None
-        if slot is None:
-            slot = _Slot(len(self._slots))
-            self._slots.append(slot)
-        if index is not None:
-            self._by_index[index] = slot
-        slot.id = slot.id or call_id
-        slot.name = slot.name or name
-        return slot
-
-    def parts(self, *, cut: bool, seed: str = "") -> list[ToolCall]:
-        """Return the calls; of a reply that was cut, only what is whole counts as complete."""
-        calls = []
-        used: set[str] = set()
-        for slot in self._slots:
-            text = "".join(slot.pieces)
-            is_last = slot is self._slots[-1]
-            call_id = slot.id if slot.id and slot.id not in used else _made_up(seed, slot.position)
-            used.add(call_id)
-            calls.append(
-                ToolCall(
-                    id=call_id,
-                    name=slot.name,
-                    arguments=text,
-                    complete=not cut or encoding.is_object(text) or not (text or is_last),
-                    opaque=Opaque(wire=WIRE, data=slot.extra) if slot.extra else None,
-                )
-            )
-        return calls
-
-
-def _argument_text(value: Json) -> str:
-    if isinstance(value, str):
-        return value
-    return "" if value is None else encoding.dumps(value).decode()
-
-
-def _made_up(seed: str, position: int) -> str:
-    return "call_" + (encoding.short_id(f"{seed} {position}", 20) if seed else new_id())
-
-
-_TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"))
-
-
 class _ThinkTags:
     """Part a streamed text into thoughts and words, whatever the tags are cut into."""
 
     def __init__(self) -> None:
-        self._state = "start"
-        self._pending = ""  # what may still turn out to be a tag
-        self._close = ""
+        self._held = ""  # what may still turn out to be a tag
+        self._close: str | None = None  # the tag that ends the thought; empty once words have begun
 
-    def split(self, text: str) -> list[tuple[bool, str]]:
-        """Return pieces, each with whether it is a thought."""
-        if self._state == "text":
-            return [(False, text)]
-        text = self._pending + text
-        self._pending = ""
-        pieces: list[tuple[bool, str]] = []
-        if self._state == "start":
+    def split(self, text: str, *, is_end: bool = False) -> list[tuple[bool, str]]:
+        """Return pieces, each with whether it is a thought; nothing is held back at the end."""
+        text, self._held = self._held + text, ""
+        if self._close is None:
             start = text.lstrip()
-            for opening, closing in _TAGS:
-                if start.startswith(opening):
-                    self._state, self._close, text = "thought", closing, start[len(opening) :]
+            for tag in ("<think>", "<thinking>"):
+                if start.startswith(tag):
+                    self._close, text = tag.replace("<", "</"), start[len(tag) :]
                     break
-                if opening.startswith(start):
-                    self._pending = text
+                if tag.startswith(start) and not is_end:
+                    self._held = text
                     return []
             else:
-                self._state = "text"
-        if self._state == "thought":
-            return self._thought(text)
-        return [(False, text)] if text else pieces
-
-    def _thought(self, text: str) -> list[tuple[bool, str]]:
+                self._close = ""
+        if not self._close:
+            return [(False, text)] if text else []
         thought, tag, rest = text.partition(self._close)
         if tag:
-            self._state = "text"
-            rest = rest.lstrip("\n")
-        else:
-            keep = next((n for n in range(len(self._close) - 1, 0, -1) if thought.endswith(self._close[:n])), 0)
-            self._pending = thought[len(thought) - keep :]
-            thought = thought[: len(thought) - keep]
+            self._close, rest = "", rest.lstrip("\n")
+        elif not is_end:
+            lengths = range(len(self._close) - 1, 0, -1)
+            end = len(thought) - next((n for n in lengths if thought.endswith(self._close[:n])), 0)
+            thought, self._held = thought[:end], thought[end:]
         return [piece for piece in ((True, thought), (False, rest)) if piece[1]]
-
-    def end(self) -> list[tuple[bool, str]]:
-        """Return what was held back."""
-        held, self._pending = self._pending, ""
-        return [(self._state == "thought", held)] if held else []
 
 
 # Requests -----------------------------------------------------------------------------------------
@@ -417,29 +308,24 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request; messages that were sent before are not encoded again."""
     quirks = row.quirks
     marks = request.cache and quirks.cache == "control"
-    fields: dict[str, Json] = {"model": model, "messages": encoding.Pieces(_messages(request, row, model, marks))}
-    if request.stream:
-        fields["stream"] = True
-        if quirks.stream_usage:
-            fields["stream_options"] = {"include_usage": True}
-    if request.tools and quirks.tools:
-        tools = [encoding.encode_tool(tool, WIRE, _tool) for tool in request.tools]
-        if marks:
-            tools[-1] = encoding.dumps({**encoding.loads(tools[-1]), **_MARK})
-        fields["tools"] = encoding.array(tools)
-        if request.tool_choice != "auto":
-            fields["tool_choice"] = _tool_choice(request.tool_choice)
-    if request.max_tokens is not None:
-        fields[quirks.max_tokens] = request.max_tokens
-    if request.temperature is not None:
-        fields["temperature"] = request.temperature
-    if request.stop:
-        fields["stop"] = request.stop
-    if request.output_schema is not None and quirks.output:
-        fields["response_format"] = _response_format(request.output_schema, quirks)
-    if request.cache and quirks.cache == "key":
-        fields["prompt_cache_key"] = encoding.cache_key(request)
-    fields.update(_reasoning(request.reasoning, row, model))
+    tools = encoding.encode_tools(request.tools, WIRE, _tool) if quirks.tools else []
+    if tools and marks:
+        tools[-1] = encoding.dumps({**encoding.loads(tools[-1]), **_MARK})
+    named = {"type": "function", "function": {"name": request.tool_choice}}
+    fields = {
+        "model": model,
+        "messages": _messages(request, row, model, marks),
+        "stream": request.stream or None,
+        "stream_options": {"include_usage": True} if request.stream and quirks.stream_usage else None,
+        "tools": tools or None,
+        "tool_choice": encoding.CHOICES.get(request.tool_choice, named) if tools else None,
+        quirks.max_tokens: request.max_tokens,
+        "temperature": request.temperature,
+        "stop": request.stop or None,
+        "response_format": _response_format(request.output_schema, quirks),
+        "prompt_cache_key": encoding.cache_key(request) if quirks.cache == "key" else None,
+        **_reasoning(request.reasoning, row, model),
+    }
     return encoding.assemble(fields, request.options)
 
 
@@ -479,7 +365,7 @@ def _pieces(
             pieces += pictures
             pictures.clear()
         if message is last:
-            encoded = _marked(encoded)
+            encoded = (encoded[0], _marked(encoded[1])) if isinstance(encoded, tuple) else _marked(encoded)
         if isinstance(encoded, tuple):
             encoded, picture = encoded
             pictures.append(picture)
@@ -492,31 +378,26 @@ def _message(message: Message, row: Row, model: str) -> bytes | tuple[bytes, byt
     """Encode a message to nothing, to one piece, or to a tool's result and the pictures that go with it."""
     if message.excluded:
         return b""
-    if isinstance(message, UserMessage):
-        content = _content(message.content, row.quirks)
-        return encoding.dumps({"role": "user", "content": content}) if content else b""
     if isinstance(message, ToolMessage):
         return _result(message, row.quirks)
-    body = _assistant(message, row, model)
+    if isinstance(message, AssistantMessage):
+        body = _assistant(message, row, model)
+    else:
+        content = _content(message.content, row.quirks)
+        body = {"role": "user", "content": content} if content else {}
     return encoding.dumps(body) if body else b""
 
 
 def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
     blocks: list[Json] = []
-    for part in parts:
-        if isinstance(part, Text) and part.text:
+    for part in encoding.taken(parts, quirks):
+        if isinstance(part, Text):
             blocks.append({"type": "text", "text": part.text})
         elif isinstance(part, Image):
-            if encoding.accepts(quirks.images, encoding.image_type(part)):
-                blocks.append({"type": "image_url", "image_url": {"url": encoding.data_url(part)}})
-            else:
-                blocks.append({"type": "text", "text": "(an image)"})
-        elif isinstance(part, File):
-            if encoding.accepts(quirks.files, part.media_type):
-                file = {"filename": part.name or "file", "file_data": encoding.data_url(part)}
-                blocks.append({"type": "file", "file": file})
-            else:
-                blocks.append({"type": "text", "text": encoding.file_text(part)})
+            blocks.append({"type": "image_url", "image_url": {"url": encoding.data_url(part)}})
+        else:
+            file = {"filename": part.name or "file", "file_data": encoding.data_url(part)}
+            blocks.append({"type": "file", "file": file})
     if len(blocks) == 1 and blocks[0]["type"] == "text":
         text: str = blocks[0]["text"]
         return text
@@ -524,25 +405,34 @@ def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
 
 
 def _result(message: ToolMessage, quirks: Quirks) -> bytes | tuple[bytes, bytes]:
-    call_id = _call_id(message.call_id, quirks)
-    encoded = encoding.dumps({"role": "tool", "tool_call_id": call_id, "content": encoding.result_text(message)})
-    pictures = [
-        part
-        for part in message.content
-        if (isinstance(part, Image) and encoding.accepts(quirks.images, encoding.image_type(part)))
-        or (isinstance(part, File) and encoding.accepts(quirks.files, part.media_type))
-    ]
-    content = _content([Text(text=f"From the result of {message.name}:"), *pictures], quirks)
-    if not pictures or isinstance(content, str):
+    """Encode a result: its words, and apart from them the pictures and files that the server takes only of a user."""
+    words = []
+    for part in message.content:
+        if isinstance(part, Text):
+            words.append(part.text)
+        elif isinstance(part, Image):
+            words.append("(an image)")
+        elif isinstance(part, File):
+            words.append(f"(a file: {part.name or part.media_type})")
+    text = "\n".join(filter(None, words))
+    call_id = encoding.call_id(message.call_id, quirks)
+    encoded = encoding.dumps({"role": "tool", "tool_call_id": call_id, "content": text})
+    pictures = [part for part in encoding.taken(message.content, quirks) if not isinstance(part, Text)]
+    if not pictures:
         return encoded
+    content = _content([Text(text=f"From the result of {message.name}:"), *pictures], quirks)
     return encoded, encoding.dumps({"role": "user", "content": content})
 
 
 def _assistant(message: AssistantMessage, row: Row, model: str) -> dict[str, Json]:
     quirks = row.quirks
-    own = encoding.is_own(message, row)
+    own = message.provider == row.name
+    calls = []
+    for call in message.calls:
+        function = {"name": encoding.call_name(call.name), "arguments": encoding.argument_text(call)}
+        extra = encoding.kept_of(call, WIRE) if own else {}
+        calls.append({"id": encoding.call_id(call.id, quirks), "type": "function", "function": function, **extra})
     text = message.text
-    calls = [_call(part, own, quirks) for part in message.content if isinstance(part, ToolCall)]
     body: dict[str, Json] = {"role": "assistant", "content": text or None}
     if calls:
         body["tool_calls"] = calls
@@ -558,8 +448,7 @@ def _echo(message: AssistantMessage, body: dict[str, Json], quirks: Quirks, *, s
     thoughts: list[str] = []
     listed = False
     for part in message.content:
-        data = encoding.opaque_of(part, WIRE)
-        kept = data if isinstance(data, dict) else {}
+        kept = encoding.kept_of(part, WIRE)
         if same_model:
             details.extend(kept.get("reasoning_details") or ())
             if isinstance(part, Opaque):
@@ -576,37 +465,15 @@ def _echo(message: AssistantMessage, body: dict[str, Json], quirks: Quirks, *, s
         body[quirks.echo] = "".join(thoughts)
 
 
-def _call(call: ToolCall, own: bool, quirks: Quirks) -> dict[str, Json]:
-    function = {"name": encoding.call_name(call.name), "arguments": encoding.argument_text(call)}
-    body: dict[str, Json] = {"id": _call_id(call.id, quirks), "type": "function", "function": function}
-    extra = encoding.opaque_of(call, WIRE)
-    if own and isinstance(extra, dict):
-        body.update(extra)
-    return body
-
-
-def _call_id(call_id: str, quirks: Quirks) -> str:
-    if quirks.tool_ids == "nine":
-        return call_id if len(call_id) == 9 and call_id.isalnum() and call_id.isascii() else encoding.short_id(call_id)
-    return call_id if 0 < len(call_id) <= quirks.tool_id_limit else "call_" + encoding.short_id(call_id, 20)
-
-
-def _marked(encoded: bytes | tuple[bytes, bytes]) -> bytes | tuple[bytes, bytes]:
-    """Set the cache mark on the last block of the last message."""
-    if isinstance(encoded, tuple):
-        return encoded[0], _marked_piece(encoded[1])
-    return _marked_piece(encoded) if encoded else encoded
-
-
-def _marked_piece(encoded: bytes) -> bytes:
-    body = encoding.loads(encoded)
+def _marked(encoded: bytes) -> bytes:
+    """Set the cache mark on the last block of a message."""
+    body = encoding.loads(encoded) if encoded else {}
     content = body.get("content")
     if isinstance(content, str) and content:
         content = [{"type": "text", "text": content}]
     if not isinstance(content, list) or not content:
         return encoded
-    body["content"] = [*content[:-1], {**content[-1], **_MARK}]
-    return encoding.dumps(body)
+    return encoding.dumps({**body, "content": [*content[:-1], {**content[-1], **_MARK}]})
 
 
 def _tool(tool: ToolSpec) -> Json:
@@ -614,17 +481,13 @@ def _tool(tool: ToolSpec) -> Json:
     return {"type": "function", "function": function}
 
 
-def _tool_choice(choice: str) -> Json:
-    return choice if choice in ("none", "required") else {"type": "function", "function": {"name": choice}}
-
-
 def _response_format(schema: Json, quirks: Quirks) -> Json:
+    if schema is None or not quirks.output:
+        return None
     if quirks.output == "json_object":
         return {"type": "json_object"}
-    wanted = {"name": encoding.schema_name(schema), "schema": schema}
-    if quirks.strict and encoding.is_strict(schema):
-        wanted["strict"] = True
-    return {"type": "json_schema", "json_schema": wanted}
+    strict = {"strict": True} if quirks.strict and encoding.is_strict(schema) else {}
+    return {"type": "json_schema", "json_schema": {"name": encoding.schema_name(schema), "schema": schema, **strict}}
 
 
 def _reasoning(effort: Effort | None, row: Row, model: str) -> dict[str, Json]:

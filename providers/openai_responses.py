@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 from glue.limits import StopReason
 from glue.messages import (
     AssistantMessage,
-    File,
     Image,
     Json,
     Message,
@@ -19,7 +19,6 @@ from glue.messages import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    Usage,
     UserMessage,
 )
 from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
@@ -38,8 +37,16 @@ class ResponsesDecoder(wire.Decoder):
     reply is made of finished items; deltas are for display.
     """
 
+    wire = WIRE
     noun = "response"
     end_mark = "response.completed"
+    tokens: ClassVar = {
+        "input": ("input_tokens",),
+        "output": ("output_tokens",),
+        "cache_read": ("input_tokens_details.cached_tokens",),
+        "cache_write": ("input_tokens_details.cache_write_tokens",),
+        "reasoning": ("output_tokens_details.reasoning_tokens",),
+    }
 
     def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
         super().__init__(quirks, provider, model)
@@ -136,60 +143,34 @@ class ResponsesDecoder(wire.Decoder):
         content: list[Part] = []
         for index in reversed(indexes):
             item = self._items[index]
+            complete = index in self._whole_items and item.get("status") not in ("incomplete", "in_progress")
+            if complete and self.raw_stop != "completed" and following is None:  # cut; only the JSON of the last tells
+                complete = encoding.is_object(encoding.text_of(item.get("arguments")))
             if index not in self._whole_items:
-                item = self._unfinished(index, item)
-            complete = index in self._whole_items and self._is_complete(item, is_last=following is None)
+                text = "".join(self._shown.get(index, ()))
+                if item.get("type") == "function_call":
+                    item = {**item, "arguments": text}
+                elif item.get("type") == "message" and text:
+                    item = {**item, "content": [{"type": "output_text", "text": text}]}
             content[:0] = _parts(item, identity(following), complete=complete)
             following = self._items[index]
         return content
-
-    def _unfinished(self, index: Json, item: dict[str, Json]) -> dict[str, Json]:
-        text = "".join(self._shown.get(index, ()))
-        if item.get("type") == "message" and text:
-            return {**item, "content": [{"type": "output_text", "text": text}]}
-        return {**item, "arguments": text} if item.get("type") == "function_call" else item
-
-    def _is_complete(self, item: dict[str, Json], *, is_last: bool) -> bool:
-        if item.get("status") in ("incomplete", "in_progress"):
-            return False
-        return (
-            self.raw_stop == "completed" or not is_last or encoding.is_object(encoding.text_of(item.get("arguments")))
-        )
 
     def _stop_reason(self) -> StopReason:
         if self.raw_stop == "failed":
             raise self.error({"message": "the server failed and did not say why"})
         if self.raw_stop == "incomplete":
             reason = encoding.object_of(self._response.get("incomplete_details")).get("reason")
-            return _INCOMPLETE.get(reason, StopReason.UNKNOWN) if isinstance(reason, str) else StopReason.UNKNOWN
+            return wire.STOPS.get(encoding.text_of(reason), StopReason.UNKNOWN)
         if self.raw_stop == "cancelled":
             return StopReason.CANCELLED
         if self.raw_stop != "completed":
             return StopReason.UNKNOWN
         content = self._content(cut=False)
         texts = [part for part in content if isinstance(part, Text)]
-        refused = texts and all(encoding.object_of(encoding.opaque_of(part, WIRE)).get("refusal") for part in texts)
+        refused = texts and all(encoding.kept_of(part, WIRE).get("refusal") for part in texts)
         is_call = any(isinstance(part, ToolCall) for part in content)
         return StopReason.REFUSAL if refused and not is_call else StopReason.END_TURN
-
-    def _usage(self) -> Usage | None:
-        raw = self.counts
-        if not isinstance(raw, dict) or not raw:
-            return None
-        inputs = encoding.object_of(raw.get("input_tokens_details"))
-        outputs = encoding.object_of(raw.get("output_tokens_details"))
-        cost = raw.get("cost")
-        return Usage(
-            input=encoding.number(raw.get("input_tokens")) or 0,
-            output=encoding.number(raw.get("output_tokens")) or 0,
-            cache_read=encoding.number(inputs.get("cached_tokens")),
-            cache_write=encoding.number(inputs.get("cache_write_tokens")),
-            reasoning=encoding.number(outputs.get("reasoning_tokens")),
-            cost=float(cost) if isinstance(cost, (int, float)) and not isinstance(cost, bool) else None,
-        )
-
-
-_INCOMPLETE = {"max_output_tokens": StopReason.MAX_TOKENS, "content_filter": StopReason.REFUSAL}
 
 
 def identity(item: Json) -> Json:
@@ -232,37 +213,33 @@ def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request. The wire has no stop sequences; they are left out."""
     quirks = row.quirks
     key = encoding.memo_key(WIRE, row, model)
-    pieces = encoding.Pieces()
+    pieces: list[bytes] = []
     for message in encoding.unique_calls(request.messages):
         encoded = message.memo.get(key)
         if encoded is None:
             encoded = message.memo[key] = tuple(map(encoding.dumps, _items(message, row, model)))
         pieces += encoded
-    fields: dict[str, Json] = {"model": model, "input": pieces}
-    if request.system:
-        fields["instructions"] = request.system
-    if request.stream:
-        fields["stream"] = True
-    if request.tools and quirks.tools:
-        fields["tools"] = encoding.array(encoding.encode_tool(tool, WIRE, _tool) for tool in request.tools)
-        if request.tool_choice != "auto":
-            fields["tool_choice"] = _tool_choice(request.tool_choice)
-    if request.max_tokens is not None:
-        fields["max_output_tokens"] = request.max_tokens
-    if request.temperature is not None:
-        fields["temperature"] = request.temperature
-    level = encoding.lower(request.reasoning, efforts(row, model))
-    if level is not None and quirks.reasoning:
-        fields["reasoning"] = {"effort": level}
-    if request.output_schema is not None and quirks.output:
-        fields["text"] = {"format": _format(request.output_schema, quirks)}
-    if request.cache and quirks.cache == "key":
-        fields["prompt_cache_key"] = encoding.cache_key(request)
-    if quirks.encrypted:
+    tools = encoding.encode_tools(request.tools, WIRE, _tool) if quirks.tools else []
+    named = {"type": "function", "name": request.tool_choice}
+    level = encoding.lower(request.reasoning, efforts(row, model)) if quirks.reasoning else None
+    format_ = _format(request.output_schema, quirks)
+    sealed = quirks.encrypted and not model.startswith(quirks.plain_models)
+    fields = {
+        "model": model,
+        "input": pieces,
+        "instructions": request.system or None,
+        "stream": request.stream or None,
+        "tools": tools or None,
+        "tool_choice": encoding.CHOICES.get(request.tool_choice, named) if tools else None,
+        "max_output_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "reasoning": {"effort": level} if level is not None else None,
+        "text": {"format": format_} if format_ else None,
+        "prompt_cache_key": encoding.cache_key(request) if quirks.cache == "key" else None,
         # The transcript is ours, so nothing is kept there; reasoning comes back sealed instead.
-        fields["store"] = False
-        if not model.startswith(quirks.plain_models):
-            fields["include"] = ["reasoning.encrypted_content"]
+        "store": False if quirks.encrypted else None,
+        "include": ["reasoning.encrypted_content"] if sealed else None,
+    }
     return encoding.assemble(fields, request.options)
 
 
@@ -275,7 +252,7 @@ def _items(message: Message, row: Row, model: str) -> Iterator[Json]:
             yield {"role": "user", "content": content}
     elif isinstance(message, ToolMessage):
         output: Json = _content(message.content, row.quirks)
-        call_id = _call_id(message.call_id, row.quirks)
+        call_id = encoding.call_id(message.call_id, row.quirks)
         yield {"type": "function_call_output", "call_id": call_id, "output": output or ""}
     else:
         yield from _assistant(message, row, model)
@@ -283,17 +260,12 @@ def _items(message: Message, row: Row, model: str) -> Iterator[Json]:
 
 def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
     blocks: list[Json] = []
-    for part in parts:
-        if isinstance(part, Text) and part.text:
+    for part in encoding.taken(parts, quirks):
+        if isinstance(part, Text):
             blocks.append({"type": "input_text", "text": part.text})
         elif isinstance(part, Image):
-            if encoding.accepts(quirks.images, encoding.image_type(part)):
-                blocks.append({"type": "input_image", "image_url": encoding.data_url(part)})
-            else:
-                blocks.append({"type": "input_text", "text": "(an image)"})
-        elif isinstance(part, File) and not encoding.accepts(quirks.files, part.media_type):
-            blocks.append({"type": "input_text", "text": encoding.file_text(part)})
-        elif isinstance(part, File):
+            blocks.append({"type": "input_image", "image_url": encoding.data_url(part)})
+        else:
             blocks.append({"type": "input_file", "filename": part.name or "file", "file_data": encoding.data_url(part)})
     if len(blocks) == 1 and blocks[0]["type"] == "input_text":
         text: str = blocks[0]["text"]
@@ -302,11 +274,11 @@ def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
 
 
 def _assistant(message: AssistantMessage, row: Row, model: str) -> Iterator[Json]:
-    own = encoding.is_own(message, row, model)
+    own = message.provider == row.name and message.model == model
     sealed: list[tuple[Json, Json]] = []  # reasoning items, and what followed each
     open_text: dict[str, Json] | None = None  # a message item that more texts may join
     for part in message.content:
-        kept = encoding.object_of(encoding.opaque_of(part, WIRE)) if own else {}
+        kept = encoding.kept_of(part, WIRE) if own else {}
         item = kept.get("item")
         if item and item.get("type") == "reasoning":
             sealed.append((item, kept.get("next")))
@@ -348,7 +320,7 @@ def _chain(sealed: Sequence[tuple[Json, Json]], follower: Json, quirks: Quirks) 
 
 def _own_words(part: Part, kept: dict[str, Json], quirks: Quirks) -> dict[str, Json]:
     if isinstance(part, ToolCall):
-        call: dict[str, Json] = {"type": "function_call", "call_id": _call_id(part.id, quirks)}
+        call: dict[str, Json] = {"type": "function_call", "call_id": encoding.call_id(part.id, quirks)}
         call["name"] = encoding.call_name(part.name)
         call["arguments"] = encoding.argument_text(part)
         return {**call, "id": kept["id"]} if kept.get("id") else call
@@ -363,20 +335,14 @@ def _own_words(part: Part, kept: dict[str, Json], quirks: Quirks) -> dict[str, J
     return {**body, "phase": kept["phase"]} if kept.get("phase") else body
 
 
-def _call_id(call_id: str, quirks: Quirks) -> str:
-    return call_id if 0 < len(call_id) <= quirks.tool_id_limit else "call_" + encoding.short_id(call_id, 20)
-
-
 def _tool(tool: ToolSpec) -> Json:
     body = {"type": "function", "name": tool.name, "parameters": tool.parameters, "strict": False}
     return {**body, **encoding.description(tool)}
 
 
-def _tool_choice(choice: str) -> Json:
-    return choice if choice in ("none", "required") else {"type": "function", "name": choice}
-
-
 def _format(schema: Json, quirks: Quirks) -> Json:
+    if schema is None or not quirks.output:
+        return None
     if quirks.output == "json_object":
         return {"type": "json_object"}
     strict = quirks.strict and encoding.is_strict(schema)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import anyio
 
@@ -38,9 +39,6 @@ class Wrapper:
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         return self.provider.stream(request)
 
-    def open(self, request: Request) -> AsyncGenerator[ProviderEvent, None]:
-        return opened(self.provider, request)
-
     async def aclose(self) -> None:
         await close(self.provider)
 
@@ -71,6 +69,19 @@ async def close(provider: Provider) -> None:
         await aclose()
 
 
+def attempt_of(error: ProviderError, provider: Provider, request: Request, started: float, **more: Any) -> Attempt:
+    """Report a try that failed."""
+    return Attempt(
+        provider=error.provider or provider.name,
+        model=error.model or model_of(provider, request),
+        kind=error.kind,
+        detail=str(error),
+        seconds=time.monotonic() - started,
+        usage=error.usage,
+        **more,
+    )
+
+
 def model_of(provider: Provider, request: Request) -> str:
     return request.model or getattr(provider, "model", "")
 
@@ -99,8 +110,10 @@ class Backoff:
             return None
         if advised is not None:
             return advised if advised <= self.cap else None
+        from random import random
+
         wait = min(self.cap, self.first * 2.0 ** (tried - 1))
-        return wait * (1 - (self.jitter or _random)() / 4)  # so that many clients do not come back at once
+        return wait * (1 - (self.jitter or random)() / 4)  # so that many clients do not come back at once
 
 
 def with_retries(
@@ -125,14 +138,13 @@ class Retries(Wrapper):
     def __init__(self, provider: Provider, backoff: Backoff) -> None:
         super().__init__(provider)
         self._backoff = backoff
-        self._most: dict[_Class, int] = {"busy": backoff.attempts, "empty": 3, "lost": 2}
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        tries: dict[_Class, int] = {"busy": 0, "empty": 0, "lost": 0}
+        tries: Counter[_Class] = Counter()
         while True:
             started, emitted, done = time.monotonic(), False, None
             try:
-                async with aclosing(self.open(request)) as events:
+                async with aclosing(opened(self.provider, request)) as events:
                     async for event in events:
                         if isinstance(event, Done):
                             done = event
@@ -153,31 +165,21 @@ class Retries(Wrapper):
                     yield done  # the loop says that it is empty; what it cost is on it
                     return
                 raise _final(error)
-            yield Attempt(
-                provider=error.provider or self.name,
-                model=error.model or model_of(self.provider, request),
-                kind=error.kind,
-                detail=str(error),
-                delay=delay,
-                seconds=time.monotonic() - started,
-                usage=error.usage,
-            )
+            yield attempt_of(error, self.provider, request, started, delay=delay)
             await self._backoff.sleep(delay)
             if _class(error) == "lost":
                 request = _again(request)
 
-    def _delay(self, error: ProviderError, tries: dict[_Class, int]) -> float | None:
+    def _delay(self, error: ProviderError, tries: Counter[_Class]) -> float | None:
         """Return the seconds to wait before the next try, or None to give up."""
         which = _class(error)
         if which is None or error.emitted:
             return None
         tries[which] += 1
-        count = tries[which]
         if which == "busy":
-            return self._backoff.wait(count, error.retry_after)
-        if count >= self._most[which]:
-            return None
-        return (0.25 if which == "empty" else 0.5) * count
+            return self._backoff.wait(tries[which], error.retry_after)
+        most, first = (3, 0.25) if which == "empty" else (2, 0.5)
+        return first * tries[which] if tries[which] < most else None
 
 
 def is_empty(message: AssistantMessage) -> bool:
@@ -223,12 +225,6 @@ def _final(error: ProviderError) -> ProviderError:
     return empty
 
 
-def _random() -> float:
-    from random import random
-
-    return random()
-
-
 def with_escalation(
     provider: Provider,
     *,
@@ -261,7 +257,7 @@ class Escalation(Wrapper):
         left = self._attempts
         while True:
             started, done = time.monotonic(), None
-            async with aclosing(self.open(request)) as events:
+            async with aclosing(opened(self.provider, request)) as events:
                 async for event in events:
                     if isinstance(event, Done):
                         done = event

@@ -17,11 +17,20 @@ class Parser:
     """Take blocks cut anywhere, give the data of each whole event as bytes.
 
     The name of an event is dropped: every wire repeats it inside the data. A body that starts like
-    JSON is no event stream (servers do answer a streaming request so); it is kept for `body`.
+    JSON is no event stream (servers do answer a streaming request so); it is kept for `body`, or cut into its
+    outermost objects where these are asked for.
     """
 
-    def __init__(self, provider: str = "", *, event_limit: int = EVENT_LIMIT, total_limit: int = TOTAL_LIMIT) -> None:
+    def __init__(
+        self,
+        provider: str = "",
+        *,
+        objects: bool = False,
+        event_limit: int = EVENT_LIMIT,
+        total_limit: int = TOTAL_LIMIT,
+    ) -> None:
         self._provider = provider
+        self._objects = Objects(provider) if objects else None
         self._event_limit = event_limit
         self._total_limit = total_limit
         self._total = 0
@@ -40,6 +49,8 @@ class Parser:
         if self._fresh:
             block = self._begin(block)
         if self._is_body:
+            if self._objects is not None:
+                return self._objects.feed(block)
             self._parts.append(block)
             return []
         if self._carriage or b"\r" in block:
@@ -79,7 +90,11 @@ class Parser:
     @property
     def body(self) -> bytes | None:
         """The whole body, where it is JSON instead of events."""
-        return b"".join(self._parts) if self._is_body else None
+        return b"".join(self._parts) if self._is_body and self._objects is None else None
+
+    @property
+    def has_objects(self) -> bool:
+        return self._is_body and self._objects is not None
 
     def _begin(self, block: bytes) -> bytes:
         block = block.lstrip(_LEAD)
@@ -132,14 +147,11 @@ class Objects:
         self._at = 0  # what is before it was looked at
         self._depth = 0
         self._in_string = False
-        self._total = 0
-        self.stray = b""
 
     def feed(self, block: bytes) -> list[bytes]:
         """Take the next bytes and return the objects that they complete."""
-        self._total += len(block)
         self._buffer += block
-        if len(self._buffer) > EVENT_LIMIT or self._total > TOTAL_LIMIT:
+        if len(self._buffer) > EVENT_LIMIT:
             raise ProviderError("an answer that is too long", kind="protocol", provider=self._provider)
         objects: list[bytes] = []
         start = 0
@@ -169,7 +181,3 @@ class Objects:
         del self._buffer[:start]
         self._at -= start
         return objects
-
-    def end(self) -> list[bytes]:
-        """Return nothing: an object that was cut off is of no use."""
-        return []

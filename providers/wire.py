@@ -2,19 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from glue.errors import ErrorKind, ProviderError
 from glue.limits import StopReason
-from glue.messages import AssistantMessage, File, Image, Json, Part, Request, ToolCall, Usage, UserMessage
-from glue.provider import Capabilities, Done, ProviderEvent
+from glue.messages import (
+    AssistantMessage,
+    File,
+    Image,
+    Json,
+    Opaque,
+    Part,
+    Request,
+    Text,
+    Thinking,
+    ToolCall,
+    Usage,
+    UserMessage,
+    new_id,
+)
+from glue.provider import Capabilities, Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers.catalog import Quirks, Row
-from glue.providers.encoding import BAD_SHAPE, accepts, image_type, is_text, loads
+from glue.providers.encoding import (
+    BAD_SHAPE,
+    accepts,
+    dumps,
+    image_type,
+    is_object,
+    is_text,
+    loads,
+    object_of,
+    short_id,
+    text_of,
+)
 from glue.providers.sse import Parser
 
+# What servers call the end of a reply, on whatever wire.
+STOPS = {
+    word: reason
+    for reason, words in {
+        StopReason.END_TURN: "stop eos eos_token end_turn stop_sequence STOP",
+        StopReason.TOOL_USE: "tool_calls function_call tool_use",
+        StopReason.MAX_TOKENS: "length max_tokens max_output_tokens MAX_TOKENS",
+        StopReason.CONTEXT_WINDOW: "model_length model_context_window_exceeded",
+        StopReason.REFUSAL: "content_filter content_filtered sensitive refusal guardrail_intervened SAFETY RECITATION "
+        "BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION",
+        StopReason.PAUSE_TURN: "pause_turn compaction",
+        StopReason.MALFORMED_CALL: "malformed_tool_use MALFORMED_FUNCTION_CALL",
+        StopReason.ERROR: "error network_error insufficient_system_resource malformed_model_output "
+        "TOO_MANY_TOOL_CALLS UNEXPECTED_TOOL_CALL",
+    }.items()
+    for word in words.split()
+}
 _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL, StopReason.MALFORMED_CALL)
+
+SHOWN = ("text", "thinking", "call")
+
+
+class Block:
+    """A part of a reply under construction."""
+
+    __slots__ = ("closed", "fields", "given", "id", "index", "kind", "name", "pieces", "texts")
+
+    def __init__(self, kind: str, fields: dict[str, Json] | None = None, *, closed: bool = False) -> None:
+        self.kind = kind  # one of those that are shown; any other only goes back to the server
+        self.fields = fields or {}  # what goes back, as the server gave it
+        self.pieces: dict[str, list[str]] = {}  # of fields that come in pieces
+        self.texts: list[str] = []
+        self.closed = closed
+        self.index = 0  # of a call among the calls
+        self.id = self.name = ""
+        self.given = ""  # the arguments of a call that came with its start; pieces replace them
+
+    def add(self, key: str, piece: str) -> None:
+        self.pieces.setdefault(key, []).append(piece)
+
+    def kept(self) -> dict[str, Json]:
+        """Return what goes back, put together."""
+        for key, pieces in self.pieces.items():
+            self.fields[key] = text_of(self.fields.get(key)) + "".join(pieces)
+        self.pieces.clear()
+        return self.fields
 
 
 class Decoder:
@@ -23,10 +93,14 @@ class Decoder:
     Nothing is raised before `finish`: what came before an error in the same block must not be lost.
     """
 
+    wire: ClassVar[str]
     noun: ClassVar[str]  # what the server should have sent
     end_mark: ClassVar[str]  # what a complete stream ends with
     empty: ClassVar[str] = "an empty stream"
-    stops: ClassVar[Mapping[str, StopReason]] = {}
+    parse: ClassVar[Any] = Parser  # makes what cuts a body into events
+    tokens: ClassVar[Mapping[str, Sequence[str]]]  # fields of Usage, and the places of which the first is counted
+    apart: ClassVar[Mapping[str, Sequence[str]]] = {}  # counts that those of input and output leave out
+    uncounted: ClassVar[int | None] = None  # tokens of the cache where they are not counted
 
     def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
         self.failure: ProviderError | None = None
@@ -36,11 +110,13 @@ class Decoder:
         self.raw_stop: str | None = None
         self.facts: dict[str, Json] = {}
         self.counts: dict[str, Json] = {}  # of tokens, as the server gave them
+        self.blocks: dict[int, Block] = {}
+        self.calls = 0
         self.quirks = quirks
         self.provider = provider
         self.model = model
         self.seen = False
-        self.parser: Any = self._new_parser()
+        self.parser: Any = self.parse(provider)
 
     def feed(self, block: bytes) -> list[ProviderEvent]:
         """Take the next bytes of the body and return what they say."""
@@ -89,21 +165,91 @@ class Decoder:
         """Take a reply that came in one piece."""
         raise NotImplementedError
 
-    def _content(self, *, cut: bool) -> Iterable[Part]:
-        """Return the parts of the reply; of one that was cut, only whole calls are complete."""
-        raise NotImplementedError
-
-    def _usage(self) -> Usage | None:
-        raise NotImplementedError
-
-    def _new_parser(self) -> Any:
-        return Parser(self.provider)
-
     def _done(self) -> None:
         self.ended = True
 
     def _stop_reason(self) -> StopReason:
-        return self.stops.get(self.raw_stop or "", StopReason.UNKNOWN)
+        return STOPS.get(self.raw_stop or "", StopReason.UNKNOWN)
+
+    def _content(self, *, cut: bool) -> Iterable[Part]:
+        """Return the parts of the reply; of one that was cut, only whole calls are complete."""
+        return self._parts([self.blocks[at] for at in sorted(self.blocks)], cut=cut)
+
+    def _sealed(self, block: Block) -> Json:
+        """Return what of a block goes back as it came; None where its input is cut, as half of it is of no use."""
+        kept, text = block.kept(), "".join(block.texts)
+        try:
+            return {**kept, "input": loads(text.encode())} if text else kept
+        except BAD_SHAPE:
+            return None
+
+    # Blocks
+
+    def _say(self, block: Block, text: str, events: list[ProviderEvent]) -> None:
+        """Add a piece to a block, and show it."""
+        if not text:
+            return
+        block.texts.append(text)
+        if block.kind == "text":
+            events.append(TextDelta(text=text))
+        elif block.kind == "thinking":
+            events.append(ThinkingDelta(text=text))
+        elif block.kind == "call":
+            events.append(ToolCallDelta(index=block.index, arguments=text))
+
+    def _open_call(self, call_id: Json, name: Json, given: Json, events: list[ProviderEvent]) -> Block:
+        block = Block("call")
+        block.id, block.name, block.index = text_of(call_id), text_of(name), self.calls
+        block.given = dumps(given).decode() if given is not None else ""
+        self.calls += 1
+        events.append(ToolCallDelta(index=block.index, id=block.id, name=block.name, arguments=block.given))
+        return block
+
+    def _made_up_id(self, index: int) -> str:
+        """Return an id for a call without one: the same each time, where the server named its answer."""
+        seed = text_of(self.facts.get("id"))
+        return "call_" + (short_id(f"{seed} {index}", 20) if seed else new_id())
+
+    def _parts(self, blocks: Sequence[Block], *, cut: bool) -> Iterator[Part]:
+        used: set[str] = set()
+        for block in blocks:
+            text = "".join(block.texts)
+            if block.kind not in SHOWN:
+                if block.kind and block.closed and (sealed := self._sealed(block)) is not None:
+                    yield Opaque(wire=self.wire, data=sealed)
+                continue
+            kept = block.kept()
+            opaque = Opaque(wire=self.wire, data=kept) if kept else None
+            if block.kind == "call":
+                text = text or block.given
+                call_id = block.id if block.id and block.id not in used else self._made_up_id(block.index)
+                used.add(call_id)
+                # A reply that is cut off may close its last call all the same; only the JSON tells.
+                whole = not cut or is_object(text) or not (text or block is blocks[-1])
+                complete = block.closed and whole
+                yield ToolCall(id=call_id, name=block.name, arguments=text, complete=complete, opaque=opaque)
+            elif text or opaque:
+                yield Text(text=text, opaque=opaque) if block.kind == "text" else Thinking(text=text, opaque=opaque)
+
+    def _usage(self) -> Usage | None:
+        """Normalise the tokens that were counted: the whole input, and the whole output."""
+        raw = self.counts
+        if not isinstance(raw, dict) or not raw:
+            return None
+        found = {name: _count(raw, places) for name, places in self.tokens.items()}
+
+        def total(name: str) -> int:
+            return sum(found[each] or 0 for each in (name, *self.apart.get(name, ())))
+
+        read, write, cost = found.get("cache_read"), found.get("cache_write"), raw.get("cost")
+        return Usage(
+            input=total("input"),
+            output=total("output"),
+            cache_read=self.uncounted if read is None else read,
+            cache_write=self.uncounted if write is None else write,
+            reasoning=found.get("reasoning"),
+            cost=float(cost) if isinstance(cost, (int, float)) and not isinstance(cost, bool) else None,
+        )
 
     # The end
 
@@ -166,6 +312,16 @@ class Decoder:
         return self.broken(self.empty, kind="empty")
 
 
+def _count(raw: Mapping[str, Json], places: Sequence[str]) -> int | None:
+    """Return the first of several places that holds a count; a dot leads into an object."""
+    for place in places:
+        outer, _, inner = place.rpartition(".")
+        found = (object_of(raw.get(outer)) if outer else raw).get(inner)
+        if isinstance(found, (int, float)) and not isinstance(found, bool) and 0 <= found < 1e15:
+            return int(found)
+    return None
+
+
 class Wire:
     """A provider on one wire: it encodes a request, sends it, and decodes the reply."""
 
@@ -193,11 +349,6 @@ class Wire:
     def efforts(row: Row, model: str) -> tuple[str, ...]:
         """Return the levels of reasoning that a model tells apart; none where it cannot be asked to reason."""
         return row.quirks.efforts if row.quirks.reasoning else ()
-
-    @staticmethod
-    def files(row: Row, model: str) -> tuple[str, ...]:
-        """Return the media types of files that a model takes."""
-        return row.quirks.files
 
     def target(self, request: Request, model: str) -> str:
         """Return the path to send a request to."""
@@ -237,19 +388,19 @@ class Wire:
             if isinstance(message, AssistantMessage):
                 return
             for part in message.content if isinstance(message, UserMessage) else ():
-                if isinstance(part, (Image, File)) and not self._takes(part, model):
-                    raise self._refused(part, model)
+                if isinstance(part, Image):
+                    what, kind = "images", image_type(part)
+                elif isinstance(part, File) and not is_text(part):
+                    what, kind = "files", part.media_type
+                else:
+                    continue
+                if not accepts(getattr(self.row.quirks, what), kind):
+                    raise self._refused(what, kind, model)
 
-    def _takes(self, part: Image | File, model: str) -> bool:
-        if isinstance(part, Image):
-            return accepts(self.row.quirks.images, image_type(part))
-        return accepts(self.files(self.row, model), part.media_type) or is_text(part)
-
-    def _refused(self, part: Image | File, model: str) -> ProviderError:
+    def _refused(self, what: str, kind: str, model: str) -> ProviderError:
         from glue.providers import lookup
         from glue.providers.models import VENDORS
 
-        what, kind = ("images", image_type(part)) if isinstance(part, Image) else ("files", part.media_type)
         others = [name for name in VENDORS if name != self.name and accepts(getattr(lookup(name).quirks, what), kind)]
         hint = f"; {', '.join(others)} can" if others else ""
         text = f"{model} cannot take {what} of type {kind}{hint}"

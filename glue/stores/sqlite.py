@@ -409,8 +409,8 @@ class SQLiteStore(SQLStore):
                     database.taken.discard(id)
                     database.locks.give_up(id)
 
-    def _writer(self, id: str, first: Record) -> Writer:
-        return Writer(self, self.check(id), first)
+    def _writer(self, id: str, first: Record) -> _Writer:
+        return _Writer(self, self.check(id), first)
 
     def _get(self, work: Callable[[Connection], T]) -> T:
         with self.connect() as connection:
@@ -434,7 +434,7 @@ class SQLiteStore(SQLStore):
         return join_words(found)
 
 
-class Writer(SQLWriter):
+class _Writer(SQLWriter):
     """Writes one session of a file, which it holds as long as it is open."""
 
     store: SQLiteStore
@@ -503,11 +503,11 @@ class ExclusiveStore(SQLiteStore):
         super().__init__(path, sync=False)
         self.database = Database(path, sync=False)
 
-    def _writer(self, id: str, first: Record) -> Writer:
+    def _writer(self, id: str, first: Record) -> _Writer:
         return _ExclusiveWriter(self, self.check(id), first)
 
 
-class _ExclusiveWriter(Writer):
+class _ExclusiveWriter(_Writer):
     blocks = False
     store: ExclusiveStore
 

@@ -425,6 +425,12 @@ def test_sealed_thoughts_are_kept_even_in_pieces() -> None:
     assert message.content[0] == Opaque(wire="bedrock", data={"reasoningContent": {"redactedContent": "YWJj"}})
 
 
+def test_sealed_thinking_goes_back_also_where_its_block_was_never_closed() -> None:
+    _, message = decode(stream(delta(0, reasoningContent={"redactedContent": "YQ=="}), *stop("end_turn")))
+
+    assert message.content == (Opaque(wire="bedrock", data={"reasoningContent": {"redactedContent": "YQ=="}}),)
+
+
 def test_tools_of_the_server_and_citations_are_kept() -> None:
     use = {"toolUseId": "srv", "name": "grounding", "type": "server_tool_use"}
     events = [

@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -44,6 +44,26 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_all_names_are_known_and_sorted() -> None:
     assert set(NAMES) <= set(providers.known())
     assert list(providers.known()) == sorted(providers.known())
+
+
+@pytest.mark.parametrize("row", catalog.ROWS, ids=lambda row: row.name)
+def test_the_fields_of_a_row_are_of_their_types(row: catalog.Row) -> None:
+    for place in (row, row.quirks):
+        for name, kind in get_type_hints(type(place)).items():
+            if name != "_":
+                check(kind, getattr(place, name))
+
+
+def check(kind: Any, value: Any) -> None:
+    """Hold a value that was read from the data file against an annotation, as a type checker holds those in code."""
+    if get_origin(kind) is Literal:
+        assert value in get_args(kind)
+    elif get_origin(kind) is tuple:
+        assert isinstance(value, tuple)
+        for each in value:
+            check(get_args(kind)[0], each)
+    else:
+        assert type(value) is kind
 
 
 @pytest.mark.parametrize(
