@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import re
 import runpy
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 import click
 
 from glue.agent import Agent
+from glue.cli.config import checked, parse_header, read_source, tool_table
 from glue.errors import ConfigError, GlueError
 from glue.text import clean_text, one_line
 
@@ -38,7 +38,8 @@ def new(name: str, template: str, force: bool) -> None:
     path = Path(name if name.endswith(".py") else f"{name}.py")
     if path.name.strip(".") in ("", "py"):
         raise click.UsageError(f"{name!r} is no name for a file")
-    text = read_template(template).replace("NAME.py", path.name)
+    source = Path(__file__).parent / "templates" / f"{template}.py"
+    text = source.read_text(encoding="utf-8").replace("NAME.py", path.name)
     try:
         with open(path, "w" if force else "x", encoding="utf-8") as file:
             file.write(text)
@@ -47,26 +48,16 @@ def new(name: str, template: str, force: bool) -> None:
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise click.UsageError(f"{path} cannot be written: no such folder, or a folder itself") from None
     click.echo(path)
-    for line in hints(path, template):
-        click.echo(line, err=True)
-
-
-def read_template(name: str) -> str:
-    return (Path(__file__).parent / "templates" / f"{name}.py").read_text(encoding="utf-8")
-
-
-def hints(path: Path, template: str) -> list[str]:
-    """Say what to do next."""
     prompt = f'"{PROMPTS[template]}"'
-    lines = [f"run it:     python {path} {prompt}"]
-    lines.append(f"or:         glue chat {path}" if template == "chat" else f"or:         glue run {path} {prompt}")
+    click.echo(f"run it:     python {path} {prompt}", err=True)
+    click.echo(f"or:         glue {f'chat {path}' if template == 'chat' else f'run {path} {prompt}'}", err=True)
     from glue.providers import default
 
     try:
-        lines.append(f"the model:  {default(os.environ)} (-m or GLUE_MODEL names another)")
+        click.echo(f"the model:  {default(os.environ)} (-m or GLUE_MODEL names another)", err=True)
     except ConfigError:
-        lines.append("the model:  none yet; set a key such as ANTHROPIC_API_KEY, or GLUE_MODEL=ollama:qwen3:0.6b")
-    return lines
+        hint = "set a key such as ANTHROPIC_API_KEY, or GLUE_MODEL=ollama:qwen3:0.6b"
+        click.echo(f"the model:  none yet; {hint}", err=True)
 
 
 def open_agent(path: str) -> Agent[Any, Any]:
@@ -133,51 +124,6 @@ def load_agent(path: str) -> Agent[Any, Any]:
     raise ConfigError(f"{path} defines {what}; name the one to run `agent`")
 
 
-# As the specification gives it: a block of comments between `# /// script` and `# ///`.
-_BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
-MOST = 8 * 1024 * 1024
-
-
-def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Give the metadata of a file: `requires-python`, `dependencies`, `tool`; empty where it has none."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MOST)
-    except IsADirectoryError:
-        raise ConfigError(f"{os.fspath(path)} is a folder, not an agent file") from None
-    except OSError as error:
-        raise ConfigError(f"{os.fspath(path)} cannot be read: {error.strerror}") from error
-    return parse_header(data.decode("utf-8", "replace").replace("\r\n", "\n"), os.fspath(path))
-
-
-def parse_header(text: str, name: str = "the file") -> dict[str, Any]:
-    """Do as `read_header`, with the text of a file."""
-    if "# /// script" not in text:
-        return {}
-    found = [match for match in _BLOCK.finditer(text) if match["type"] == "script"]
-    if not found:
-        return {}
-    if len(found) > 1:
-        raise ConfigError(f"{name} has several `# /// script` blocks; one is allowed")
-    lines = found[0]["content"].splitlines(keepends=True)
-    content = "".join(line[2:] if line.startswith("# ") else line[1:] for line in lines)
-    import tomllib
-
-    try:
-        return tomllib.loads(content)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: the `# /// script` block is no valid TOML: {error}") from None
-
-
-def glue_table(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Give the checked `[tool.glue]` table of a file's header."""
-    from glue.cli.config import checked
-
-    tool = read_header(path).get("tool", {})
-    table = tool.get("glue", {}) if isinstance(tool, dict) else {}
-    return checked(table, f"{Path(path).name}, [tool.glue]")
-
-
 @click.command()
 @click.argument("file", metavar="FILE.py")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -203,16 +149,9 @@ def inspect(file: str, as_json: bool) -> None:
 
 def describe(path: str) -> dict[str, Any]:
     """Read a file and give what it declares."""
-    from glue.cli.config import checked
-
-    try:
-        with open(path, "rb") as file:
-            text = file.read(MOST).decode("utf-8", "replace").replace("\r\n", "\n")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    text = read_source(path)
     header = parse_header(text, path)
-    tool = header.get("tool", {})
-    settings = checked(tool.get("glue", {}) if isinstance(tool, dict) else {}, f"{path}, [tool.glue]")
+    settings = checked(tool_table(header), f"{path}, [tool.glue]")
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

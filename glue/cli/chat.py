@@ -19,12 +19,10 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from glue import slash
 from glue.agent import Agent
 from glue.cli.app import end_process, live_threads
-from glue.cli.options import Sources, chat_options
-from glue.cli.output import Printer, Screen, usage_line, usage_text
-from glue.cli.permission import answer_of, keys, question
-from glue.cli.prompt import read_part
-from glue.cli.run import ONE_SESSION, Run, describe, exit_code, open_session, screens
-from glue.cli.sessions import last_session, open_store
+from glue.cli.options import Sources, chat_options, read_part
+from glue.cli.output import Printer, Screen, answer_of, cost_text, keys, question, usage_line, usage_text
+from glue.cli.run import ONE_SESSION, Run, exit_code, write_answer
+from glue.cli.sessions import open_store
 from glue.compaction import INTRODUCTION, PROMPT, render
 from glue.errors import ConfigError, GlueError
 from glue.limits import Outcome
@@ -78,9 +76,8 @@ def _help(chat: Chat, argument: str) -> None:
 
 
 def _usage(chat: Chat, rest: str) -> None:
-    cost = "cost unknown" if chat.total.cost is None else f"${chat.total.cost:.4f}"
     count = len(chat.portal.call(chat.session.load))
-    chat.note(f"{usage_text(chat.total)}, {cost}, {count} messages")
+    chat.note(f"{usage_text(chat.total)}, {cost_text(chat.total.cost)}, {count} messages")
 
 
 def _fork(chat: Chat, rest: str) -> None:
@@ -272,7 +269,7 @@ def start(agent: Agent[Any, Any] | None, given: Mapping[str, Any], *, path: str 
 
 class Chat:
     def __init__(self, agent: Agent[Any, Any] | None, sources: Sources, portal: BlockingPortal) -> None:
-        out, err = screens()
+        out, err = Screen(sys.stdout), Screen(sys.stderr)
         self.hint = ""
         self.sources, self.portal = sources, portal
         self.reader, self.printer = self._terminal(out, err, sources.given["verbose"])
@@ -338,13 +335,11 @@ class Chat:
         given = self.sources.given
         model = self.run.overrides()["model"]
         self.agent.open(model)  # a wrong name or a missing key is said now, not after the first prompt
-        named = self.sources.find("store") or ""
-        self.store = open_store(named)
+        self.store = open_store(self.sources.find("store") or "")
         if given["session"] or given["resume"]:
-            chosen = given["session"] or await last_session(self.store, named)
-            self.session = open_session(self.agent, chosen, self.store, self.run.overrides())
+            self.session = await self.run.session(self.store)
             await self.session.load()
-            self.kept = chosen
+            self.kept = self.session.id
         else:
             self.session = self.agent.session(store=MemoryStore(), **self.run.overrides())
 
@@ -429,14 +424,12 @@ class Chat:
         if last is not None and last.usage is not None:
             self.context = last.usage.input + (last.usage.cache_read or 0) + last.usage.output
         if result.output is not None:
-            from glue.cli.run import write_answer
-
             write_answer(result, self.printer)
         self.printer.settle()
         if result.outcome is Outcome.CANCELLED:
             self.printer.note("(cancelled; the conversation goes on from here)", "yellow")
         elif result.error is not None:
-            self.printer.note(f"glue: {describe(result.error)}", "red")
+            self.printer.note(f"glue: {one_line(str(result.error))}", "red")
         if result.notice:
             self.printer.note(f"glue: {result.notice}", "yellow")
         if self.sources.given["verbose"]:
@@ -447,7 +440,7 @@ class Chat:
         self.printer.settle()
         if not isinstance(error, GlueError):
             raise error
-        self.printer.note(f"glue: {describe(error)}", "red")
+        self.printer.note(f"glue: {one_line(str(error))}", "red")
         return 1
 
     # In the event loop ----------------------------------------------------------------------------
@@ -490,7 +483,7 @@ class Chat:
         self.printer.settle()
         err.write(question(request, err) + "\n")
         try:
-            return answer_of(self.reader.ask("  " + keys(request)))
+            return answer_of(self.reader.ask(keys(request)))
         except EOFError:
             err.write("\n")
             return answer_of("")

@@ -18,7 +18,7 @@ import anyio
 import click
 
 from glue.cli.config import settings
-from glue.cli.run import screens
+from glue.cli.output import Screen
 from glue.cli.sessions import is_address, open_store, store_name, store_path
 from glue.errors import ConfigError, GlueError
 from glue.providers import default, find_base_url, known, lookup
@@ -46,7 +46,7 @@ def doctor(reach: bool, names: tuple[str, ...]) -> None:
     """
     for name in names:
         lookup(name)
-    out, _ = screens()
+    out = Screen(sys.stdout)
     faults = 0
     for check in checks(reach, names):
         bad = bool(check.advice) and check.is_fault

@@ -16,7 +16,7 @@ import anyio
 import click
 
 from glue.cli.agentfile import open_agent
-from glue.cli.options import Sources, permission_options
+from glue.cli.options import Sources, permission_options, read_part
 from glue.cli.output import Screen, usage_text
 from glue.errors import ConfigError
 from glue.limits import Outcome
@@ -180,8 +180,6 @@ def _template(given: str | None) -> str:
 
 
 def _attach(inputs: str, folder: str | None) -> Callable[[str], Part]:
-    from glue.cli.prompt import read_part
-
     root = Path(folder) if folder else Path(inputs).parent if inputs != "-" else Path()
     if not root.is_dir():
         raise ConfigError(f"there is no folder {root}")

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from glue.cli.agentfile import glue_table, parse_header, read_header
-from glue.cli.config import checked, settings
+from glue.cli.config import checked, glue_table, parse_header, read_header, settings
 from glue.errors import ConfigError
 
 Cli = Callable[..., Any]

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from glue.cli.agentfile import PROMPTS, glue_table, read_header
+from glue.cli.agentfile import PROMPTS
+from glue.cli.config import glue_table, read_header
 
 Cli = Callable[..., Any]
 
