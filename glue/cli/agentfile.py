@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
@@ -61,12 +62,24 @@ def new(name: str, template: str, force: bool) -> None:
 
 
 def open_agent(path: str) -> Agent[Any, Any]:
-    """Run a file, not as a program, and give its agent; ConfigError where it cannot be had."""
-
+    """Run a file, not as a program, and give its agent: the one named `agent`, or the only one."""
     if not os.path.isfile(path):
         raise ConfigError(f"there is no file {path}; `glue new {os.path.basename(path)}` writes one")
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     with _user_errors(path):
-        return load_agent(path)
+        try:
+            names = runpy.run_path(path, run_name="glue_agent")
+        except SyntaxError as error:
+            raise ConfigError(f"{path}: line {error.lineno}: {error.msg}") from error
+    found = {name: value for name, value in names.items() if isinstance(value, Agent)}
+    if "agent" in found:
+        return found["agent"]
+    if len(found) == 1:
+        return next(iter(found.values()))
+    what = "no agent" if not found else f"several agents ({', '.join(sorted(found))})"
+    raise ConfigError(f"{path} defines {what}; name the one to run `agent`")
 
 
 def run_file(name: str) -> ModuleType:
@@ -83,45 +96,17 @@ def _user_errors(path: str) -> Iterator[None]:
         yield
     except GlueError:
         raise
-    except ModuleNotFoundError as error:
-        if os.environ.get("GLUE_DEBUG"):
-            raise
-        hint = f"`uv run {path}` installs what its header names"
-        raise ConfigError(f"{path} needs {error.name!r}, which is not installed; {hint}") from error
     except Exception as error:
         if os.environ.get("GLUE_DEBUG"):
             raise
-        told = f"{path}{_line(error, path)}: {type(error).__name__}: {error}"
-        raise ConfigError(f"{told}; GLUE_DEBUG=1 shows where") from error
-
-
-def _line(error: Exception, path: str) -> str:
-    """Say which line of the file it was, the last one that the error came through."""
-    where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == path:
-            where = f", line {trace.tb_lineno}"
-        trace = trace.tb_next
-    return where
-
-
-def load_agent(path: str) -> Agent[Any, Any]:
-    """Run a file, not as a program, and give its agent: the one named `agent`, or the only one."""
-    folder = str(Path(path).resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        names = runpy.run_path(path, run_name="glue_agent")
-    except SyntaxError as error:
-        raise ConfigError(f"{path}: line {error.lineno}: {error.msg}") from error
-    found = {name: value for name, value in names.items() if isinstance(value, Agent)}
-    if isinstance(found.get("agent"), Agent):
-        return found["agent"]
-    if len(found) == 1:
-        return next(iter(found.values()))
-    what = "no agent" if not found else f"several agents ({', '.join(sorted(found))})"
-    raise ConfigError(f"{path} defines {what}; name the one to run `agent`")
+        if isinstance(error, ModuleNotFoundError):
+            hint = f"`uv run {path}` installs what its header names"
+            raise ConfigError(f"{path} needs {error.name!r}, which is not installed; {hint}") from error
+        where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        for frame, line in walk_tb(error.__traceback__):
+            if frame.f_code.co_filename == path:
+                where = f", line {line}"  # the last one of the file that the error came through
+        raise ConfigError(f"{path}{where}: {type(error).__name__}: {error}; GLUE_DEBUG=1 shows where") from error
 
 
 @click.command()
@@ -157,10 +142,9 @@ def describe(path: str) -> dict[str, Any]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         raise ConfigError(f"{path}{line}: {getattr(error, 'msg', error)}") from None
-    about = (ast.get_docstring(tree) or "").split("\n")[0]
     return {
         "file": path,
-        "about": about,
+        "about": (ast.get_docstring(tree) or "").split("\n")[0],
         "requires_python": str(header.get("requires-python", "")) or None,
         "dependencies": [str(item) for item in header.get("dependencies", ())],
         "settings": {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -129,7 +130,8 @@ def _new(chat: Chat, name: str) -> None:
     chat.session = before.reopen(name or new_id(), chat.store if kept or name else MemoryStore())
     chat.kept = chat.session.id if kept or name else ""
     chat.total = Usage(cost=0.0)
-    chat.note(f"a new conversation{f', kept as {one_line(chat.kept)}' if chat.kept else ''}; {chat.left(before)}")
+    left = f"/resume {one_line(before.id)} goes back" if before.store is chat.store else "the last one is gone"
+    chat.note(f"a new conversation{f', kept as {one_line(chat.kept)}' if chat.kept else ''}; {left}")
 
 
 def _resume(chat: Chat, name: str) -> None:
@@ -273,7 +275,7 @@ class Chat:
         self.hint = ""
         self.sources, self.portal = sources, portal
         self.reader, self.printer = self._terminal(out, err, sources.given["verbose"])
-        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()  # questions, and results
+        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()  # questions, results and errors
         self.run = Run(agent, sources, self.printer, ask=self._ask if self.reader.is_terminal else None)
         self.agent = self.run.agent
         self.total = Usage(cost=0.0)
@@ -283,7 +285,7 @@ class Chat:
 
     def _terminal(self, out: Screen, err: Screen, verbose: int) -> tuple[Any, Printer]:
         """Give what reads and what writes: the editor of the extra [chat], or plain lines."""
-        plain = LineReader(out)
+        plain, portal = LineReader(out), self.portal
         if plain.is_terminal and not out.is_dumb:
             try:
                 from glue.cli.console import Editor, MarkdownPrinter
@@ -291,11 +293,8 @@ class Chat:
                 self.hint = "; pip install 'glue-agents[chat]' for history, completion and Markdown"
             else:
                 printer = MarkdownPrinter(out, err, verbose=verbose, results=True)
-                return Editor(out, self.status, self._session_names), printer
+                return Editor(out, self.status, lambda: [each.id for each in portal.call(self.store.list)]), printer
         return plain, Printer(out, err, verbose=verbose, results=plain.is_terminal)
-
-    def _session_names(self) -> list[str]:
-        return [info.id for info in self.portal.call(self.store.list)]
 
     def status(self) -> str:
         """Say in one line: model, context used, tokens, cost."""
@@ -311,9 +310,6 @@ class Chat:
             words += [f"${total.cost:.4f}"] if total.cost is not None else []
         words += [f"kept as {self.kept}"] if self.kept else []
         return cut(one_line("  ·  ".join(words)), self.printer.out.width - 1)
-
-    def left(self, session: Session[Any, Any]) -> str:
-        return f"/resume {one_line(session.id)} goes back" if session.store is self.store else "the last one is gone"
 
     def recap(self) -> None:
         """Show the last exchange of a conversation that goes on."""
@@ -389,8 +385,9 @@ class Chat:
 
     def turn(self, text: str) -> int | None:
         """Say something and show the answer; None where the user interrupted twice."""
+        named = [Path(name).expanduser() for name in re.findall(r"(?<!\S)@(\S+)", text)]
         try:
-            parts = [read_part(str(path)) for path in mentioned_files(text)]
+            parts = [read_part(str(path)) for path in named if path.is_file()]
         except ConfigError as error:
             self.printer.note(f"glue: {one_line(str(error))}", "red")
             return 2
@@ -405,12 +402,16 @@ class Chat:
                 item = self.inbox.get()
                 if isinstance(item, _Question):
                     with silent_keys(echo=True):
-                        decision = self._decision(item.request)
-                    item.answer(decision)
-                elif isinstance(item, BaseException):
-                    return self._failed(item)
-                else:
+                        item.decision = self._decision(item.request)
+                    self.portal.call(item.event.set)
+                elif isinstance(item, RunResult):
                     return self._ended(item)
+                else:
+                    self.printer.settle()
+                    if not isinstance(item, GlueError):
+                        raise item
+                    self.printer.note(f"glue: {one_line(str(item))}", "red")
+                    return 1
             except KeyboardInterrupt:
                 interrupts += 1
                 self.reader.end()
@@ -436,13 +437,6 @@ class Chat:
             self.printer.note(usage_line(result))
         return exit_code(result)
 
-    def _failed(self, error: BaseException) -> int:
-        self.printer.settle()
-        if not isinstance(error, GlueError):
-            raise error
-        self.printer.note(f"glue: {one_line(str(error))}", "red")
-        return 1
-
     # In the event loop ----------------------------------------------------------------------------
 
     async def _prompt(self, prompt: list[Any]) -> None:
@@ -466,7 +460,7 @@ class Chat:
 
     async def _ask(self, request: PermissionRequest) -> Decision:
         """Hand the question to the main thread and wait for its answer."""
-        asked = _Question(request, anyio.Event(), self.portal)
+        asked = _Question(request)
         spinner = self.printer.spinner
         spinner.hide()
         was_on, spinner.is_on = spinner.is_on, False
@@ -475,7 +469,6 @@ class Chat:
             await asked.event.wait()
         finally:
             spinner.is_on = was_on
-            asked.is_over = True
         return asked.decision
 
     def _decision(self, request: PermissionRequest) -> Decision:
@@ -489,15 +482,11 @@ class Chat:
             return answer_of("")
 
 
+@dataclass(slots=True)
 class _Question:
-    def __init__(self, request: PermissionRequest, event: anyio.Event, portal: BlockingPortal) -> None:
-        self.request, self.event, self.portal = request, event, portal
-        self.decision = answer_of("")
-        self.is_over = False
-
-    def answer(self, decision: Decision) -> None:
-        self.decision = decision
-        self.portal.call(self.event.set)
+    request: PermissionRequest
+    event: anyio.Event = field(default_factory=anyio.Event)  # set once it is answered
+    decision: Decision = field(default_factory=lambda: answer_of(""))
 
 
 @contextmanager
@@ -518,8 +507,3 @@ def silent_keys(*, echo: bool = False) -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(fd, termios.TCSANOW, before)
-
-
-def mentioned_files(text: str) -> list[Path]:
-    """Give the files that a prompt names as @FILE."""
-    return [path for name in re.findall(r"(?<!\S)@(\S+)", text) if (path := Path(name).expanduser()).is_file()]
