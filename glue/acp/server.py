@@ -107,7 +107,11 @@ class Server:
     def _call(self, method: str, params: Params) -> Work:
         """Take a request in the order of reading; a prompt holds its session from here on."""
         if method == "session/prompt":
-            return self._begin(params)
+            opened = self._session(params)
+            self._free(opened)
+            parts = prompt_parts(params.get("prompt"))
+            opened.prompt = PendingPrompt()
+            return partial(self._prompt, opened, opened.prompt, parts, params.get("_meta"))
         if method == "session/close":
             return partial(self._close, self._forget(params))
         handler = self._methods.get(method)
@@ -269,13 +273,6 @@ class Server:
         return content if isinstance(content, dict) else None
 
     # Prompts --------------------------------------------------------------------------------------
-
-    def _begin(self, params: Params) -> Work:
-        opened = self._session(params)
-        self._free(opened)
-        parts = prompt_parts(params.get("prompt"))
-        opened.prompt = PendingPrompt()
-        return partial(self._prompt, opened, opened.prompt, parts, params.get("_meta"))
 
     async def _prompt(
         self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any], meta: Any

@@ -295,17 +295,14 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
 def make_tools(names: Iterable[str], root: str = ".") -> list[AnyTool]:
     """Make the tools of several bundles; one that two of them hold comes once."""
     found: dict[str, Any] = {}
-    for name in names:
-        for tool in _bundle(name.strip().lower(), root):
+    for name in (each.strip().lower() for each in names):
+        if name not in BUNDLES:
+            raise ConfigError(f"there are no tools {name!r}; there are: {', '.join(BUNDLES)}")
+        module = import_module(f"glue.tools.{'fs' if name == 'edit' else name}")
+        try:
+            made = module.tools(root, write=True) if name == "edit" else module.tools(root)
+        except ValueError as error:  # no checkout
+            raise ConfigError(f"the tools of {name}: {error}") from None
+        for tool in made:
             found.setdefault(tool.spec.name, tool)
     return list(found.values())
-
-
-def _bundle(name: str, root: str) -> list[Any]:
-    if name not in BUNDLES:
-        raise ConfigError(f"there are no tools {name!r}; there are: {', '.join(BUNDLES)}")
-    module = import_module(f"glue.tools.{'fs' if name == 'edit' else name}")
-    try:
-        return list(module.tools(root, write=True) if name == "edit" else module.tools(root))
-    except ValueError as error:  # no checkout
-        raise ConfigError(f"the tools of {name}: {error}") from None

@@ -6,7 +6,7 @@ import queue
 import re
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,13 +49,25 @@ def chat(file: str | None, **given: Any) -> None:
     Ctrl-C cancels the answer, a second one leaves. /help lists what can be typed. With the extra [chat] there are
     editing, history, completion, Markdown and a status line; without it, plain lines.
     """
-
     agent = None
     if file is not None:
         from glue.cli.agentfile import open_agent
 
         agent = open_agent(file)
-    sys.exit(start(agent, given, path=file))
+    if given["session"] and given["resume"]:
+        raise click.UsageError(ONE_SESSION)
+    # SIGINT is for the main thread; asyncio in the other one must not take it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = live_threads()
+    with start_blocking_portal() as portal:
+        chat = Chat(agent, Sources(given, path=file, agent=agent), portal)
+        try:
+            with portal.wrap_async_context_manager(chat.run.connected()):
+                portal.call(chat.begin)
+                code = chat.loop()
+        finally:
+            portal.call(chat.agent.aclose)
+    sys.exit(end_process(code, before))
 
 
 def command(chat: Chat, name: str, argument: str) -> None:
@@ -249,24 +261,6 @@ class LineReader:
                 rest = line.rstrip()[: -len(QUOTES)]
                 return "\n".join((*lines, rest) if rest else lines)
             lines.append(line)
-
-
-def start(agent: Agent[Any, Any] | None, given: Mapping[str, Any], *, path: str | None = None) -> int:
-    """Talk until the user leaves; give the exit code."""
-    if given["session"] and given["resume"]:
-        raise click.UsageError(ONE_SESSION)
-    # SIGINT is for the main thread; asyncio in the other one must not take it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    before = live_threads()
-    with start_blocking_portal() as portal:
-        chat = Chat(agent, Sources(given, path=path, agent=agent), portal)
-        try:
-            with portal.wrap_async_context_manager(chat.run.connected()):
-                portal.call(chat.begin)
-                code = chat.loop()
-        finally:
-            portal.call(chat.agent.aclose)
-    return end_process(code, before)
 
 
 class Chat:

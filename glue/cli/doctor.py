@@ -201,12 +201,8 @@ def _store() -> Check:
 
 
 def _network() -> Iterator[Check]:
-    found: dict[str, str] = {}
-    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
-        for spelled in (name.lower(), name):
-            if os.environ.get(spelled):
-                found[name] = os.environ[spelled]
-                break
+    names = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
+    found = {name: value for name in names if (value := os.environ.get(name.lower()) or os.environ.get(name))}
     for name, value in found.items():
         if name == "NO_PROXY":
             continue
@@ -219,13 +215,12 @@ def _network() -> Iterator[Check]:
             yield Check("proxy", f"{name} is no address", "it must look like http://host:port")
     hosts = ", ".join(f"{name} {value.rpartition('@')[2]}" for name, value in found.items())
     yield Check("proxy", hosts or "none set")
-    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
-        named = os.environ.get(name, "")
-        if named and not (os.path.isfile(named) if name.endswith("FILE") else os.path.isdir(named)):
+    own = {name: named for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if (named := os.environ.get(name))}
+    for name, named in own.items():
+        if not (os.path.isfile(named) if name.endswith("FILE") else os.path.isdir(named)):
             yield Check("certificates", f"{name} names {named}", "which is not there; unset it or mend it")
             return
-    own = next((f"{n} {os.environ[n]}" for n in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(n)), "")
-    yield Check("certificates", own or "the usual ones")
+    yield Check("certificates", next((f"{name} {named}" for name, named in own.items()), "the usual ones"))
 
 
 def _terminal() -> Check:
