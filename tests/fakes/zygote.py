@@ -11,6 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -40,8 +42,17 @@ class Zygote:
         self._process = subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()])
         theirs.close()
 
-    def start(self, command: list[str], cwd: Path) -> Forked:
-        return Forked(self._channel, command, cwd)
+    def start(self, command: list[str], cwd: Path, environ: Mapping[str, str] = os.environ) -> Forked:
+        return Forked(self._channel, command, cwd, environ)
+
+    def run(self, command: list[str], cwd: Path, environ: Mapping[str, str] = os.environ) -> tuple[int, str, str]:
+        """Run a command without input to its end; give its exit code and what it wrote."""
+        process = self.start(command, cwd, environ)
+        process.stdin.close()
+        with ThreadPoolExecutor(1) as thread, process.stdout, process.stderr:
+            errors = thread.submit(process.stderr.read)
+            out = process.stdout.read().decode()
+            return process.wait(), out, errors.result().decode()
 
     def close(self) -> None:
         self._channel.close()
@@ -51,7 +62,7 @@ class Zygote:
 class Forked:
     """A process with pipes, and with what tests use of `subprocess.Popen`."""
 
-    def __init__(self, channel: socket.socket, command: list[str], cwd: Path) -> None:
+    def __init__(self, channel: socket.socket, command: list[str], cwd: Path, environ: Mapping[str, str]) -> None:
         (stdin, write), (read, stdout), (read_error, stderr) = os.pipe(), os.pipe(), os.pipe()
         ours, theirs = socket.socketpair()
         socket.send_fds(channel, [b"."], [stdin, stdout, stderr, theirs.fileno()])
@@ -65,7 +76,7 @@ class Forked:
         )
         self._status = ours
         _, _, *code_and_args = command
-        ours.sendall(json.dumps([code_and_args, str(cwd), dict(os.environ)]).encode() + b"\n")
+        ours.sendall(json.dumps([code_and_args, str(cwd), dict(environ)]).encode() + b"\n")
         self.pid = int(_line(ours))
         self._code: int | None = None
 
@@ -123,8 +134,11 @@ def _keep(status: socket.socket, streams: list[int]) -> None:
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environ)
-    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", 1, closefd=False)
+    sys.stdin, sys.stdout = (
+        os.fdopen(0, encoding="utf-8", closefd=False),
+        os.fdopen(1, "w", encoding="utf-8", closefd=False),
+    )
+    sys.stderr = os.fdopen(2, "w", 1, "utf-8", closefd=False)
     sys.argv = ["-c", *args]
     sys.path[:0] = [""]
     module = sys.modules["__main__"] = ModuleType("__main__")
