@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
-from types import ModuleType
 from typing import Any
 
 import click
@@ -68,7 +67,7 @@ def open_agent(path: str) -> Agent[Any, Any]:
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    with _user_errors(path):
+    with user_errors(path):
         try:
             names = runpy.run_path(path, run_name="glue_agent")
         except SyntaxError as error:
@@ -82,16 +81,9 @@ def open_agent(path: str) -> Agent[Any, Any]:
     raise ConfigError(f"{path} defines {what}; name the one to run `agent`")
 
 
-def run_file(name: str) -> ModuleType:
-    """Import a module by its dotted name, or run a file."""
-    from glue.tools.check import load
-
-    with _user_errors(name):
-        return load(name)
-
-
 @contextmanager
-def _user_errors(path: str) -> Iterator[None]:
+def user_errors(path: str) -> Iterator[None]:
+    """Say what is wrong with a user's file in one line, and where in it."""
     try:
         yield
     except GlueError:

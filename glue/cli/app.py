@@ -127,50 +127,47 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
         sys.stdout.flush()
         if isinstance(code, int) and code:
             sys.exit(code)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        fail("cancelled", 130, as_json=as_json)
-    except click.ClickException as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2; older ones print it themselves
-            click.echo(error.format_message())
-            return
-        text = error.format_message().strip().rstrip(".")
-        if isinstance(error, click.UsageError):
-            text += f"; see `{error.ctx.command_path if error.ctx is not None else program} --help`"
-        fail(text, error.exit_code, error, as_json=as_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: leave quietly
         sys.exit(141)
-    except Exception as error:
-        if os.environ.get("GLUE_DEBUG"):
-            raise
-        _fail_typed(error, as_json)
+    except (KeyboardInterrupt, Exception) as error:
+        if isinstance(error, click.ClickException) and type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2
+            click.echo(error.format_message())
+            return
+        name, text, code = _told(error, program)
+        text = " ".join(text.split())
+        if as_json:  # the last line on stdout says it too
+            from json import dumps
+
+            told = {"class": name, "message": text, "kind": getattr(error, "kind", None)}
+            click.echo(dumps({"type": "error", "error": told, "exit_code": code}))
+        click.echo(f"glue: {text}", err=True)
+        sys.exit(code)
 
 
-def _fail_typed(error: Exception, as_json: bool) -> None:
+def _told(error: BaseException, program: str) -> tuple[str, str, int]:
+    """Give the class, the text and the exit code of a failure; what is no mistake of the user's is raised again."""
     from glue.errors import ConfigError, GlueError, PromptError
 
+    name, text = type(error).__name__, str(error)
+    if isinstance(error, (click.exceptions.Abort, KeyboardInterrupt)):
+        return "Cancelled", "cancelled", 130
+    if isinstance(error, click.ClickException):
+        text = error.format_message().strip().rstrip(".")
+        if isinstance(error, click.UsageError):
+            text += f"; see `{error.ctx.command_path if error.ctx is not None else program} --help`"
+        return name, text, error.exit_code
+    if os.environ.get("GLUE_DEBUG"):
+        raise error
     if isinstance(error, (ConfigError, PromptError)):
-        fail(str(error), 2, error, as_json=as_json)
+        return name, text, 2
     if isinstance(error, GlueError):
         result: Any = error.result
-        fail(str(error), result.outcome.exit_code if result is not None else 1, error, as_json=as_json)
+        return name, text, result.outcome.exit_code if result is not None else 1
     if isinstance(error, OSError):
-        what = error.strerror or str(error)
-        fail(f"{what}: {error.filename}" if error.filename else what, 1, error, as_json=as_json)
-    raise error  # a bug of ours or of a tool, not the user's mistake: the traceback is what helps
-
-
-def fail(message: str, code: int, error: Exception | None = None, *, as_json: bool = False) -> None:
-    """Say one line on stderr and leave; with --json, the last line on stdout says it too."""
-    text = " ".join(message.split())
-    if as_json:
-        from json import dumps
-
-        kind = getattr(error, "kind", None)
-        told = {"class": type(error).__name__ if error is not None else "Cancelled", "message": text, "kind": kind}
-        click.echo(dumps({"type": "error", "error": told, "exit_code": code}))
-    click.echo(f"glue: {text}", err=True)
-    sys.exit(code)
+        text = error.strerror or text
+        return name, f"{text}: {error.filename}" if error.filename else text, 1
+    raise error  # a bug of ours or of a tool: the traceback is what helps
 
 
 GRACE = 0.5  # seconds for threads that are about to end

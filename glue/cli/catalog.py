@@ -271,13 +271,15 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
 
     Leaves with 1 where there is something to mend.
     """
-    from glue.cli.agentfile import run_file
-    from glue.tools.check import ToolProblem, check_tools, tools_of
+    from glue.cli.agentfile import user_errors
+    from glue.tools.check import ToolProblem, check_tools, load, tools_of
 
     found: list[ToolProblem] = []
     count = 0
     for name in modules:
-        made = tools_of(run_file(name))
+        with user_errors(name):
+            module = load(name)
+        made = tools_of(module)
         count += len(made)
         found += check_tools(made)
         if not made:
@@ -292,15 +294,15 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
     sys.exit(1 if found else 0)
 
 
-def make_tools(names: Iterable[str], root: str = ".") -> list[AnyTool]:
-    """Make the tools of several bundles; one that two of them hold comes once."""
+def make_tools(names: Iterable[str]) -> list[AnyTool]:
+    """Make the tools of several bundles in this folder; one that two of them hold comes once."""
     found: dict[str, Any] = {}
     for name in (each.strip().lower() for each in names):
         if name not in BUNDLES:
             raise ConfigError(f"there are no tools {name!r}; there are: {', '.join(BUNDLES)}")
         module = import_module(f"glue.tools.{'fs' if name == 'edit' else name}")
         try:
-            made = module.tools(root, write=True) if name == "edit" else module.tools(root)
+            made = module.tools(".", write=True) if name == "edit" else module.tools(".")
         except ValueError as error:  # no checkout
             raise ConfigError(f"the tools of {name}: {error}") from None
         for tool in made:

@@ -208,12 +208,13 @@ QUOTES = '"""'
 class LineReader:
     """Reads plain lines: without the extra [chat], on a dumb terminal, and from a pipe."""
 
+    echoes_interrupt = True  # ^C is left standing at the prompt
     help = f"A line that ends in \\ goes on in the next; {QUOTES} begins and ends a longer text."
 
     def __init__(self, out: Screen) -> None:
         self.out = out
         self.is_terminal = sys.stdin.isatty() and out.is_terminal
-        self._interrupted = False
+        self.was_interrupted = False  # by the Ctrl-C right before
         if self.is_terminal and not out.is_dumb:
             with suppress(ImportError):  # it edits the line, and takes a paste of many lines as one
                 import readline
@@ -223,7 +224,7 @@ class LineReader:
     def read(self) -> str:
         """Read one entry; it may span lines. EOFError at the end."""
         line = self.ask("> ")
-        self._interrupted = False
+        self.was_interrupted = False
         if line.strip().startswith(QUOTES):
             return self._block(line.strip()[len(QUOTES) :])
         while line.endswith("\\"):
@@ -239,12 +240,6 @@ class LineReader:
             return line.rstrip("\r\n")
         # The marks tell readline what takes no room.
         return input(f"\x01\x1b[36m\x02{prompt}\x01\x1b[0m\x02" if self.out.has_colour else prompt)
-
-    def interrupted(self) -> bool:
-        """Note a Ctrl-C at the prompt; say whether it is the second in a row."""
-        again, self._interrupted = self._interrupted, True
-        self.end()
-        return again
 
     def end(self) -> None:
         """Leave the line in which ^C stands."""
@@ -277,7 +272,7 @@ class Chat:
         self.session: Session[Any, Any]
         self.kept = ""  # where the conversation is kept, or nowhere
 
-    def _terminal(self, out: Screen, err: Screen, verbose: int) -> tuple[Any, Printer]:
+    def _terminal(self, out: Screen, err: Screen, verbose: int) -> tuple[LineReader, Printer]:
         """Give what reads and what writes: the editor of the extra [chat], or plain lines."""
         plain, portal = LineReader(out), self.portal
         if plain.is_terminal and not out.is_dumb:
@@ -359,8 +354,11 @@ class Chat:
             except EOFError:
                 return code
             except KeyboardInterrupt:
-                if self.reader.interrupted():
+                if self.reader.echoes_interrupt:
+                    self.reader.end()
+                if self.reader.was_interrupted:
                     return code
+                self.reader.was_interrupted = True
                 self.printer.note("(Ctrl-C again leaves)")
                 continue
             name, argument = slash.parse(text)

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -198,8 +198,8 @@ def _fenced(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def store_path(named: str = "", environ: Mapping[str, str] = os.environ) -> Path:
-    return Path(named).expanduser() if named else state_dir(environ) / "sessions"
+def store_path(named: str = "") -> Path:
+    return Path(named).expanduser() if named else state_dir() / "sessions"
 
 
 def is_address(named: str) -> bool:
