@@ -26,22 +26,7 @@ from glue.acp.rpc import (
     RpcError,
     Work,
 )
-from glue.acp.session import (
-    DEFAULTS,
-    OpenSession,
-    PendingPrompt,
-    SavedSettings,
-    available_commands,
-    command,
-    config_options,
-    given_limits,
-    known_mode,
-    list_page,
-    mode_state,
-    run_servers,
-    server_configs,
-    set_option,
-)
+from glue.acp.session import DEFAULTS, OpenSession, PendingPrompt, SavedSettings, list_page
 from glue.acp.updates import Reporter, answer, chunk, failure, outcome_notice, plain, prompt_parts, replay
 from glue.agent import Agent
 from glue.errors import GlueError, StoreError
@@ -210,10 +195,10 @@ class Server:
 
     def _opened(self, result: dict[str, Any], opened: OpenSession) -> Response:
         """Tell of the commands behind the answer: before it, an editor does not know the session."""
-        result |= {"modes": mode_state(opened.mode), "configOptions": config_options(opened, self._booleans)}
+        result |= {"modes": opened.modes(), "configOptions": opened.options(self._booleans)}
 
         def then() -> None:
-            commands = available_commands(opened)
+            commands = opened.commands()
             update = {"sessionUpdate": "available_commands_update", "availableCommands": commands}
             self._update(opened.session.id, update)
             self._tell_troubles(opened)
@@ -232,7 +217,8 @@ class Server:
         opened = OpenSession(agent.session(id, store=self._store), cwd, directories)
         opened.session.limits = cast(Limits, agent.settings.limits or DEFAULTS)
         self._saved.restore(opened)
-        opened.session.limits = given_limits(params.get("_meta"), opened.session.limits)
+        meta = params.get("_meta")
+        opened.set_limits(meta.get("limits") if isinstance(meta, dict) else None)
         own = agent.settings.permission
         permission = EditorPermission(self, id, ids=opened.ids, mode=lambda: opened.mode, own=own)
         opened.session.configure(permission=permission)
@@ -245,11 +231,11 @@ class Server:
 
     async def _connect(self, opened: OpenSession, given: Any) -> None:
         """Start the MCP servers of a session; it is there without those that fail or take long."""
-        configs = server_configs(given, opened)
+        configs = opened.server_configs(given)
         if not configs:
             opened.closed.set()
             return
-        self.peer.tasks.start_soon(run_servers, opened, configs, partial(self._elicit, opened.session.id))
+        self.peer.tasks.start_soon(opened.run_servers, configs, partial(self._elicit, opened.session.id))
         try:
             with anyio.move_on_after(CONNECT_SECONDS) as waiting:
                 await opened.connected.wait()
@@ -295,7 +281,7 @@ class Server:
 
     async def _answer(self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any]) -> dict[str, Any]:
         self._tell_troubles(opened)
-        session, said = opened.session, await command(opened, parts)
+        session, said = opened.session, await opened.command(parts)
         if isinstance(said, str):
             self._show_options(opened)  # a command may have changed them
             self._update(session.id, chunk("agent_message_chunk", said, new_id()))
@@ -305,8 +291,8 @@ class Server:
             raise RpcError(AUTH_REQUIRED, "you have logged out; authenticate again")
         settings = session.settings
         reporter = Reporter(
-            partial(self._update, session.id),
-            self.peer.drain,
+            send=partial(self._update, session.id),
+            drain=self.peer.drain,
             ids=opened.ids,
             tools=tuple(settings.tools or ()),
             compaction=self.offers("session", "compaction") is not None,
@@ -343,18 +329,18 @@ class Server:
 
     async def _set_mode(self, params: Params) -> dict[str, Any]:
         opened = self._session(params)
-        opened.mode = known_mode(params.get("modeId"))
+        opened.set_mode(params.get("modeId"))
         self._show_options(opened)
         return {}
 
     async def _set_option(self, params: Params) -> dict[str, Any]:
         opened = self._session(params)
         before = opened.mode
-        set_option(opened, params.get("configId"), params.get("value"), self._booleans)
+        opened.set_option(params.get("configId"), params.get("value"), self._booleans)
         self._saved.save(opened)
         if opened.mode != before:
             self._update(opened.session.id, {"sessionUpdate": "current_mode_update", "currentModeId": opened.mode})
-        return {"configOptions": config_options(opened, self._booleans)}
+        return {"configOptions": opened.options(self._booleans)}
 
     @property
     def _booleans(self) -> bool:
@@ -362,7 +348,7 @@ class Server:
 
     def _show_options(self, opened: OpenSession) -> None:
         self._saved.save(opened)
-        options = config_options(opened, self._booleans)
+        options = opened.options(self._booleans)
         self._update(opened.session.id, {"sessionUpdate": "config_option_update", "configOptions": options})
 
     # Lists and ends -------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("glue.acp")
 
 DEFAULTS = Limits(max_requests=50, token_budget=100_000)
-MODES = (
-    ("ask", "Ask", "Ask before anything is changed or run."),
-    ("allow", "Allow", "Run every tool without asking."),
-    ("read", "Read only", "Refuse every tool that needs permission."),
-)
+MODES = {
+    "ask": ("Ask", "Ask before anything is changed or run."),
+    "allow": ("Allow", "Run every tool without asking."),
+    "read": ("Read only", "Refuse every tool that needs permission."),
+}
 EFFORTS = ("none", "minimal", "low", "medium", "high")
 # Offered as lists, because the protocol knows no numbers; other values may be set too.
 _CHOICES = {
@@ -81,7 +81,7 @@ class SessionUsage:
 
 @dataclass(slots=True)
 class OpenSession:
-    """One open session."""
+    """One open session: what is set in it, what it has used, and its MCP servers."""
 
     session: Session[Any, Any]
     cwd: str
@@ -105,130 +105,178 @@ class OpenSession:
         self.closing.set()
         await self.closed.wait()
 
+    # Settings -------------------------------------------------------------------------------------
 
-# Settings -----------------------------------------------------------------------------------------
+    @property
+    def model(self) -> str:
+        model: Any = self.session.settings.model
+        return model if isinstance(model, str) else str(model.name)
 
+    def modes(self) -> dict[str, Any]:
+        modes = [{"id": name, "name": title, "description": text} for name, (title, text) in MODES.items()]
+        return {"currentModeId": self.mode, "availableModes": modes}
 
-def mode_state(mode: str) -> dict[str, Any]:
-    modes = [{"id": name, "name": title, "description": text} for name, title, text in MODES]
-    return {"currentModeId": mode, "availableModes": modes}
+    def options(self, booleans: bool) -> list[dict[str, Any]]:
+        """Show what can be set as options to choose from; yes or no only where the editor knows that kind."""
+        from glue.providers import key_available, known, lookup
 
+        rows = [lookup(name) for name in known()]
+        keyed = [f"{row.name}:{row.model}" for row in rows if row.key and row.model and key_available(row.name)]
+        modes = [{"value": name, "name": title, "description": text} for name, (title, text) in MODES.items()]
+        models = [{"value": name, "name": name} for name in dict.fromkeys((self.model, *keyed))]
+        efforts = [{"value": name, "name": name.capitalize()} for name in ("default", *EFFORTS)]
+        effort = self.session.settings.reasoning or "default"
+        shown = [
+            {"category": "mode", **_select("mode", "Mode", self.mode, modes)},
+            {"category": "model", **_select("model", "Model", self.model, models)},
+            {"category": "thought_level", **_select("effort", "Effort", effort, efforts)},
+        ]
+        for name, (title, usual) in _CHOICES.items():
+            now = getattr(self.session.limits, name)
+            values = sorted({*usual} | ({now} if now is not None else set()))
+            choices = [{"value": str(value), "name": f"{value:,}"} for value in values]
+            current = "none" if now is None else str(now)
+            shown.append(_select(name, title, current, [*choices, {"value": "none", "name": "No limit"}]))
+        if booleans:
+            cache = bool(self.session.settings.cache)
+            shown.append({"type": "boolean", "id": "cache", "name": "Prompt cache", "currentValue": cache})
+        return shown
 
-def known_mode(mode: Any) -> str:
-    names = [name for name, _, _ in MODES]
-    if mode not in names:
-        raise RpcError(INVALID_PARAMS, f"there is no mode {mode!r}; there are: {', '.join(names)}")
-    return str(mode)
+    def set_option(self, name: Any, value: Any, booleans: bool) -> None:
+        """Set one option; what it does not take is an error that says what it takes."""
+        known = ("mode", "model", "effort", *_CHOICES, *(("cache",) if booleans else ()))
+        if name not in known:
+            raise RpcError(INVALID_PARAMS, f"there is no option {name!r}; there are: {', '.join(known)}")
+        if not isinstance(value, bool if name == "cache" else str):
+            wanted = "true or false" if name == "cache" else "a text"
+            raise RpcError(INVALID_PARAMS, f"the value of {name!r} must be {wanted}, not {value!r}")
+        if name == "mode":
+            self.set_mode(value)
+        elif name == "model":
+            self.set_model(str(value))
+        elif name == "effort":
+            if value not in ("default", *EFFORTS):
+                there = f"there are: default, {', '.join(EFFORTS)}"
+                raise RpcError(INVALID_PARAMS, f"there is no effort {value!r}; {there}")
+            self.session.configure(reasoning=None if value == "default" else cast(Effort, value))
+        elif name == "cache":
+            self.session.configure(cache=bool(value))
+        else:
+            self.set_limits({name: value})
 
+    def set_mode(self, mode: Any) -> None:
+        if not isinstance(mode, str) or mode not in MODES:
+            raise RpcError(INVALID_PARAMS, f"there is no mode {mode!r}; there are: {', '.join(MODES)}")
+        self.mode = mode
 
-def model_name(opened: OpenSession) -> str:
-    model: Any = opened.session.settings.model
-    return model if isinstance(model, str) else str(model.name)
+    def set_model(self, name: str) -> None:
+        if name == self.model:
+            return
+        try:
+            self.session.agent.open(name)  # a wrong name, or a key that is not there, is said now
+        except GlueError as error:
+            raise RpcError(INVALID_PARAMS, str(error)) from error
+        self.session.configure(model=name)
 
+    def set_limits(self, given: Any) -> None:
+        """Set limits by name, as an editor asks for it."""
+        try:
+            self.session.limits = change_limits(self.session.limits, given if isinstance(given, dict) else {})
+        except (TypeError, ValueError) as error:
+            raise RpcError(INVALID_PARAMS, str(error)) from None
 
-def config_options(opened: OpenSession, booleans: bool = False) -> list[dict[str, Any]]:
-    """Show what can be set as options to choose from; yes or no only where the editor knows that kind."""
-    from glue.providers import key_available, known, lookup
+    # Slash commands -------------------------------------------------------------------------------
 
-    settings, model = opened.session.settings, model_name(opened)
-    rows = [lookup(name) for name in known()]
-    keyed = [f"{row.name}:{row.model}" for row in rows if row.key and row.model and key_available(row.name)]
-    modes = [{"value": name, "name": title, "description": text} for name, title, text in MODES]
-    models = [{"value": name, "name": name} for name in dict.fromkeys((model, *keyed))]
-    efforts = [{"value": name, "name": name.capitalize()} for name in ("default", *EFFORTS)]
-    shown = [
-        {"category": "mode", **_select("mode", "Mode", opened.mode, modes)},
-        {"category": "model", **_select("model", "Model", model, models)},
-        {"category": "thought_level", **_select("effort", "Effort", settings.reasoning or "default", efforts)},
-    ]
-    for name, (title, usual) in _CHOICES.items():
-        now = getattr(opened.session.limits, name)
-        values = sorted({*usual} | ({now} if now is not None else set()))
-        choices = [{"value": str(value), "name": f"{value:,}"} for value in values]
-        current = "none" if now is None else str(now)
-        shown.append(_select(name, title, current, [*choices, {"value": "none", "name": "No limit"}]))
-    if booleans:
-        shown.append({"type": "boolean", "id": "cache", "name": "Prompt cache", "currentValue": bool(settings.cache)})
-    return shown
+    def commands(self) -> list[dict[str, Any]]:
+        prompts = self.servers.prompts if self.servers is not None else {}
+        listed = [(each.name, each.help, each.argument) for each in COMMANDS if each.in_editor]
+        listed += [(name, prompt.description, prompt.hint) for name, prompt in prompts.items()]
+        return [
+            {"name": name, "description": text, **({"input": {"hint": hint}} if hint else {})}
+            for name, text, hint in listed
+        ]
+
+    async def command(self, parts: Sequence[str | Part]) -> str | Sequence[Any] | None:
+        """Answer a slash command, its mistakes too; give an MCP prompt's messages; None where it is neither."""
+        text = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else ""
+        name, argument = parse(text)
+        try:
+            said = await self.servers.prompt(text) if self.servers is not None and text.startswith("/") else text
+            if said is not text:
+                return list(said)
+            return str(self.usage) if name == "usage" else answer(self.session, name, argument)
+        except (GlueError, TypeError, ValueError) as error:
+            return f"{text.split()[0]}: {error}"
+
+    # MCP servers ----------------------------------------------------------------------------------
+
+    async def run_servers(self, configs: Sequence[ServerConfig], elicit: Any = None) -> None:
+        """Keep the MCP servers in a task of their own, from the session's beginning to its end."""
+        from glue.tools.mcp import connect
+
+        def failed(config: ServerConfig, error: Exception) -> None:
+            self.troubles.append(str(error))
+
+        roots = (self.cwd, *self.directories)
+        try:
+            async with connect(configs, on_error=failed, roots=roots, elicit=elicit) as servers:
+                self.servers = servers
+                self.session.configure(tools=LiveTools(self.session.settings.tools or (), servers))
+                self.connected.set()
+                await self.closing.wait()
+        except Exception as error:
+            self.troubles.append(str(error) or type(error).__name__)
+            logger.warning("the MCP servers of session %s failed", self.session.id, exc_info=True)
+        finally:
+            self.connected.set()
+            self.closed.set()
+
+    def server_configs(self, given: Any) -> list[ServerConfig]:
+        """Read the editor's list of MCP servers; one that is wrong costs a message, not the session."""
+        if given is not None and not isinstance(given, list):
+            raise RpcError(INVALID_PARAMS, "mcpServers must be a list")
+        configs: dict[str, ServerConfig] = {}
+        for each in given or ():
+            try:
+                config = _server_config(each, self.cwd)
+            except (AttributeError, KeyError, TypeError, GlueError) as error:
+                self.troubles.append(f"an MCP server was left out, it needs a name and a command or a url: {error!r}")
+                continue
+            if config.name in configs:
+                self.troubles.append(f"the MCP server {config.name!r} is there twice; the second was left out")
+            configs.setdefault(config.name, config)
+        return list(configs.values())
 
 
 def _select(id: str, name: str, current: str, options: list[dict[str, Any]]) -> dict[str, Any]:
     return {"type": "select", "id": id, "name": name, "currentValue": current, "options": options}
 
 
-def set_option(opened: OpenSession, name: Any, value: Any, booleans: bool = False) -> None:
-    """Set one option; what it does not take is an error that says what it takes."""
-    known = ("mode", "model", "effort", *_CHOICES, *(("cache",) if booleans else ()))
-    if name not in known:
-        raise RpcError(INVALID_PARAMS, f"there is no option {name!r}; there are: {', '.join(known)}")
-    if not isinstance(value, bool if name == "cache" else str):
-        wanted = "true or false" if name == "cache" else "a text"
-        raise RpcError(INVALID_PARAMS, f"the value of {name!r} must be {wanted}, not {value!r}")
-    if name == "mode":
-        opened.mode = known_mode(value)
-    elif name == "model":
-        set_model(opened, str(value))
-    elif name == "effort":
-        if value not in ("default", *EFFORTS):
-            raise RpcError(INVALID_PARAMS, f"there is no effort {value!r}; there are: default, {', '.join(EFFORTS)}")
-        opened.session.configure(reasoning=None if value == "default" else cast(Effort, value))
-    elif name == "cache":
-        opened.session.configure(cache=bool(value))
-    else:
-        opened.session.limits = changed(opened.session.limits, {name: value})
+class LiveTools:
+    """An agent's tools and those of MCP servers, read anew for each prompt: a server may change its list."""
+
+    def __init__(self, own: Iterable[AnyTool], servers: Servers) -> None:
+        self._own, self._servers = tuple(own), servers
+
+    def __iter__(self) -> Iterator[AnyTool]:
+        yield from self._own
+        yield from self._servers.tools
 
 
-def set_model(opened: OpenSession, name: str) -> None:
-    if name == model_name(opened):
-        return
-    try:
-        opened.session.agent.open(name)  # a wrong name, or a key that is not there, is said now
-    except GlueError as error:
-        raise RpcError(INVALID_PARAMS, str(error)) from error
-    opened.session.configure(model=name)
+def _server_config(each: Any, cwd: str) -> ServerConfig:
+    from glue.tools.mcp import ServerConfig
 
-
-def given_limits(meta: Any, limits: Limits) -> Limits:
-    """Take limits that the editor sent along: `_meta.limits`."""
-    given = meta.get("limits") if isinstance(meta, dict) else None
-    return changed(limits, given) if isinstance(given, dict) else limits
-
-
-def changed(limits: Limits, given: Mapping[str, Any]) -> Limits:
-    """Set limits by name, as an editor asks for it."""
-    try:
-        return change_limits(limits, given)
-    except (TypeError, ValueError) as error:
-        raise RpcError(INVALID_PARAMS, str(error)) from None
-
-
-# Slash commands ---------------------------------------------------------------------------------
-
-
-def available_commands(opened: OpenSession) -> list[dict[str, Any]]:
-    prompts = opened.servers.prompts if opened.servers is not None else {}
-    listed = [(each.name, each.help, each.argument) for each in COMMANDS if each.in_editor]
-    listed += [(name, prompt.description, prompt.hint) for name, prompt in prompts.items()]
-    return [
-        {"name": name, "description": text, **({"input": {"hint": hint}} if hint else {})}
-        for name, text, hint in listed
-    ]
-
-
-async def command(opened: OpenSession, parts: Sequence[str | Part]) -> str | Sequence[Any] | None:
-    """Answer a slash command, its mistakes too; give what an MCP prompt says to the model; None where it is neither."""
-    text = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else ""
-    name, argument = parse(text)
-    try:
-        said = await opened.servers.prompt(text) if opened.servers is not None and text.startswith("/") else text
-        if said is not text:
-            return list(said)
-        return str(opened.usage) if name == "usage" else answer(opened.session, name, argument)
-    except (GlueError, TypeError, ValueError) as error:
-        return f"{text.split()[0]}: {error}"
-
-
-# Kept from one process to the next ----------------------------------------------------------------
+    name = str(each.get("name") or "mcp")
+    if "url" in each:
+        headers = {str(item["name"]): str(item["value"]) for item in each.get("headers") or ()}
+        return ServerConfig(name=name, url=str(each["url"]), headers=headers, sse=each.get("type") == "sse")
+    return ServerConfig(
+        name=name,
+        command=str(each["command"]),
+        args=tuple(str(arg) for arg in each.get("args") or ()),
+        env={str(item["name"]): str(item["value"]) for item in each.get("env") or ()},
+        cwd=cwd,
+    )
 
 
 class SavedSettings:
@@ -247,8 +295,7 @@ class SavedSettings:
             kept["model"] = settings.model
         kept |= {name: value for name in ("reasoning", "cache") if (value := getattr(settings, name)) is not None}
         self._memory[session.id] = kept
-        if self._path_of is not None:
-            path = self._path(session.id)
+        if (path := self._path(session.id)) is not None:
             with contextlib.suppress(OSError):  # what was set holds for now, whatever the disk says
                 path.with_suffix(".new").write_text(json.dumps(kept))
                 os.replace(path.with_suffix(".new"), path)
@@ -257,11 +304,11 @@ class SavedSettings:
         """Set again what was set before; what no longer holds, such as a model without a key, is left as it is."""
         kept = self._load(opened.session.id)
         with contextlib.suppress(RpcError):
-            opened.mode = known_mode(kept.get("mode", opened.mode))
+            opened.set_mode(kept.get("mode", opened.mode))
         with contextlib.suppress(RpcError):
-            opened.session.limits = changed(opened.session.limits, kept.get("limits") or {})
+            opened.set_limits(kept.get("limits"))
         with contextlib.suppress(RpcError):
-            set_model(opened, kept.get("model") or model_name(opened))
+            opened.set_model(kept.get("model") or opened.model)
         if kept.get("reasoning") in EFFORTS:
             opened.session.configure(reasoning=kept["reasoning"])
         if isinstance(kept.get("cache"), bool):
@@ -269,90 +316,18 @@ class SavedSettings:
 
     def delete(self, id: str) -> None:
         self._memory.pop(id, None)
-        if self._path_of is not None:
-            self._path(id).unlink(missing_ok=True)
+        if (path := self._path(id)) is not None:
+            path.unlink(missing_ok=True)
 
     def _load(self, id: str) -> dict[str, Any]:
-        if self._path_of is not None:
+        if (path := self._path(id)) is not None:
             with contextlib.suppress(OSError, ValueError):
-                found = json.loads(self._path(id).read_text())
+                found = json.loads(path.read_text())
                 return found if isinstance(found, dict) else {}
         return self._memory.get(id, {})
 
-    def _path(self, id: str) -> Path:
-        assert self._path_of is not None
-        return self._path_of(id).with_suffix(".settings.json")
-
-
-# MCP servers --------------------------------------------------------------------------------------
-
-
-class LiveTools:
-    """An agent's tools and those of MCP servers, read anew for each prompt: a server may change its list."""
-
-    def __init__(self, own: Iterable[AnyTool], servers: Servers) -> None:
-        self._own, self._servers = tuple(own), servers
-
-    def __iter__(self) -> Iterator[AnyTool]:
-        yield from self._own
-        yield from self._servers.tools
-
-
-async def run_servers(opened: OpenSession, configs: Sequence[ServerConfig], elicit: Any = None) -> None:
-    """Keep the MCP servers of a session in a task of their own, from its beginning to its end."""
-    from glue.tools.mcp import connect
-
-    def failed(config: ServerConfig, error: Exception) -> None:
-        opened.troubles.append(str(error))
-
-    roots = (opened.cwd, *opened.directories)
-    try:
-        async with connect(configs, on_error=failed, roots=roots, elicit=elicit) as servers:
-            opened.servers = servers
-            opened.session.configure(tools=LiveTools(opened.session.settings.tools or (), servers))
-            opened.connected.set()
-            await opened.closing.wait()
-    except Exception as error:
-        opened.troubles.append(str(error) or type(error).__name__)
-        logger.warning("the MCP servers of session %s failed", opened.session.id, exc_info=True)
-    finally:
-        opened.connected.set()
-        opened.closed.set()
-
-
-def server_configs(given: Any, opened: OpenSession) -> list[ServerConfig]:
-    """Read the editor's list of MCP servers; one that is wrong costs a message, not the session."""
-    if given is None:
-        return []
-    if not isinstance(given, list):
-        raise RpcError(INVALID_PARAMS, "mcpServers must be a list")
-    configs: dict[str, ServerConfig] = {}
-    for each in given:
-        try:
-            config = _server_config(each, opened.cwd)
-        except (AttributeError, KeyError, TypeError, GlueError) as error:
-            opened.troubles.append(f"an MCP server was left out, it needs a name and a command or a url: {error!r}")
-            continue
-        if config.name in configs:
-            opened.troubles.append(f"the MCP server {config.name!r} is there twice; the second was left out")
-        configs.setdefault(config.name, config)
-    return list(configs.values())
-
-
-def _server_config(each: Any, cwd: str) -> ServerConfig:
-    from glue.tools.mcp import ServerConfig
-
-    name = str(each.get("name") or "mcp")
-    if "url" in each:
-        headers = {str(item["name"]): str(item["value"]) for item in each.get("headers") or ()}
-        return ServerConfig(name=name, url=str(each["url"]), headers=headers, sse=each.get("type") == "sse")
-    return ServerConfig(
-        name=name,
-        command=str(each["command"]),
-        args=tuple(str(arg) for arg in each.get("args") or ()),
-        env={str(item["name"]): str(item["value"]) for item in each.get("env") or ()},
-        cwd=cwd,
-    )
+    def _path(self, id: str) -> Path | None:
+        return self._path_of(id).with_suffix(".settings.json") if self._path_of is not None else None
 
 
 # Stored sessions ----------------------------------------------------------------------------------

@@ -7,24 +7,15 @@ import contextlib
 import json
 import os.path
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 from typing import Any
 
+from glue import events
 from glue.acp.rpc import AUTH_REQUIRED, INTERNAL, INVALID_PARAMS, RpcError
 from glue.context import AnyTool
 from glue.errors import ConfigError, GlueError, MissingKey, ProviderError, ToolError
-from glue.events import (
-    Compacted,
-    ContinuationAttempt,
-    Event,
-    MessageEnd,
-    MessageStart,
-    RequestStart,
-    ToolEnd,
-    ToolStart,
-    ToolUpdate,
-)
+from glue.events import Event
 from glue.limits import Outcome, StopReason, estimate_tokens
 from glue.loop.transcript import estimate
 from glue.messages import (
@@ -305,58 +296,53 @@ def _place(shown: ShownCall) -> dict[str, Any] | None:
     return place
 
 
+@dataclass(slots=True, kw_only=True)
 class Reporter:
     """A listener that sends what a run says to the editor, and waits for an editor that is slow."""
 
-    def __init__(
-        self,
-        send: Callable[[dict[str, Any]], None],
-        drain: Callable[[], Awaitable[None]],
-        *,
-        ids: CallIds,
-        tools: Iterable[AnyTool] = (),
-        compaction: bool = False,
-        window: int | None = None,
-        cost: float = 0.0,
-    ) -> None:
-        self._send, self.drain, self._ids = send, drain, ids
-        self._tools = tuple(tools)
-        self._compaction, self._window, self.cost = compaction, window, cost
-        self._message = ""  # the id of the chain that is being told
-        self._in_chain = False
-        self._request: Sequence[Message] = ()
-        self._open: dict[tuple[str, ...], ShownCall] = {}  # by the ids of the calls around it, and its own
+    send: Callable[[dict[str, Any]], None]
+    drain: Callable[[], Awaitable[None]]  # the run waits for it
+    ids: CallIds
+    tools: Sequence[AnyTool]
+    compaction: bool  # whether the editor knows such updates
+    window: int | None
+    cost: float
+    _message: str = ""  # the id of the chain that is being told
+    _in_chain: bool = False
+    _request: Sequence[Message] = ()
+    # By the ids of the calls around it, and its own.
+    _open: dict[tuple[str, ...], ShownCall] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TextDelta):
-            self._send(chunk("agent_message_chunk", event.text, self._message))
+            self.send(chunk("agent_message_chunk", event.text, self._message))
         elif isinstance(event, ThinkingDelta):
-            self._send(chunk("agent_thought_chunk", event.text, self._message))
-        elif isinstance(event, MessageStart) and event.role == "assistant":
+            self.send(chunk("agent_thought_chunk", event.text, self._message))
+        elif isinstance(event, events.MessageStart) and event.role == "assistant":
             if not self._in_chain:
                 self._message = event.id
             self._in_chain = False
-        elif isinstance(event, ContinuationAttempt):
+        elif isinstance(event, events.ContinuationAttempt):
             self._in_chain = True
-        elif isinstance(event, RequestStart):
+        elif isinstance(event, events.RequestStart):
             self._request = event.request.messages
-        elif isinstance(event, (ToolStart, ToolUpdate, ToolEnd)):
+        elif isinstance(event, (events.ToolStart, events.ToolUpdate, events.ToolEnd)):
             self._tool(event, ())
-        elif isinstance(event, Compacted) and self._compaction:
-            self._send({"sessionUpdate": "compaction_update", "compactionId": new_id(), "status": "completed"})
-        elif isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage):
+        elif isinstance(event, events.Compacted) and self.compaction:
+            self.send({"sessionUpdate": "compaction_update", "compactionId": new_id(), "status": "completed"})
+        elif isinstance(event, events.MessageEnd) and isinstance(event.message, AssistantMessage):
             self._in_chain = self._in_chain or event.message.stop_reason is StopReason.PAUSE_TURN
             self._used(event.message)
 
-    def _tool(self, event: ToolStart | ToolUpdate | ToolEnd, above: tuple[str, ...]) -> None:
+    def _tool(self, event: events.ToolStart | events.ToolUpdate | events.ToolEnd, above: tuple[str, ...]) -> None:
         """Tell of a call, of this run or of a sub-agent's: what its tools do is shown like any other."""
-        if isinstance(event, ToolStart):
+        if isinstance(event, events.ToolStart):
             self._started(event.call, (*above, event.call.id))
-        elif isinstance(event, ToolEnd):
+        elif isinstance(event, events.ToolEnd):
             if (shown := self._open.pop((*above, event.call.id), None)) is not None:
-                self._ids.end(shown)
-                self._send(tool_result(shown, event.message))
-        elif isinstance(event.event, (ToolStart, ToolUpdate, ToolEnd)):
+                self.ids.end(shown)
+                self.send(tool_result(shown, event.message))
+        elif isinstance(event.event, (events.ToolStart, events.ToolUpdate, events.ToolEnd)):
             self._tool(event.event, (*above, event.call_id))
         elif event.event is None:
             self._updated(event, (*above, event.call_id))
@@ -364,20 +350,20 @@ class Reporter:
     def _started(self, call: ToolCall, key: tuple[str, ...]) -> None:
         above = self._open.get(key[:-1])
         agent = getattr(above.tool, "agent", None) if above is not None else None
-        tools = self._tools if above is None else agent.settings.tools if agent is not None else ()
+        tools = self.tools if above is None else agent.settings.tools if agent is not None else ()
         tool = next((tool for tool in tools or () if tool.spec.name == call.name), None)
-        shown = self._open[key] = self._ids.begin(call, tool)
+        shown = self._open[key] = self.ids.begin(call, tool)
         if not getattr(tool, "in_editor", False) and (path := edited_path(shown)):
             shown.diff = diff_of(shown, disk_text(shown.root, path))
         status = "pending" if getattr(tool, "needs_permission", False) else "in_progress"
-        self._send({"sessionUpdate": "tool_call", **tool_call(shown, status)})
+        self.send({"sessionUpdate": "tool_call", **tool_call(shown, status)})
 
-    def _updated(self, event: ToolUpdate, key: tuple[str, ...]) -> None:
+    def _updated(self, event: events.ToolUpdate, key: tuple[str, ...]) -> None:
         data = event.data if isinstance(event.data, dict) else {}
         shown = self._open.get(key)
         content: dict[str, Any] | None = None
         if isinstance(data.get("plan"), list):
-            self._send(plan_update(data["plan"]))
+            self.send(plan_update(data["plan"]))
         elif shown is not None and isinstance(data.get("terminal_id"), str):
             shown.terminal = data["terminal_id"]
             content = {"type": "terminal", "terminalId": shown.terminal}
@@ -386,22 +372,22 @@ class Reporter:
         elif event.text:
             content = {"type": "content", "content": text_block(event.text)}
         if shown is not None and content is not None:
-            self._send(tool_update(shown.id, status="in_progress", content=[content]))
+            self.send(tool_update(shown.id, status="in_progress", content=[content]))
 
     def _used(self, message: AssistantMessage) -> None:
         """Tell how full the context is, where the window is known; where the provider does not say, by estimate."""
         usage = message.usage
         if usage is not None and usage.cost is not None:
             self.cost += usage.cost
-        if self._window is None:
+        if self.window is None:
             return
         used = usage.total if usage is not None else estimate((*self._request, message), estimate_tokens)
-        update: dict[str, Any] = {"sessionUpdate": "usage_update", "used": used, "size": self._window}
+        update: dict[str, Any] = {"sessionUpdate": "usage_update", "used": used, "size": self.window}
         if usage is None:
             update["_meta"] = {"estimated": True}
         if self.cost:
             update["cost"] = {"amount": self.cost, "currency": "USD"}
-        self._send(update)
+        self.send(update)
 
 
 STOP_REASONS = {  # with what the user is told where a turn did not simply end

@@ -18,7 +18,6 @@ from glue.agent import Agent
 from glue.cli.app import end_process, live_threads
 from glue.cli.options import Sources, read_attachment, read_prompt, run_options, unread_pipe
 from glue.cli.output import JsonLines, Printer, Screen, answer_of, is_interactive, keys, question, usage_line
-from glue.cli.sessions import last_session, open_store
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError, ProviderError
 from glue.events import error_to_json, result_to_json
@@ -224,12 +223,16 @@ class Run:
         options: dict[str, Any] = {"on_event": listener, "cancel": self.cancel, "unwrap": False}
         if not given["session"] and not given["resume"]:
             return await self.agent.run(prompt, **self.overrides(), **options)
+        from glue.cli.sessions import open_store
+
         session = await self.session(open_store(self.sources.find("store") or ""))
         self.session_id = session.id
         return await session.prompt(prompt, **options)
 
     async def session(self, store: Store) -> Session[Any, Any]:
         """Open the conversation that --session names, or the last one."""
+        from glue.cli.sessions import last_session
+
         name = self.sources.given["session"] or await last_session(store, self.sources.find("store") or "")
         try:
             return self.agent.session(name, store=store, **self.overrides())
