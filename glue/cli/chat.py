@@ -70,138 +70,6 @@ def chat(file: str | None, **given: Any) -> None:
     sys.exit(end_process(code, before))
 
 
-def command(chat: Chat, name: str, argument: str) -> None:
-    """Do what was typed after a slash."""
-    said = slash.answer(chat.session, name, argument)
-    if said is not None:
-        chat.note(said)
-    elif name in _ACTIONS:
-        _ACTIONS[name](chat, argument)
-    else:
-        chat.printer.note(f"glue: there is no /{one_line(name)}; /help lists what there is", "red")
-
-
-def _help(chat: Chat, argument: str) -> None:
-    for each in slash.COMMANDS:
-        chat.note(f"{f'/{each.name} {each.argument}'.rstrip():<14}  {each.help}")
-    chat.note(chat.reader.help)
-    chat.note("@FILE sends a file along. Ctrl-C cancels an answer; a second one leaves.")
-
-
-def _usage(chat: Chat, rest: str) -> None:
-    count = len(chat.portal.call(chat.session.load))
-    chat.note(f"{usage_text(chat.total)}, {cost_text(chat.total.cost)}, {count} messages")
-
-
-def _fork(chat: Chat, rest: str) -> None:
-    before = chat.session
-    messages = chat.portal.call(before.load)
-    at = _place(messages, rest)
-    chat.session = chat.portal.call(before.fork, at)
-    count = len(messages) if at is None else at
-    if chat.kept:
-        chat.kept = chat.session.id
-    chat.note(f"forked {before.id} after {count} messages; you are in {chat.session.id}")
-
-
-def _place(messages: tuple[Any, ...], rest: str) -> int | None:
-    """Turn a number of prompts into a number of messages."""
-    if not rest:
-        return None
-    prompts = [i for i, message in enumerate(messages) if isinstance(message, UserMessage) and message.origin == "user"]
-    try:
-        number = int(rest)
-    except ValueError:
-        raise ConfigError(f"/fork takes a number of prompts, not {rest!r}") from None
-    number = number if number >= 0 else len(prompts) + number
-    if not 0 <= number <= len(prompts):
-        raise ConfigError(f"there are {len(prompts)} prompts; /fork takes a number up to that")
-    return len(messages) if number == len(prompts) else prompts[number]
-
-
-def _save(chat: Chat, name: str) -> None:
-    if chat.kept and not name:
-        chat.note(f"kept as {one_line(chat.kept)}")
-        return
-    named = name or chat.session.id
-    before = chat.session
-
-    async def save() -> None:
-        if await before.load():
-            await copy(before.store, before.id, chat.store, named)
-        chat.session = before.reopen(named, chat.store)
-
-    chat.portal.call(save)
-    chat.kept = named
-    chat.note(f"kept as {one_line(named)}; `glue chat -s {one_line(named)}` goes on with it")
-
-
-def _new(chat: Chat, name: str) -> None:
-    before = chat.session
-    kept = bool(chat.kept)
-    chat.session = before.reopen(name or new_id(), chat.store if kept or name else MemoryStore())
-    chat.kept = chat.session.id if kept or name else ""
-    chat.total = Usage(cost=0.0)
-    left = f"/resume {one_line(before.id)} goes back" if before.store is chat.store else "the last one is gone"
-    chat.note(f"a new conversation{f', kept as {one_line(chat.kept)}' if chat.kept else ''}; {left}")
-
-
-def _resume(chat: Chat, name: str) -> None:
-    if not name:
-        _tree(chat, "")
-        chat.note("/resume NAME goes on with one of them")
-        return
-    if name not in {info.id for info in chat.portal.call(chat.store.list)}:
-        raise ConfigError(f"there is no conversation {name!r}; /tree lists them")
-    chat.session = chat.session.reopen(name, chat.store)
-    chat.kept = name
-    chat.total = Usage(cost=0.0)
-    chat.recap()
-
-
-def _tree(chat: Chat, argument: str) -> None:
-    """List the stored conversations, forks below their parents."""
-    found = chat.portal.call(chat.store.list)
-    for depth, info in lineage(found[:50]):
-        mark = "*" if info.id == chat.kept else " "
-        line = f"{mark} {'  ' * depth}{one_line(info.id)}  {one_line(info.title)}"
-        chat.printer.note(cut(line, chat.printer.err.width - 1), "cyan")
-    if not found:
-        chat.note("no conversations are kept; /save keeps this one")
-
-
-def _compact(chat: Chat, argument: str) -> None:
-    """Put a summary in the place of the conversation so far; the messages stay in the transcript, excluded."""
-    session = chat.session
-
-    async def compact() -> str:
-        live = [message for message in await session.load() if not message.excluded]
-        if len(live) < 2:
-            return ""
-        helper: Agent[Any, Any] = Agent(session.settings.model, instructions=PROMPT, max_tokens=2_000)  # type: ignore[arg-type]
-        result = await helper.run(render(live), unwrap=False)
-        chat.total += result.usage
-        if result.error is not None or not result.text.strip():
-            raise result.error or ConfigError("the model gave no summary; nothing has changed")
-        async with session.store.log(session.id) as log:
-            await log.exclude([message.id for message in live])
-            await log.append(user(INTRODUCTION + result.text, origin="summary"))
-        return f"{len(live)} messages are now one summary of {len(result.text):,} characters"
-
-    chat.note(chat.portal.call(compact) or "there is nothing to compact yet")
-    chat.session = session.reopen(session.id, session.store)
-
-
-_ACTIONS = {
-    "usage": _usage,
-    "fork": _fork,
-    "save": _save,
-    "new": _new,
-    "resume": _resume,
-    "tree": _tree,
-    "compact": _compact,
-    "help": _help,
-}
 QUOTES = '"""'
 
 
@@ -366,7 +234,7 @@ class Chat:
                 return code
             if name:
                 try:
-                    command(self, name, argument)
+                    self.command(name, argument)
                 except (GlueError, ValueError, TypeError) as error:
                     self.printer.note(f"glue: {one_line(str(error))}", "red")
             elif text.strip():
@@ -429,6 +297,106 @@ class Chat:
             self.printer.note(usage_line(result))
         return exit_code(result)
 
+    # Slash commands -------------------------------------------------------------------------------
+
+    def command(self, name: str, argument: str) -> None:
+        """Do what was typed after a slash."""
+        said = slash.answer(self.session, name, argument)
+        if said is not None:
+            self.note(said)
+        elif hasattr(self, f"do_{name}"):
+            getattr(self, f"do_{name}")(argument)
+        else:
+            self.printer.note(f"glue: there is no /{one_line(name)}; /help lists what there is", "red")
+
+    def do_help(self, argument: str) -> None:
+        for each in slash.COMMANDS:
+            self.note(f"{f'/{each.name} {each.argument}'.rstrip():<14}  {each.help}")
+        self.note(self.reader.help)
+        self.note("@FILE sends a file along. Ctrl-C cancels an answer; a second one leaves.")
+
+    def do_usage(self, rest: str) -> None:
+        count = len(self.portal.call(self.session.load))
+        self.note(f"{usage_text(self.total)}, {cost_text(self.total.cost)}, {count} messages")
+
+    def do_fork(self, rest: str) -> None:
+        before = self.session
+        messages = self.portal.call(before.load)
+        at = _place(messages, rest)
+        self.session = self.portal.call(before.fork, at)
+        count = len(messages) if at is None else at
+        if self.kept:
+            self.kept = self.session.id
+        self.note(f"forked {before.id} after {count} messages; you are in {self.session.id}")
+
+    def do_save(self, name: str) -> None:
+        if self.kept and not name:
+            self.note(f"kept as {one_line(self.kept)}")
+            return
+        named = name or self.session.id
+        before = self.session
+
+        async def save() -> None:
+            if await before.load():
+                await copy(before.store, before.id, self.store, named)
+            self.session = before.reopen(named, self.store)
+
+        self.portal.call(save)
+        self.kept = named
+        self.note(f"kept as {one_line(named)}; `glue chat -s {one_line(named)}` goes on with it")
+
+    def do_new(self, name: str) -> None:
+        before = self.session
+        kept = bool(self.kept)
+        self.session = before.reopen(name or new_id(), self.store if kept or name else MemoryStore())
+        self.kept = self.session.id if kept or name else ""
+        self.total = Usage(cost=0.0)
+        left = f"/resume {one_line(before.id)} goes back" if before.store is self.store else "the last one is gone"
+        self.note(f"a new conversation{f', kept as {one_line(self.kept)}' if self.kept else ''}; {left}")
+
+    def do_resume(self, name: str) -> None:
+        if not name:
+            self.do_tree("")
+            self.note("/resume NAME goes on with one of them")
+            return
+        if name not in {info.id for info in self.portal.call(self.store.list)}:
+            raise ConfigError(f"there is no conversation {name!r}; /tree lists them")
+        self.session = self.session.reopen(name, self.store)
+        self.kept = name
+        self.total = Usage(cost=0.0)
+        self.recap()
+
+    def do_tree(self, argument: str) -> None:
+        """List the stored conversations, forks below their parents."""
+        found = self.portal.call(self.store.list)
+        for depth, info in lineage(found[:50]):
+            mark = "*" if info.id == self.kept else " "
+            line = f"{mark} {'  ' * depth}{one_line(info.id)}  {one_line(info.title)}"
+            self.printer.note(cut(line, self.printer.err.width - 1), "cyan")
+        if not found:
+            self.note("no conversations are kept; /save keeps this one")
+
+    def do_compact(self, argument: str) -> None:
+        """Put a summary in the place of the conversation so far; the messages stay in the transcript, excluded."""
+        session = self.session
+
+        async def compact() -> str:
+            live = [message for message in await session.load() if not message.excluded]
+            if len(live) < 2:
+                return ""
+            helper: Agent[Any, Any] = Agent(session.settings.model, instructions=PROMPT, max_tokens=2_000)  # type: ignore[arg-type]
+            result = await helper.run(render(live), unwrap=False)
+            self.total += result.usage
+            if result.error is not None or not result.text.strip():
+                raise result.error or ConfigError("the model gave no summary; nothing has changed")
+            async with session.store.log(session.id) as log:
+                await log.exclude([message.id for message in live])
+                await log.append(user(INTRODUCTION + result.text, origin="summary"))
+            return f"{len(live)} messages are now one summary of {len(result.text):,} characters"
+
+        self.note(self.portal.call(compact) or "there is nothing to compact yet")
+        self.session = session.reopen(session.id, session.store)
+
     # In the event loop ----------------------------------------------------------------------------
 
     async def _prompt(self, prompt: list[Any]) -> None:
@@ -472,6 +440,21 @@ class Chat:
         except EOFError:
             err.write("\n")
             return answer_of("")
+
+
+def _place(messages: tuple[Any, ...], rest: str) -> int | None:
+    """Turn a number of prompts into a number of messages."""
+    if not rest:
+        return None
+    prompts = [i for i, message in enumerate(messages) if isinstance(message, UserMessage) and message.origin == "user"]
+    try:
+        number = int(rest)
+    except ValueError:
+        raise ConfigError(f"/fork takes a number of prompts, not {rest!r}") from None
+    number = number if number >= 0 else len(prompts) + number
+    if not 0 <= number <= len(prompts):
+        raise ConfigError(f"there are {len(prompts)} prompts; /fork takes a number up to that")
+    return len(messages) if number == len(prompts) else prompts[number]
 
 
 @dataclass(slots=True)
