@@ -32,7 +32,14 @@ def providers(names: tuple[str, ...], as_json: bool) -> None:
     from glue.providers import models as listing
 
     if names:
-        sys.exit(max([_check(name) for name in names]))
+        import anyio
+
+        worst = 0
+        for name in names:
+            code, text = anyio.run(listing.check, name)
+            click.echo(one_line(text) if code == 0 else f"glue: {one_line(text)}", err=code != 0)
+            worst = max(worst, code)
+        sys.exit(worst)
     rows = listing.provider_rows()
     if as_json:
         click.echo(json.dumps(rows, indent=2))
@@ -40,16 +47,6 @@ def providers(names: tuple[str, ...], as_json: bool) -> None:
     words = {True: "set", False: "not set", None: "not needed"}
     cells = [(row["name"], row["wire"], row["key"], words[row["key_set"]], row["model"], row["window"]) for row in rows]
     print_table(cells, ("name", "wire?", "key", "", "default model?", ">window?"))
-
-
-def _check(name: str) -> int:
-    import anyio
-
-    from glue.providers.models import check
-
-    code, text = anyio.run(check, name)
-    click.echo(one_line(text) if code == 0 else f"glue: {one_line(text)}", err=code != 0)
-    return code
 
 
 class ModelsGroup(click.Group):

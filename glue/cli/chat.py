@@ -320,14 +320,23 @@ class Chat:
         self.note(f"{usage_text(self.total)}, {cost_text(self.total.cost)}, {count} messages")
 
     def do_fork(self, rest: str) -> None:
+        """Go on in a copy, of all or of the first so many prompts."""
         before = self.session
         messages = self.portal.call(before.load)
-        at = _place(messages, rest)
-        self.session = self.portal.call(before.fork, at)
-        count = len(messages) if at is None else at
+        at = [i for i, each in enumerate(messages) if isinstance(each, UserMessage) and each.origin == "user"]
+        prompts = len(at)
+        at.append(len(messages))
+        try:
+            number = int(rest or prompts)
+        except ValueError:
+            raise ConfigError(f"/fork takes a number of prompts, not {rest!r}") from None
+        number = number if number >= 0 else prompts + number
+        if not 0 <= number <= prompts:
+            raise ConfigError(f"there are {prompts} prompts; /fork takes a number up to that")
+        self.session = self.portal.call(before.fork, at[number] if rest else None)
         if self.kept:
             self.kept = self.session.id
-        self.note(f"forked {before.id} after {count} messages; you are in {self.session.id}")
+        self.note(f"forked {before.id} after {at[number]} messages; you are in {self.session.id}")
 
     def do_save(self, name: str) -> None:
         if self.kept and not name:
@@ -440,21 +449,6 @@ class Chat:
         except EOFError:
             err.write("\n")
             return answer_of("")
-
-
-def _place(messages: tuple[Any, ...], rest: str) -> int | None:
-    """Turn a number of prompts into a number of messages."""
-    if not rest:
-        return None
-    prompts = [i for i, message in enumerate(messages) if isinstance(message, UserMessage) and message.origin == "user"]
-    try:
-        number = int(rest)
-    except ValueError:
-        raise ConfigError(f"/fork takes a number of prompts, not {rest!r}") from None
-    number = number if number >= 0 else len(prompts) + number
-    if not 0 <= number <= len(prompts):
-        raise ConfigError(f"there are {len(prompts)} prompts; /fork takes a number up to that")
-    return len(messages) if number == len(prompts) else prompts[number]
 
 
 @dataclass(slots=True)
