@@ -232,26 +232,21 @@ def tools(ctx: click.Context) -> None:
 def list_tools(sizes: bool, as_json: bool) -> None:
     """List the ready-made tools that --tools takes."""
     if sizes:
-        show_sizes()
+        import tempfile
+
+        from glue.limits import estimate_tokens
+        from glue.tools import fs, git, shell
+
+        with tempfile.TemporaryDirectory() as root:
+            made = [*fs.tools(root, write=True), *git.tools(root, trust=True), *shell.tools(root)]
+        rows = {each.name: estimate_tokens(json.dumps(schema_of(each), ensure_ascii=False)) for each in made}
+        for name, size in rows.items():
+            click.echo(f"{name:<20}{size:>6}")
+        click.echo(f"{len(rows)} tools{'':<12}{sum(rows.values()):>6} tokens, about")
     elif as_json:
         click.echo(json.dumps([{"name": name, "description": text} for name, text in BUNDLES.items()], indent=2))
     else:
         print_table(BUNDLES.items(), ("tools", "what they do"))
-
-
-def show_sizes() -> None:
-    """Print the estimated tokens of every ready-made tool's name, description and parameters."""
-    import tempfile
-
-    from glue.limits import estimate_tokens
-    from glue.tools import fs, git, shell
-
-    with tempfile.TemporaryDirectory() as root:
-        made = [*fs.tools(root, write=True), *git.tools(root, trust=True), *shell.tools(root)]
-    rows = {each.name: estimate_tokens(json.dumps(schema_of(each), ensure_ascii=False)) for each in made}
-    for name, size in rows.items():
-        click.echo(f"{name:<20}{size:>6}")
-    click.echo(f"{len(rows)} tools{'':<12}{sum(rows.values()):>6} tokens, about")
 
 
 def schema_of(tool: AnyTool) -> dict[str, Any]:

@@ -196,14 +196,10 @@ def parse_header(text: str, name: str = "the file") -> dict[str, Any]:
         raise ConfigError(f"{name}: the `# /// script` block is no valid TOML: {error}") from None
 
 
-def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Do as `parse_header`, with the file itself."""
-    return parse_header(read_source(path), os.fspath(path))
-
-
 def glue_table(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Give the checked `[tool.glue]` table of a file's header."""
-    return checked(tool_table(read_header(path)), f"{Path(path).name}, [tool.glue]")
+    header = parse_header(read_source(path), os.fspath(path))
+    return checked(tool_table(header), f"{Path(path).name}, [tool.glue]")
 
 
 # `glue config` ------------------------------------------------------------------------------------
