@@ -367,14 +367,23 @@ def _stored() -> dict[str, str]:
 
 
 def _write_keys(found: Mapping[str, str]) -> None:
-    import tempfile
-
     path = keys_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fd, name = tempfile.mkstemp(prefix=".keys-", dir=path.parent)  # made with 0600
-    with open(fd, "w", encoding="utf-8") as file:
-        file.writelines(f"{variable}={value}\n" for variable, value in sorted(found.items()))
-    os.replace(name, path)
+    write_private(path, "".join(f"{variable}={value}\n" for variable, value in sorted(found.items())))
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a whole file or nothing, readable by its owner alone."""
+    import tempfile
+
+    fd, name = tempfile.mkstemp(prefix=".glue-", dir=path.parent)  # made with 0600
+    try:
+        with open(fd, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 @click.group(invoke_without_command=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import click
 
-from glue.cli.config import settings
+from glue.cli.config import settings, write_private
 from glue.cli.output import is_interactive, print_table
 from glue.errors import ConfigError, GlueError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Message, Thinking, ToolMessage, message_to_json
@@ -269,7 +267,7 @@ def view(target: str | None, output: str, show: bool, store: str | None) -> None
             sys.stdout.buffer.write(html.encode())
             return
         path = Path(output) if output else _beside(target)
-        _write_page(path, html)
+        write_private(path, html)
     click.echo(str(path))
     if show:
         import webbrowser
@@ -296,7 +294,7 @@ def _index(folder: Path, named: str | None) -> Path:
         path = folder / each.file
         try:
             if not path.exists() or path.stat().st_mtime < each.at:
-                _write_page(path, page(transcript()))
+                write_private(path, page(transcript()))
         except GlueError:
             return  # a damaged one is for `glue doctor`
         listed.append(each)
@@ -323,7 +321,7 @@ def _index(folder: Path, named: str | None) -> Path:
         )
         add(each, lambda path=path: read_file(path))  # type: ignore[misc]
     listed.sort(key=lambda each: each.at, reverse=True)
-    _write_page(folder / "index.html", index(listed))
+    write_private(folder / "index.html", index(listed))
     return folder / "index.html"
 
 
@@ -363,15 +361,3 @@ def _beside(target: str) -> Path:
             if file.read(len(MARK)) != MARK.encode():
                 raise ConfigError(f"{path} is there and is no page of glue view; name another file with -o")
     return path
-
-
-def _write_page(path: Path, html: str) -> None:
-    """Write the whole page or nothing, readable by its owner alone like the transcript."""
-    fd, name = tempfile.mkstemp(prefix=".glue-view-", dir=path.parent)
-    try:
-        with open(fd, "w", encoding="utf-8", newline="\n") as file:
-            file.write(html)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
