@@ -264,20 +264,30 @@ def engine(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[str]:
         gc.collect()
 
 
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Any]:
+    """Start a process that has the package imported, and forks for each command."""
+    from fakes.zygote import Zygote
+
+    made = Zygote()
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def editor(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def editor(tmp_path: Path, zygote: Any) -> Iterator[Callable[..., Any]]:
     """Start `glue acp` on an agent given as source, or a model with ready-made tools on a script."""
     from fakes.editor import GLUE, PREAMBLE, READY, Editor
 
     opened: list[Editor] = []
 
-    def start(source: str = "", ready: str = "") -> Any:
-        command = [*GLUE, "acp", "agent.py", "--store", "store"]
+    def start(source: str = "", ready: str = "", args: tuple[str, ...] = ("agent.py",)) -> Any:
+        command = [*GLUE, "acp", *args, "--store", "store"]
         if ready:
             command = [sys.executable, "-c", READY.format(steps=ready)]
         elif source:
             (tmp_path / "agent.py").write_text(PREAMBLE + source)
-        opened.append(Editor(command, tmp_path))
+        opened.append(Editor(zygote.start(command, tmp_path)))
         return opened[-1]
 
     yield start

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from glue.acp.options import DEFAULTS
-from glue.acp.rpc import Peer, RpcError
+from glue.acp.rpc import RpcError
+from glue.acp.session import DEFAULTS
 from glue.acp.updates import CallIds, ShownCall, diff_of, disk_text, edited_path, edited_text, tool_call, tool_update
 from glue.context import Context, ToolResult
 from glue.errors import ToolError
@@ -30,9 +30,16 @@ def ready_agent(model: Any, bundle: str) -> Callable[..., Agent[Any, Any]]:
 
     def make(cwd: str, server: Server, more: Sequence[str] = ()) -> Agent[Any, Any]:
         from glue.agent import Agent
-        from glue.tools import coding
+        from glue.tools import coding, fs, git
 
-        tools = [*_over([_bundle(bundle, root, server) for root in (cwd, *more)], (cwd, *more)), plan_tool()]
+        roots, bundles = (cwd, *more), []
+        for root in roots:
+            if bundle == "coding":
+                made = coding.tools(root, trust=True, shell=True)
+            else:
+                made = [*fs.tools(root), *(git.tools(root, trust=True) if bundle == "git" else ())]
+            bundles.append(editor_tools(made, root, server))
+        tools = [*_over(bundles, roots), plan_tool()]
         instructions = coding.prompt(tools)
         if more:
             instructions += f"\nThese directories are yours too, by their absolute paths: {', '.join(more)}\n"
@@ -41,32 +48,16 @@ def ready_agent(model: Any, bundle: str) -> Callable[..., Agent[Any, Any]]:
     return make
 
 
-def _bundle(bundle: str, root: str, server: Server) -> list[Tool[..., Any]]:
-    from glue.tools import coding, fs, git
-
-    if bundle == "coding":
-        tools = coding.tools(root, trust=True, shell=True)
-    else:
-        tools = fs.tools(root)
-        tools += git.tools(root, trust=True) if bundle == "git" else []
-    return editor_tools(tools, root, server)
-
-
 def _over(bundles: Sequence[list[Tool[..., Any]]], roots: Sequence[str]) -> list[Any]:
     """Join the tools of several roots: the first one's, which take absolute paths below the others too."""
     first, *rest = bundles
-    if not rest:
-        return list(first)
-    named = [{each.name: each for each in bundle} for bundle in rest]
-    return [
-        _Spanning(
-            each,
-            [(root, bundle[each.name]) for root, bundle in zip(roots[1:], named, strict=True) if each.name in bundle],
-        )
-        if "path" in each.spec.parameters.get("properties", {})
-        else each
-        for each in first
-    ]
+    named = [(root, {each.name: each for each in bundle}) for root, bundle in zip(roots[1:], rest, strict=True)]
+    joined: list[Any] = []
+    for each in first:
+        others = [(root, bundle[each.name]) for root, bundle in named if each.name in bundle]
+        takes_path = "path" in each.spec.parameters.get("properties", {})
+        joined.append(_Spanning(each, others) if others and takes_path else each)
+    return joined
 
 
 class _Spanning:
@@ -91,16 +82,18 @@ class _Spanning:
 
 def editor_tools(tools: Iterable[Tool[..., Any]], root: str, server: Server) -> list[Tool[..., Any]]:
     """Put the editor's own reading, writing and terminals in the place of ours, where it has them."""
+    reads, writes = (server.offers("fs", name) is True for name in ("readTextFile", "writeTextFile"))
+    has_terminals = server.offers("terminal") is True
     made: list[Tool[..., Any]] = []
     for ours in tools:
         theirs: Tool[..., Any] | None = None
-        if ours.name == "read_file" and server.reads_files:
+        if ours.name == "read_file" and reads:
             theirs = _reader(root, server)
-        elif ours.name in ("write_file", "edit_file") and server.reads_files and server.writes_files:
+        elif ours.name in ("write_file", "edit_file") and reads and writes:
             theirs = _writer(ours, root, server)
-        elif ours.name == "shell" and server.client.get("terminal") is True:
+        elif ours.name == "shell" and has_terminals:
             theirs = _terminal(ours, root, server)
-        elif ours.name == "shell_job" and server.client.get("terminal") is True:
+        elif ours.name == "shell_job" and has_terminals:
             continue  # a terminal of the editor runs nothing in the background
         if theirs is not None:
             theirs.root, theirs.in_editor = root, True
@@ -231,11 +224,12 @@ async def _request(server: Server, method: str, params: dict[str, Any]) -> dict[
     return answer if isinstance(answer, dict) else {}
 
 
-_DECISIONS = {
-    "allow_once": allow(),
-    "allow_always": allow("target"),
-    "reject_once": deny("the user rejected it"),
-    "reject_always": deny("the user rejected it", "target"),
+# Four answers; what is remembered holds for exactly this: the command in its folder, or the path.
+_ANSWERS = {
+    "allow_once": ("Allow", allow()),
+    "allow_always": ("Always allow {}", allow("target")),
+    "reject_once": ("Reject", deny("the user rejected it")),
+    "reject_always": ("Always reject {}", deny("the user rejected it", "target")),
 }
 
 
@@ -255,43 +249,46 @@ class EditorPermission:
         self._ids, self._mode, self._own = ids, mode, own
         self._remembering = Ask(self._ask)
 
-    @property
-    def _peer(self) -> Peer:
-        return self._server.peer
-
     def check(self, tools: Iterable[Any]) -> None:
         """Have the agent's own rules looked at before a run."""
         if isinstance(self._own, Rules):
             self._own.check(tools)
 
     async def decide(self, request: PermissionRequest) -> Decision:
-        decision = await self._decide(request)
-        shown = self._ids.current(request.call_id)
-        if decision.allowed and shown is not None:
-            update = tool_update(shown.id, status="in_progress")
-            self._peer.notify("session/update", {"sessionId": self._session, "update": update})
-        return decision
-
-    async def _decide(self, request: PermissionRequest) -> Decision:
         mode = self._mode()
         if mode == "read":
             return deny("the session is read-only")
         if self._own is not None:
             said = self._own.decide(request)
-            return as_decision(await said if isinstance(said, Awaitable) else said)
-        return allow() if mode == "allow" else await self._remembering.decide(request)
+            decision = as_decision(await said if isinstance(said, Awaitable) else said)
+        else:
+            decision = allow() if mode == "allow" else await self._remembering.decide(request)
+        shown = self._ids.current(request.call_id)
+        if decision.allowed and shown is not None:
+            update = tool_update(shown.id, status="in_progress")
+            self._server.peer.notify("session/update", {"sessionId": self._session, "update": update})
+        return decision
 
     async def _ask(self, request: PermissionRequest) -> Decision:
         shown = await self._shown(request)
         fields = tool_call(shown, "pending")
         if request.target:
             fields["title"] = f"{request.tool}: {request.target}"
-        params = {"sessionId": self._session, "toolCall": fields, "options": _choices(request)}
+        what = {"shell": "this command", "write_file": "this file", "edit_file": "this file"}
+        word = what.get(request.tool, "exactly this")
+        options = [{"optionId": kind, "name": name.format(word), "kind": kind} for kind, (name, _) in _ANSWERS.items()]
+        params = {"sessionId": self._session, "toolCall": fields, "options": options}
         try:
-            answer = await self._peer.request("session/request_permission", params)
+            answer = await self._server.peer.request("session/request_permission", params)
         except RpcError as error:
             return deny(f"the editor could not ask: {error}")
-        return _decision(answer)
+        outcome = answer.get("outcome") if isinstance(answer, dict) else None
+        if not isinstance(outcome, dict) or outcome.get("outcome") != "selected":
+            return deny("the question was cancelled")
+        _, decision = _ANSWERS.get(
+            str(outcome.get("optionId")), ("", deny("the editor answered with an unknown option"))
+        )
+        return decision
 
     async def _shown(self, request: PermissionRequest) -> ShownCall:
         """Show the call with the arguments that it will run with, and what it will change."""
@@ -309,23 +306,3 @@ class EditorPermission:
         if known is not None:
             known.diff = shown.diff
         return shown
-
-
-def _choices(request: PermissionRequest) -> list[dict[str, Any]]:
-    """Offer four answers; what is remembered holds for exactly this: the command in its folder, or the path."""
-    what = {"shell": "this command", "write_file": "this file", "edit_file": "this file"}.get(
-        request.tool, "exactly this"
-    )
-    return [
-        {"optionId": "allow_once", "name": "Allow", "kind": "allow_once"},
-        {"optionId": "allow_always", "name": f"Always allow {what}", "kind": "allow_always"},
-        {"optionId": "reject_once", "name": "Reject", "kind": "reject_once"},
-        {"optionId": "reject_always", "name": f"Always reject {what}", "kind": "reject_always"},
-    ]
-
-
-def _decision(answer: Any) -> Decision:
-    outcome = answer.get("outcome") if isinstance(answer, dict) else None
-    if not isinstance(outcome, dict) or outcome.get("outcome") != "selected":
-        return deny("the question was cancelled")
-    return _DECISIONS.get(str(outcome.get("optionId")), deny("the editor answered with an unknown option"))

@@ -7,7 +7,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import anyio
 import anyio.from_thread
@@ -35,16 +35,12 @@ class RpcError(Exception):
         super().__init__(message)
         self.code, self.data = code, data
 
-    def to_json(self) -> dict[str, Any]:
-        error: dict[str, Any] = {"code": self.code, "message": str(self)}
-        return error if self.data is None else {**error, "data": self.data}
 
-
-class Response:
+class Response(NamedTuple):
     """A result, with something to do right after it is sent."""
 
-    def __init__(self, result: Any, then: Callable[[], None]) -> None:
-        self.result, self.then = result, then
+    result: Any
+    then: Callable[[], None]
 
 
 class Peer:
@@ -171,10 +167,11 @@ class Peer:
             if not isinstance(params, dict):
                 raise RpcError(INVALID_PARAMS, "params must be an object")
             if "id" not in message:
-                if method == "$/cancel_request":
-                    self._cancel(params.get("requestId"))
-                else:
+                wanted = params.get("requestId")
+                if method != "$/cancel_request":
                     self._notice(method, params)
+                elif isinstance(wanted, (str, int)) and (running := self._running.get(wanted)) is not None:
+                    running.cancel()
                 return
             work = self._call(method, params)
         except RpcError as error:
@@ -184,32 +181,28 @@ class Peer:
             scope = self._running[message["id"]] = anyio.CancelScope()  # from now on it can be cancelled
             self.tasks.start_soon(self._run, message["id"], method, work, scope)
 
-    def _cancel(self, id: Any) -> None:
-        if isinstance(id, (str, int)) and (scope := self._running.get(id)) is not None:
-            scope.cancel()
-
     async def _run(self, id: Any, method: str, work: Work, scope: anyio.CancelScope) -> None:
         with scope:
-            await self._respond(id, method, work)
+            try:
+                result = await work()
+            except RpcError as error:
+                self._answer(id, error=error)
+            except Exception as error:  # a bug must answer too, or the editor waits for ever
+                logger.exception("%s failed", method)
+                self._answer(id, error=RpcError(INTERNAL, f"{type(error).__name__}: {error}"))
+            else:
+                self._answer(id, result=result.result if isinstance(result, Response) else result)
+                if isinstance(result, Response):
+                    result.then()
         self._running.pop(id, None)
         if scope.cancelled_caught:
             self._answer(id, error=RpcError(CANCELLED, "the request was cancelled"))
 
-    async def _respond(self, id: Any, method: str, work: Work) -> None:
-        try:
-            result = await work()
-        except RpcError as error:
-            self._answer(id, error=error)
-        except Exception as error:  # a bug must answer too, or the editor waits for ever
-            logger.exception("%s failed", method)
-            self._answer(id, error=RpcError(INTERNAL, f"{type(error).__name__}: {error}"))
-        else:
-            self._answer(id, result=result.result if isinstance(result, Response) else result)
-            if isinstance(result, Response):
-                result.then()
-
     def _answer(self, id: Any, result: Any = None, error: RpcError | None = None) -> None:
-        body = {"result": result} if error is None else {"error": error.to_json()}
+        body = {"result": result}
+        if error is not None:
+            data = {} if error.data is None else {"data": error.data}
+            body = {"error": {"code": error.code, "message": str(error), **data}}
         self._send({"jsonrpc": "2.0", "id": id, **body})
 
     # Writing --------------------------------------------------------------------------------------

@@ -15,17 +15,6 @@ import anyio
 
 from glue import __version__
 from glue.acp.editor import EditorPermission
-from glue.acp.options import (
-    DEFAULTS,
-    SavedSettings,
-    available_commands,
-    command,
-    config_options,
-    given_limits,
-    known_mode,
-    mode_state,
-    set_option,
-)
 from glue.acp.rpc import (
     AUTH_REQUIRED,
     INVALID_PARAMS,
@@ -37,7 +26,7 @@ from glue.acp.rpc import (
     RpcError,
     Work,
 )
-from glue.acp.session import OpenSession, PendingPrompt, list_page, run_servers, server_configs
+from glue.acp.session import DEFAULTS, OpenSession, PendingPrompt, SavedSettings, list_page
 from glue.acp.updates import Reporter, answer, chunk, failure, outcome_notice, plain, prompt_parts, replay
 from glue.agent import Agent
 from glue.errors import GlueError, StoreError
@@ -69,7 +58,7 @@ class Server:
         self._agents: list[Agent[Any, Any]] = []
         self._listed: tuple[SessionInfo, ...] | None = None  # as of the last list, for its further pages
         self._logged_out = False
-        self.client: dict[str, Any] = {}  # the editor's capabilities
+        self._client: Any = {}  # the editor's capabilities
         self.peer = Peer(source, sink, self._call, self._notice)
         self._methods: dict[str, Callable[[Params], Awaitable[Any]]] = {
             "initialize": self._initialize,
@@ -93,17 +82,9 @@ class Server:
                 for agent in self._agents:
                     await agent.aclose()
 
-    @property
-    def reads_files(self) -> bool:
-        return self._offers("fs", "readTextFile") is True
-
-    @property
-    def writes_files(self) -> bool:
-        return self._offers("fs", "writeTextFile") is True
-
-    def _offers(self, *path: str) -> Any:
+    def offers(self, *path: str) -> Any:
         """Look up a capability of the editor; None where it does not say."""
-        found: Any = self.client
+        found: Any = self._client
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None
         return found
@@ -111,7 +92,11 @@ class Server:
     def _call(self, method: str, params: Params) -> Work:
         """Take a request in the order of reading; a prompt holds its session from here on."""
         if method == "session/prompt":
-            return self._begin(params)
+            opened = self._session(params)
+            self._free(opened)
+            parts = prompt_parts(params.get("prompt"))
+            opened.prompt = PendingPrompt()
+            return partial(self._prompt, opened, opened.prompt, parts, params.get("_meta"))
         if method == "session/close":
             return partial(self._close, self._forget(params))
         handler = self._methods.get(method)
@@ -132,8 +117,7 @@ class Server:
         version = params.get("protocolVersion")
         if isinstance(version, bool) or not isinstance(version, int):
             raise RpcError(INVALID_PARAMS, "protocolVersion must be a whole number")
-        offered = params.get("clientCapabilities")
-        self.client = offered if isinstance(offered, dict) else {}
+        self._client = params.get("clientCapabilities")
         return {
             "protocolVersion": VERSION,  # an editor that speaks only another one hangs up
             "agentInfo": {"name": "glue", "title": "glue", "version": __version__},
@@ -211,13 +195,12 @@ class Server:
 
     def _opened(self, result: dict[str, Any], opened: OpenSession) -> Response:
         """Tell of the commands behind the answer: before it, an editor does not know the session."""
-        result |= {"modes": mode_state(opened.mode), "configOptions": self._options(opened)}
+        result |= {"modes": opened.modes(), "configOptions": opened.options(self._booleans)}
 
         def then() -> None:
-            commands = available_commands(opened)
-            self._update(
-                opened.session.id, {"sessionUpdate": "available_commands_update", "availableCommands": commands}
-            )
+            commands = opened.commands()
+            update = {"sessionUpdate": "available_commands_update", "availableCommands": commands}
+            self._update(opened.session.id, update)
             self._tell_troubles(opened)
 
         return Response(result, then)
@@ -234,7 +217,8 @@ class Server:
         opened = OpenSession(agent.session(id, store=self._store), cwd, directories)
         opened.session.limits = cast(Limits, agent.settings.limits or DEFAULTS)
         self._saved.restore(opened)
-        opened.session.limits = given_limits(params.get("_meta"), opened.session.limits)
+        meta = params.get("_meta")
+        opened.set_limits(meta.get("limits") if isinstance(meta, dict) else None)
         own = agent.settings.permission
         permission = EditorPermission(self, id, ids=opened.ids, mode=lambda: opened.mode, own=own)
         opened.session.configure(permission=permission)
@@ -247,11 +231,11 @@ class Server:
 
     async def _connect(self, opened: OpenSession, given: Any) -> None:
         """Start the MCP servers of a session; it is there without those that fail or take long."""
-        configs = server_configs(given, opened)
+        configs = opened.server_configs(given)
         if not configs:
             opened.closed.set()
             return
-        self.peer.tasks.start_soon(run_servers, opened, configs, partial(self._elicit, opened))
+        self.peer.tasks.start_soon(opened.run_servers, configs, partial(self._elicit, opened.session.id))
         try:
             with anyio.move_on_after(CONNECT_SECONDS) as waiting:
                 await opened.connected.wait()
@@ -261,18 +245,12 @@ class Server:
         if waiting.cancelled_caught:
             opened.troubles.append("MCP servers are still starting; their tools come when they are ready")
 
-    async def _elicit(
-        self, opened: OpenSession, server: str, message: str, schema: dict[str, Any]
-    ) -> dict[str, Any] | None:
+    async def _elicit(self, id: str, server: str, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
         """Put a question of an MCP server to the user, where the editor has forms; None is no."""
-        if self._offers("elicitation", "form") is None:
+        if self.offers("elicitation", "form") is None:
             return None
-        params = {
-            "sessionId": opened.session.id,
-            "mode": "form",
-            "message": f"{server}: {message}",
-            "requestedSchema": schema,
-        }
+        text = f"{server}: {message}"
+        params = {"sessionId": id, "mode": "form", "message": text, "requestedSchema": schema}
         try:
             said = await self.peer.request("elicitation/create", params)
         except RpcError:
@@ -281,13 +259,6 @@ class Server:
         return content if isinstance(content, dict) else None
 
     # Prompts --------------------------------------------------------------------------------------
-
-    def _begin(self, params: Params) -> Work:
-        opened = self._session(params)
-        self._free(opened)
-        parts = prompt_parts(params.get("prompt"))
-        opened.prompt = PendingPrompt()
-        return partial(self._prompt, opened, opened.prompt, parts, params.get("_meta"))
 
     async def _prompt(
         self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any], meta: Any
@@ -310,42 +281,35 @@ class Server:
 
     async def _answer(self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any]) -> dict[str, Any]:
         self._tell_troubles(opened)
-        said = await command(opened, parts)
-        if not isinstance(said, str):
-            return await self._ask(opened, pending, parts if said is None else said)
-        self._show_options(opened)  # a command may have changed them
-        self._update(opened.session.id, chunk("agent_message_chunk", said, new_id()))
-        return plain(Outcome.DONE)
-
-    async def _ask(self, opened: OpenSession, pending: PendingPrompt, parts: Sequence[Any]) -> dict[str, Any]:
+        session, said = opened.session, await opened.command(parts)
+        if isinstance(said, str):
+            self._show_options(opened)  # a command may have changed them
+            self._update(session.id, chunk("agent_message_chunk", said, new_id()))
+            return plain(Outcome.DONE)
+        asked: Sequence[Any] = parts if said is None else said
         if self._logged_out:
             raise RpcError(AUTH_REQUIRED, "you have logged out; authenticate again")
-        session = opened.session
         settings = session.settings
         reporter = Reporter(
-            partial(self._update, session.id),
-            self.peer.drain,
+            send=partial(self._update, session.id),
+            drain=self.peer.drain,
             ids=opened.ids,
             tools=tuple(settings.tools or ()),
-            compaction=self._offers("session", "compaction") is not None,
+            compaction=self.offers("session", "compaction") is not None,
             window=capabilities(session.agent.open(settings.model or "")).window,
             cost=opened.usage.cost,
         )
-        self._tell_title(opened, parts)
-        result = await session.prompt(parts, on_event=reporter, cancel=pending.cancel, unwrap=False)
-        opened.usage.add(result)
+        title = next((one_line(part.text, 80) for part in asked if getattr(part, "text", "").strip()), "")
+        if title and not opened.has_title:  # a session is named by its first prompt, as the list does
+            opened.has_title = True
+            now = datetime.now(UTC).isoformat()
+            self._update(session.id, {"sessionUpdate": "session_info_update", "title": title, "updatedAt": now})
+        result = await session.prompt(asked, on_event=reporter, cancel=pending.cancel, unwrap=False)
+        opened.usage.add(result.requests, result.usage)
         title, detail = outcome_notice(result)
         if title:
             self._say(session.id, title, detail)
         return answer(result)
-
-    def _tell_title(self, opened: OpenSession, parts: Sequence[Any]) -> None:
-        """Name a session by its first prompt, as the list does."""
-        title = next((one_line(part.text, 80) for part in parts if getattr(part, "text", "").strip()), "")
-        if title and not opened.has_title:
-            opened.has_title = True
-            now = datetime.now(UTC).isoformat()
-            self._update(opened.session.id, {"sessionUpdate": "session_info_update", "title": title, "updatedAt": now})
 
     def _tell_troubles(self, opened: OpenSession) -> None:
         troubles, opened.troubles[:] = tuple(opened.troubles), []
@@ -354,7 +318,7 @@ class Server:
 
     def _say(self, id: str, title: str, detail: str = "") -> None:
         """Tell the user something: as a notice where the editor shows those, else as a message."""
-        if self._offers("session", "notices") is not None:
+        if self.offers("session", "notices") is not None:
             more = {"description": detail} if detail else {}
             self._update(id, {"sessionUpdate": "notice", "severity": "warning", "title": title, **more})
         else:
@@ -365,28 +329,26 @@ class Server:
 
     async def _set_mode(self, params: Params) -> dict[str, Any]:
         opened = self._session(params)
-        opened.mode = known_mode(params.get("modeId"))
+        opened.set_mode(params.get("modeId"))
         self._show_options(opened)
         return {}
 
     async def _set_option(self, params: Params) -> dict[str, Any]:
-        opened, before = self._session(params), self._session(params).mode
-        set_option(opened, params.get("configId"), params.get("value"), self._booleans)
+        opened = self._session(params)
+        before = opened.mode
+        opened.set_option(params.get("configId"), params.get("value"), self._booleans)
         self._saved.save(opened)
         if opened.mode != before:
             self._update(opened.session.id, {"sessionUpdate": "current_mode_update", "currentModeId": opened.mode})
-        return {"configOptions": self._options(opened)}
+        return {"configOptions": opened.options(self._booleans)}
 
     @property
     def _booleans(self) -> bool:
-        return self._offers("session", "configOptions", "boolean") is not None
-
-    def _options(self, opened: OpenSession) -> list[dict[str, Any]]:
-        return config_options(opened, self._booleans)
+        return self.offers("session", "configOptions", "boolean") is not None
 
     def _show_options(self, opened: OpenSession) -> None:
         self._saved.save(opened)
-        options = self._options(opened)
+        options = opened.options(self._booleans)
         self._update(opened.session.id, {"sessionUpdate": "config_option_update", "configOptions": options})
 
     # Lists and ends -------------------------------------------------------------------------------

@@ -1,12 +1,16 @@
-"""Sessions of an editor: an open one with its usage and MCP servers, and the list of the stored ones."""
+"""Sessions of an editor: an open one with its settings, slash commands and MCP servers, and the list of the stored."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
@@ -14,9 +18,10 @@ from glue.acp.rpc import INVALID_PARAMS, RpcError
 from glue.acp.updates import CallIds
 from glue.context import AnyTool, Cancel
 from glue.errors import GlueError
-from glue.messages import AssistantMessage, Message
-from glue.result import RunResult
+from glue.limits import Limits
+from glue.messages import AssistantMessage, Effort, Message, Part, Text, Usage
 from glue.session import Session
+from glue.slash import COMMANDS, SETTABLE_LIMITS, answer, change_limits, parse
 from glue.stores.store import SessionInfo
 
 if TYPE_CHECKING:
@@ -24,6 +29,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("glue.acp")
 
+DEFAULTS = Limits(max_requests=50, token_budget=100_000)
+MODES = {
+    "ask": ("Ask", "Ask before anything is changed or run."),
+    "allow": ("Allow", "Run every tool without asking."),
+    "read": ("Read only", "Refuse every tool that needs permission."),
+}
+EFFORTS = ("none", "minimal", "low", "medium", "high")
+# Offered as lists, because the protocol knows no numbers; other values may be set too.
+_CHOICES = {
+    "max_turns": ("Turns", (8, 16, 32, 64, 128)),
+    "max_requests": ("Requests", (10, 25, 50, 100, 200)),
+    "token_budget": ("Token budget", (25_000, 100_000, 400_000, 1_600_000)),
+}
 PAGE = 50  # sessions of one list
 
 
@@ -44,21 +62,17 @@ class SessionUsage:
     output: int = 0
     cost: float = 0.0
 
-    def add(self, result: RunResult[Any]) -> None:
-        self.requests += result.requests
-        self.input += result.usage.input
-        self.output += result.usage.output
-        self.cost += result.cost or 0.0
+    def add(self, requests: int, usage: Usage) -> None:
+        self.requests += requests
+        self.input += usage.input
+        self.output += usage.output
+        self.cost += usage.cost or 0.0
 
     def recall(self, messages: Iterable[Message]) -> None:
         """Count what was used before, as far as the transcript says."""
         for message in messages:
             if isinstance(message, AssistantMessage):
-                self.requests += 1
-                if message.usage is not None:
-                    self.input += message.usage.input
-                    self.output += message.usage.output
-                    self.cost += message.usage.cost or 0.0
+                self.add(1, message.usage or Usage())
 
     def __str__(self) -> str:
         cost = f", {self.cost:.4f} USD" if self.cost else ""
@@ -67,7 +81,7 @@ class SessionUsage:
 
 @dataclass(slots=True)
 class OpenSession:
-    """One open session."""
+    """One open session: what is set in it, what it has used, and its MCP servers."""
 
     session: Session[Any, Any]
     cwd: str
@@ -91,6 +105,152 @@ class OpenSession:
         self.closing.set()
         await self.closed.wait()
 
+    # Settings -------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> str:
+        model: Any = self.session.settings.model
+        return model if isinstance(model, str) else str(model.name)
+
+    def modes(self) -> dict[str, Any]:
+        modes = [{"id": name, "name": title, "description": text} for name, (title, text) in MODES.items()]
+        return {"currentModeId": self.mode, "availableModes": modes}
+
+    def options(self, booleans: bool) -> list[dict[str, Any]]:
+        """Show what can be set as options to choose from; yes or no only where the editor knows that kind."""
+        from glue.providers import key_available, known, lookup
+
+        rows = [lookup(name) for name in known()]
+        keyed = [f"{row.name}:{row.model}" for row in rows if row.key and row.model and key_available(row.name)]
+        modes = [{"value": name, "name": title, "description": text} for name, (title, text) in MODES.items()]
+        models = [{"value": name, "name": name} for name in dict.fromkeys((self.model, *keyed))]
+        efforts = [{"value": name, "name": name.capitalize()} for name in ("default", *EFFORTS)]
+        effort = self.session.settings.reasoning or "default"
+        shown = [
+            {"category": "mode", **_select("mode", "Mode", self.mode, modes)},
+            {"category": "model", **_select("model", "Model", self.model, models)},
+            {"category": "thought_level", **_select("effort", "Effort", effort, efforts)},
+        ]
+        for name, (title, usual) in _CHOICES.items():
+            now = getattr(self.session.limits, name)
+            values = sorted({*usual} | ({now} if now is not None else set()))
+            choices = [{"value": str(value), "name": f"{value:,}"} for value in values]
+            current = "none" if now is None else str(now)
+            shown.append(_select(name, title, current, [*choices, {"value": "none", "name": "No limit"}]))
+        if booleans:
+            cache = bool(self.session.settings.cache)
+            shown.append({"type": "boolean", "id": "cache", "name": "Prompt cache", "currentValue": cache})
+        return shown
+
+    def set_option(self, name: Any, value: Any, booleans: bool) -> None:
+        """Set one option; what it does not take is an error that says what it takes."""
+        known = ("mode", "model", "effort", *_CHOICES, *(("cache",) if booleans else ()))
+        if name not in known:
+            raise RpcError(INVALID_PARAMS, f"there is no option {name!r}; there are: {', '.join(known)}")
+        if not isinstance(value, bool if name == "cache" else str):
+            wanted = "true or false" if name == "cache" else "a text"
+            raise RpcError(INVALID_PARAMS, f"the value of {name!r} must be {wanted}, not {value!r}")
+        if name == "mode":
+            self.set_mode(value)
+        elif name == "model":
+            self.set_model(str(value))
+        elif name == "effort":
+            if value not in ("default", *EFFORTS):
+                there = f"there are: default, {', '.join(EFFORTS)}"
+                raise RpcError(INVALID_PARAMS, f"there is no effort {value!r}; {there}")
+            self.session.configure(reasoning=None if value == "default" else cast(Effort, value))
+        elif name == "cache":
+            self.session.configure(cache=bool(value))
+        else:
+            self.set_limits({name: value})
+
+    def set_mode(self, mode: Any) -> None:
+        if not isinstance(mode, str) or mode not in MODES:
+            raise RpcError(INVALID_PARAMS, f"there is no mode {mode!r}; there are: {', '.join(MODES)}")
+        self.mode = mode
+
+    def set_model(self, name: str) -> None:
+        if name == self.model:
+            return
+        try:
+            self.session.agent.open(name)  # a wrong name, or a key that is not there, is said now
+        except GlueError as error:
+            raise RpcError(INVALID_PARAMS, str(error)) from error
+        self.session.configure(model=name)
+
+    def set_limits(self, given: Any) -> None:
+        """Set limits by name, as an editor asks for it."""
+        try:
+            self.session.limits = change_limits(self.session.limits, given if isinstance(given, dict) else {})
+        except (TypeError, ValueError) as error:
+            raise RpcError(INVALID_PARAMS, str(error)) from None
+
+    # Slash commands -------------------------------------------------------------------------------
+
+    def commands(self) -> list[dict[str, Any]]:
+        prompts = self.servers.prompts if self.servers is not None else {}
+        listed = [(each.name, each.help, each.argument) for each in COMMANDS if each.in_editor]
+        listed += [(name, prompt.description, prompt.hint) for name, prompt in prompts.items()]
+        return [
+            {"name": name, "description": text, **({"input": {"hint": hint}} if hint else {})}
+            for name, text, hint in listed
+        ]
+
+    async def command(self, parts: Sequence[str | Part]) -> str | Sequence[Any] | None:
+        """Answer a slash command, its mistakes too; give an MCP prompt's messages; None where it is neither."""
+        text = parts[0].text if len(parts) == 1 and isinstance(parts[0], Text) else ""
+        name, argument = parse(text)
+        try:
+            said = await self.servers.prompt(text) if self.servers is not None and text.startswith("/") else text
+            if said is not text:
+                return list(said)
+            return str(self.usage) if name == "usage" else answer(self.session, name, argument)
+        except (GlueError, TypeError, ValueError) as error:
+            return f"{text.split()[0]}: {error}"
+
+    # MCP servers ----------------------------------------------------------------------------------
+
+    async def run_servers(self, configs: Sequence[ServerConfig], elicit: Any = None) -> None:
+        """Keep the MCP servers in a task of their own, from the session's beginning to its end."""
+        from glue.tools.mcp import connect
+
+        def failed(config: ServerConfig, error: Exception) -> None:
+            self.troubles.append(str(error))
+
+        roots = (self.cwd, *self.directories)
+        try:
+            async with connect(configs, on_error=failed, roots=roots, elicit=elicit) as servers:
+                self.servers = servers
+                self.session.configure(tools=LiveTools(self.session.settings.tools or (), servers))
+                self.connected.set()
+                await self.closing.wait()
+        except Exception as error:
+            self.troubles.append(str(error) or type(error).__name__)
+            logger.warning("the MCP servers of session %s failed", self.session.id, exc_info=True)
+        finally:
+            self.connected.set()
+            self.closed.set()
+
+    def server_configs(self, given: Any) -> list[ServerConfig]:
+        """Read the editor's list of MCP servers; one that is wrong costs a message, not the session."""
+        if given is not None and not isinstance(given, list):
+            raise RpcError(INVALID_PARAMS, "mcpServers must be a list")
+        configs: dict[str, ServerConfig] = {}
+        for each in given or ():
+            try:
+                config = _server_config(each, self.cwd)
+            except (AttributeError, KeyError, TypeError, GlueError) as error:
+                self.troubles.append(f"an MCP server was left out, it needs a name and a command or a url: {error!r}")
+                continue
+            if config.name in configs:
+                self.troubles.append(f"the MCP server {config.name!r} is there twice; the second was left out")
+            configs.setdefault(config.name, config)
+        return list(configs.values())
+
+
+def _select(id: str, name: str, current: str, options: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "select", "id": id, "name": name, "currentValue": current, "options": options}
+
 
 class LiveTools:
     """An agent's tools and those of MCP servers, read anew for each prompt: a server may change its list."""
@@ -101,47 +261,6 @@ class LiveTools:
     def __iter__(self) -> Iterator[AnyTool]:
         yield from self._own
         yield from self._servers.tools
-
-
-async def run_servers(opened: OpenSession, configs: Sequence[ServerConfig], elicit: Any = None) -> None:
-    """Keep the MCP servers of a session in a task of their own, from its beginning to its end."""
-    from glue.tools.mcp import connect
-
-    def failed(config: ServerConfig, error: Exception) -> None:
-        opened.troubles.append(str(error))
-
-    roots = (opened.cwd, *opened.directories)
-    try:
-        async with connect(configs, on_error=failed, roots=roots, elicit=elicit) as servers:
-            opened.servers = servers
-            opened.session.configure(tools=LiveTools(opened.session.settings.tools or (), servers))
-            opened.connected.set()
-            await opened.closing.wait()
-    except Exception as error:
-        opened.troubles.append(str(error) or type(error).__name__)
-        logger.warning("the MCP servers of session %s failed", opened.session.id, exc_info=True)
-    finally:
-        opened.connected.set()
-        opened.closed.set()
-
-
-def server_configs(given: Any, opened: OpenSession) -> list[ServerConfig]:
-    """Read the editor's list of MCP servers; one that is wrong costs a message, not the session."""
-    if given is None:
-        return []
-    if not isinstance(given, list):
-        raise RpcError(INVALID_PARAMS, "mcpServers must be a list")
-    configs: dict[str, ServerConfig] = {}
-    for each in given:
-        try:
-            config = _server_config(each, opened.cwd)
-        except (AttributeError, KeyError, TypeError, GlueError) as error:
-            opened.troubles.append(f"an MCP server was left out, it needs a name and a command or a url: {error!r}")
-            continue
-        if config.name in configs:
-            opened.troubles.append(f"the MCP server {config.name!r} is there twice; the second was left out")
-        configs.setdefault(config.name, config)
-    return list(configs.values())
 
 
 def _server_config(each: Any, cwd: str) -> ServerConfig:
@@ -160,18 +279,83 @@ def _server_config(each: Any, cwd: str) -> ServerConfig:
     )
 
 
+class SavedSettings:
+    """What was set in each session, in a small file beside its transcript; in memory where there is no folder."""
+
+    def __init__(self, path_of: Callable[[str], Path] | None) -> None:
+        self._path_of = path_of
+        self._memory: dict[str, dict[str, Any]] = {}
+
+    def save(self, opened: OpenSession) -> None:
+        session, settings = opened.session, opened.session.settings
+        own = session.agent.settings
+        kept: dict[str, Any] = {"mode": opened.mode, "directories": list(opened.directories)}
+        kept["limits"] = {name: getattr(session.limits, name) for name in SETTABLE_LIMITS}
+        if isinstance(settings.model, str) and settings.model != own.model:
+            kept["model"] = settings.model
+        kept |= {name: value for name in ("reasoning", "cache") if (value := getattr(settings, name)) is not None}
+        self._memory[session.id] = kept
+        if (path := self._path(session.id)) is not None:
+            with contextlib.suppress(OSError):  # what was set holds for now, whatever the disk says
+                path.with_suffix(".new").write_text(json.dumps(kept))
+                os.replace(path.with_suffix(".new"), path)
+
+    def restore(self, opened: OpenSession) -> None:
+        """Set again what was set before; what no longer holds, such as a model without a key, is left as it is."""
+        kept = self._load(opened.session.id)
+        with contextlib.suppress(RpcError):
+            opened.set_mode(kept.get("mode", opened.mode))
+        with contextlib.suppress(RpcError):
+            opened.set_limits(kept.get("limits"))
+        with contextlib.suppress(RpcError):
+            opened.set_model(kept.get("model") or opened.model)
+        if kept.get("reasoning") in EFFORTS:
+            opened.session.configure(reasoning=kept["reasoning"])
+        if isinstance(kept.get("cache"), bool):
+            opened.session.configure(cache=kept["cache"])
+
+    def delete(self, id: str) -> None:
+        self._memory.pop(id, None)
+        if (path := self._path(id)) is not None:
+            path.unlink(missing_ok=True)
+
+    def _load(self, id: str) -> dict[str, Any]:
+        if (path := self._path(id)) is not None:
+            with contextlib.suppress(OSError, ValueError):
+                found = json.loads(path.read_text())
+                return found if isinstance(found, dict) else {}
+        return self._memory.get(id, {})
+
+    def _path(self, id: str) -> Path | None:
+        return self._path_of(id).with_suffix(".settings.json") if self._path_of is not None else None
+
+
+# Stored sessions ----------------------------------------------------------------------------------
+
+
 def list_page(sessions: Sequence[SessionInfo], cwd: Any = None, cursor: Any = None) -> dict[str, Any]:
     """List sessions, the last changed first; a cursor names the last one seen, so that new ones shift nothing."""
     # Editors open sessions that nothing is ever said in; they can be loaded, but nobody looks for them.
-    listed = [info for info in sessions if info.title and _home(info)]
-    if cwd is not None:
-        listed = [info for info in listed if _home(info) == cwd]
+    listed = [info for info in sessions if info.title and _home(info) and cwd in (None, _home(info))]
     listed.sort(key=_rank)
     if cursor is not None:
-        after = _after(cursor)
+        try:
+            updated, name = cursor.split(" ", 1)
+            after = -float(updated), name
+        except (AttributeError, ValueError):
+            raise RpcError(INVALID_PARAMS, "cursor must be one that an earlier list gave") from None
         listed = [info for info in listed if _rank(info) > after]
     more = {"nextCursor": f"{listed[PAGE - 1].updated!r} {listed[PAGE - 1].id}"} if len(listed) > PAGE else {}
-    return {"sessions": [_shown(info) for info in listed[:PAGE]], **more}
+    shown = [
+        {
+            "sessionId": info.id,
+            "cwd": _home(info),
+            "title": info.title,
+            "updatedAt": datetime.fromtimestamp(info.updated, UTC).isoformat(),
+        }
+        for info in listed[:PAGE]
+    ]
+    return {"sessions": shown, **more}
 
 
 def _home(info: SessionInfo) -> str:
@@ -180,16 +364,3 @@ def _home(info: SessionInfo) -> str:
 
 def _rank(info: SessionInfo) -> tuple[float, str]:
     return -info.updated, info.id
-
-
-def _after(cursor: Any) -> tuple[float, str]:
-    try:
-        updated, name = cursor.split(" ", 1)
-        return -float(updated), name
-    except (AttributeError, ValueError):
-        raise RpcError(INVALID_PARAMS, "cursor must be one that an earlier list gave") from None
-
-
-def _shown(info: SessionInfo) -> dict[str, Any]:
-    updated = datetime.fromtimestamp(info.updated, UTC).isoformat()
-    return {"sessionId": info.id, "cwd": _home(info), "title": info.title, "updatedAt": updated}

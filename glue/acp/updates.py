@@ -7,24 +7,15 @@ import contextlib
 import json
 import os.path
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 from typing import Any
 
+from glue import events
 from glue.acp.rpc import AUTH_REQUIRED, INTERNAL, INVALID_PARAMS, RpcError
 from glue.context import AnyTool
 from glue.errors import ConfigError, GlueError, MissingKey, ProviderError, ToolError
-from glue.events import (
-    Compacted,
-    ContinuationAttempt,
-    Event,
-    MessageEnd,
-    MessageStart,
-    RequestStart,
-    ToolEnd,
-    ToolStart,
-    ToolUpdate,
-)
+from glue.events import Event
 from glue.limits import Outcome, StopReason, estimate_tokens
 from glue.loop.transcript import estimate
 from glue.messages import (
@@ -134,22 +125,14 @@ def _one_of(value: Any, allowed: tuple[str, ...], otherwise: str) -> str:
 
 MAX_DIFF = 256 * 1024  # bytes of a file that a diff may show whole
 
-_KINDS = {
-    "read_file": "read",
-    "list_dir": "read",
-    "git_show": "read",
-    "git_blame": "read",
-    "git_diff_branch": "read",
-    "git_log_branch": "read",
-    "git_status": "read",
-    "git_diff_worktree": "read",
-    "find_files": "search",
-    "grep": "search",
-    "write_file": "edit",
-    "edit_file": "edit",
-    "shell": "execute",
-    "plan": "think",
+_TOOLS = {
+    "read": "read_file list_dir git_show git_blame git_diff_branch git_log_branch git_status git_diff_worktree",
+    "search": "find_files grep",
+    "edit": "write_file edit_file",
+    "execute": "shell",
+    "think": "plan",
 }
+_KINDS = {name: kind for kind, names in _TOOLS.items() for name in names.split()}
 _LINES = {"read_file": "offset", "git_blame": "first"}  # where a tool says which line it begins at
 
 
@@ -162,6 +145,14 @@ class ShownCall:
     tool: AnyTool | None = None  # None where it is not known, as in a session that was loaded
     diff: dict[str, Any] | None = None
     terminal: str = ""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        try:
+            arguments = json.loads(self.call.arguments or "{}", parse_constant=str)
+        except (ValueError, RecursionError):
+            return {"text": self.call.arguments}
+        return arguments if isinstance(arguments, dict) else {"value": arguments}
 
     @property
     def root(self) -> str:
@@ -193,17 +184,16 @@ class CallIds:
 
 def tool_call(shown: ShownCall, status: str) -> dict[str, Any]:
     """Describe a call that begins, or waits for permission."""
-    call = shown.call
-    arguments = _arguments(call)
+    name, arguments = shown.call.name, shown.arguments
     fields: dict[str, Any] = {
         "toolCallId": shown.id,
-        "title": _title(call.name, arguments),
-        "name": call.name,
-        "kind": _KINDS.get(call.name, "other"),
+        "title": _title(name, arguments),
+        "name": name,
+        "kind": _KINDS.get(name, "other"),
         "status": status,
         "rawInput": arguments,
     }
-    if (place := _place(call.name, arguments, shown.root, shown.diff)) is not None:
+    if (place := _place(shown)) is not None:
         fields["locations"] = [place]
     if shown.diff is not None:
         fields["content"] = [shown.diff]
@@ -236,7 +226,7 @@ def touched_path(root: str, path: str) -> str:
 
 def edited_path(shown: ShownCall) -> str:
     """Give the file that a call is to change, below its root; empty where it changes none, or nobody knows its root."""
-    path = _arguments(shown.call).get("path")
+    path = shown.arguments.get("path")
     return path if shown.root and _KINDS.get(shown.call.name) == "edit" and isinstance(path, str) else ""
 
 
@@ -257,23 +247,17 @@ def diff_of(shown: ShownCall, before: str | None) -> dict[str, Any] | None:
     call, path = shown.call, edited_path(shown)
     if not path:
         return None
-    arguments = _arguments(call)
+    arguments = shown.arguments
     diff = {"type": "diff", "path": touched_path(shown.root, path)}
     if call.name == "write_file" and isinstance(arguments.get("content"), str):
         return {**diff, **({} if before is None else {"oldText": before}), "newText": arguments["content"]}
+    if call.name == "edit_file" and before is not None:
+        with contextlib.suppress(ToolError, KeyError, TypeError, ValueError, AttributeError):  # the tool will say it
+            return {**diff, "oldText": before, "newText": edited_text(before, arguments)}
     old, new = arguments.get("old"), arguments.get("new")
-    if call.name == "edit_file" and before is not None and (after := _edited(before, arguments)) is not None:
-        return {**diff, "oldText": before, "newText": after}
     if call.name == "edit_file" and isinstance(old, str) and isinstance(new, str) and old:
         return {**diff, "oldText": old, "newText": new}
     return None
-
-
-def _edited(before: str, arguments: dict[str, Any]) -> str | None:
-    try:
-        return edited_text(before, arguments)
-    except (ToolError, KeyError, TypeError, ValueError, AttributeError):
-        return None  # the tool will say what is wrong with it
 
 
 def edited_text(before: str, arguments: dict[str, Any]) -> str:
@@ -287,14 +271,6 @@ def edited_text(before: str, arguments: dict[str, Any]) -> str:
     return edit_all(before.encode(), several).content.decode()
 
 
-def _arguments(call: ToolCall) -> dict[str, Any]:
-    try:
-        arguments = json.loads(call.arguments or "{}", parse_constant=str)
-    except (ValueError, RecursionError):
-        return {"text": call.arguments}
-    return arguments if isinstance(arguments, dict) else {"value": arguments}
-
-
 def _title(name: str, arguments: dict[str, Any]) -> str:
     for key in ("path", "command", "pattern", "revision"):
         value = arguments.get(key)
@@ -304,76 +280,69 @@ def _title(name: str, arguments: dict[str, Any]) -> str:
     return name
 
 
-def _place(name: str, arguments: dict[str, Any], root: str, diff: dict[str, Any] | None) -> dict[str, Any] | None:
+def _place(shown: ShownCall) -> dict[str, Any] | None:
+    """Say which file a call is about, and at which line where that is known."""
+    name, arguments, diff = shown.call.name, shown.arguments, shown.diff
     path = arguments.get("path")
-    if name not in _KINDS or not root or not isinstance(path, str) or not path:
+    if name not in _KINDS or not shown.root or not isinstance(path, str) or not path:
         return None
-    place: dict[str, Any] = {"path": touched_path(root, path)}
+    place: dict[str, Any] = {"path": touched_path(shown.root, path)}
     line = arguments.get(_LINES.get(name, ""))
     if diff is not None and name == "edit_file" and diff["oldText"] != arguments.get("old"):
-        line = _first_change(diff["oldText"], diff["newText"])
+        pairs = zip(diff["oldText"].splitlines(), diff["newText"].splitlines(), strict=False)
+        line = 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))  # the first that changes
     if isinstance(line, int) and not isinstance(line, bool) and line >= 1:
         place["line"] = line
     return place
 
 
-def _first_change(old: str, new: str) -> int:
-    pairs = zip(old.splitlines(), new.splitlines(), strict=False)
-    return 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
+@dataclass(slots=True, kw_only=True)
 class Reporter:
     """A listener that sends what a run says to the editor, and waits for an editor that is slow."""
 
-    def __init__(
-        self,
-        send: Callable[[dict[str, Any]], None],
-        drain: Callable[[], Awaitable[None]],
-        *,
-        ids: CallIds,
-        tools: Iterable[AnyTool] = (),
-        compaction: bool = False,
-        window: int | None = None,
-        cost: float = 0.0,
-    ) -> None:
-        self._send, self.drain, self._ids = send, drain, ids
-        self._tools = tuple(tools)
-        self._compaction, self._window, self.cost = compaction, window, cost
-        self._message = ""  # the id of the chain that is being told
-        self._in_chain = False
-        self._request: Sequence[Message] = ()
-        self._open: dict[tuple[str, ...], ShownCall] = {}  # by the ids of the calls around it, and its own
+    send: Callable[[dict[str, Any]], None]
+    drain: Callable[[], Awaitable[None]]  # the run waits for it
+    ids: CallIds
+    tools: Sequence[AnyTool]
+    compaction: bool  # whether the editor knows such updates
+    window: int | None
+    cost: float
+    _message: str = ""  # the id of the chain that is being told
+    _in_chain: bool = False
+    _request: Sequence[Message] = ()
+    # By the ids of the calls around it, and its own.
+    _open: dict[tuple[str, ...], ShownCall] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TextDelta):
-            self._send(chunk("agent_message_chunk", event.text, self._message))
+            self.send(chunk("agent_message_chunk", event.text, self._message))
         elif isinstance(event, ThinkingDelta):
-            self._send(chunk("agent_thought_chunk", event.text, self._message))
-        elif isinstance(event, MessageStart) and event.role == "assistant":
+            self.send(chunk("agent_thought_chunk", event.text, self._message))
+        elif isinstance(event, events.MessageStart) and event.role == "assistant":
             if not self._in_chain:
                 self._message = event.id
             self._in_chain = False
-        elif isinstance(event, ContinuationAttempt):
+        elif isinstance(event, events.ContinuationAttempt):
             self._in_chain = True
-        elif isinstance(event, RequestStart):
+        elif isinstance(event, events.RequestStart):
             self._request = event.request.messages
-        elif isinstance(event, (ToolStart, ToolUpdate, ToolEnd)):
+        elif isinstance(event, (events.ToolStart, events.ToolUpdate, events.ToolEnd)):
             self._tool(event, ())
-        elif isinstance(event, Compacted) and self._compaction:
-            self._send({"sessionUpdate": "compaction_update", "compactionId": new_id(), "status": "completed"})
-        elif isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage):
+        elif isinstance(event, events.Compacted) and self.compaction:
+            self.send({"sessionUpdate": "compaction_update", "compactionId": new_id(), "status": "completed"})
+        elif isinstance(event, events.MessageEnd) and isinstance(event.message, AssistantMessage):
             self._in_chain = self._in_chain or event.message.stop_reason is StopReason.PAUSE_TURN
             self._used(event.message)
 
-    def _tool(self, event: ToolStart | ToolUpdate | ToolEnd, above: tuple[str, ...]) -> None:
+    def _tool(self, event: events.ToolStart | events.ToolUpdate | events.ToolEnd, above: tuple[str, ...]) -> None:
         """Tell of a call, of this run or of a sub-agent's: what its tools do is shown like any other."""
-        if isinstance(event, ToolStart):
+        if isinstance(event, events.ToolStart):
             self._started(event.call, (*above, event.call.id))
-        elif isinstance(event, ToolEnd):
+        elif isinstance(event, events.ToolEnd):
             if (shown := self._open.pop((*above, event.call.id), None)) is not None:
-                self._ids.end(shown)
-                self._send(tool_result(shown, event.message))
-        elif isinstance(event.event, (ToolStart, ToolUpdate, ToolEnd)):
+                self.ids.end(shown)
+                self.send(tool_result(shown, event.message))
+        elif isinstance(event.event, (events.ToolStart, events.ToolUpdate, events.ToolEnd)):
             self._tool(event.event, (*above, event.call_id))
         elif event.event is None:
             self._updated(event, (*above, event.call_id))
@@ -381,20 +350,20 @@ class Reporter:
     def _started(self, call: ToolCall, key: tuple[str, ...]) -> None:
         above = self._open.get(key[:-1])
         agent = getattr(above.tool, "agent", None) if above is not None else None
-        tools = self._tools if above is None else agent.settings.tools if agent is not None else ()
+        tools = self.tools if above is None else agent.settings.tools if agent is not None else ()
         tool = next((tool for tool in tools or () if tool.spec.name == call.name), None)
-        shown = self._open[key] = self._ids.begin(call, tool)
+        shown = self._open[key] = self.ids.begin(call, tool)
         if not getattr(tool, "in_editor", False) and (path := edited_path(shown)):
             shown.diff = diff_of(shown, disk_text(shown.root, path))
         status = "pending" if getattr(tool, "needs_permission", False) else "in_progress"
-        self._send({"sessionUpdate": "tool_call", **tool_call(shown, status)})
+        self.send({"sessionUpdate": "tool_call", **tool_call(shown, status)})
 
-    def _updated(self, event: ToolUpdate, key: tuple[str, ...]) -> None:
+    def _updated(self, event: events.ToolUpdate, key: tuple[str, ...]) -> None:
         data = event.data if isinstance(event.data, dict) else {}
         shown = self._open.get(key)
         content: dict[str, Any] | None = None
         if isinstance(data.get("plan"), list):
-            self._send(plan_update(data["plan"]))
+            self.send(plan_update(data["plan"]))
         elif shown is not None and isinstance(data.get("terminal_id"), str):
             shown.terminal = data["terminal_id"]
             content = {"type": "terminal", "terminalId": shown.terminal}
@@ -403,35 +372,35 @@ class Reporter:
         elif event.text:
             content = {"type": "content", "content": text_block(event.text)}
         if shown is not None and content is not None:
-            self._send(tool_update(shown.id, status="in_progress", content=[content]))
+            self.send(tool_update(shown.id, status="in_progress", content=[content]))
 
     def _used(self, message: AssistantMessage) -> None:
         """Tell how full the context is, where the window is known; where the provider does not say, by estimate."""
         usage = message.usage
         if usage is not None and usage.cost is not None:
             self.cost += usage.cost
-        if self._window is None:
+        if self.window is None:
             return
         used = usage.total if usage is not None else estimate((*self._request, message), estimate_tokens)
-        update: dict[str, Any] = {"sessionUpdate": "usage_update", "used": used, "size": self._window}
+        update: dict[str, Any] = {"sessionUpdate": "usage_update", "used": used, "size": self.window}
         if usage is None:
             update["_meta"] = {"estimated": True}
         if self.cost:
             update["cost"] = {"amount": self.cost, "currency": "USD"}
-        self._send(update)
+        self.send(update)
 
 
-STOP_REASONS = {
-    Outcome.DONE: "end_turn",
-    Outcome.WRAPPED_UP: "end_turn",
-    Outcome.MAX_TURNS: "max_turn_requests",
-    Outcome.BUDGET: "max_tokens",
-    Outcome.HALTED: "end_turn",
-    Outcome.STALLED: "end_turn",
-    Outcome.CONTEXT_WINDOW: "max_tokens",
-    Outcome.TRUNCATED: "max_tokens",
-    Outcome.REFUSED: "refusal",
-    Outcome.CANCELLED: "cancelled",
+STOP_REASONS = {  # with what the user is told where a turn did not simply end
+    Outcome.DONE: ("end_turn", ""),
+    Outcome.WRAPPED_UP: ("end_turn", ""),
+    Outcome.MAX_TURNS: ("max_turn_requests", "Stopped at the limit of turns or requests"),
+    Outcome.BUDGET: ("max_tokens", "Stopped: the budget of this prompt is spent"),
+    Outcome.HALTED: ("end_turn", "Stopped: the model went round in circles"),
+    Outcome.STALLED: ("end_turn", "Stopped: the model got no further"),
+    Outcome.CONTEXT_WINDOW: ("max_tokens", "Stopped: the conversation no longer fits the model"),
+    Outcome.TRUNCATED: ("max_tokens", "The answer was cut off"),
+    Outcome.REFUSED: ("refusal", "The model refused; this prompt has left the conversation"),
+    Outcome.CANCELLED: ("cancelled", ""),
 }
 
 
@@ -450,28 +419,18 @@ def answer(result: RunResult[Any]) -> dict[str, Any]:
         **({"notice": result.notice} if result.notice else {}),
         **({"detail": str(result.error)} if result.error else {}),
     }
-    return {"stopReason": STOP_REASONS[result.outcome], "_meta": meta}
-
-
-_WORDS = {
-    Outcome.MAX_TURNS: "Stopped at the limit of turns or requests",
-    Outcome.BUDGET: "Stopped: the budget of this prompt is spent",
-    Outcome.HALTED: "Stopped: the model went round in circles",
-    Outcome.STALLED: "Stopped: the model got no further",
-    Outcome.CONTEXT_WINDOW: "Stopped: the conversation no longer fits the model",
-    Outcome.TRUNCATED: "The answer was cut off",
-    Outcome.REFUSED: "The model refused; this prompt has left the conversation",
-}
+    return {"stopReason": STOP_REASONS[result.outcome][0], "_meta": meta}
 
 
 def outcome_notice(result: RunResult[Any]) -> tuple[str, str]:
     """Say in words why a turn stopped where it did not simply end: a title, and what more is known."""
-    return _WORDS.get(result.outcome, ""), result.notice or str(result.error or "")
+    _, words = STOP_REASONS.get(result.outcome, ("", ""))
+    return words, result.notice or str(result.error or "")
 
 
 def plain(outcome: Outcome) -> dict[str, Any]:
     """Answer a prompt that no model was asked about."""
-    return {"stopReason": STOP_REASONS[outcome], "_meta": {"outcome": str(outcome)}}
+    return {"stopReason": STOP_REASONS[outcome][0], "_meta": {"outcome": str(outcome)}}
 
 
 def failure(error: BaseException | None, result: RunResult[Any] | None = None) -> RpcError:
@@ -488,6 +447,7 @@ def failure(error: BaseException | None, result: RunResult[Any] | None = None) -
     return RpcError(code, str(error or "the run failed"), data)
 
 
+_CHUNKS = {Text: "agent_message_chunk", Thinking: "agent_thought_chunk"}
 _HUMAN_ORIGINS = ("user", "steering", "follow_up")  # what people said, and not the loop
 
 
@@ -505,7 +465,9 @@ def replay(messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] =
                     yield {"sessionUpdate": "user_message_chunk", "content": block, "messageId": message.id}
         elif isinstance(message, AssistantMessage):
             chain = chain or message.id
-            yield from _message_chunks(message, chain)
+            for part in message.content:
+                if isinstance(part, (Text, Thinking)) and part.text:
+                    yield chunk(_CHUNKS[type(part)], part.text, chain)
             for call in message.calls:
                 shown = calls[call.id] = ids.begin(call, known.get(call.name))
                 shown.diff = diff_of(shown, None)  # of what was quoted: the file has moved on
@@ -521,25 +483,13 @@ def replay(messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] =
         yield tool_update(left.id, status="failed", content=content)
 
 
-def _message_chunks(message: AssistantMessage, id: str) -> Iterator[dict[str, Any]]:
-    for part in message.content:
-        if isinstance(part, Text) and part.text:
-            yield chunk("agent_message_chunk", part.text, id)
-        elif isinstance(part, Thinking) and part.text:
-            yield chunk("agent_thought_chunk", part.text, id)
-
-
 def _without_refused(messages: Sequence[Message]) -> Iterator[Message]:
     """Leave out runs that were refused; what a compaction took out of the context is still told."""
     prompts = [at for at, each in enumerate(messages) if isinstance(each, UserMessage) and each.origin == "user"]
     starts = sorted({0, *prompts, len(messages)})
     for start, stop in pairwise(starts):
         run = messages[start:stop]
-        if not _refused(run):
+        replies = [message for message in run if isinstance(message, AssistantMessage)]
+        was_refused = not replies or replies[-1].stop_reason is StopReason.REFUSAL
+        if not was_refused or not all(message.excluded for message in run):
             yield from (each for each in run if not (isinstance(each, ToolMessage) and each.call_id == "delivered"))
-
-
-def _refused(run: Sequence[Message]) -> bool:
-    replies = [message for message in run if isinstance(message, AssistantMessage)]
-    excluded = all(message.excluded for message in run)
-    return excluded and (not replies or replies[-1].stop_reason is StopReason.REFUSAL)

@@ -22,21 +22,21 @@ COMMANDS = (
     ("worker", "glue.cli.map:worker", "Run rows of a queue, on as many machines as you like."),
     ("queue", "glue.cli.map:queue", "Say how long the queues are, and who holds what."),
     ("review", "glue.agents.review.cli:review", "Review a change, here or in CI; posts only when asked."),
-    ("providers", "glue.cli.providers:providers", "List the providers, their keys and default models."),
-    ("models", "glue.cli.providers:models", "List known models with windows and prices."),
-    ("keys", "glue.cli.keys:keys", "Store, list and remove keys of providers."),
+    ("providers", "glue.cli.catalog:providers", "List the providers, their keys and default models."),
+    ("models", "glue.cli.catalog:models", "List known models with windows and prices."),
+    ("keys", "glue.cli.config:keys", "Store, list and remove keys of providers."),
     ("sessions", "glue.cli.sessions:sessions", "List, show, search, export and remove conversations."),
     ("runs", "glue.cli.runs:runs", "List the runs that were logged."),
-    ("view", "glue.cli.view:view", "Make one HTML page of a transcript."),
-    ("prompts", "glue.cli.prompts:prompts", "List, show and compare versions of prompts."),
-    ("tools", "glue.cli.tools:tools", "Check tools before a model sees them."),
+    ("view", "glue.cli.sessions:view", "Make one HTML page of a transcript."),
+    ("prompts", "glue.cli.catalog:prompts", "List, show and compare versions of prompts."),
+    ("tools", "glue.cli.catalog:tools", "Check tools before a model sees them."),
     ("inspect", "glue.cli.agentfile:inspect", "Say what an agent file declares, without running it."),
-    ("replay", "glue.cli.replay:replay", "Play a recorded run again."),
+    ("replay", "glue.cli.runs:replay", "Play a recorded run again."),
     ("acp", "glue.cli.servers:acp", "Serve an agent to an editor (Agent Client Protocol)."),
     ("mcp", "glue.cli.servers:mcp", "Offer an agent's tools as an MCP server."),
     ("config", "glue.cli.config:config", "Print what is configured, and where it came from."),
     ("doctor", "glue.cli.doctor:doctor", "Check this machine: Python, keys, git, stores, network."),
-    ("completion", "glue.cli.config:completion", "Print a completion script for your shell."),
+    ("completion", "glue.cli.app:completion", "Print a completion script for your shell."),
 )
 
 
@@ -85,6 +85,25 @@ def commands() -> None:
     """
 
 
+@click.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def completion(shell: str) -> None:
+    """Print a completion script for your shell.
+
+    \b
+    eval "$(glue completion bash)"     # in ~/.bashrc
+    eval "$(glue completion zsh)"      # in ~/.zshrc
+    glue completion fish | source      # in ~/.config/fish/config.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    made = found(commands, {}, "glue", "_GLUE_COMPLETE")
+    # Not source(): for bash that starts a shell to ask for its version.
+    click.echo(made.source_template % made.source_vars())
+
+
 def main(args: list[str] | None = None) -> None:
     """Run a command; a user's mistake is one line, never a traceback (GLUE_DEBUG=1 shows it)."""
     guarded(commands, args, "glue")
@@ -95,7 +114,7 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a narrow encoding must not end a run
-    from glue.cli.keys import load_keys
+    from glue.cli.config import load_keys
 
     as_json = "--json" in (args if args is not None else sys.argv[1:])
     try:
@@ -108,54 +127,47 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
         sys.stdout.flush()
         if isinstance(code, int) and code:
             sys.exit(code)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        fail("cancelled", 130, as_json=as_json)
-    except click.ClickException as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2; older ones print it themselves
-            click.echo(error.format_message())
-            return
-        fail(_usage_text(error, program), error.exit_code, error, as_json=as_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: leave quietly
         sys.exit(141)
-    except Exception as error:
-        if os.environ.get("GLUE_DEBUG"):
-            raise
-        _fail_typed(error, as_json)
+    except (KeyboardInterrupt, Exception) as error:
+        if isinstance(error, click.ClickException) and type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2
+            click.echo(error.format_message())
+            return
+        name, text, code = _told(error, program)
+        text = " ".join(text.split())
+        if as_json:  # the last line on stdout says it too
+            from json import dumps
+
+            told = {"class": name, "message": text, "kind": getattr(error, "kind", None)}
+            click.echo(dumps({"type": "error", "error": told, "exit_code": code}))
+        click.echo(f"glue: {text}", err=True)
+        sys.exit(code)
 
 
-def _usage_text(error: click.ClickException, program: str) -> str:
-    context = getattr(error, "ctx", None)
-    where = context.command_path if context is not None else program
-    text = error.format_message().strip().rstrip(".")
-    return f"{text}; see `{where} --help`" if isinstance(error, click.UsageError) else text
-
-
-def _fail_typed(error: Exception, as_json: bool) -> None:
+def _told(error: BaseException, program: str) -> tuple[str, str, int]:
+    """Give the class, the text and the exit code of a failure; what is no mistake of the user's is raised again."""
     from glue.errors import ConfigError, GlueError, PromptError
 
+    name, text = type(error).__name__, str(error)
+    if isinstance(error, (click.exceptions.Abort, KeyboardInterrupt)):
+        return "Cancelled", "cancelled", 130
+    if isinstance(error, click.ClickException):
+        text = error.format_message().strip().rstrip(".")
+        if isinstance(error, click.UsageError):
+            text += f"; see `{error.ctx.command_path if error.ctx is not None else program} --help`"
+        return name, text, error.exit_code
+    if os.environ.get("GLUE_DEBUG"):
+        raise error
     if isinstance(error, (ConfigError, PromptError)):
-        fail(str(error), 2, error, as_json=as_json)
+        return name, text, 2
     if isinstance(error, GlueError):
         result: Any = error.result
-        fail(str(error), result.outcome.exit_code if result is not None else 1, error, as_json=as_json)
+        return name, text, result.outcome.exit_code if result is not None else 1
     if isinstance(error, OSError):
-        what = error.strerror or str(error)
-        fail(f"{what}: {error.filename}" if error.filename else what, 1, error, as_json=as_json)
-    raise error  # a bug of ours or of a tool, not the user's mistake: the traceback is what helps
-
-
-def fail(message: str, code: int, error: Exception | None = None, *, as_json: bool = False) -> None:
-    """Say one line on stderr and leave; with --json, the last line on stdout says it too."""
-    text = " ".join(message.split())
-    if as_json:
-        from json import dumps
-
-        kind = getattr(error, "kind", None)
-        told = {"class": type(error).__name__ if error is not None else "Cancelled", "message": text, "kind": kind}
-        click.echo(dumps({"type": "error", "error": told, "exit_code": code}))
-    click.echo(f"glue: {text}", err=True)
-    sys.exit(code)
+        text = error.strerror or text
+        return name, f"{text}: {error.filename}" if error.filename else text, 1
+    raise error  # a bug of ours or of a tool: the traceback is what helps
 
 
 GRACE = 0.5  # seconds for threads that are about to end

@@ -6,8 +6,9 @@ import queue
 import re
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,10 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from glue import slash
 from glue.agent import Agent
 from glue.cli.app import end_process, live_threads
-from glue.cli.options import Sources, chat_options
-from glue.cli.output import Printer, Screen, usage_line, usage_text
-from glue.cli.permission import answer_of, keys, question
-from glue.cli.prompt import read_part
-from glue.cli.run import ONE_SESSION, Run, describe, exit_code, open_session, screens
-from glue.cli.sessions import last_session, open_store
+from glue.cli.options import Sources, chat_options, read_part
+from glue.cli.output import Printer, Screen, answer_of, cost_text, keys, question, usage_line, usage_text
+from glue.cli.run import ONE_SESSION, Run, exit_code, write_answer
+from glue.cli.sessions import open_store
 from glue.compaction import INTRODUCTION, PROMPT, render
 from glue.errors import ConfigError, GlueError
 from glue.limits import Outcome
@@ -50,159 +49,40 @@ def chat(file: str | None, **given: Any) -> None:
     Ctrl-C cancels the answer, a second one leaves. /help lists what can be typed. With the extra [chat] there are
     editing, history, completion, Markdown and a status line; without it, plain lines.
     """
-
     agent = None
     if file is not None:
         from glue.cli.agentfile import open_agent
 
         agent = open_agent(file)
-    sys.exit(start(agent, given, path=file))
+    if given["session"] and given["resume"]:
+        raise click.UsageError(ONE_SESSION)
+    # SIGINT is for the main thread; asyncio in the other one must not take it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = live_threads()
+    with start_blocking_portal() as portal:
+        chat = Chat(agent, Sources(given, path=file, agent=agent), portal)
+        try:
+            with portal.wrap_async_context_manager(chat.run.connected()):
+                portal.call(chat.begin)
+                code = chat.loop()
+        finally:
+            portal.call(chat.agent.aclose)
+    sys.exit(end_process(code, before))
 
 
-def command(chat: Chat, name: str, argument: str) -> None:
-    """Do what was typed after a slash."""
-    said = slash.answer(chat.session, name, argument)
-    if said is not None:
-        chat.note(said)
-    elif name in _ACTIONS:
-        _ACTIONS[name](chat, argument)
-    else:
-        chat.printer.note(f"glue: there is no /{one_line(name)}; /help lists what there is", "red")
-
-
-def _help(chat: Chat, argument: str) -> None:
-    for each in slash.COMMANDS:
-        chat.note(f"{f'/{each.name} {each.argument}'.rstrip():<14}  {each.help}")
-    chat.note(chat.reader.help)
-    chat.note("@FILE sends a file along. Ctrl-C cancels an answer; a second one leaves.")
-
-
-def _usage(chat: Chat, rest: str) -> None:
-    cost = "cost unknown" if chat.total.cost is None else f"${chat.total.cost:.4f}"
-    count = len(chat.portal.call(chat.session.load))
-    chat.note(f"{usage_text(chat.total)}, {cost}, {count} messages")
-
-
-def _fork(chat: Chat, rest: str) -> None:
-    before = chat.session
-    messages = chat.portal.call(before.load)
-    at = _place(messages, rest)
-    chat.session = chat.portal.call(before.fork, at)
-    count = len(messages) if at is None else at
-    if chat.kept:
-        chat.kept = chat.session.id
-    chat.note(f"forked {before.id} after {count} messages; you are in {chat.session.id}")
-
-
-def _place(messages: tuple[Any, ...], rest: str) -> int | None:
-    """Turn a number of prompts into a number of messages."""
-    if not rest:
-        return None
-    prompts = [i for i, message in enumerate(messages) if isinstance(message, UserMessage) and message.origin == "user"]
-    try:
-        number = int(rest)
-    except ValueError:
-        raise ConfigError(f"/fork takes a number of prompts, not {rest!r}") from None
-    number = number if number >= 0 else len(prompts) + number
-    if not 0 <= number <= len(prompts):
-        raise ConfigError(f"there are {len(prompts)} prompts; /fork takes a number up to that")
-    return len(messages) if number == len(prompts) else prompts[number]
-
-
-def _save(chat: Chat, name: str) -> None:
-    if chat.kept and not name:
-        chat.note(f"kept as {one_line(chat.kept)}")
-        return
-    named = name or chat.session.id
-    before = chat.session
-
-    async def save() -> None:
-        if await before.load():
-            await copy(before.store, before.id, chat.store, named)
-        chat.session = before.reopen(named, chat.store)
-
-    chat.portal.call(save)
-    chat.kept = named
-    chat.note(f"kept as {one_line(named)}; `glue chat -s {one_line(named)}` goes on with it")
-
-
-def _new(chat: Chat, name: str) -> None:
-    before = chat.session
-    kept = bool(chat.kept)
-    chat.session = before.reopen(name or new_id(), chat.store if kept or name else MemoryStore())
-    chat.kept = chat.session.id if kept or name else ""
-    chat.total = Usage(cost=0.0)
-    chat.note(f"a new conversation{f', kept as {one_line(chat.kept)}' if chat.kept else ''}; {chat.left(before)}")
-
-
-def _resume(chat: Chat, name: str) -> None:
-    if not name:
-        _tree(chat, "")
-        chat.note("/resume NAME goes on with one of them")
-        return
-    if name not in {info.id for info in chat.portal.call(chat.store.list)}:
-        raise ConfigError(f"there is no conversation {name!r}; /tree lists them")
-    chat.session = chat.session.reopen(name, chat.store)
-    chat.kept = name
-    chat.total = Usage(cost=0.0)
-    chat.recap()
-
-
-def _tree(chat: Chat, argument: str) -> None:
-    """List the stored conversations, forks below their parents."""
-    found = chat.portal.call(chat.store.list)
-    for depth, info in lineage(found[:50]):
-        mark = "*" if info.id == chat.kept else " "
-        line = f"{mark} {'  ' * depth}{one_line(info.id)}  {one_line(info.title)}"
-        chat.printer.note(cut(line, chat.printer.err.width - 1), "cyan")
-    if not found:
-        chat.note("no conversations are kept; /save keeps this one")
-
-
-def _compact(chat: Chat, argument: str) -> None:
-    """Put a summary in the place of the conversation so far; the messages stay in the transcript, excluded."""
-    session = chat.session
-
-    async def compact() -> str:
-        live = [message for message in await session.load() if not message.excluded]
-        if len(live) < 2:
-            return ""
-        helper: Agent[Any, Any] = Agent(session.settings.model, instructions=PROMPT, max_tokens=2_000)  # type: ignore[arg-type]
-        result = await helper.run(render(live), unwrap=False)
-        chat.total += result.usage
-        if result.error is not None or not result.text.strip():
-            raise result.error or ConfigError("the model gave no summary; nothing has changed")
-        async with session.store.log(session.id) as log:
-            await log.exclude([message.id for message in live])
-            await log.append(user(INTRODUCTION + result.text, origin="summary"))
-        return f"{len(live)} messages are now one summary of {len(result.text):,} characters"
-
-    chat.note(chat.portal.call(compact) or "there is nothing to compact yet")
-    chat.session = session.reopen(session.id, session.store)
-
-
-_ACTIONS = {
-    "usage": _usage,
-    "fork": _fork,
-    "save": _save,
-    "new": _new,
-    "resume": _resume,
-    "tree": _tree,
-    "compact": _compact,
-    "help": _help,
-}
 QUOTES = '"""'
 
 
 class LineReader:
     """Reads plain lines: without the extra [chat], on a dumb terminal, and from a pipe."""
 
+    echoes_interrupt = True  # ^C is left standing at the prompt
     help = f"A line that ends in \\ goes on in the next; {QUOTES} begins and ends a longer text."
 
     def __init__(self, out: Screen) -> None:
         self.out = out
         self.is_terminal = sys.stdin.isatty() and out.is_terminal
-        self._interrupted = False
+        self.was_interrupted = False  # by the Ctrl-C right before
         if self.is_terminal and not out.is_dumb:
             with suppress(ImportError):  # it edits the line, and takes a paste of many lines as one
                 import readline
@@ -212,7 +92,7 @@ class LineReader:
     def read(self) -> str:
         """Read one entry; it may span lines. EOFError at the end."""
         line = self.ask("> ")
-        self._interrupted = False
+        self.was_interrupted = False
         if line.strip().startswith(QUOTES):
             return self._block(line.strip()[len(QUOTES) :])
         while line.endswith("\\"):
@@ -228,12 +108,6 @@ class LineReader:
             return line.rstrip("\r\n")
         # The marks tell readline what takes no room.
         return input(f"\x01\x1b[36m\x02{prompt}\x01\x1b[0m\x02" if self.out.has_colour else prompt)
-
-    def interrupted(self) -> bool:
-        """Note a Ctrl-C at the prompt; say whether it is the second in a row."""
-        again, self._interrupted = self._interrupted, True
-        self.end()
-        return again
 
     def end(self) -> None:
         """Leave the line in which ^C stands."""
@@ -252,31 +126,13 @@ class LineReader:
             lines.append(line)
 
 
-def start(agent: Agent[Any, Any] | None, given: Mapping[str, Any], *, path: str | None = None) -> int:
-    """Talk until the user leaves; give the exit code."""
-    if given["session"] and given["resume"]:
-        raise click.UsageError(ONE_SESSION)
-    # SIGINT is for the main thread; asyncio in the other one must not take it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    before = live_threads()
-    with start_blocking_portal() as portal:
-        chat = Chat(agent, Sources(given, path=path, agent=agent), portal)
-        try:
-            with portal.wrap_async_context_manager(chat.run.connected()):
-                portal.call(chat.begin)
-                code = chat.loop()
-        finally:
-            portal.call(chat.agent.aclose)
-    return end_process(code, before)
-
-
 class Chat:
     def __init__(self, agent: Agent[Any, Any] | None, sources: Sources, portal: BlockingPortal) -> None:
-        out, err = screens()
+        out, err = Screen(sys.stdout), Screen(sys.stderr)
         self.hint = ""
         self.sources, self.portal = sources, portal
         self.reader, self.printer = self._terminal(out, err, sources.given["verbose"])
-        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()  # questions, and results
+        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()  # questions, results and errors
         self.run = Run(agent, sources, self.printer, ask=self._ask if self.reader.is_terminal else None)
         self.agent = self.run.agent
         self.total = Usage(cost=0.0)
@@ -284,9 +140,9 @@ class Chat:
         self.session: Session[Any, Any]
         self.kept = ""  # where the conversation is kept, or nowhere
 
-    def _terminal(self, out: Screen, err: Screen, verbose: int) -> tuple[Any, Printer]:
+    def _terminal(self, out: Screen, err: Screen, verbose: int) -> tuple[LineReader, Printer]:
         """Give what reads and what writes: the editor of the extra [chat], or plain lines."""
-        plain = LineReader(out)
+        plain, portal = LineReader(out), self.portal
         if plain.is_terminal and not out.is_dumb:
             try:
                 from glue.cli.console import Editor, MarkdownPrinter
@@ -294,11 +150,8 @@ class Chat:
                 self.hint = "; pip install 'glue-agents[chat]' for history, completion and Markdown"
             else:
                 printer = MarkdownPrinter(out, err, verbose=verbose, results=True)
-                return Editor(out, self.status, self._session_names), printer
+                return Editor(out, self.status, lambda: [each.id for each in portal.call(self.store.list)]), printer
         return plain, Printer(out, err, verbose=verbose, results=plain.is_terminal)
-
-    def _session_names(self) -> list[str]:
-        return [info.id for info in self.portal.call(self.store.list)]
 
     def status(self) -> str:
         """Say in one line: model, context used, tokens, cost."""
@@ -314,9 +167,6 @@ class Chat:
             words += [f"${total.cost:.4f}"] if total.cost is not None else []
         words += [f"kept as {self.kept}"] if self.kept else []
         return cut(one_line("  ·  ".join(words)), self.printer.out.width - 1)
-
-    def left(self, session: Session[Any, Any]) -> str:
-        return f"/resume {one_line(session.id)} goes back" if session.store is self.store else "the last one is gone"
 
     def recap(self) -> None:
         """Show the last exchange of a conversation that goes on."""
@@ -338,13 +188,11 @@ class Chat:
         given = self.sources.given
         model = self.run.overrides()["model"]
         self.agent.open(model)  # a wrong name or a missing key is said now, not after the first prompt
-        named = self.sources.find("store") or ""
-        self.store = open_store(named)
+        self.store = open_store(self.sources.find("store") or "")
         if given["session"] or given["resume"]:
-            chosen = given["session"] or await last_session(self.store, named)
-            self.session = open_session(self.agent, chosen, self.store, self.run.overrides())
+            self.session = await self.run.session(self.store)
             await self.session.load()
-            self.kept = chosen
+            self.kept = self.session.id
         else:
             self.session = self.agent.session(store=MemoryStore(), **self.run.overrides())
 
@@ -374,8 +222,11 @@ class Chat:
             except EOFError:
                 return code
             except KeyboardInterrupt:
-                if self.reader.interrupted():
+                if self.reader.echoes_interrupt:
+                    self.reader.end()
+                if self.reader.was_interrupted:
                     return code
+                self.reader.was_interrupted = True
                 self.printer.note("(Ctrl-C again leaves)")
                 continue
             name, argument = slash.parse(text)
@@ -383,7 +234,7 @@ class Chat:
                 return code
             if name:
                 try:
-                    command(self, name, argument)
+                    self.command(name, argument)
                 except (GlueError, ValueError, TypeError) as error:
                     self.printer.note(f"glue: {one_line(str(error))}", "red")
             elif text.strip():
@@ -394,8 +245,9 @@ class Chat:
 
     def turn(self, text: str) -> int | None:
         """Say something and show the answer; None where the user interrupted twice."""
+        named = [Path(name).expanduser() for name in re.findall(r"(?<!\S)@(\S+)", text)]
         try:
-            parts = [read_part(str(path)) for path in mentioned_files(text)]
+            parts = [read_part(str(path)) for path in named if path.is_file()]
         except ConfigError as error:
             self.printer.note(f"glue: {one_line(str(error))}", "red")
             return 2
@@ -410,12 +262,16 @@ class Chat:
                 item = self.inbox.get()
                 if isinstance(item, _Question):
                     with silent_keys(echo=True):
-                        decision = self._decision(item.request)
-                    item.answer(decision)
-                elif isinstance(item, BaseException):
-                    return self._failed(item)
-                else:
+                        item.decision = self._decision(item.request)
+                    self.portal.call(item.event.set)
+                elif isinstance(item, RunResult):
                     return self._ended(item)
+                else:
+                    self.printer.settle()
+                    if not isinstance(item, GlueError):
+                        raise item
+                    self.printer.note(f"glue: {one_line(str(item))}", "red")
+                    return 1
             except KeyboardInterrupt:
                 interrupts += 1
                 self.reader.end()
@@ -429,26 +285,126 @@ class Chat:
         if last is not None and last.usage is not None:
             self.context = last.usage.input + (last.usage.cache_read or 0) + last.usage.output
         if result.output is not None:
-            from glue.cli.run import write_answer
-
             write_answer(result, self.printer)
         self.printer.settle()
         if result.outcome is Outcome.CANCELLED:
             self.printer.note("(cancelled; the conversation goes on from here)", "yellow")
         elif result.error is not None:
-            self.printer.note(f"glue: {describe(result.error)}", "red")
+            self.printer.note(f"glue: {one_line(str(result.error))}", "red")
         if result.notice:
             self.printer.note(f"glue: {result.notice}", "yellow")
         if self.sources.given["verbose"]:
             self.printer.note(usage_line(result))
         return exit_code(result)
 
-    def _failed(self, error: BaseException) -> int:
-        self.printer.settle()
-        if not isinstance(error, GlueError):
-            raise error
-        self.printer.note(f"glue: {describe(error)}", "red")
-        return 1
+    # Slash commands -------------------------------------------------------------------------------
+
+    def command(self, name: str, argument: str) -> None:
+        """Do what was typed after a slash."""
+        said = slash.answer(self.session, name, argument)
+        if said is not None:
+            self.note(said)
+        elif hasattr(self, f"do_{name}"):
+            getattr(self, f"do_{name}")(argument)
+        else:
+            self.printer.note(f"glue: there is no /{one_line(name)}; /help lists what there is", "red")
+
+    def do_help(self, argument: str) -> None:
+        for each in slash.COMMANDS:
+            self.note(f"{f'/{each.name} {each.argument}'.rstrip():<14}  {each.help}")
+        self.note(self.reader.help)
+        self.note("@FILE sends a file along. Ctrl-C cancels an answer; a second one leaves.")
+
+    def do_usage(self, rest: str) -> None:
+        count = len(self.portal.call(self.session.load))
+        self.note(f"{usage_text(self.total)}, {cost_text(self.total.cost)}, {count} messages")
+
+    def do_fork(self, rest: str) -> None:
+        """Go on in a copy, of all or of the first so many prompts."""
+        before = self.session
+        messages = self.portal.call(before.load)
+        at = [i for i, each in enumerate(messages) if isinstance(each, UserMessage) and each.origin == "user"]
+        prompts = len(at)
+        at.append(len(messages))
+        try:
+            number = int(rest or prompts)
+        except ValueError:
+            raise ConfigError(f"/fork takes a number of prompts, not {rest!r}") from None
+        number = number if number >= 0 else prompts + number
+        if not 0 <= number <= prompts:
+            raise ConfigError(f"there are {prompts} prompts; /fork takes a number up to that")
+        self.session = self.portal.call(before.fork, at[number] if rest else None)
+        if self.kept:
+            self.kept = self.session.id
+        self.note(f"forked {before.id} after {at[number]} messages; you are in {self.session.id}")
+
+    def do_save(self, name: str) -> None:
+        if self.kept and not name:
+            self.note(f"kept as {one_line(self.kept)}")
+            return
+        named = name or self.session.id
+        before = self.session
+
+        async def save() -> None:
+            if await before.load():
+                await copy(before.store, before.id, self.store, named)
+            self.session = before.reopen(named, self.store)
+
+        self.portal.call(save)
+        self.kept = named
+        self.note(f"kept as {one_line(named)}; `glue chat -s {one_line(named)}` goes on with it")
+
+    def do_new(self, name: str) -> None:
+        before = self.session
+        kept = bool(self.kept)
+        self.session = before.reopen(name or new_id(), self.store if kept or name else MemoryStore())
+        self.kept = self.session.id if kept or name else ""
+        self.total = Usage(cost=0.0)
+        left = f"/resume {one_line(before.id)} goes back" if before.store is self.store else "the last one is gone"
+        self.note(f"a new conversation{f', kept as {one_line(self.kept)}' if self.kept else ''}; {left}")
+
+    def do_resume(self, name: str) -> None:
+        if not name:
+            self.do_tree("")
+            self.note("/resume NAME goes on with one of them")
+            return
+        if name not in {info.id for info in self.portal.call(self.store.list)}:
+            raise ConfigError(f"there is no conversation {name!r}; /tree lists them")
+        self.session = self.session.reopen(name, self.store)
+        self.kept = name
+        self.total = Usage(cost=0.0)
+        self.recap()
+
+    def do_tree(self, argument: str) -> None:
+        """List the stored conversations, forks below their parents."""
+        found = self.portal.call(self.store.list)
+        for depth, info in lineage(found[:50]):
+            mark = "*" if info.id == self.kept else " "
+            line = f"{mark} {'  ' * depth}{one_line(info.id)}  {one_line(info.title)}"
+            self.printer.note(cut(line, self.printer.err.width - 1), "cyan")
+        if not found:
+            self.note("no conversations are kept; /save keeps this one")
+
+    def do_compact(self, argument: str) -> None:
+        """Put a summary in the place of the conversation so far; the messages stay in the transcript, excluded."""
+        session = self.session
+
+        async def compact() -> str:
+            live = [message for message in await session.load() if not message.excluded]
+            if len(live) < 2:
+                return ""
+            helper: Agent[Any, Any] = Agent(session.settings.model, instructions=PROMPT, max_tokens=2_000)  # type: ignore[arg-type]
+            result = await helper.run(render(live), unwrap=False)
+            self.total += result.usage
+            if result.error is not None or not result.text.strip():
+                raise result.error or ConfigError("the model gave no summary; nothing has changed")
+            async with session.store.log(session.id) as log:
+                await log.exclude([message.id for message in live])
+                await log.append(user(INTRODUCTION + result.text, origin="summary"))
+            return f"{len(live)} messages are now one summary of {len(result.text):,} characters"
+
+        self.note(self.portal.call(compact) or "there is nothing to compact yet")
+        self.session = session.reopen(session.id, session.store)
 
     # In the event loop ----------------------------------------------------------------------------
 
@@ -473,7 +429,7 @@ class Chat:
 
     async def _ask(self, request: PermissionRequest) -> Decision:
         """Hand the question to the main thread and wait for its answer."""
-        asked = _Question(request, anyio.Event(), self.portal)
+        asked = _Question(request)
         spinner = self.printer.spinner
         spinner.hide()
         was_on, spinner.is_on = spinner.is_on, False
@@ -482,7 +438,6 @@ class Chat:
             await asked.event.wait()
         finally:
             spinner.is_on = was_on
-            asked.is_over = True
         return asked.decision
 
     def _decision(self, request: PermissionRequest) -> Decision:
@@ -490,21 +445,17 @@ class Chat:
         self.printer.settle()
         err.write(question(request, err) + "\n")
         try:
-            return answer_of(self.reader.ask("  " + keys(request)))
+            return answer_of(self.reader.ask(keys(request)))
         except EOFError:
             err.write("\n")
             return answer_of("")
 
 
+@dataclass(slots=True)
 class _Question:
-    def __init__(self, request: PermissionRequest, event: anyio.Event, portal: BlockingPortal) -> None:
-        self.request, self.event, self.portal = request, event, portal
-        self.decision = answer_of("")
-        self.is_over = False
-
-    def answer(self, decision: Decision) -> None:
-        self.decision = decision
-        self.portal.call(self.event.set)
+    request: PermissionRequest
+    event: anyio.Event = field(default_factory=anyio.Event)  # set once it is answered
+    decision: Decision = field(default_factory=lambda: answer_of(""))
 
 
 @contextmanager
@@ -525,8 +476,3 @@ def silent_keys(*, echo: bool = False) -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(fd, termios.TCSANOW, before)
-
-
-def mentioned_files(text: str) -> list[Path]:
-    """Give the files that a prompt names as @FILE."""
-    return [path for name in re.findall(r"(?<!\S)@(\S+)", text) if (path := Path(name).expanduser()).is_file()]

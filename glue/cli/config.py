@@ -1,10 +1,11 @@
-"""Settings of the command line: flags, then environment variables, then files; and `glue config`."""
+"""Settings and keys of the command line: flags, environment variables, files; `glue config` and `glue keys`."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,34 +16,22 @@ from glue.errors import ConfigError
 from glue.paths import config_dir
 from glue.text import suggest
 
-# Each setting with the form it has in a file. As a variable it is GLUE_ and its name in capitals.
-SETTINGS: Mapping[str, type] = {
-    "model": str,
-    "tools": list,
-    "allow": list,
-    "deny": list,
-    "max_turns": int,
-    "max_requests": int,
-    "token_budget": int,
-    "usd_budget": float,
-    "seconds": float,
-    "store": str,
-    "log": bool,
-}
-WHAT: Mapping[str, str] = {
-    "model": "provider and model, such as 'anthropic:claude-haiku-4-5'",
-    "tools": "a list of ready-made tools, such as ['fs', 'git']",
-    "allow": "a list of tools that need not ask, such as ['write_file:docs/*']",
-    "deny": "a list of tools that are never allowed",
-    "max_turns": "a whole number",
-    "max_requests": "a whole number",
-    "token_budget": "a whole number of tokens",
-    "usd_budget": "a number of US dollars",
-    "seconds": "a number of seconds",
-    "store": "the folder, or the .db file, that keeps sessions",
-    "log": "true or false: whether runs are logged for `glue runs`",
+# Each setting with the form it has in a file and what it must be. As a variable it is GLUE_ and its name in capitals.
+SETTINGS: Mapping[str, tuple[type, str]] = {
+    "model": (str, "provider and model, such as 'anthropic:claude-haiku-4-5'"),
+    "tools": (list, "a list of ready-made tools, such as ['fs', 'git']"),
+    "allow": (list, "a list of tools that need not ask, such as ['write_file:docs/*']"),
+    "deny": (list, "a list of tools that are never allowed"),
+    "max_turns": (int, "a whole number"),
+    "max_requests": (int, "a whole number"),
+    "token_budget": (int, "a whole number of tokens"),
+    "usd_budget": (float, "a number of US dollars"),
+    "seconds": (float, "a number of seconds"),
+    "store": (str, "the folder, or the .db file, that keeps sessions"),
+    "log": (bool, "true or false: whether runs are logged for `glue runs`"),
 }
 TABLES = ("review", "aliases")  # tables inside [tool.glue] that are read elsewhere
+_WORDS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
 class Setting(NamedTuple):
@@ -54,15 +43,12 @@ def settings(
     flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ, folder: str = "."
 ) -> dict[str, Setting]:
     """Give every setting that is made somewhere, each from the first place that makes it."""
-    places: list[tuple[str, Mapping[str, Any]]] = []
     given = {name: value for name, value in (flags or {}).items() if value not in (None, (), "")}
-    places.append(("flag", given))
+    places: list[tuple[str, Mapping[str, Any]]] = [("flag", given)]
     places += [(variable(name), {name: value}) for name, value in from_environment(environ).items()]
-    project = find_project(folder)
-    if project is not None:
+    if (project := find_project(folder)) is not None:
         places.append((str(project), read_file(project, trusted=False)))
-    own = user_file(environ)
-    if own.is_file():
+    if (own := user_file(environ)).is_file():
         places.append((str(own), read_file(own)))
     found: dict[str, Setting] = {}
     for source, values in places:
@@ -107,24 +93,24 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is no valid TOML: {error}") from None
-    tool = data.get("tool", {})
-    table = (tool.get("glue", {}) if isinstance(tool, dict) else {}) if "tool" in data or not trusted else data
+    table = tool_table(data) if "tool" in data or not trusted else data
     if isinstance(table, dict) and "providers" in table:
         if not trusted:
             raise ConfigError(f"{path}: 'providers' is not taken from a project; set it in {user_file()}")
         table = {name: value for name, value in table.items() if name != "providers"}  # glue.providers reads them
     values = checked(table, str(path))
-    if not trusted:
-        _check_untrusted(values, path)
+    if not trusted and "allow" in values:
+        raise ConfigError(f"{path}: 'allow' is not taken from a project; give --allow, or set it in {user_file()}")
+    store = values.get("store", "")
+    if not trusted and (os.path.isabs(store) or ".." in Path(store).parts):
+        raise ConfigError(f"{path}: 'store' must stay inside the project, not {store!r}")
     return values
 
 
-def _check_untrusted(values: Mapping[str, Any], path: Path) -> None:
-    if "allow" in values:
-        raise ConfigError(f"{path}: 'allow' is not taken from a project; give --allow, or set it in {user_file()}")
-    store = values.get("store", "")
-    if os.path.isabs(store) or ".." in Path(store).parts:
-        raise ConfigError(f"{path}: 'store' must stay inside the project, not {store!r}")
+def tool_table(data: Mapping[str, Any]) -> Any:
+    """Give what stands in `[tool.glue]`."""
+    tool = data.get("tool", {})
+    return tool.get("glue", {}) if isinstance(tool, dict) else {}
 
 
 def checked(table: Any, where: str) -> dict[str, Any]:
@@ -142,7 +128,7 @@ def checked(table: Any, where: str) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any, where: str) -> Any:
-    form = SETTINGS[name]
+    form, what = SETTINGS[name]
     right = {
         bool: isinstance(value, bool),
         str: isinstance(value, str) and bool(value.strip()),
@@ -151,22 +137,20 @@ def _checked(name: str, value: Any, where: str) -> Any:
         float: isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf"),
     }[form]
     if not right:
-        raise ConfigError(f"{where}: {name} must be {WHAT[name]}, not {value!r}")
+        raise ConfigError(f"{where}: {name} must be {what}, not {value!r}")
     return tuple(value) if form is list else float(value) if form is float else value
 
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     """Read the GLUE_ variables; lists are parted by commas."""
     values: dict[str, Any] = {}
-    for name, form in SETTINGS.items():
+    for name, (form, _) in SETTINGS.items():
         text = environ.get(variable(name), "").strip()
         if not text:
             continue
         value: Any = text
         if form is bool:
-            value = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(
-                text.lower(), text
-            )
+            value = _WORDS.get(text.lower(), text)
         elif form is list:
             value = [part.strip() for part in text.split(",") if part.strip()]
         elif form is not str:
@@ -178,6 +162,49 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
+# The header of an agent file ----------------------------------------------------------------------
+
+# As the specification gives it: a block of comments between `# /// script` and `# ///`.
+_BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
+MOST = 8 * 1024 * 1024
+
+
+def read_source(path: str | os.PathLike[str]) -> str:
+    """Read an agent file without running it."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(MOST).decode("utf-8", "replace").replace("\r\n", "\n")
+    except OSError as error:
+        raise ConfigError(f"{os.fspath(path)} cannot be read: {error.strerror}") from error
+
+
+def parse_header(text: str, name: str = "the file") -> dict[str, Any]:
+    """Give the metadata of a file: `requires-python`, `dependencies`, `tool`; empty where it has none."""
+    if "# /// script" not in text:
+        return {}
+    found = [match for match in _BLOCK.finditer(text) if match["type"] == "script"]
+    if not found:
+        return {}
+    if len(found) > 1:
+        raise ConfigError(f"{name} has several `# /// script` blocks; one is allowed")
+    lines = found[0]["content"].splitlines(keepends=True)
+    import tomllib
+
+    try:
+        return tomllib.loads("".join(line[2:] if line.startswith("# ") else line[1:] for line in lines))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: the `# /// script` block is no valid TOML: {error}") from None
+
+
+def glue_table(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Give the checked `[tool.glue]` table of a file's header."""
+    header = parse_header(read_source(path), os.fspath(path))
+    return checked(tool_table(header), f"{Path(path).name}, [tool.glue]")
+
+
+# `glue config` ------------------------------------------------------------------------------------
+
+
 @click.group(invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
@@ -186,21 +213,52 @@ def config(ctx: click.Context, as_json: bool) -> None:
 
     Flags go before GLUE_ variables, these before [tool.glue] of pyproject.toml, that before config.toml.
     """
-    if ctx.invoked_subcommand is None:
-        show_settings(as_json)
+    if ctx.invoked_subcommand is not None:
+        return
+    from glue.cli.output import print_table
+    from glue.cli.sessions import store_path
+
+    made = settings()
+    found = {name: made.get(name, Setting(None, "")) for name in SETTINGS}
+    if found["model"].value is None:
+        found["model"] = _default_model()
+    if found["store"].value is None:
+        found["store"] = Setting(str(store_path()), "default")
+    if as_json:
+        rows = {name: {"value": each.value, "source": each.source or None} for name, each in found.items()}
+        click.echo(json.dumps(rows))
+        return
+    cells = []
+    for name, (value, source) in found.items():
+        shown = ", ".join(value) if isinstance(value, tuple) else str(value) if value is not None else ""
+        cells.append((name, shown, source or f"not set: {SETTINGS[name][1]}"))
+    print_table(cells, ("setting", "value", "from"))
+    click.echo(f"\nproject file: {find_project() or 'none here'}", err=True)
+    click.echo(f"user file:    {user_file()}{'' if user_file().is_file() else ' (not there)'}", err=True)
+
+
+def _default_model() -> Setting:
+    from glue.providers import default, lookup
+
+    try:
+        name = default()
+    except ConfigError:
+        return Setting(None, "not set: no key is set either")
+    key = next((key for key in lookup(name).key if os.environ.get(key)), "")
+    return Setting(name, f"default, as {key} is set")
 
 
 @config.command(name="set")
 @click.argument("name")
 @click.argument("value")
-def set_(name: str, value: str) -> None:
+def set_setting(name: str, value: str) -> None:
     """Write a setting to config.toml; a list is parted by commas."""
     plain = name.replace("-", "_")
     if plain not in SETTINGS:
         raise ConfigError(f"there is no setting {name!r}; {suggest(plain, SETTINGS)}")
     parsed = from_environment({variable(plain): value})
     if plain not in parsed:
-        raise ConfigError(f"{plain} must be {WHAT[plain]}; `glue config unset {plain}` removes it")
+        raise ConfigError(f"{plain} must be {SETTINGS[plain][1]}; `glue config unset {plain}` removes it")
     write_setting(plain, parsed[plain])
 
 
@@ -211,8 +269,8 @@ def unset(name: str) -> None:
     write_setting(name.replace("-", "_"), None)
 
 
-@config.command()
-def path() -> None:
+@config.command(name="path")
+def config_path() -> None:
     """Print where config.toml is."""
     click.echo(user_file())
 
@@ -244,11 +302,13 @@ def write_setting(name: str, value: Any, table: str = "") -> None:
 
 def aliases() -> dict[str, str]:
     """Give the user's own names of models."""
+    path = user_file()
+    if not path.is_file():
+        return {}
     import tomllib
 
-    path = user_file()
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8")).get("aliases", {}) if path.is_file() else {}
+        found = tomllib.loads(path.read_text(encoding="utf-8")).get("aliases", {})
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
@@ -256,73 +316,143 @@ def aliases() -> dict[str, str]:
 
 def resolve_alias(spec: Any) -> Any:
     """Put the model in the place of each alias in a name, or a list of names with commas."""
-    if not isinstance(spec, str) or not user_file().is_file():
-        return spec
-    known = aliases()
-    return ",".join(known.get(name.strip(), name) for name in spec.split(","))
+    known = aliases() if isinstance(spec, str) else {}
+    return ",".join(known.get(name.strip(), name) for name in spec.split(",")) if known else spec
 
 
-def show_settings(as_json: bool) -> None:
-    from glue.cli.output import print_table
-    from glue.cli.sessions import store_path
+# Keys, and `glue keys` ----------------------------------------------------------------------------
 
-    found = settings()
-    values = {name: found[name].value if name in found else None for name in SETTINGS}
-    sources = {name: found[name].source if name in found else "" for name in SETTINGS}
-    if values["model"] is None:
-        values["model"], sources["model"] = _default_model()
-    if values["store"] is None:
-        values["store"], sources["store"] = str(store_path()), "default"
-    if as_json:
-        click.echo(json.dumps({name: {"value": values[name], "source": sources[name] or None} for name in SETTINGS}))
-        return
-    rows = []
-    for name in SETTINGS:
-        value = values[name]
-        shown = ", ".join(value) if isinstance(value, tuple) else str(value) if value is not None else ""
-        rows.append((name, shown, sources[name] or f"not set: {WHAT[name]}"))
-    print_table(rows, ("setting", "value", "from"))
-    project = find_project()
-    click.echo(f"\nproject file: {project or 'none here'}", err=True)
-    own = user_file()
-    click.echo(f"user file:    {own}{'' if own.is_file() else ' (not there)'}", err=True)
+_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*")
 
 
-def _default_model() -> tuple[str | None, str]:
-    from glue.providers import default, lookup
+def keys_file() -> Path:
+    return config_dir() / "keys.env"
 
+
+def load_keys() -> None:
+    """Put the stored keys into the environment; only their owner may be able to read them."""
+    path = keys_file()
+    if path.is_file():
+        if path.stat().st_mode & 0o077:
+            raise ConfigError(f"{path} can be read by others; chmod 600 {path}")
+        load_env(path)
+
+
+def load_env(path: Path) -> None:
+    """Put the variables of a file into the environment, where it does not name them itself."""
+    for name, value in _read_env(path).items():
+        os.environ.setdefault(name, value)
+
+
+def _read_env(path: Path) -> dict[str, str]:
     try:
-        name = default()
-    except ConfigError:
-        return None, "not set: no key is set either"
-    variable = next((key for key in lookup(name).key if os.environ.get(key)), "")
-    return name, f"default, as {variable} is set"
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'not a text'}") from None
+    found = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise ConfigError(f"{path}, line {number}: not NAME=value")
+        value = match[2]
+        quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+        found[match[1]] = value[1:-1] if quoted else value
+    return found
 
 
-HOW = {
-    "bash": 'eval "$(glue completion bash)"     # in ~/.bashrc',
-    "zsh": 'eval "$(glue completion zsh)"      # in ~/.zshrc',
-    "fish": "glue completion fish | source      # in ~/.config/fish/config.fish",
-}
+def _stored() -> dict[str, str]:
+    return _read_env(keys_file()) if keys_file().is_file() else {}
 
 
-@click.command()
-@click.argument("shell", type=click.Choice(tuple(HOW)))
-def completion(shell: str) -> None:
-    """Print a completion script for your shell.
+def _write_keys(found: Mapping[str, str]) -> None:
+    path = keys_file()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_private(path, "".join(f"{variable}={value}\n" for variable, value in sorted(found.items())))
 
-    \b
-    eval "$(glue completion bash)"     # in ~/.bashrc
-    eval "$(glue completion zsh)"      # in ~/.zshrc
-    glue completion fish | source      # in ~/.config/fish/config.fish
-    """
-    from click.shell_completion import get_completion_class
 
-    from glue.cli.app import commands
+def write_private(path: Path, text: str) -> None:
+    """Write a whole file or nothing, readable by its owner alone."""
+    import tempfile
 
-    found = get_completion_class(shell)
-    if found is None:
-        raise click.UsageError(f"there is no completion for {shell}")
-    made = found(commands, {}, "glue", "_GLUE_COMPLETE")
-    # Not source(): for bash that starts a shell to ask for its version.
-    click.echo(made.source_template % made.source_vars())
+    fd, name = tempfile.mkstemp(prefix=".glue-", dir=path.parent)  # made with 0600
+    try:
+        with open(fd, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def keys(ctx: click.Context) -> None:
+    """Store, list and remove keys of providers. The environment goes before what is stored."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_keys)
+
+
+@keys.command(name="set")
+@click.argument("name")
+def set_key(name: str) -> None:
+    """Store the key of a provider, or of a variable such as OPENAI_API_KEY; it is asked for, or read from stdin."""
+    variable = _key_variable(name)
+    is_terminal = sys.stdin is not None and sys.stdin.isatty()
+    value = click.prompt(variable, hide_input=True, err=True) if is_terminal else sys.stdin.readline()
+    value = str(value).strip()
+    if not value or not value.isascii() or not value.isprintable() or " " in value:
+        raise ConfigError("a key is one word of printable ASCII letters; nothing was stored")
+    _write_keys({**_stored(), variable: value})
+    click.echo(f"{variable} is stored in {keys_file()}", err=True)
+
+
+@keys.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_keys(as_json: bool) -> None:
+    """List the variables that hold a key, and where each is from; never the keys."""
+    from glue.providers import known, lookup
+
+    stored = _stored()
+    rows = []
+    for variable in sorted({key for name in known() for key in lookup(name).key} | set(stored)):
+        value = os.environ.get(variable, "")
+        if value or variable in stored:
+            source = "stored" if value == stored.get(variable) else "environment"
+            rows.append({"name": variable, "source": source})
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        click.echo(f"{row['name']:<28} {row['source']}")
+    if not rows:
+        click.echo("no keys; `glue keys set PROVIDER` stores one", err=True)
+
+
+@keys.command(name="path")
+def keys_path() -> None:
+    """Print where keys are stored."""
+    click.echo(keys_file())
+
+
+@keys.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Remove a stored key."""
+    variable, stored = _key_variable(name), _stored()
+    if stored.pop(variable, None) is None:
+        raise ConfigError(f"{variable} is not stored; there are: {', '.join(sorted(stored)) or 'none'}")
+    _write_keys(stored)
+
+
+def _key_variable(name: str) -> str:
+    """Give the variable of a provider, or the name of a variable as it is."""
+    if re.fullmatch(r"[A-Z][A-Z0-9_]+", name):
+        return name
+    from glue.providers import lookup
+
+    row = lookup(name)
+    if not row.key:
+        raise ConfigError(f"{row.name} needs no key")
+    return row.key[0]

@@ -13,13 +13,14 @@ from prompt_toolkit.completion import Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import FileHistory, InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding import KeyBindings
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.markdown import Markdown
 from rich.segment import Segment
 
 from glue import slash
+from glue.cli.chat import LineReader
 from glue.cli.output import Printer, Screen
 from glue.paths import state_dir
 from glue.text import clean_text
@@ -28,15 +29,14 @@ _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "ta
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 
 
-class Editor:
+class Editor(LineReader):
     """Reads prompts: several lines, history across sessions, completion, and a status line below."""
 
-    is_terminal = True
+    echoes_interrupt = False
     help = "Alt-Enter begins a new line, a paste of many lines is one prompt, Tab completes commands and @FILE."
 
     def __init__(self, out: Screen, status: Callable[[], str], sessions: Callable[[], Iterable[str]]) -> None:
-        self.out = out
-        self._interrupted = False
+        self.out, self.is_terminal, self.was_interrupted = out, True, False
         self._session: PromptSession[str] = PromptSession(
             history=_history(),
             completer=_Completer(sessions),
@@ -52,21 +52,12 @@ class Editor:
     def read(self) -> str:
         """Read one prompt; EOFError at the end."""
         text = self._session.prompt(ANSI(self.out.paint("> ", "cyan")))
-        self._interrupted = False
+        self.was_interrupted = False
         return text
 
     def ask(self, prompt: str) -> str:
         """Read the answer to a question."""
         return self._question.prompt(ANSI(self.out.paint(prompt, "yellow")))
-
-    def interrupted(self) -> bool:
-        """Note a Ctrl-C at the prompt; say whether it is the second in a row."""
-        again, self._interrupted = self._interrupted, True
-        return again
-
-    def end(self) -> None:
-        """Leave the line in which ^C stands."""
-        self.out.write("\n")
 
 
 def _history() -> FileHistory | InMemoryHistory:
@@ -81,15 +72,8 @@ def _history() -> FileHistory | InMemoryHistory:
 
 def _keys() -> KeyBindings:
     keys = KeyBindings()
-
-    @keys.add("enter")
-    def send(event: KeyPressEvent) -> None:
-        event.current_buffer.validate_and_handle()
-
-    @keys.add("escape", "enter")
-    def new_line(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
+    keys.add("enter")(lambda event: event.current_buffer.validate_and_handle())
+    keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
     return keys
 
 

@@ -18,7 +18,7 @@ import anyio
 import click
 
 from glue.cli.config import settings
-from glue.cli.run import screens
+from glue.cli.output import Screen
 from glue.cli.sessions import is_address, open_store, store_name, store_path
 from glue.errors import ConfigError, GlueError
 from glue.providers import default, find_base_url, known, lookup
@@ -46,7 +46,7 @@ def doctor(reach: bool, names: tuple[str, ...]) -> None:
     """
     for name in names:
         lookup(name)
-    out, _ = screens()
+    out = Screen(sys.stdout)
     faults = 0
     for check in checks(reach, names):
         bad = bool(check.advice) and check.is_fault
@@ -75,10 +75,8 @@ def checks(reach: bool, names: tuple[str, ...]) -> Iterator[Check]:
 
 
 def _python() -> Check:
-    version = ".".join(map(str, sys.version_info[:3]))
-    old = sys.version_info < (3, 11)
     system = "" if os.name == "posix" else " on a system that is not POSIX"
-    return Check("python", f"{version}{system}", "3.11 or newer is needed" if old else "")
+    return Check("python", ".".join(map(str, sys.version_info[:3])) + system)
 
 
 def _package() -> Iterator[Check]:
@@ -201,12 +199,8 @@ def _store() -> Check:
 
 
 def _network() -> Iterator[Check]:
-    found: dict[str, str] = {}
-    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
-        for spelled in (name.lower(), name):
-            if os.environ.get(spelled):
-                found[name] = os.environ[spelled]
-                break
+    names = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
+    found = {name: value for name in names if (value := os.environ.get(name.lower()) or os.environ.get(name))}
     for name, value in found.items():
         if name == "NO_PROXY":
             continue
@@ -219,13 +213,12 @@ def _network() -> Iterator[Check]:
             yield Check("proxy", f"{name} is no address", "it must look like http://host:port")
     hosts = ", ".join(f"{name} {value.rpartition('@')[2]}" for name, value in found.items())
     yield Check("proxy", hosts or "none set")
-    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
-        named = os.environ.get(name, "")
-        if named and not (os.path.isfile(named) if name.endswith("FILE") else os.path.isdir(named)):
+    own = {name: named for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if (named := os.environ.get(name))}
+    for name, named in own.items():
+        if not (os.path.isfile(named) if name.endswith("FILE") else os.path.isdir(named)):
             yield Check("certificates", f"{name} names {named}", "which is not there; unset it or mend it")
             return
-    own = next((f"{n} {os.environ[n]}" for n in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(n)), "")
-    yield Check("certificates", own or "the usual ones")
+    yield Check("certificates", next((f"{name} {named}" for name, named in own.items()), "the usual ones"))
 
 
 def _terminal() -> Check:

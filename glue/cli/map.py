@@ -16,7 +16,7 @@ import anyio
 import click
 
 from glue.cli.agentfile import open_agent
-from glue.cli.options import Sources, permission_options
+from glue.cli.options import Sources, permission_options, read_part
 from glue.cli.output import Screen, usage_text
 from glue.errors import ConfigError
 from glue.limits import Outcome
@@ -64,11 +64,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
     glue map triage.py tickets.jsonl -o triaged.jsonl --template "Which team? {subject}: {body}"
     glue map triage.py tickets.jsonl -o triaged.jsonl --resume
     """
-    sys.exit(run_map(file, inputs, given))
-
-
-def run_map(file: str, inputs: str, given: Mapping[str, Any]) -> int:
-    from glue.durable import map  # noqa: A004
+    import glue.durable
     from glue.durable.rows import JSONLines, Reader
 
     if bool(given["queue"]) != bool(given["engine"]):
@@ -93,7 +89,7 @@ def run_map(file: str, inputs: str, given: Mapping[str, Any]) -> int:
             progress.note(text)
 
         engine = QueueEngine(given["engine"], given["queue"], retries=given["retries"], notice=notice)
-    job = map(
+    job = glue.durable.map(
         agent,
         JSONLines(inputs),
         concurrency=given["concurrency"],
@@ -108,17 +104,21 @@ def run_map(file: str, inputs: str, given: Mapping[str, Any]) -> int:
         engine=engine,
         **_overrides(agent, file, given),
     )
-    total = _count(inputs) if inputs != "-" else None
+    total = None
+    if inputs != "-":
+        with open(inputs, "rb") as lines:
+            total = sum(1 for line in lines if line.strip())
     progress = Progress(Screen(sys.stderr), job, total, quiet=given["quiet"])
 
-    async def main() -> None:
-        await _write(job, output, progress)
-
     try:
-        anyio.run(main)
+        anyio.run(_write, job, output, progress)
     finally:
         progress.end()
-    return _exit_code(job)
+    if job.cancel.cancelled:
+        sys.exit(Outcome.CANCELLED.exit_code)
+    if job.spending.over() is not None and job.unfinished:
+        sys.exit(Outcome.BUDGET.exit_code)
+    sys.exit(0 if all(name != "invalid" and Outcome(name).complete for name in job.outcomes) else 1)
 
 
 def _overrides(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,21 +153,11 @@ async def _write(job: Map, output: Path, progress: Progress) -> None:
 
 
 async def _listen(job: Map) -> None:
-    interrupts = 0
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
-            interrupts += 1
-            if interrupts > 1:
+            if job.cancel.cancelled:  # something does not let itself be cancelled
                 os._exit(Outcome.CANCELLED.exit_code)
             job.stop()
-
-
-def _exit_code(job: Map) -> int:
-    if job.cancel.cancelled:
-        return Outcome.CANCELLED.exit_code
-    if job.spending.over() is not None and job.unfinished:
-        return Outcome.BUDGET.exit_code
-    return 0 if all(Outcome(name).complete if name != "invalid" else False for name in job.outcomes) else 1
 
 
 def _template(given: str | None) -> str:
@@ -180,8 +170,6 @@ def _template(given: str | None) -> str:
 
 
 def _attach(inputs: str, folder: str | None) -> Callable[[str], Part]:
-    from glue.cli.prompt import read_part
-
     root = Path(folder) if folder else Path(inputs).parent if inputs != "-" else Path()
     if not root.is_dir():
         raise ConfigError(f"there is no folder {root}")
@@ -216,22 +204,21 @@ def _numbers(option: str, given: tuple[str, ...]) -> dict[str, float]:
     return found
 
 
-def _count(path: str) -> int:
-    with open(path, "rb") as file:
-        return sum(1 for line in file if line.strip())
-
-
 class Progress:
     """A line on stderr that says how far a map is; on a terminal it is redrawn, elsewhere written now and then."""
 
     def __init__(self, screen: Screen, job: Map, total: int | None, *, quiet: bool) -> None:
         self.screen, self.job, self.total, self.quiet = screen, job, total, quiet
-        self.rows = self.earlier = 0
+        self.rows = 0
         self.bad: list[str] = []
         self.usage = Usage(cost=0.0)
         self._started = self._said = time.monotonic()
         self._live = not quiet and screen.is_terminal and not screen.is_dumb
         self._shown = False
+
+    @property
+    def incomplete(self) -> int:
+        return self.rows - sum(self.job.outcomes[each] for each in ("done", "wrapped_up"))
 
     def add(self, row: MapRow) -> None:
         self.rows += 1
@@ -265,8 +252,8 @@ class Progress:
         pieces = [f"{self.rows:,}" + (f" of {self.total:,}" if self.total is not None else "") + " rows"]
         pieces.append(f"{rate:.1f}/s" if rate >= 1 else f"{rate * 60:.1f}/min")
         pieces.append("cost unknown" if self.usage.cost is None else dollars(self.usage.cost))
-        if bad := self.rows - sum(self.job.outcomes[each] for each in ("done", "wrapped_up")):
-            pieces.append(f"{bad:,} not complete")
+        if self.incomplete:
+            pieces.append(f"{self.incomplete:,} not complete")
         if self.total is not None and fresh:
             pieces.append(f"{seconds((self.total - self.rows) / rate)} left")
         bar = ""
@@ -282,9 +269,8 @@ class Progress:
             return
         for text in self.bad:
             self.screen.line(f"glue: {one_line(text, 300)}", "yellow")
-        bad = self.rows - sum(self.job.outcomes[each] for each in ("done", "wrapped_up"))
-        if bad > len(self.bad):
-            self.screen.line(f"glue: and {bad - len(self.bad):,} more, all in the output", "yellow")
+        if self.incomplete > len(self.bad):
+            self.screen.line(f"glue: and {self.incomplete - len(self.bad):,} more, all in the output", "yellow")
         counts = ", ".join(f"{count:,} {name}" for name, count in self.job.outcomes.most_common())
         cost = "cost unknown" if self.usage.cost is None else dollars(self.usage.cost)
         took = seconds(time.monotonic() - self._started)
@@ -363,8 +349,8 @@ def queue(name: str | None, engine: str, as_json: bool) -> None:
 
     database = EngineDatabase(engine)
     database.migrate()
-    found = {each: {**database.depth(each), "workers": database.workers(each)} for each in [name] if each}
-    found = found or {each: {**database.depth(each), "workers": database.workers(each)} for each in database.queues()}
+    names = [name] if name else database.queues()
+    found = {each: {**database.depth(each), "workers": database.workers(each)} for each in names}
     database.close()
     if as_json:
         click.echo(json.dumps(found, indent=2))

@@ -1,24 +1,24 @@
-"""Options of the command line: what click parses and what is configured become one record of settings."""
+"""What a command line gives a run: options and settings as one record; words, files and stdin as a prompt."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from glue.cli.agentfile import glue_table
-from glue.cli.config import Setting, resolve_alias, settings
-from glue.cli.keys import read_env
-from glue.cli.permission import permission
-from glue.cli.prompt import read_schema, read_text, unread_pipe
-from glue.cli.tools import make_tools, split
+from glue.cli.config import Setting, glue_table, load_env, resolve_alias, settings
 from glue.errors import ConfigError
 from glue.limits import Limits
+from glue.messages import File, Image, Part, Text
 from glue.options import Options
+from glue.permission import AllowAll, Ask, Decision, Permission, PermissionRequest, Rules, deny
 
 if TYPE_CHECKING:
     from glue.agent import Agent
@@ -26,27 +26,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 EFFORTS = ("none", "minimal", "low", "medium", "high")
-
-
-def run_options(function: F) -> F:
-    """Add the options that every run has, here and in `glue run`."""
-    for option in reversed((*_SETTINGS, *_OUTPUT)):
-        function = option(function)
-    return function
-
-
-def chat_options(function: F) -> F:
-    """Add the options of a run that a chat has too."""
-    for option in reversed(_SETTINGS):
-        function = option(function)
-    return function
-
-
-def permission_options(function: F) -> F:
-    """Add the options that say which tools may run."""
-    for option in reversed(_PERMISSIONS):
-        function = option(function)
-    return function
 
 
 def _models(text: str) -> list[str]:
@@ -84,7 +63,7 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
         metavar="FILE",
         expose_value=False,
         is_eager=True,
-        callback=lambda _, __, path: read_env(path),
+        callback=lambda _, __, path: load_env(Path(path)) if path else None,
         help="Take variables from a file where they are not set.",
     ),
     click.option("--max-turns", type=click.IntRange(min=0), help="Turns with tools, at most."),
@@ -107,6 +86,20 @@ _OUTPUT: tuple[Callable[[Any], Any], ...] = (
     click.option("-q", "--quiet", is_flag=True, help="Only the answer, and errors."),
     click.option("-v", "--verbose", count=True, help="Thinking, results and retries too; -vv adds the log."),
 )
+
+
+def _adding(options: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+run_options = _adding((*_SETTINGS, *_OUTPUT))  # of every run, here and in `glue run`
+chat_options = _adding(_SETTINGS)  # those that a chat has too
+permission_options = _adding(_PERMISSIONS)  # which tools may run
 
 
 def main(agent: Agent[Any, Any], args: Sequence[str] | None = None, *, prompt: str = "") -> None:
@@ -150,29 +143,30 @@ class Sources:
     def find(self, name: str) -> Any:
         """Give a setting from the first place that makes it, the agent's code left out."""
         value = self._said(name)
-        found = self.configured.get(name)
-        return found.value if value is None and found is not None else value
+        return self._configured(name) if value is None else value
 
     def _said(self, name: str) -> Any:
         """Give a setting that goes before the agent's code."""
         value = self.given.get(name)
         return value if value not in (None, (), "") else self.header.get(name)
 
+    def _configured(self, name: str) -> Any:
+        return self.configured[name].value if name in self.configured else None
+
     def options(self, ask: Callable[[Any], Any] | None = None) -> Options:
         """Give what goes before the agent's own settings; without an agent, all there is."""
         own = self.agent.settings if self.agent is not None else Options()
         find = self._said if self.agent is not None else self.find
-        rules = {name: self._rules(name) for name in ("allow", "deny")}
         return Options(
             model=resolve_alias(find("model")) or None,
             instructions=self._instructions(),
             limits=self._limits(own),
-            tools=self._tools(own, split(find("tools") or ())),
+            tools=self._tools(own, find("tools") or ()),
             temperature=self.given.get("temperature"),
             max_tokens=self.given.get("max_tokens"),
             reasoning=self.given.get("reasoning"),
             output=read_schema(self.given["schema"]) if self.given.get("schema") else None,
-            permission=permission(own.permission, yes=bool(self.given.get("yes")), ask=ask, **rules),
+            permission=self._permission(own.permission, ask),
         )
 
     def _instructions(self) -> Any:
@@ -180,19 +174,24 @@ class Sources:
         if system and template:
             raise click.UsageError("--system and --template both give instructions: use one of them")
         if template:
-            from glue.cli.prompts import find_version
+            from glue.cli.catalog import find_version
 
             return find_version(template)
         return read_text(system) if system else None
 
-    def _tools(self, own: Options, names: Sequence[str]) -> tuple[Any, ...]:
+    def _tools(self, own: Options, named: str | Sequence[str]) -> tuple[Any, ...]:
         """Give the agent's own tools, or those of them that are named, and the ready-made ones that are named."""
         if self.given.get("no_tools"):
             return ()
+        if not named:
+            return tuple(own.tools or ())
+        from glue.cli.catalog import make_tools
+
+        names = [name.strip() for name in (named.split(",") if isinstance(named, str) else named) if name.strip()]
         mine = {tool.spec.name: tool for tool in own.tools or ()}
         chosen = {name: mine[name] for name in names if name in mine} or mine
-        made = {tool.spec.name: tool for tool in make_tools([name for name in names if name not in mine], ".")}
-        return tuple({**made, **chosen}[name] for name in (*chosen, *(name for name in made if name not in chosen)))
+        made = {tool.spec.name: tool for tool in make_tools([name for name in names if name not in mine])}
+        return (*chosen.values(), *(tool for name, tool in made.items() if name not in chosen))
 
     def _limits(self, own: Options) -> Limits | None:
         find = self._said if own.limits is not None else self.find
@@ -202,8 +201,152 @@ class Sources:
         except (ValueError, TypeError) as error:
             raise ConfigError(str(error)) from None
 
+    def _permission(self, own: Permission | None, ask: Callable[[PermissionRequest], Any] | None) -> Permission:
+        """Make the policy of a run: flags, then the agent's own, then the person; `ask` is None where there is none."""
+        if self.given.get("yes"):
+            own = AllowAll()
+        elif own is None:
+            own = Ask(ask) if ask is not None else Unattended()
+        allow, deny = self._rules("allow"), self._rules("deny")
+        return Rules(allow=allow, deny=deny, otherwise=own) if allow or deny else own
+
     def _rules(self, name: str) -> tuple[str, ...]:
         """Give the rules of all places together: a refusal must not be lost because a flag adds another."""
-        found = self.configured.get(name)
-        places = (self.given.get(name), self.header.get(name), found.value if found is not None else None)
+        places = (self.given.get(name), self.header.get(name), self._configured(name))
         return tuple(rule for rules in places for rule in rules or ())
+
+
+class Unattended:
+    """Deny what nobody can be asked for, and name the flag that allows it."""
+
+    def decide(self, request: PermissionRequest) -> Decision:
+        return deny(f"nobody can be asked here; --allow {request.action} allows it, --yes allows everything")
+
+
+# Prompts and schemas ------------------------------------------------------------------------------
+
+MOST = 16 * 1024 * 1024
+_IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
+
+
+def read_prompt(words: Sequence[str]) -> tuple[Part, ...]:
+    """Make the parts of a prompt: words are joined, `@FILE` is its content, `-` is stdin; nothing is stdin too."""
+    if not words and (sys.stdin is None or sys.stdin.isatty()):
+        raise click.UsageError("no prompt; give it in words, as @FILE or on stdin")
+    parts: list[Part] = []
+    was_spoken = False
+    for word in words or ("-",):
+        is_file = word.startswith("@") and not word.startswith("@@") and word != "@"
+        is_spoken = not is_file and word != "-"
+        if is_spoken:
+            part: Part = Text(text=word[1:] if word.startswith("@@") else word)
+        else:
+            part = read_part(word[1:]) if is_file else Text(text=_stdin())
+        last = parts[-1] if parts else None
+        if isinstance(part, Text) and isinstance(last, Text):
+            # Some models read only the first of several texts.
+            joined = f"{last.text} {part.text}" if was_spoken and is_spoken else f"{last.text.rstrip()}\n\n{part.text}"
+            parts[-1] = Text(text=joined)
+        else:
+            parts.append(part)
+        was_spoken = is_spoken
+    if all(isinstance(part, Text) and not part.text.strip() for part in parts):
+        raise click.UsageError("the prompt is empty")
+    return tuple(parts)
+
+
+def _stdin() -> str:
+    data = sys.stdin.buffer.read(MOST + 1)
+    if len(data) > MOST:
+        raise ConfigError(f"stdin: more than {MOST // 1024 // 1024} MB")
+    if b"\0" in data[:4096]:
+        raise ConfigError("stdin is no text; attach a picture or a PDF with -a FILE")
+    return data.decode("utf-8", "replace")
+
+
+def read_attachment(named: str) -> Part:
+    """Read what --attach names: a file, or the address of a picture, which the provider fetches."""
+    if not named.startswith(("https://", "http://")):
+        return read_part(named, "--attach ")
+    from urllib.parse import urlsplit
+
+    suffix = Path(urlsplit(named).path).suffix.lower()
+    if suffix not in _IMAGES:
+        kinds = ", ".join(_IMAGES)
+        raise ConfigError(f"--attach {named}: only the address of a picture ({kinds}) can be sent; download the file")
+    return Image(media_type=_IMAGES[suffix], url=named)
+
+
+def read_part(name: str, mark: str = "@") -> Part:
+    """Read a file: a text, a picture or a PDF."""
+    path = Path(name)
+    try:
+        with path.open("rb") as file:  # bounded: /dev/urandom has no end
+            data = file.read(MOST + 1)
+    except OSError as error:
+        hint = f"; write @@{name} for a word that begins with @" if mark == "@" and not path.exists() else ""
+        raise ConfigError(f"{mark}{name} cannot be read: {error.strerror}{hint}") from None
+    if len(data) > MOST:
+        raise ConfigError(f"{mark}{name}: larger than {MOST // 1024 // 1024} MB")
+    suffix = path.suffix.lower()
+    if suffix in _IMAGES:
+        return Image(media_type=_IMAGES[suffix], data=data)
+    if suffix == ".pdf":
+        return File(media_type="application/pdf", data=data, name=path.name)
+    try:
+        return Text(text=data.decode())
+    except UnicodeDecodeError:
+        raise ConfigError(f"{mark}{name} is neither text nor a picture nor a PDF") from None
+
+
+def read_text(given: str) -> str:
+    """Give a text, or with `@FILE` that of a file."""
+    if not given.startswith("@"):
+        return given
+    part = read_part(given[1:])
+    if not isinstance(part, Text):
+        raise ConfigError(f"{given} is no text")
+    return part.text
+
+
+_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+_FIELD = re.compile(r"\s*(\w+)\s*(?:[:\s]\s*(list\[)?(str|int|float|bool)\]?)?\s*")
+
+
+def read_schema(given: str) -> Mapping[str, Any]:
+    """Make a JSON schema of a file, of JSON, or of "name: type, ..." (str, int, float, bool, list[...])."""
+    if given.lstrip().startswith("{") or given.endswith(".json") or Path(given).is_file():
+        text = given if given.lstrip().startswith("{") else read_text(f"@{given}")
+        try:
+            schema = json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"--schema: not valid JSON: {error}") from None
+        if not isinstance(schema, dict):
+            raise ConfigError("--schema: a JSON schema is an object")
+        return {"title": "Answer", **schema}
+    fields: dict[str, Any] = {}
+    for text in given.split(","):
+        found = _FIELD.fullmatch(text)
+        if found is None:
+            kinds = f"{', '.join(_TYPES)}, list[...]"
+            raise ConfigError(f"--schema: {text.strip()!r} is no 'name: type'; the types are: {kinds}")
+        kind = {"type": _TYPES[found[3] or "str"]}
+        fields[found[1]] = {"type": "array", "items": kind} if found[2] else kind
+    form = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    return {"title": "Answer", **form}
+
+
+def unread_pipe() -> bool:
+    """Say whether something waits on a piped stdin that nobody has asked for."""
+    import stat
+
+    try:
+        fd = sys.stdin.fileno()
+        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return False
+        import fcntl
+        import termios
+
+        return any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))  # how many bytes wait
+    except (OSError, ValueError, AttributeError, ImportError):
+        return False

@@ -1,4 +1,4 @@
-"""Output of a run for people: the answer on stdout, tool calls, notes and a spinner on stderr."""
+"""Output of a run: the answer on stdout; tool calls, notes, questions and a spinner on stderr; or lines of JSON."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from glue import events
-from glue.events import Event
+from glue.codec import to_plain
+from glue.errors import GlueError
+from glue.events import Event, RequestStart, event_to_json
 from glue.limits import StopReason
-from glue.messages import AssistantMessage, ToolCall, Usage
+from glue.messages import AssistantMessage, Usage, UserMessage, message_to_json
+from glue.permission import Decision, PermissionRequest, allow, deny
 from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.result import RunResult
 from glue.text import clean_text, columns, cut, one_line, seconds
@@ -129,6 +132,10 @@ class Spinner:
             self.screen.write("\r\x1b[K")
             self._shown = False
 
+    def count(self, text: str) -> None:
+        """Estimate the tokens of a piece of a reply."""
+        self.tokens += (len(text) + 3) // 4
+
     def tick(self) -> None:
         if not self.is_on or self._started is None:
             return
@@ -179,13 +186,43 @@ class Printer:
         self._tools: dict[str, str] = {}  # those that run, by call
 
     def __call__(self, event: Event) -> None:
-        handler = _HANDLERS.get(type(event))
-        if handler is not None:
-            handler(self, event)
-        elif self.verbose and type(event).__name__ in _NOTES:
-            self.note(_described(event))
-
-    # Writing --------------------------------------------------------------------------------------
+        match event:
+            case TextDelta(text=text):
+                if text and self.stream:
+                    if self.out.is_terminal:
+                        self.spinner.stop()
+                    self.text(text)
+                self.spinner.count(text)
+            case ThinkingDelta(text=text):
+                self.spinner.count(text)
+                if self.verbose and text:
+                    self.thinking(text)
+            case ToolCallDelta(arguments=text):
+                self.spinner.count(text)
+            case RequestStart() if self._cut:
+                self._cut = False
+            case RequestStart():
+                self._apart = self.open == "out"
+                self._wait("thinking")
+            case events.MessageEnd(message=AssistantMessage(stop_reason=reason)):
+                self._cut = reason is StopReason.MAX_TOKENS and self.open == "out"
+            case events.ToolStart(call=call):
+                self._tools[call.id] = one_line(call.name, 40)
+                self._wait(self._tools[call.id])
+            case events.ToolUpdate(event=events.ToolEnd() as ended) if not self.quiet:
+                self.note(f"  {tool_line(ended, self.err.width - 4)}")
+            case events.ToolUpdate(text=text) if self.verbose and text:
+                self.note(f"  {one_line(event.name)}: {one_line(text, self.err.width - 20)}")
+            case events.ToolEnd():
+                self._result(event)
+            case Attempt() if not self.quiet:
+                after = f"; next try in {seconds(event.delay)}" if event.delay else "; going on"
+                self.note(f"! {one_line(event.detail or event.kind, 300)}{after}", "yellow")
+            case events.RunEnd():
+                self.spinner.stop()
+            case _ if self.verbose and type(event).__name__ in _NOTES:
+                values = ", ".join(f"{key}={getattr(event, key)!r}" for key in type(event).__dataclass_fields__)
+                self.note(one_line(f"- {type(event).__name__}: {values}", 300))
 
     def note(self, text: str, colour: str = "dim") -> None:
         """Write a line of its own on stderr."""
@@ -195,10 +232,8 @@ class Printer:
     def settle(self) -> None:
         """End a line that was begun, and take the spinner away."""
         self.spinner.hide()
-        if self.open == "out":
-            self.out.write("\n")
-        elif self.open == "err":
-            self.err.write("\n")
+        if self.open:
+            (self.out if self.open == "out" else self.err).write("\n")
         self.open = ""
 
     def text(self, text: str) -> None:
@@ -220,52 +255,11 @@ class Printer:
         self.err.write(self.err.paint(clean_text(text), "dim"))
         self.open = "" if text.endswith("\n") else "err"
 
-    # Events ---------------------------------------------------------------------------------------
-
-    def _request(self, event: events.RequestStart) -> None:
-        if self._cut:
-            self._cut = False
-            return
-        self._apart = self.open == "out"
-        self._wait("thinking")
-
     def _wait(self, label: str) -> None:
         """Let the spinner turn, on a line of its own."""
         if self.spinner.is_on and (self.open == "err" or self.out.is_terminal):
             self.settle()
         self.spinner.start(label)
-
-    def _message(self, event: events.MessageEnd) -> None:
-        if isinstance(event.message, AssistantMessage):
-            self._cut = event.message.stop_reason is StopReason.MAX_TOKENS and self.open == "out"
-
-    def _delta(self, event: TextDelta) -> None:
-        if event.text and self.stream:
-            if self.out.is_terminal:
-                self.spinner.stop()
-            self.text(event.text)
-        self._count(event.text)
-
-    def _thought(self, event: ThinkingDelta) -> None:
-        self._count(event.text)
-        if self.verbose and event.text:
-            self.thinking(event.text)
-
-    def _call(self, event: ToolCallDelta) -> None:
-        self._count(event.arguments)
-
-    def _count(self, text: str) -> None:
-        self.spinner.tokens += (len(text) + 3) // 4
-
-    def _tool(self, event: events.ToolStart) -> None:
-        self._tools[event.call.id] = one_line(event.call.name, 40)
-        self._wait(self._tools[event.call.id])
-
-    def _update(self, event: events.ToolUpdate) -> None:
-        if event.event is not None and isinstance(event.event, events.ToolEnd) and not self.quiet:
-            self.note(f"  {tool_line(event.event, self.err.width - 4)}")
-        elif self.verbose and event.text:
-            self.note(f"  {one_line(event.name)}: {one_line(event.text, self.err.width - 20)}")
 
     def _result(self, event: events.ToolEnd) -> None:
         self._tools.pop(event.call.id, None)
@@ -286,68 +280,144 @@ class Printer:
             if len(lines) > 20:
                 self.err.line(f"    … {len(lines) - 20} more lines", "dim")
 
-    def _attempt(self, event: Attempt) -> None:
-        if not self.quiet:
-            after = f"; next try in {seconds(event.delay)}" if event.delay else "; going on"
-            self.note(f"! {one_line(event.detail or event.kind, 300)}{after}", "yellow")
 
-    def _end(self, event: events.RunEnd) -> None:
-        self.spinner.stop()
-
-
-_HANDLERS: dict[type, Any] = {
-    events.RequestStart: Printer._request,
-    TextDelta: Printer._delta,
-    ThinkingDelta: Printer._thought,
-    ToolCallDelta: Printer._call,
-    events.MessageEnd: Printer._message,
-    events.ToolStart: Printer._tool,
-    events.ToolUpdate: Printer._update,
-    events.ToolEnd: Printer._result,
-    Attempt: Printer._attempt,
-    events.RunEnd: Printer._end,
-}
 _NOTES = ("ContinuationAttempt", "Compacted", "WrapUp", "Nudge", "LimitReached", "Guardrail", "GateApplied")
-
-
-def _described(event: Event) -> str:
-    name = type(event).__name__
-    values = ", ".join(f"{key}={getattr(event, key)!r}" for key in type(event).__dataclass_fields__)
-    return one_line(f"- {name}: {values}", 300)
 
 
 def tool_line(event: events.ToolEnd, width: int = 78) -> str:
     """Write one line for a call: what, with what, how it went, how long it took."""
-    failed = event.message.is_error
+    call, failed = event.call, event.message.is_error
     tail = f"  {'failed' if failed else 'ok'} {seconds(event.seconds)}"
     if failed:
         tail += f": {one_line(event.message.text, 240)}"
-    room = max(width - 2 - len(event.call.name) - (len(tail) if not failed else 20), 16)
-    return f"{'✗' if failed else '·'} {one_line(event.call.name)}{_arguments(event.call, room)}{tail}"
-
-
-def _arguments(call: ToolCall, width: int) -> str:
+    room = max(width - 2 - len(call.name) - (len(tail) if not failed else 20), 16)
     try:
-        values = json.loads(call.arguments or "{}")
-        text = ", ".join(f"{key}={_short(value)}" for key, value in values.items())
+        values = json.loads(call.arguments or "{}").items()
+        arguments = ", ".join(f"{key}={one_line(_plain(value), 60)}" for key, value in values)
     except (ValueError, AttributeError):
-        text = call.arguments
-    return f"({one_line(text, width)})"
+        arguments = call.arguments
+    return f"{'✗' if failed else '·'} {one_line(call.name)}({one_line(arguments, room)}){tail}"
 
 
-def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return one_line(text, 60)
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def usage_line(result: RunResult[Any]) -> str:
     """Say what a run used."""
-    cost = "cost unknown" if result.cost is None else f"${result.cost:.4f}"
-    turns = f"{result.requests} request{'s' if result.requests != 1 else ''}"
-    return f"{usage_text(result.usage)}, {cost}, {turns}, {seconds(result.seconds)}, {result.outcome.value}"
+    requests = f"{result.requests} request{'s' if result.requests != 1 else ''}"
+    used = f"{usage_text(result.usage)}, {cost_text(result.cost)}"
+    return f"{used}, {requests}, {seconds(result.seconds)}, {result.outcome.value}"
+
+
+def cost_text(cost: float | None) -> str:
+    return "cost unknown" if cost is None else f"${cost:.4f}"
 
 
 def usage_text(usage: Usage) -> str:
     cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
     thought = f" ({usage.reasoning:,} thinking)" if usage.reasoning else ""
     return f"{usage.input:,} tokens in{cached}, {usage.output:,} out{thought}"
+
+
+class JsonLines:
+    """A listener that writes each event as a line of JSON, the prompt first."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self._begun = False
+
+    def __call__(self, event: Event) -> None:
+        if not self._begun and isinstance(event, RequestStart):
+            self._begun = True
+            request = event.request
+            said = [message for message in request.messages if isinstance(message, UserMessage)]
+            self.write(
+                {
+                    "type": "prompt",
+                    "model": request.model,
+                    "system": request.system,
+                    "tools": [to_plain(tool) for tool in request.tools],
+                    "message": message_to_json(said[-1]) if said else None,
+                }
+            )
+        self.write(event_to_json(event))
+
+    def write(self, value: Mapping[str, Any]) -> None:
+        # ASCII alone: nothing that a model wrote can then do anything to a terminal.
+        self._write(json.dumps(value) + "\n")
+
+
+# Questions for permission -------------------------------------------------------------------------
+
+_LARGEST = 1024 * 1024  # bytes of a file that are read for a diff
+_MOST = 60  # lines of a diff that are shown
+
+
+def question(request: PermissionRequest, screen: Screen) -> str:
+    """Write what a tool is about to do, so that it can be judged."""
+    # Whole and as it is: what is cut off or squeezed here would be allowed unseen.
+    target = clean_text(request.target).replace("\n", "␊").replace("\t", "␉")
+    lines = [screen.paint(f"? {one_line(request.action)} {target}".strip(), "yellow")]
+    change = _change(request)
+    if change is not None:
+        lines += _coloured(change, screen)
+    for name, value in request.arguments.items():
+        text = _plain(value)
+        if text == request.target or (change is not None and name in ("old", "new", "content", "edits")):
+            continue
+        shown = clean_text(text).splitlines() or [""]
+        more = [f"    … {len(shown) - 12} more lines"] if len(shown) > 12 else []
+        lines += [f"  {one_line(name)}:", *(f"    {_cut(line)}" for line in shown[:12]), *more]
+    return "\n".join(lines)
+
+
+def _change(request: PermissionRequest) -> list[str] | None:
+    """Give what a call changes in a file as a diff, as the tool sees it, or of the piece that is replaced."""
+    if request.touched is not None and request.touched.preview:
+        return request.touched.preview.splitlines()
+    old, new, content, path = (request.arguments.get(name) for name in ("old", "new", "content", "path"))
+    if isinstance(content, str) and isinstance(path, str):
+        from glue.tools.fs import safe_open
+
+        try:  # a tool of somebody else's may name a file that is not below the working directory
+            with safe_open(".", path) as file:
+                old, new = file.read(_LARGEST).decode("utf-8", "replace"), content
+        except (OSError, GlueError):
+            return None
+    if not isinstance(old, str) or not isinstance(new, str):
+        return None
+    from difflib import unified_diff
+
+    return list(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2))[2:]
+
+
+def _coloured(change: list[str], screen: Screen) -> list[str]:
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    lines = []
+    for line in change[:_MOST]:
+        text = f"    {_cut(clean_text(line))}"
+        lines.append(screen.paint(text, colours[line[0]]) if line[:1] in colours else text)
+    more = [f"    … {len(change) - _MOST} more lines of the change"] if len(change) > _MOST else []
+    return [*(lines or ["    (nothing changes)"]), *more]
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= 300 else f"{line[:300]}… {len(line) - 300} more characters"
+
+
+def keys(request: PermissionRequest) -> str:
+    """Name the keys that answer a question."""
+    return f"  [y]es, [n]o, [a]lways this, [s]ession: all of {one_line(request.action)} > "
+
+
+def answer_of(text: str) -> Decision:
+    """Understand an answer; anything but a clear yes is a no."""
+    match text.strip().lower():
+        case "y" | "yes":
+            return allow()
+        case "a" | "always":
+            return allow("target")
+        case "s" | "session":
+            return allow("session")
+    return deny("the user said no")

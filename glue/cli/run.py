@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,17 +16,12 @@ import click
 
 from glue.agent import Agent
 from glue.cli.app import end_process, live_threads
-from glue.cli.options import Sources, run_options
-from glue.cli.output import Printer, Screen, is_interactive, usage_line
-from glue.cli.permission import answer_of, keys, question
-from glue.cli.prompt import read_attachment, read_prompt, unread_pipe
-from glue.cli.runs import JsonLines, RunLog
-from glue.cli.sessions import last_session, open_store
+from glue.cli.options import Sources, read_attachment, read_prompt, run_options, unread_pipe
+from glue.cli.output import JsonLines, Printer, Screen, answer_of, is_interactive, keys, question, usage_line
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError, ProviderError
 from glue.events import error_to_json, result_to_json
 from glue.limits import Outcome
-from glue.options import Options
 from glue.permission import Decision, PermissionRequest
 from glue.provider import Provider
 from glue.result import RunResult
@@ -35,6 +30,7 @@ from glue.text import clean_text, one_line
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
 
+    from glue.cli.runs import RunLog
     from glue.session import Session
     from glue.stores.store import Store
     from glue.tools.mcp import Servers
@@ -74,30 +70,33 @@ def execute(
     before = live_threads()
     prompt = (*read_prompt(words), *(read_attachment(each) for each in given.get("attach") or ()))
     sources = Sources(given, path=path, agent=agent)
-    out, err = screens()
-    printer = Printer(
-        out, err, quiet=given["quiet"] or given["as_json"], verbose=given["verbose"], stream=out.is_terminal
-    )
+    out, err = Screen(sys.stdout), Screen(sys.stderr)
+    quiet = given["quiet"] or given["as_json"]
+    printer = Printer(out, err, quiet=quiet, verbose=given["verbose"], stream=out.is_terminal)
     if words and not given["quiet"] and "-" not in words and unread_pipe():
         printer.note("note: stdin was not read, as a prompt was given; add - to the prompt to include it", "yellow")
     if given.get("otel"):
         from glue.telemetry import setup
 
         setup()
+    if given["verbose"] > 1:
+        log_to(err)
     with ExitStack() as stack:
-        if given["verbose"] > 1:
-            log_to(err)
-        sent = None
+        sent = wrap = None
         if given["show_wire"]:
-            from glue.cli.wire import wiretap
+            from glue.cli.runs import wiretap
 
             def write(text: str) -> None:
                 printer.note(clean_text(text) if err.is_terminal else text, "cyan")
 
             sent = stack.enter_context(wiretap(write, curl=given["as_curl"]))
-        run = Run(agent, sources, printer, cassette(stack, given))
+        if given["record"] or given["replay"]:
+            from glue.cli.runs import record_to, replay_from
+
+            wrap = stack.enter_context(record_to(given["record"]) if given["record"] else replay_from(given["replay"]))
+        run = Run(agent, sources, printer, wrap)
         try:
-            result = run.blocking(prompt)
+            result = anyio.run(run.attended, prompt)
         except GlueError as error:
             if run.log is not None:
                 run.log.end({"type": "error", "error": error_to_json(error)})
@@ -118,18 +117,15 @@ def check(given: Mapping[str, Any]) -> None:
         raise click.UsageError("--quiet and --verbose exclude each other")
 
 
-def screens() -> tuple[Screen, Screen]:
-    return Screen(sys.stdout), Screen(sys.stderr)
+def log_to(err: Screen) -> None:
+    """Write the log of the package to stderr."""
+    import logging
 
-
-def cassette(stack: ExitStack, given: Mapping[str, Any]) -> Callable[[Provider], Provider] | None:
-    """Record or replay while the stack is open."""
-    if given["record"] or given["replay"]:
-        from glue.cli import replay
-
-        made = replay.record_to(given["record"]) if given["record"] else replay.replay_from(given["replay"])
-        return stack.enter_context(made)
-    return None
+    handler = logging.StreamHandler(err.file)
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    logger = logging.getLogger("glue")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
 
 
 class Run:
@@ -148,16 +144,27 @@ class Run:
         self.log: RunLog | None = None  # where `log` is set
         self.servers: Servers | None = None  # of --mcp, while they are connected
         self.cancel = Cancel()
-        self.interrupts = 0
         if ask is None and is_interactive():
             ask = self._ask
         self.options = sources.options(ask)
-        self.agent = agent if agent is not None else by_name(self.options)
+        self.agent = agent if agent is not None else self._by_name()
         if self.agent.output is not None or self.options.output is not None:
             printer.stream = False  # the object is printed at the end, whole
         if self.agent.deps_type is not None:
             wanted = self.agent.deps_type.__name__
             raise ConfigError(f"this agent needs deps ({wanted}), which a command line cannot give; run it from code")
+
+    def _by_name(self) -> Agent[Any, Any]:
+        """Make an agent of a model's name and ready-made tools."""
+        from glue.providers import default
+
+        tools: list[Any] = list(self.options.tools or ())
+        instructions = ""
+        if tools:
+            from glue.tools.coding import prompt
+
+            instructions = prompt(tools)
+        return Agent(self.options.model or default(), tools=tools, instructions=instructions)
 
     def overrides(self) -> dict[str, Any]:
         """Give what goes before the agent's own settings, the tools of connected servers included."""
@@ -179,66 +186,64 @@ class Run:
         async with connect(config) as self.servers:
             yield
 
-    def blocking(self, prompt: Any) -> RunResult[Any]:
-        async def work() -> RunResult[Any]:
-            async with self.connected():
-                return await self._prompt(prompt)
-
-        async def main() -> RunResult[Any]:
-            return await self._attended(work)
-
-        return anyio.run(main)
-
-    async def _prompt(self, prompt: Any) -> RunResult[Any]:
-        given = self.sources.given
-        listener = JsonLines(self.printer.out.write) if given.get("as_json") else self.printer
-        options: dict[str, Any] = {"on_event": self._logged(listener), "cancel": self.cancel, "unwrap": False}
-        if not given["session"] and not given["resume"]:
-            return await self.agent.run(prompt, **self.overrides(), **options)
-        named = self.sources.find("store") or ""
-        store = open_store(named)
-        self.session_id = given["session"] or await last_session(store, named)
-        session = open_session(self.agent, self.session_id, store, self.overrides())
-        return await session.prompt(prompt, **options)
-
-    def _logged(self, listener: Any) -> Any:
-        if not self.sources.find("log"):
-            return listener
-        self.log = log = RunLog()
-
-        def both(event: Any) -> None:
-            listener(event)
-            log.lines(event)
-
-        return both
-
-    async def _attended(self, work: Callable[[], Awaitable[RunResult[Any]]]) -> RunResult[Any]:
-        """Do the work while the spinner turns and Ctrl-C is listened for."""
-        done: list[RunResult[Any]] = []
-        error: list[Exception] = []
+    async def attended(self, prompt: Any) -> RunResult[Any]:
+        """Run while the spinner turns and Ctrl-C is listened for."""
+        ended: RunResult[Any] | Exception
         async with anyio.create_task_group() as group:
             await group.start(self._listen)
             if self.printer.spinner.is_on:
                 group.start_soon(self.spin)
             try:
-                done.append(await work())
-            except Exception as raised:  # a task group would wrap it
-                error.append(raised)
+                async with self.connected():
+                    ended = await self._prompt(prompt)
+            except Exception as error:  # a task group would wrap it
+                ended = error
             finally:
                 self.printer.spinner.stop()
                 with anyio.CancelScope(shield=True):
                     await self.agent.aclose()
                 group.cancel_scope.cancel()
-        if error:
-            raise error[0]
-        return done[0]
+        if isinstance(ended, Exception):
+            raise ended
+        return ended
+
+    async def _prompt(self, prompt: Any) -> RunResult[Any]:
+        given = self.sources.given
+        shown: Any = JsonLines(self.printer.out.write) if given.get("as_json") else self.printer
+        listener = shown
+        if self.sources.find("log"):
+            from glue.cli.runs import RunLog
+
+            log = self.log = RunLog()
+
+            def listener(event: Any) -> None:
+                shown(event)
+                log.lines(event)
+
+        options: dict[str, Any] = {"on_event": listener, "cancel": self.cancel, "unwrap": False}
+        if not given["session"] and not given["resume"]:
+            return await self.agent.run(prompt, **self.overrides(), **options)
+        from glue.cli.sessions import open_store
+
+        session = await self.session(open_store(self.sources.find("store") or ""))
+        self.session_id = session.id
+        return await session.prompt(prompt, **options)
+
+    async def session(self, store: Store) -> Session[Any, Any]:
+        """Open the conversation that --session names, or the last one."""
+        from glue.cli.sessions import last_session
+
+        name = self.sources.given["session"] or await last_session(store, self.sources.find("store") or "")
+        try:
+            return self.agent.session(name, store=store, **self.overrides())
+        except ValueError as error:  # a name that no store can keep
+            raise ConfigError(str(error)) from None
 
     async def _listen(self, *, task_status: TaskStatus[None]) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             task_status.started()
             async for _ in signals:
-                self.interrupts += 1
-                if self.interrupts > 1:  # something does not let itself be cancelled
+                if self.cancel.cancelled:  # something does not let itself be cancelled
                     self.printer.settle()
                     os._exit(Outcome.CANCELLED.exit_code)
                 self.cancel.cancel()
@@ -254,7 +259,7 @@ class Run:
         self.printer.settle()
         was_on, spinner.is_on = spinner.is_on, False
         try:
-            err.write(question(request, err) + "\n" + err.paint("  " + keys(request), "yellow"))
+            err.write(question(request, err) + "\n" + err.paint(keys(request), "yellow"))
             self.printer.open = "err"
             line = self._line()
             self.printer.open = "" if line else "err"  # the user's Enter has ended the line
@@ -273,26 +278,6 @@ class Run:
         return ""
 
 
-def by_name(options: Options) -> Agent[Any, Any]:
-    """Make an agent of a model's name and ready-made tools."""
-    from glue.providers import default
-
-    tools: list[Any] = list(options.tools or ())
-    instructions = ""
-    if tools:
-        from glue.tools.coding import prompt
-
-        instructions = prompt(tools)
-    return Agent(options.model or default(), tools=tools, instructions=instructions)
-
-
-def open_session(agent: Agent[Any, Any], name: str, store: Store, overrides: dict[str, Any]) -> Session[Any, Any]:
-    try:
-        return agent.session(name, store=store, **overrides)
-    except ValueError as error:  # a name that no store can keep
-        raise ConfigError(str(error)) from None
-
-
 def finish(result: RunResult[Any], printer: Printer, given: Mapping[str, Any], run: Run) -> int:
     """Write the answer and what else there is to say; give the exit code."""
     ended = {**result_to_json(result, run.session_id), "exit_code": exit_code(result)}
@@ -303,7 +288,7 @@ def finish(result: RunResult[Any], printer: Printer, given: Mapping[str, Any], r
     else:
         write_answer(result, printer)
     if result.error is not None and not given["as_json"]:
-        printer.note(f"glue: {describe(result.error)}", "red")
+        printer.note(f"glue: {one_line(str(result.error))}", "red")
     if result.notice and not given["quiet"]:
         printer.note(f"glue: {result.notice}", "yellow")
     if given["usage"]:
@@ -329,18 +314,3 @@ def write_answer(result: RunResult[Any], printer: Printer) -> None:
         printer.out.write(text if text.endswith("\n") else text + "\n")
     else:
         printer.settle()
-
-
-def describe(error: GlueError) -> str:
-    return one_line(str(error))
-
-
-def log_to(err: Screen) -> None:
-    """Write the log of the package to stderr."""
-    import logging
-
-    handler = logging.StreamHandler(err.file)
-    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    logger = logging.getLogger("glue")
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)

@@ -1,62 +1,38 @@
-"""`glue runs`: a log of runs, kept only where the user has switched it on."""
+"""What is kept or shown of runs: the log and `glue runs`, cassettes and `glue replay`, requests and `--show-wire`."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from glue.cli.output import print_table
-from glue.errors import ConfigError
-from glue.messages import UserMessage, message_to_json
+from glue.cli.options import permission_options
+from glue.cli.output import JsonLines, Screen, print_table
+from glue.errors import ConfigError, ReplayError
 from glue.paths import state_dir
-from glue.text import one_line
+from glue.provider import Provider
+from glue.secrets import MASK, mask_secrets
+from glue.text import clean_text, one_line
+
+if TYPE_CHECKING:
+    from glue.providers.http import Sent
+    from glue.testing.cassette import Cassette
 
 MOST = 1000  # runs that are kept; older ones are removed
 
 
 def runs_dir() -> Path:
     return state_dir() / "runs"
-
-
-class JsonLines:
-    """A listener that writes each event as a line of JSON, the prompt first."""
-
-    def __init__(self, write: Any) -> None:
-        self._write = write
-        self._begun = False
-
-    def __call__(self, event: Any) -> None:
-        from glue.events import RequestStart, event_to_json
-
-        if not self._begun and isinstance(event, RequestStart):
-            self._begun = True
-            self.write(_prompt(event))
-        self.write(event_to_json(event))
-
-    def write(self, value: Mapping[str, Any]) -> None:
-        # ASCII alone: nothing that a model wrote can then do anything to a terminal.
-        self._write(json.dumps(value) + "\n")
-
-
-def _prompt(event: Any) -> dict[str, Any]:
-    """Give what the model is asked first: the last prompt, the instructions and the tools."""
-    from glue.codec import to_plain
-
-    request = event.request
-    said = [message for message in request.messages if isinstance(message, UserMessage)]
-    return {
-        "type": "prompt",
-        "model": request.model,
-        "system": request.system,
-        "tools": [to_plain(tool) for tool in request.tools],
-        "message": message_to_json(said[-1]) if said else None,
-    }
 
 
 class RunLog:
@@ -137,3 +113,176 @@ def summary(path: Path) -> dict[str, Any]:
         "cost": end.get("cost"),
         "prompt": one_line(said, 200),
     }
+
+
+# Cassettes ----------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("cassette", type=click.Path(dir_okay=False))
+@click.argument("file", required=False, metavar="[FILE.py]")
+@click.argument("words", nargs=-1, metavar="[PROMPT...]")
+@click.option("-v", "--verbose", is_flag=True, help="Thinking and the results of tools too.")
+@permission_options
+def replay(cassette: str, file: str | None, words: tuple[str, ...], verbose: bool, **permissions: Any) -> None:
+    """Play what a model said in CASSETTE, as made by --record.
+
+    With FILE.py the agent runs again, its tools too, and must ask what it asked then; PROMPT is the recorded one
+    if left out. A request that differs is an error that shows the first difference.
+    """
+
+    exchanges = _load(cassette).exchanges
+    if file is not None:
+        from glue.cli.agentfile import open_agent
+        from glue.cli.run import execute, run
+
+        given = run.make_context("run", []).params | permissions | {"replay": cassette, "verbose": int(verbose)}
+        sys.exit(execute(open_agent(file), words or (first_prompt(exchanges, cassette),), given, path=file))
+    _play(exchanges, verbose)
+
+
+def _play(exchanges: Sequence[Mapping[str, Any]], verbose: bool) -> None:
+    out, err = Screen(sys.stdout), Screen(sys.stderr)
+    for exchange in exchanges:
+        model: dict[str, Any] = next((event["message"] for event in exchange["events"] if event["type"] == "done"), {})
+        count = len(exchange["request"].get("messages", ()))
+        name = f" {model.get('provider')}:{model.get('model')}" if model.get("model") else ""
+        err.line(one_line(f"request {exchange['number']}:{name}, {count} messages"), "dim")
+        if verbose:
+            for message in exchange["request"].get("messages", ())[-3:]:
+                if message.get("role") == "tool":
+                    err.line(f"  {message.get('name')}: {one_line(json.dumps(message.get('content')), 300)}", "dim")
+        wrote = False
+        for event in exchange["events"]:
+            if event["type"] == "text":
+                out.write(clean_text(event["text"]))
+                wrote = True
+            elif event["type"] == "thinking" and verbose:
+                err.write(err.paint(clean_text(event["text"]), "dim"))
+        if wrote:
+            out.write("\n")
+        for part in model.get("content", ()):
+            if part.get("type") == "tool_call":
+                err.line(f"· {one_line(part['name'])} {one_line(part['arguments'], 200)}", "dim")
+        if exchange.get("error"):
+            err.line(f"✗ {one_line(exchange['error']['message'], 300)}", "red")
+
+
+class _NamedReplay:
+    """A replay under the name of the provider that was recorded, so that requests are made as they were."""
+
+    def __init__(self, replay: Provider, name: str) -> None:
+        from glue.providers import capabilities
+
+        self.stream, self.capabilities = replay.stream, capabilities(name)
+        self.name = self.capabilities.provider
+
+
+@contextmanager
+def record_to(path: str) -> Iterator[Callable[[Provider], Provider]]:
+    """Record all that agents ask by name; what is given handles a provider that has none."""
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        raise ConfigError(f"--record {path}: there is no folder {os.path.dirname(path)}")
+    from glue.providers import new
+    from glue.testing.cassette import Cassette, Recorder, use_provider
+
+    cassette = Cassette(path)
+    with use_provider(cache(lambda name: Recorder(new(name), cassette))):
+        yield lambda provider: Recorder(provider, cassette)
+
+
+@contextmanager
+def replay_from(path: str) -> Iterator[Callable[[Provider], Provider]]:
+    """Answer all that agents ask from a cassette."""
+    from glue.testing.cassette import Replay, use_provider
+
+    replay = Replay(_load(path), by="hash")
+    with use_provider(lambda name: _NamedReplay(replay, name)):
+        yield lambda provider: replay
+
+
+def _load(path: str) -> Cassette:
+    from glue.testing.cassette import Cassette
+
+    try:
+        return Cassette.load(path)
+    except ReplayError as error:
+        raise ConfigError(str(error)) from error
+
+
+def first_prompt(exchanges: Sequence[Mapping[str, Any]], path: str) -> str:
+    """Give the text of the prompt that began the recorded run."""
+    messages = exchanges[0]["request"].get("messages", ()) if exchanges else ()
+    asked = [message for message in messages if message.get("role") == "user"]
+    parts = asked[-1]["content"] if asked else ()
+    text = "".join(part.get("text", "") for part in parts if part.get("type") == "text")
+    if not text:
+        raise ConfigError(f"{path} holds no prompt; give one")
+    return text.replace("@", "@@", 1) if text.startswith("@") else text
+
+
+# Requests -----------------------------------------------------------------------------------------
+
+_OWN = ("host", "content-length", "accept-encoding", "user-agent")  # curl writes its own
+
+
+@contextmanager
+def wiretap(write: Callable[[str], object], *, curl: bool = False) -> Iterator[list[Sent]]:
+    """Write every request that is sent while this is open; the list says what went."""
+    from glue.providers.http import on_request
+
+    seen: list[Sent] = []
+
+    def observe(sent: Sent) -> None:
+        headers = tuple((name, str(mask_secrets(value))) for name, value in sent.headers)
+        sent = replace(sent, headers=headers, body=str(mask_secrets(sent.body)))
+        seen.append(sent)
+        write(as_curl(sent) if curl else as_text(sent))
+
+    token = on_request.set(observe)
+    try:
+        yield seen
+    finally:
+        on_request.reset(token)
+
+
+def as_text(sent: Sent) -> str:
+    """Write a request to be read: the body is indented where it is JSON."""
+    try:
+        body = json.dumps(json.loads(sent.body), indent=2, ensure_ascii=False)
+    except ValueError:
+        body = sent.body
+    return "\n".join((f"{sent.method} {sent.url}", *(f"{name}: {value}" for name, value in sent.headers), "", body))
+
+
+def as_curl(sent: Sent) -> str:
+    """Write a request as a command that sends it again; the key is taken from its variable."""
+    variable = key_variable(sent.url)
+    lines = [f"curl -N {shlex.quote(sent.url)}"]
+    for name, value in sent.headers:
+        if name in _OWN:
+            continue
+        line = f"{name}: {value}"
+        if MASK in line and variable:
+            lines.append("-H " + f'"${variable}"'.join(shlex.quote(part) if part else "" for part in line.split(MASK)))
+        else:
+            lines.append(f"-H {shlex.quote(line)}")
+    return " \\\n  ".join((*lines, f"--data-raw {shlex.quote(sent.body)}"))
+
+
+def key_variable(url: str) -> str:
+    """Name the variable whose key goes to an address, or "" where none is known."""
+    from glue.providers import find_base_url, known, lookup
+
+    for name in known():
+        row = lookup(name)
+        variable = next((key for key in row.key if os.environ.get(key)), "")
+        if not variable or not row.wire:
+            continue
+        try:
+            base = find_base_url(row, os.environ)
+        except ConfigError:
+            continue
+        if url.startswith(base.rstrip("/")):
+            return variable
+    return ""

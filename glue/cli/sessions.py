@@ -1,30 +1,38 @@
-"""`glue sessions`: list, print, search, export and remove stored conversations."""
+"""Stored conversations: `glue sessions` lists, prints, searches, exports and removes them, `glue view` makes pages."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
+import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import anyio
 import click
 
-from glue.errors import ConfigError, StoreError
+from glue.cli.config import settings, write_private
+from glue.cli.output import is_interactive, print_table
+from glue.errors import ConfigError, GlueError, ReplayError, StoreError
+from glue.messages import AssistantMessage, Message, Thinking, ToolMessage, message_to_json
 from glue.paths import state_dir
-from glue.text import clean_text, one_line
+from glue.text import clean_text, count, dollars, one_line
 
 if TYPE_CHECKING:
-    from glue.messages import Message
     from glue.stores.store import Store
+    from glue.view.transcript import Transcript
 
 
 T = TypeVar("T")
 
 _store = click.option(
-    "--store", metavar="PATH", help="The folder, the .db file or the postgresql:// address that keeps them."
+    "--store",
+    metavar="PATH",
+    callback=lambda ctx, _, path: path or ctx.obj,  # where the command does not name it, the group may have
+    help="The folder, the .db file or the postgresql:// address that keeps them.",
 )
 
 
@@ -35,25 +43,43 @@ def sessions(ctx: click.Context, store: str | None) -> None:
     """List, show, search, export and remove conversations."""
     ctx.obj = store
     if ctx.invoked_subcommand is None:
-        show_list(store, as_json=False)
+        ctx.invoke(list_, store=store)
 
 
 @sessions.command(name="list")
 @_store
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_obj
-def list_(given: str | None, store: str | None, as_json: bool) -> None:
+def list_(store: str | None, as_json: bool) -> None:
     """List conversations, the last one first; forks stand below their parents."""
-    show_list(store or given, as_json=as_json)
+    from glue.stores.store import lineage
+
+    found = _with_store(store, lambda opened: opened.list())
+    if as_json:
+        fields = ("id", "created", "updated", "title", "parent", "forked_at")
+        click.echo(json.dumps([{name: getattr(info, name) for name in fields} for info in found], indent=2))
+        return
+    if not found:
+        where = store_name(_named(store))
+        click.echo(f"no conversations in {where}; `glue run -s NAME ...` and `glue chat -s NAME` keep one", err=True)
+    trees: list[list[tuple[int, Any]]] = []
+    for depth, info in lineage(found):
+        if depth == 0:
+            trees.append([])
+        trees[-1].append((depth, info))
+    trees.sort(key=lambda tree: max(info.updated for _, info in tree), reverse=True)
+    rows = []
+    for depth, info in (row for tree in trees for row in tree):
+        when = datetime.fromtimestamp(info.updated).strftime("%Y-%m-%d %H:%M")
+        rows.append((when, f"{'· ' * depth}{one_line(info.id)}", one_line(info.title, 60)))
+    print_table(rows, ("changed", "name", "begins with"))
 
 
 @sessions.command()
 @click.argument("name")
 @_store
-@click.pass_obj
-def show(given: str | None, name: str, store: str | None) -> None:
+def show(name: str, store: str | None) -> None:
     """Print one conversation."""
-    for message in _load(store or given, name):
+    for message in _load(store, name):
         click.echo(_plain_text(message))
 
 
@@ -64,10 +90,9 @@ def show(given: str | None, name: str, store: str | None) -> None:
 @click.option("--session", "session", metavar="NAME", help="Look in this one only.")
 @click.option("--role", type=click.Choice(["user", "assistant", "tool"]), help="Look at these messages only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_obj
-def search(given: str | None, /, words: tuple[str, ...], store: str | None, as_json: bool, **options: Any) -> None:
+def search(words: tuple[str, ...], store: str | None, as_json: bool, **options: Any) -> None:
     """Find messages that hold every word; "a phrase" in quotes, a prefix as word*. Leaves with 1 where none does."""
-    hits = _with_store(store or given, lambda opened: opened.search(" ".join(words), **options))
+    hits = _with_store(store, lambda opened: opened.search(" ".join(words), **options))
     if as_json:
         fields = ("session", "message_id", "role", "snippet", "at")
         click.echo(json.dumps([{name: getattr(hit, name) for name in fields} for hit in hits], indent=2))
@@ -82,12 +107,9 @@ def search(given: str | None, /, words: tuple[str, ...], store: str | None, as_j
 @_store
 @click.option("-f", "--format", "form", type=click.Choice(["json", "jsonl", "md"]), default="json", show_default=True)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write it to a file instead.")
-@click.pass_obj
-def export(given: str | None, name: str, store: str | None, form: str, output: str | None) -> None:
+def export(name: str, store: str | None, form: str, output: str | None) -> None:
     """Write one conversation as JSON, JSON lines or Markdown."""
-    from glue.messages import message_to_json
-
-    messages = _load(store or given, name)
+    messages = _load(store, name)
     rows = [message_to_json(message) for message in messages]
     if form == "md":
         text = "\n\n".join(_markdown(message) for message in messages)
@@ -106,57 +128,24 @@ def export(given: str | None, name: str, store: str | None, form: str, output: s
 @click.argument("names", nargs=-1, required=True)
 @_store
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.pass_obj
-def rm(given: str | None, names: tuple[str, ...], store: str | None, yes: bool) -> None:
+def rm(names: tuple[str, ...], store: str | None, yes: bool) -> None:
     """Remove conversations for good."""
-    from glue.cli.output import is_interactive
-
     for name in names:
-        _load(store or given, name)
+        _load(store, name)
     if not yes:
         if not is_interactive():
             raise ConfigError("nobody can be asked here; --yes removes without asking")
         click.confirm(f"Remove {', '.join(names)}?", abort=True, err=True)
     for name in names:
-        _with_store(store or given, lambda opened, name=name: opened.delete(name))  # type: ignore[misc]
-
-
-def show_list(named: str | None, *, as_json: bool) -> None:
-    from glue.cli.output import print_table
-    from glue.stores.store import lineage
-
-    found = _with_store(named, lambda opened: opened.list())
-    if as_json:
-        fields = ("id", "created", "updated", "title", "parent", "forked_at")
-        click.echo(json.dumps([{name: getattr(info, name) for name in fields} for info in found], indent=2))
-        return
-    if not found:
-        where = store_name(_named(named))
-        click.echo(f"no conversations in {where}; `glue run -s NAME ...` and `glue chat -s NAME` keep one", err=True)
-    newest = {info.id: info.updated for info in found}
-    trees: list[list[tuple[int, Any]]] = []
-    for depth, info in lineage(found):
-        if depth == 0:
-            trees.append([])
-        trees[-1].append((depth, info))
-    trees.sort(key=lambda tree: max(newest[info.id] for _, info in tree), reverse=True)
-    rows = []
-    for depth, info in (row for tree in trees for row in tree):
-        when = datetime.fromtimestamp(info.updated).strftime("%Y-%m-%d %H:%M")
-        rows.append((when, f"{'· ' * depth}{one_line(info.id)}", one_line(info.title, 60)))
-    print_table(rows, ("changed", "name", "begins with"))
+        _with_store(store, lambda opened, name=name: opened.delete(name))  # type: ignore[misc]
 
 
 def _named(given: str | None) -> str:
-    from glue.cli.config import settings
-
     found = settings({"store": given}).get("store")
     return found.value if found is not None else ""
 
 
 def _with_store(named: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
-    import anyio
-
     store = open_store(_named(named))
 
     async def main() -> T:
@@ -181,8 +170,6 @@ def _load(named: str | None, name: str) -> tuple[Message, ...]:
 
 
 def _plain_text(message: Message) -> str:
-    from glue.messages import AssistantMessage, Thinking, ToolMessage
-
     if isinstance(message, ToolMessage):
         return clean_text(f"[{message.name}{', an error' if message.is_error else ''}]\n{message.text}\n")
     if isinstance(message, AssistantMessage):
@@ -196,8 +183,6 @@ def _plain_text(message: Message) -> str:
 
 
 def _markdown(message: Message) -> str:
-    from glue.messages import AssistantMessage, ToolMessage
-
     if isinstance(message, ToolMessage):
         return f"### Result of {message.name}{' (an error)' if message.is_error else ''}\n\n{_fenced(message.text)}"
     if isinstance(message, AssistantMessage):
@@ -207,14 +192,12 @@ def _markdown(message: Message) -> str:
 
 
 def _fenced(text: str) -> str:
-    import re
-
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
     return f"{fence}\n{text}\n{fence}"
 
 
-def store_path(named: str = "", environ: Mapping[str, str] = os.environ) -> Path:
-    return Path(named).expanduser() if named else state_dir(environ) / "sessions"
+def store_path(named: str = "") -> Path:
+    return Path(named).expanduser() if named else state_dir() / "sessions"
 
 
 def is_address(named: str) -> bool:
@@ -257,3 +240,124 @@ async def last_session(store: Store, named: str = "") -> str:
     if not sessions:
         raise ConfigError(f"there is no conversation to continue in {store_name(named)}; begin one with -s NAME")
     return sessions[0].id
+
+
+# Pages --------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("target", metavar="[SESSION|RUN|FILE]", required=False)
+@click.option("-o", "--output", default="", metavar="OUT.html", help="Where to write it; - for stdout.")
+@click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
+@click.option("--store", metavar="PATH", help="The folder, or the .db file, that keeps the session.")
+def view(target: str | None, output: str, show: bool, store: str | None) -> None:
+    """Make one HTML page of a transcript, and say where it is; without a name, an index of sessions and runs.
+
+    SESSION is the name of a conversation in the store, RUN a logged run (`last`, or a name that `glue runs --json`
+    gives). FILE is a session file, a cassette (--record), the events that --json printed, or a JSON list of messages.
+    The page is whole in itself and loads nothing; it holds all that the transcript holds, so look before you share it.
+    """
+    from glue.view.page import page
+
+    if target is None:
+        path = _index(Path(output) if output else state_dir() / "view", store)
+    else:
+        html = page(_transcript(target, store))
+        if output == "-":
+            sys.stdout.buffer.write(html.encode())
+            return
+        path = Path(output) if output else _beside(target)
+        write_private(path, html)
+    click.echo(str(path))
+    if show:
+        import webbrowser
+
+        webbrowser.open(path.resolve().as_uri())
+
+
+MOST = 200  # transcripts in an index, the last ones
+
+
+def _index(folder: Path, named: str | None) -> Path:
+    """Write a page for each session and logged run into a folder, and one that lists them."""
+    from glue.cli.runs import log_files, summary
+    from glue.view.page import index, page
+    from glue.view.sources import read_file, read_session
+    from glue.view.transcript import Listed
+
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; an index is a folder of pages")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    listed: list[Listed] = []
+
+    def add(each: Listed, transcript: Callable[[], Transcript]) -> None:
+        path = folder / each.file
+        try:
+            if not path.exists() or path.stat().st_mtime < each.at:
+                write_private(path, page(transcript()))
+        except GlueError:
+            return  # a damaged one is for `glue doctor`
+        listed.append(each)
+
+    try:
+        store = _existing_store("", named)
+    except ConfigError:
+        store = None  # none has been begun
+    for info in anyio.run(store.list)[:MOST] if store is not None else ():
+        file = f"session-{hashlib.sha256(info.id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.html"
+        each = Listed(file=file, kind="session", title=info.id, at=info.updated, text=info.title)
+        add(each, lambda store=store, name=info.id: anyio.run(read_session, store, name))  # type: ignore[misc]
+    for path in reversed(log_files()[-MOST:]):
+        run = summary(path)
+        sums = [run["outcome"], count(run["tokens"], "token"), *([] if run["cost"] is None else [dollars(run["cost"])])]
+        each = Listed(
+            file=f"run-{run['id']}.html",
+            kind="run",
+            title=run["prompt"],
+            at=path.stat().st_mtime,
+            text=run["model"],
+            figures=" · ".join(sums),
+            failed=run["outcome"] not in ("done", "wrapped_up"),
+        )
+        add(each, lambda path=path: read_file(path))  # type: ignore[misc]
+    listed.sort(key=lambda each: each.at, reverse=True)
+    write_private(folder / "index.html", index(listed))
+    return folder / "index.html"
+
+
+def _transcript(target: str, named: str | None) -> Transcript:
+    from glue.cli.runs import find_run, runs_dir
+    from glue.view.sources import read_file, read_session
+
+    path = Path(target)
+    try:
+        if not named and path.is_file():
+            return read_file(path)
+        if target == "last" or (runs_dir() / f"{target}.jsonl").is_file():
+            return read_file(find_run(target))
+        return anyio.run(read_session, _existing_store(target, named), target)
+    except (StoreError, ReplayError) as error:
+        raise ConfigError(str(error)) from error
+
+
+def _existing_store(target: str, named: str | None) -> Store:
+    place = _named(named)
+    if not is_address(place) and not store_path(place).exists():  # opening would make it
+        missing = f"no store {store_path(place)}"
+        raise ConfigError(
+            f"there is {missing if named else f'no file {target!r}, and {missing}'}; name one with --store"
+        )
+    return open_store(place)
+
+
+def _beside(target: str) -> Path:
+    """Choose a name in the current folder; only a page of ours is written over."""
+    from glue.view.page import MARK
+
+    name = re.sub(r"[^\w.@+=,-]+", "-", Path(target).name).lstrip(".-") or "transcript"
+    path = Path(re.sub(r"\.(jsonl|json|ndjson)$", "", name)[:100] + ".html")
+    if path.exists():
+        with path.open("rb") as file:
+            if file.read(len(MARK)) != MARK.encode():
+                raise ConfigError(f"{path} is there and is no page of glue view; name another file with -o")
+    return path

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from fakes.acp_schema import methods, updates
-from fakes.editor import GLUE, KNOWN, Editor, Open, choose, words
+from fakes.editor import KNOWN, Editor, Open, choose, words
 
 from glue.messages import user
 from glue.stores.jsonl import FileStore
@@ -65,15 +65,12 @@ def test_without_a_key_all_begins_and_the_prompt_says_what_to_set(
 ) -> None:
     for name in [name for name in os.environ if name.endswith(("_KEY", "_TOKEN")) or name.startswith("GLUE")]:
         monkeypatch.delenv(name)
-    command = [*GLUE, "acp", "-m", "anthropic", "--store", "store"]
-    client = Editor(command, tmp_path)
-    try:
-        begun = client.ask("initialize", {"protocolVersion": 1})
-        session = client.ask("session/new", {"cwd": str(tmp_path), "mcpServers": []})["sessionId"]
-        error = refused(client, "session/prompt", words(session))
-        denied = refused(client, "authenticate", {"methodId": "ANTHROPIC_API_KEY"})
-    finally:
-        client.stop()
+    client = editor(args=("-m", "anthropic"))
+
+    begun = client.ask("initialize", {"protocolVersion": 1})
+    session = client.ask("session/new", {"cwd": str(tmp_path), "mcpServers": []})["sessionId"]
+    error = refused(client, "session/prompt", words(session))
+    denied = refused(client, "authenticate", {"methodId": "ANTHROPIC_API_KEY"})
 
     assert [each["id"] for each in begun["authMethods"]] == ["ANTHROPIC_API_KEY"]
     assert "Set ANTHROPIC_API_KEY" in begun["authMethods"][0]["description"]

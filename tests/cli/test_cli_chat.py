@@ -82,9 +82,12 @@ class Tmux:
 
     def type(self, *keys: str) -> None:
         """Press keys: words are typed as they are, names such as Enter and C-c are keys."""
+        line: list[str] = []
         for key in keys:
             special = key in ("Enter", "Up", "BSpace", "Tab") or (key[:2] in ("C-", "M-") and len(key) in (3, 7))
-            self._run("send-keys", *(() if special else ("-l", "--")), key)
+            line += [";"] if line else []
+            line += ["send-keys", *(() if special else ("-l", "--")), key]
+        self._run(*line)
 
     def paste(self, text: str) -> None:
         """Paste a text as a terminal does, in brackets."""

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from glue.cli.agentfile import glue_table, parse_header, read_header
-from glue.cli.config import checked, settings
+from glue.cli.config import checked, glue_table, parse_header, read_source, settings
 from glue.errors import ConfigError
 
 Cli = Callable[..., Any]
@@ -159,7 +158,7 @@ raise SystemExit("this must never run")
 def test_a_header_is_read_without_running_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(HEADER)
 
-    assert read_header(tmp_path / "a.py")["dependencies"] == ["glue-agents"]
+    assert parse_header(read_source(tmp_path / "a.py"))["dependencies"] == ["glue-agents"]
     assert glue_table(tmp_path / "a.py") == {"model": "groq", "allow": ("save",)}
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from glue.cli.agentfile import PROMPTS, glue_table, read_header
+from glue.cli.agentfile import PROMPTS
+from glue.cli.config import glue_table, parse_header, read_source
 
 Cli = Callable[..., Any]
 
@@ -46,7 +47,7 @@ def test_a_template_runs_without_a_key_and_says_how_to_set_one(cli: Cli, templat
 def test_a_template_has_a_header_that_others_can_read(cli: Cli, template: str) -> None:
     cli("new", "mine.py", "-t", template)
 
-    assert read_header("mine.py")["dependencies"] == ["glue-agents"]
+    assert parse_header(read_source("mine.py"))["dependencies"] == ["glue-agents"]
     assert glue_table("mine.py")["usd_budget"] == 0.5
     text = Path("mine.py").read_text()
     assert "NAME.py" not in text

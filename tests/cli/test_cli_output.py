@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from glue import Agent, StopReason, Usage, tool
-from glue.cli.output import Printer, Screen, tool_line, usage_line
-from glue.cli.permission import answer_of, question
+from glue.cli.output import Printer, Screen, answer_of, question, tool_line, usage_line
 from glue.codec import to_plain
 from glue.events import MessageEnd, RequestStart, ToolEnd, ToolStart, event_to_json
 from glue.messages import AssistantMessage, Request, Text, ToolMessage

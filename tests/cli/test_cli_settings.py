@@ -15,9 +15,8 @@ import pytest
 
 from glue import Agent, ConfigError, Image, Limits, Outcome, RunError, Text
 from glue.cli.config import SETTINGS, aliases, resolve_alias, user_file
-from glue.cli.options import _LIMITS
+from glue.cli.options import _LIMITS, read_attachment, read_schema
 from glue.cli.output import Screen, table
-from glue.cli.prompt import read_attachment, read_schema
 from glue.errors import BudgetExceeded
 from glue.messages import Usage
 from glue.testing import Script, say

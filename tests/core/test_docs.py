@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from fakes.zygote import Zygote
 
 from glue import Limits, Outcome, providers
 
@@ -95,31 +97,27 @@ def ids(page: object) -> str:
 
 
 @pytest.mark.parametrize("page", dict.fromkeys(page for page, _ in of(*RUN)), ids=ids)
-def test_the_blocks_of_a_page_run_and_print_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_the_blocks_of_a_page_run_and_print_what_it_says(
+    page: Path, tmp_path: Path, checkout: Path, zygote: Zygote
+) -> None:
     code = [block for block in blocks(page) if block.info in RUN]
-    script = tmp_path / "blocks.py"
     lines = [f"run({n}, {page.name!r}, {block.line}, {block.body!r})" for n, block in enumerate(code)]
-    script.write_text("\n".join([PRELUDE, *lines]))
+    command = [sys.executable, "-c", "\n".join([PRELUDE, *lines])]
+    shutil.copytree(checkout, tmp_path / "shop")
 
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=checkout(tmp_path / "shop"),
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    exit_code, out, errors = zygote.run(command, tmp_path / "shop", environment(tmp_path))
 
-    assert done.returncode == 0, done.stderr
-    printed = re.split(r"<<<\d+>>>\n", done.stdout)[1:]
+    assert exit_code == 0, errors
+    printed = re.split(r"<<<\d+>>>\n", out)[1:]
     for block, what in zip(code, printed, strict=True):
         if block.says is not None:
             assert plain(what) == plain(block.says), f"{page.name}:{block.line}"
 
 
-def checkout(folder: Path) -> Path:
-    """Make the checkout that the blocks run in."""
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the checkout that the blocks run in copies of."""
+    folder = tmp_path_factory.mktemp("docs") / "shop"
     git(folder.parent, "init", "-q", "-b", "main", folder.name)
     for files, branch in ((FILES, "main"), (CHANGED, "seen")):
         if branch != "main":

@@ -1,11 +1,10 @@
-"""An editor that drives `glue acp` as a subprocess, line by line; every frame that it gets is checked strictly."""
+"""An editor that drives `glue acp` in a process, line by line; every frame that it gets is checked strictly."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import queue
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes.acp_schema import check, definition
+from fakes.zygote import Forked
 
 GLUE = [sys.executable, "-c", "from glue.cli.app import main; main()"]
 PREAMBLE = """
@@ -75,10 +75,8 @@ run(serve, ready_agent("scripted", "coding"), *streams, "store")
 class Editor:
     """The editor's side of one process."""
 
-    def __init__(self, command: list[str], cwd: Path) -> None:
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd
-        )
+    def __init__(self, process: Forked) -> None:
+        self.process = process
         self.frames: list[dict[str, Any]] = []
         self.methods: dict[Any, str] = {}
         self.answers: dict[str, Callable[[dict[str, Any]], Any]] = {}
@@ -93,13 +91,11 @@ class Editor:
             thread.start()
 
     def _pump(self) -> None:
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             self._lines.put(line)
         self._lines.put(b"")
 
     def _listen(self) -> None:
-        assert self.process.stderr is not None
         self._errors.extend(self.process.stderr)
 
     @property
@@ -107,7 +103,6 @@ class Editor:
         return b"".join(self._errors).decode()
 
     def write(self, data: bytes) -> None:
-        assert self.process.stdin is not None
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
@@ -186,7 +181,6 @@ class Editor:
 
     def close(self) -> int:
         """Hang up, and see that the process ends by itself."""
-        assert self.process.stdin is not None
         self.process.stdin.close()
         code = self.process.wait(timeout=30)
         for thread in self._threads:
@@ -200,7 +194,6 @@ class Editor:
             thread.join(10)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             with contextlib.suppress(BrokenPipeError):
-                assert stream is not None
                 stream.close()
 
 

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 import glue
-from glue.cli.tools import schema_of
+from glue.cli.catalog import schema_of
 from glue.errors import ConfigError, ToolError
 from glue.tools import coding, fs, git, shell
 from glue.tools.process import StopFlag, in_thread, run

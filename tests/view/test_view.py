@@ -781,7 +781,7 @@ def test_any_markdown_keeps_every_letter_and_closes_every_tag(text: str) -> None
 
 
 async def test_steps_of_a_sub_agent_are_nested_in_its_call(tmp_path: Path) -> None:
-    from glue.cli.runs import JsonLines
+    from glue.cli.output import JsonLines
 
     @glue.tool
     def look(city: str) -> str:

@@ -1,0 +1,302 @@
+"""What can be named: `glue providers` and `glue models`, `glue prompts`, `glue tools`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from glue.cli.output import print_table
+from glue.context import AnyTool
+from glue.errors import ConfigError
+from glue.text import clean_text, one_line
+
+if TYPE_CHECKING:
+    from glue.prompts import Catalog, Prompt
+
+
+@click.command()
+@click.option("--check", "names", multiple=True, metavar="NAME", help="Send one tiny request and say what happened.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def providers(names: tuple[str, ...], as_json: bool) -> None:
+    """List the providers: name, wire, key variable and whether it is set, default model, context window.
+
+    --check leaves with 0 where the model answered, 2 for a wrong name, key or address, 1 for a host that does
+    not answer.
+    """
+    from glue.providers import models as listing
+
+    if names:
+        import anyio
+
+        worst = 0
+        for name in names:
+            code, text = anyio.run(listing.check, name)
+            click.echo(one_line(text) if code == 0 else f"glue: {one_line(text)}", err=code != 0)
+            worst = max(worst, code)
+        sys.exit(worst)
+    rows = listing.provider_rows()
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    words = {True: "set", False: "not set", None: "not needed"}
+    cells = [(row["name"], row["wire"], row["key"], words[row["key_set"]], row["model"], row["window"]) for row in rows]
+    print_table(cells, ("name", "wire?", "key", "", "default model?", ">window?"))
+
+
+class ModelsGroup(click.Group):
+    """A group whose first word may be a provider."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in (*self.commands, "--help", "-h"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=ModelsGroup)
+def models() -> None:
+    """List known models with windows and prices (`glue models PROVIDER`), or name one of your own."""
+
+
+@models.command(name="list")
+@click.argument("provider", required=False)
+@click.option("--server", is_flag=True, help="Ask the provider's server which models it has.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_models(provider: str | None, server: bool, as_json: bool) -> None:
+    """List known models with windows and prices; PROVIDER narrows it down, --server asks its server."""
+    from glue.cli.config import aliases
+    from glue.providers import default, lookup
+    from glue.providers import models as listing
+
+    if server:
+        import anyio
+
+        names = anyio.run(listing.server_models, provider or default())
+        click.echo(json.dumps(names, indent=2) if as_json else "\n".join(names))
+        return
+    name = lookup(provider).name if provider else ""
+    rows = listing.model_rows(name)
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        click.echo(f"no models of {name} are known; any may be named")
+        return
+    print_table([_model_cells(row) for row in rows], ("model", ">window?", ">input", ">output", ">cached?", "?"))
+    for alias, spec in sorted(aliases().items()) if not name else ():
+        click.echo(f"{alias} = {spec}")
+    click.echo(
+        f"USD per million tokens, list prices of {listing.date()}; any other model may be named, without a cost."
+    )
+
+
+def _model_cells(row: dict[str, Any]) -> tuple[object, ...]:
+    notes = ["default"] if row["default"] else []
+    notes += [f"ends {row['ends']}"] if row["ends"] else ["deprecated"] if row["deprecated"] else []
+    notes += [f"more above {tier[0]:,}" for tier in row["tiers"]]
+    prices = ["-" if row[name] is None else f"{row[name]:g}" for name in ("input", "output", "cached")]
+    return (row["model"], f"{row['window']:,}" if row["window"] else "-", *prices, ", ".join(notes))
+
+
+@models.command()
+@click.argument("name")
+@click.argument("model")
+def alias(name: str, model: str) -> None:
+    """Give a model a name of your own: `glue models alias fast groq:llama-3.1-8b-instant`, then `-m fast`."""
+    from glue.cli.config import write_setting
+    from glue.providers import known, lookup
+
+    if not re.fullmatch(r"[A-Za-z][\w-]*", name) or name in known():
+        raise ConfigError(f"{name!r} cannot be an alias: a word of letters that is no provider is")
+    for each in model.split(","):
+        lookup(each.strip())  # a wrong name is said now
+    write_setting(name, model, "aliases")
+
+
+@models.command()
+@click.argument("name")
+def unalias(name: str) -> None:
+    """Remove a name of your own."""
+    from glue.cli.config import write_setting
+
+    write_setting(name, None, "aliases")
+
+
+# Prompts ------------------------------------------------------------------------------------------
+
+_source = click.option(
+    "--from",
+    "source",
+    metavar="FOLDER",
+    callback=lambda ctx, _, path: path or ctx.obj,  # where the command does not name it, the group may have
+    help="A folder of prompts, instead of those of glue.",
+)
+
+
+@click.group(invoke_without_command=True)
+@_source
+@click.pass_context
+def prompts(ctx: click.Context, source: str | None) -> None:
+    """List, show and compare versions of prompts."""
+    ctx.obj = source
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_prompts, source=source)
+
+
+@prompts.command(name="list")
+@_source
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_prompts(source: str | None, as_json: bool) -> None:
+    """List prompts with their versions; the default is marked."""
+    rows: list[dict[str, Any]] = [
+        {"name": each.name, "versions": list(each.versions()), "default": each.default, "hash": each.get().hash}
+        for each in _catalogs(source).values()
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        row["versions"] = ", ".join(f"{name}*" if name == row["default"] else name for name in row["versions"])
+    print_table([(row["name"], row["versions"], row["hash"]) for row in rows], ("prompt", "versions", "hash"))
+
+
+@prompts.command(name="show")
+@click.argument("name")
+@click.argument("version", required=False, default="")
+@_source
+def show_prompt(name: str, version: str, source: str | None) -> None:
+    """Print one version of a prompt; the default where none is named."""
+    click.echo(_find(source, name).get(version).text, nl=False)
+
+
+@prompts.command()
+@click.argument("name")
+@click.argument("old")
+@click.argument("new")
+@_source
+def diff(name: str, old: str, new: str, source: str | None) -> None:
+    """Compare two versions of a prompt."""
+    click.echo(_find(source, name).diff(old, new), nl=False)
+
+
+def _catalogs(source: str | None) -> dict[str, Catalog]:
+    from glue.prompts import catalogs
+
+    return {each.name: each for each in (catalogs(source) if source else catalogs())}
+
+
+def _find(source: str | None, name: str) -> Catalog:
+    found = _catalogs(source)
+    if name not in found:
+        raise ConfigError(f"there is no prompt {name!r}; there are: {', '.join(found) or 'none'}")
+    return found[name]
+
+
+def find_version(named: str) -> Prompt:
+    """Find a prompt by NAME or NAME@VERSION in the catalog; a name with a slash is a folder of versions."""
+    name, _, version = named.partition("@")
+    if "/" in name:
+        from glue.prompts import Catalog
+
+        return Catalog(name).get(version)
+    return _find(None, name).get(version)
+
+
+# Tools --------------------------------------------------------------------------------------------
+
+BUNDLES = {
+    "fs": "read and search files below this folder",
+    "edit": "fs, and write files, each with permission",
+    "git": "read the history of this checkout",
+    "shell": "run commands, each with permission",
+    "coding": "edit, and git where there is a checkout",
+}
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def tools(ctx: click.Context) -> None:
+    """Check tools before a model sees them, and list the ready-made ones."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_tools)
+
+
+@tools.command(name="list")
+@click.option("--sizes", is_flag=True, help="Print how many tokens each tool's schema takes in every request.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_tools(sizes: bool, as_json: bool) -> None:
+    """List the ready-made tools that --tools takes."""
+    if sizes:
+        import tempfile
+
+        from glue.limits import estimate_tokens
+        from glue.tools import fs, git, shell
+
+        with tempfile.TemporaryDirectory() as root:
+            made = [*fs.tools(root, write=True), *git.tools(root, trust=True), *shell.tools(root)]
+        rows = {each.name: estimate_tokens(json.dumps(schema_of(each), ensure_ascii=False)) for each in made}
+        for name, size in rows.items():
+            click.echo(f"{name:<20}{size:>6}")
+        click.echo(f"{len(rows)} tools{'':<12}{sum(rows.values()):>6} tokens, about")
+    elif as_json:
+        click.echo(json.dumps([{"name": name, "description": text} for name, text in BUNDLES.items()], indent=2))
+    else:
+        print_table(BUNDLES.items(), ("tools", "what they do"))
+
+
+def schema_of(tool: AnyTool) -> dict[str, Any]:
+    """Give what a provider is told of a tool."""
+    spec = tool.spec
+    return {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+
+
+@tools.command()
+@click.argument("modules", nargs=-1, required=True, metavar="MODULE|FILE.py...")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check(modules: tuple[str, ...], as_json: bool) -> None:
+    """Say what is undescribed in tools, and what some provider would refuse. The files are run.
+
+    Leaves with 1 where there is something to mend.
+    """
+    from glue.cli.agentfile import user_errors
+    from glue.tools.check import ToolProblem, check_tools, load, tools_of
+
+    found: list[ToolProblem] = []
+    count = 0
+    for name in modules:
+        with user_errors(name):
+            module = load(name)
+        made = tools_of(module)
+        count += len(made)
+        found += check_tools(made)
+        if not made:
+            click.echo(f"glue: {name} holds no tools", err=True)
+    if as_json:
+        rows = [{"tool": each.tool, "text": each.text, "wires": list(each.wires)} for each in found]
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        for finding in found:
+            click.echo(clean_text(str(finding)))
+    click.echo(f"{count} tool{'s' if count != 1 else ''}, {len(found) or 'nothing'} to mend", err=True)
+    sys.exit(1 if found else 0)
+
+
+def make_tools(names: Iterable[str]) -> list[AnyTool]:
+    """Make the tools of several bundles in this folder; one that two of them hold comes once."""
+    found: dict[str, Any] = {}
+    for name in (each.strip().lower() for each in names):
+        if name not in BUNDLES:
+            raise ConfigError(f"there are no tools {name!r}; there are: {', '.join(BUNDLES)}")
+        module = import_module(f"glue.tools.{'fs' if name == 'edit' else name}")
+        try:
+            made = module.tools(".", write=True) if name == "edit" else module.tools(".")
+        except ValueError as error:  # no checkout
+            raise ConfigError(f"the tools of {name}: {error}") from None
+        for tool in made:
+            found.setdefault(tool.spec.name, tool)
+    return list(found.values())

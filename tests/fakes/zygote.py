@@ -1,0 +1,154 @@
+"""Processes forked from one that has the package imported: as separate as any other, without its second of imports."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+
+MODULES = (
+    "glue.acp.editor",
+    "glue.acp.server",
+    "glue.cli.agentfile",
+    "glue.cli.servers",
+    "glue.loop.run",
+    "glue.providers",
+    "glue.stores.jsonl",
+    "glue.testing",
+    "glue.tools.coding",
+    "glue.tools.git",
+    "glue.tools.shell",
+    "anyio._backends._asyncio",
+    "mcp",
+)
+
+
+class Zygote:
+    """The process that forks; `start` takes a command of the form `python -c CODE ARGS...`."""
+
+    def __init__(self) -> None:
+        self._channel, theirs = socket.socketpair()
+        code = f"import sys; sys.path[:0] = {sys.path!r}; from fakes.zygote import fork_on; fork_on({theirs.fileno()})"
+        self._process = subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()])
+        theirs.close()
+
+    def start(self, command: list[str], cwd: Path, environ: Mapping[str, str] = os.environ) -> Forked:
+        return Forked(self._channel, command, cwd, environ)
+
+    def run(self, command: list[str], cwd: Path, environ: Mapping[str, str] = os.environ) -> tuple[int, str, str]:
+        """Run a command without input to its end; give its exit code and what it wrote."""
+        process = self.start(command, cwd, environ)
+        process.stdin.close()
+        with ThreadPoolExecutor(1) as thread, process.stdout, process.stderr:
+            errors = thread.submit(process.stderr.read)
+            out = process.stdout.read().decode()
+            return process.wait(), out, errors.result().decode()
+
+    def close(self) -> None:
+        self._channel.close()
+        self._process.wait(30)
+
+
+class Forked:
+    """A process with pipes, and with what tests use of `subprocess.Popen`."""
+
+    def __init__(self, channel: socket.socket, command: list[str], cwd: Path, environ: Mapping[str, str]) -> None:
+        (stdin, write), (read, stdout), (read_error, stderr) = os.pipe(), os.pipe(), os.pipe()
+        ours, theirs = socket.socketpair()
+        socket.send_fds(channel, [b"."], [stdin, stdout, stderr, theirs.fileno()])
+        for fd in (stdin, stdout, stderr):
+            os.close(fd)
+        theirs.close()
+        self.stdin, self.stdout, self.stderr = (
+            os.fdopen(write, "wb"),
+            os.fdopen(read, "rb"),
+            os.fdopen(read_error, "rb"),
+        )
+        self._status = ours
+        _, _, *code_and_args = command
+        ours.sendall(json.dumps([code_and_args, str(cwd), dict(environ)]).encode() + b"\n")
+        self.pid = int(_line(ours))
+        self._code: int | None = None
+
+    def wait(self, timeout: float = 30.0) -> int:
+        if self._code is None:
+            self._status.settimeout(timeout)
+            self._code = int(_line(self._status))
+            self._status.close()
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        if self._code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def fork_on(fd: int) -> None:
+    """Fork for each set of descriptors that comes, until the other end closes."""
+    for name in MODULES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.freeze()  # what is here is not looked at again at each fork's end
+    channel = socket.socket(fileno=fd)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        _, fds, _, _ = socket.recv_fds(channel, 1, 4)
+        if not fds:
+            return
+        if os.fork() == 0:
+            channel.close()
+            _keep(socket.socket(fileno=fds.pop()), fds)
+            return
+        for each in fds:
+            os.close(each)
+
+
+def _keep(status: socket.socket, streams: list[int]) -> None:
+    """Fork once more: the inner process runs the command, the outer one tells how it ends."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    (code, *args), cwd, environ = json.loads(_line(status))
+    pid = os.fork()
+    if pid:
+        for fd in (0, *streams):
+            os.close(fd)
+        status.sendall(b"%d\n" % pid)
+        status.sendall(b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        os._exit(0)
+    status.close()
+    for target, fd in enumerate(streams):
+        os.dup2(fd, target)
+        os.close(fd)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environ)
+    sys.stdin, sys.stdout = (
+        os.fdopen(0, encoding="utf-8", closefd=False),
+        os.fdopen(1, "w", encoding="utf-8", closefd=False),
+    )
+    sys.stderr = os.fdopen(2, "w", 1, "utf-8", closefd=False)
+    sys.argv = ["-c", *args]
+    sys.path[:0] = [""]
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    exec(compile(code, "<string>", "exec"), module.__dict__)
+
+
+def _line(connection: socket.socket) -> bytes:
+    data = b""
+    while not data.endswith(b"\n"):
+        if not (block := connection.recv(65536)):
+            raise EOFError("the process that forks has ended")
+        data += block
+    return data
