@@ -6,6 +6,9 @@ BASE := $(VENV)/.base
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
+# Tests start hundreds of processes: compiled modules are kept, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 # An environment made by a Python that is too old, or is gone, is made anew.
 NEEDED := import sys; sys.exit(sys.version_info < (3, 11))
 $(shell test ! -e $(VENV) || $(BIN)/python -c '$(NEEDED)' 2>/dev/null || \
