@@ -62,9 +62,8 @@ def size(state: State, request: Request) -> int:
         message = state.new[index]
         if isinstance(message, AssistantMessage) and message.usage:
             return message.usage.total + estimate(state.new[index + 1 :], state.limits.estimator)
-    live = [message for message in state.messages if not message.excluded]
     tools = sum(state.limits.estimator(spec.description + str(spec.parameters)) for spec in request.tools)
-    return estimate(live, state.limits.estimator) + state.limits.estimator(request.system) + tools
+    return estimate(request.messages, state.limits.estimator) + state.limits.estimator(request.system) + tools
 
 
 # Keeping what is recent ---------------------------------------------------------------------------

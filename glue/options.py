@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from glue.events import Listener
     from glue.function.call import ToolHook
     from glue.loop.state import Journal
+    from glue.loop.transcript import History
     from glue.permission import Permission
     from glue.policies.policy import Policy
     from glue.project import Role
@@ -91,6 +92,7 @@ class Options:
     request: Request | None = None
     host: Host | None = None
     journal: Journal | None = None
+    hardened: History | None = None  # what was sent of this transcript before
 
     def __post_init__(self) -> None:
         from glue.context import Cancel, Host

@@ -12,10 +12,11 @@ import anyio
 
 from glue.agent import Agent, perform
 from glue.context import Cancel, Host
-from glue.errors import NewerSchema, SessionBusy, StoreError
+from glue.errors import SessionBusy, StoreError
 from glue.events import Event, Listener
 from glue.limits import Limits
 from glue.listeners import Events, Listeners, join
+from glue.loop.transcript import History
 from glue.messages import Json, Message, UserMessage, new_id
 from glue.options import (
     CallOptions,
@@ -63,6 +64,7 @@ class Session(Generic[DepsT, OutputT]):
         self.last: RunResult[Any] | None = None
         self._own = session_options(overrides)
         self._log: Log = store.log(self.id, meta=self._description())
+        self._history = History()
         self._turns: deque[_Turn] = deque()  # of the prompts under way and waiting, in order, in any thread
         self._cancel: Cancel | None = None
         self._call_limits: Any = None
@@ -251,8 +253,7 @@ class Session(Generic[DepsT, OutputT]):
     async def _perform(self, prompt: Sequence[Message] | None, output: Any, options: dict[str, Any]) -> RunResult[Any]:
         call = call_options(options)
         async with self._turn(), self._open() as log:
-            if log.read_only:
-                raise NewerSchema(log.read_only)
+            log.check_writable()
             self._cancel = call.cancel or Cancel()
             self._call_limits = call.limits
             layered = self.agent.layer(replace(call, output=output), self._own)
@@ -266,6 +267,7 @@ class Session(Generic[DepsT, OutputT]):
                 unwrap=False,
                 host=Host(session_id=self.id),
                 journal=log,
+                hardened=self._history,
             )
             try:
                 self.last = await perform(self.agent, ready, prompt, log.messages)

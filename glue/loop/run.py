@@ -178,7 +178,7 @@ def _start(
     said = resume_prompts(history) if prompt is None else prompt
     if not history and not said:
         raise ValueError("messages must hold at least one message")
-    if prompt is not None and not needs_answer([*history, *prompt]):
+    if prompt is not None and not needs_answer(history, prompt):
         raise InvalidContinuation("there is nothing to go on from: the model has answered; say something new")
     if prompt and not any(has_content(message.content) for message in prompt):
         raise ValueError("messages must end in a prompt that says something; it is empty")
@@ -205,7 +205,9 @@ def _start(
         drain=getattr(options.on_event, "drain", None),
         journal=options.journal,
         prices=prices,
+        history=options.hardened or History(),
     )
+    state.history.align(state.messages)
     return state, said
 
 
@@ -361,7 +363,8 @@ async def _rewrite(state: State, messages: Sequence[Message]) -> None:
     before = state.messages
     kept = {message.id for message in messages}
     removed = [message.id for message in before if message.id not in kept and not message.excluded]
-    state.messages, state.history = list(messages), History()
+    state.messages = list(messages)
+    state.history.align(state.messages)
     state.emit(
         Compacted(
             before=estimate(before, state.limits.estimator),

@@ -62,8 +62,8 @@ class State:
     drain: Callable[[], Awaitable[None]] | None = None
     journal: Journal | None = None
     prices: Prices = field(default_factory=dict)
-
     history: History = field(default_factory=History)
+
     turns: int = 0
     requests: int = 0
     continuations: int = 0
