@@ -12,7 +12,7 @@ import anyio
 
 from glue.agent import Agent, perform
 from glue.context import Cancel, Host
-from glue.errors import SessionBusy, StoreError
+from glue.errors import SessionBusy, StoreError, attach_result
 from glue.events import Event, Listener
 from glue.limits import Limits
 from glue.listeners import Events, Listeners, join
@@ -252,28 +252,34 @@ class Session(Generic[DepsT, OutputT]):
 
     async def _perform(self, prompt: Sequence[Message] | None, output: Any, options: dict[str, Any]) -> RunResult[Any]:
         call = call_options(options)
-        async with self._turn(), self._open() as log:
-            log.check_writable()
-            self._cancel = call.cancel or Cancel()
-            self._call_limits = call.limits
-            layered = self.agent.layer(replace(call, output=output), self._own)
-            steering = (Steering(lambda: _take(self._steering)), FollowUp(lambda: _take(self._follow_ups)))
-            ready = replace(
-                layered,
-                limits=lambda: self._call_limits or self.limits,
-                policies=(*(layered.policies or ()), *steering),
-                on_event=join((self._tell, call.on_event)),
-                cancel=self._cancel,
-                unwrap=False,
-                host=Host(session_id=self.id),
-                journal=log,
-                hardened=self._history,
-            )
-            try:
-                self.last = await perform(self.agent, ready, prompt, log.messages)
-            finally:
-                self._cancel = self._call_limits = None
-            return self.last if call.unwrap is False else self.last.unwrap()
+        result: RunResult[Any] | None = None
+        try:
+            async with self._turn(), self._open() as log:
+                log.check_writable()
+                self._cancel = call.cancel or Cancel()
+                self._call_limits = call.limits
+                layered = self.agent.layer(replace(call, output=output), self._own)
+                steering = (Steering(lambda: _take(self._steering)), FollowUp(lambda: _take(self._follow_ups)))
+                ready = replace(
+                    layered,
+                    limits=lambda: self._call_limits or self.limits,
+                    policies=(*(layered.policies or ()), *steering),
+                    on_event=join((self._tell, call.on_event)),
+                    cancel=self._cancel,
+                    unwrap=False,
+                    host=Host(session_id=self.id),
+                    journal=log,
+                    hardened=self._history,
+                )
+                try:
+                    self.last = result = await perform(self.agent, ready, prompt, log.messages)
+                finally:
+                    self._cancel = self._call_limits = None
+        except BaseException as error:
+            if result is not None:  # cancelled while the store was left
+                attach_result(error, result)
+            raise
+        return result if call.unwrap is False else result.unwrap()
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:

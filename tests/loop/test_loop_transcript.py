@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -176,7 +175,7 @@ def test_a_history_of_a_shorter_transcript_forgets_the_rest(length: int) -> None
 
 @given(st.lists(st.tuples(st.integers(0, 19), st.sampled_from(["drop", "exclude", "insert", "amend"])), max_size=4))
 def test_a_kept_history_sends_what_a_new_one_would(changes: list[tuple[int, str]]) -> None:
-    messages = [user(f"u{number}") if number % 2 == 0 else said(f"x{number}") for number in range(20)]
+    messages: list[Message] = [user(f"u{number}") if number % 2 == 0 else said(f"x{number}") for number in range(20)]
     history = History()
     for length in range(0, 21, 2):
         history.view(messages[:length])
