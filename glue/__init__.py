@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from glue.errors import RunError as RunError
     from glue.errors import ToolError as ToolError
     from glue.events import Event as Event
+    from glue.events import Events as Events
+    from glue.events import RunResult as RunResult
     from glue.function.call import Abort as Abort
     from glue.function.call import Replace as Replace
     from glue.function.call import Skip as Skip
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from glue.limits import Outcome as Outcome
     from glue.limits import StopReason as StopReason
     from glue.limits import estimate_tokens as estimate_tokens
-    from glue.listeners import Events as Events
     from glue.loop.run import run as run
     from glue.loop.run import run_continue as run_continue
     from glue.loop.truncation import collapse_continuations as collapse_continuations
@@ -69,9 +70,9 @@ if TYPE_CHECKING:
     from glue.permission import Rules as Rules
     from glue.permission import allow as allow
     from glue.permission import deny as deny
-    from glue.policies.policy import Policy as Policy
-    from glue.policies.policy import Say as Say
-    from glue.policies.policy import Stop as Stop
+    from glue.policies import Policy as Policy
+    from glue.policies import Say as Say
+    from glue.policies import Stop as Stop
     from glue.provider import Attempt as Attempt
     from glue.provider import Done as Done
     from glue.provider import Provider as Provider
@@ -82,7 +83,6 @@ if TYPE_CHECKING:
     from glue.providers.failover import with_failover as with_failover
     from glue.providers.retry import with_escalation as with_escalation
     from glue.providers.retry import with_retries as with_retries
-    from glue.result import RunResult as RunResult
     from glue.secrets import find_secrets as find_secrets
     from glue.secrets import is_secret_name as is_secret_name
     from glue.secrets import mask_secrets as mask_secrets
@@ -105,11 +105,10 @@ _HOMES = {
     "context": "AnyTool Cancel Context Host ToolResult error_result text_result",
     "durable.batch": "map",
     "errors": "ConfigError GlueError ProviderError RunError ToolError",
-    "events": "Event",
+    "events": "Event Events RunResult",
     "function.call": "Abort Replace Skip Step ToolHook",
     "function.decorator": "Tool tool",
     "function.schema": "Field",
-    "listeners": "Events",
     "limits": "Limits Outcome StopReason estimate_tokens",
     "loop.run": "run run_continue",
     "loop.truncation": "collapse_continuations",
@@ -117,11 +116,10 @@ _HOMES = {
     "ToolSpec Usage UserMessage message_from_json message_to_json messages_from_json "
     "messages_to_json user",
     "permission": "AllowAll Ask Decision DenyAll Permission PermissionRequest PermissionTarget Rules allow deny",
-    "policies.policy": "Policy Say Stop",
+    "policies": "Policy Say Stop",
     "provider": "Attempt Done Provider ProviderEvent TextDelta ThinkingDelta ToolCallDelta",
     "providers.failover": "with_failover",
     "providers.retry": "with_escalation with_retries",
-    "result": "RunResult",
     "secrets": "find_secrets is_secret_name mask_secrets",
     "session": "Session",
     "stores.jsonl": "FileStore",

@@ -27,17 +27,15 @@ if TYPE_CHECKING:
     from glue.compaction import Compactor
     from glue.context import AnyTool, Cancel, Host
     from glue.durable.engine import Durable
-    from glue.events import Listener
+    from glue.events import Events, Listener, RunResult
     from glue.function.call import ToolHook
     from glue.limits import Limits
-    from glue.listeners import Events
     from glue.messages import Effort, Json, Message, Request
     from glue.output import Answer
     from glue.permission import Permission
-    from glue.policies.policy import Policy
+    from glue.policies import Policy
     from glue.project import Project, Role
     from glue.provider import Provider
-    from glue.result import RunResult
     from glue.session import Session
     from glue.stores.store import Store
     from glue.subagent import AgentTool
@@ -225,7 +223,7 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> Events[OutputT]: ...
     def stream(self, prompt: Prompt, *, output: Any = None, **options: Any) -> Events[Any]:
         """Run as an async iterator of events: `async with agent.stream(...) as events`."""
-        from glue.listeners import Events, join
+        from glue.events import Events, join
 
         async def start(listener: Listener, cancel: Cancel) -> RunResult[Any]:
             heard = join((options.get("on_event"), listener))
@@ -367,7 +365,7 @@ async def perform(
 
     Without a prompt the run goes on from where the history stands.
     """
-    from glue.listeners import join, writers
+    from glue.events import join, writers
     from glue.loop.run import drive
 
     provider = agent.open(options.model or "")

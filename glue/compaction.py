@@ -10,7 +10,7 @@ from glue.errors import ProviderError
 from glue.limits import estimate_tokens
 from glue.loop.transcript import estimate
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
-from glue.policies.policy import Answer, Policy, Rewrite
+from glue.policies import Answer, Policy, Rewrite
 from glue.provider import Done, Provider
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Events: what a run reports while it goes, one small class for each, and their JSON.
+"""Events: what a run reports while it goes and when it has ended, who listens to them, and their JSON.
 
 Text and thinking deltas are the provider's own objects, passed on; so are `Attempt` reports.
 Events carry deltas, never a growing copy of the message.
@@ -7,17 +7,22 @@ Events carry deltas, never a growing copy of the message.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Generic, Self, TextIO, TypeAlias, TypeVar
+
+import anyio
 
 from glue.codec import Json, to_plain
+from glue.context import Cancel
 from glue.dataclass import dataclass
+from glue.errors import Cancelled, GlueError
 from glue.limits import Outcome, StopReason
-from glue.messages import Message, Request, ToolCall, ToolMessage, Usage
+from glue.messages import AssistantMessage, Message, Request, ToolCall, ToolMessage, Usage
 from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.tasks import spawn
 
-if TYPE_CHECKING:
-    from glue.result import RunResult
+OutputT = TypeVar("OutputT", covariant=True)
 
 
 # The run itself -----------------------------------------------------------------------------------
@@ -242,8 +247,54 @@ Event: TypeAlias = (
 Listener: TypeAlias = Callable[[Event], object]
 
 
+# The result ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult(Generic[OutputT]):
+    """Everything a run produced; nothing that was paid for is lost."""
+
+    messages: tuple[Message, ...]  # the whole transcript
+    new_messages: tuple[Message, ...]  # this run's: its prompt and everything after
+    text: str  # the merged final answer
+    outcome: Outcome
+    stop_reason: StopReason | None
+    usage: Usage
+    attempts: tuple[Attempt, ...] = ()
+    notice: str = ""  # why the answer is cut, for people; never in the transcript
+    error: GlueError | None = None
+    turns: int = 0
+    requests: int = 0
+    continuations: int = 0
+    repairs: int = 0
+    seconds: float = 0.0
+    run_id: str = ""
+    delivered: str | None = None  # set by a delivery tool's policy
+    meta: Mapping[str, Json] | None = None
+    output: OutputT = None  # type: ignore[assignment]  # None where no output was asked for, then OutputT is None
+
+    @property
+    def cost(self) -> float | None:
+        """USD, or None where some reply has no known price."""
+        return self.usage.cost
+
+    @property
+    def complete(self) -> bool:
+        return self.outcome.complete
+
+    def unwrap(self) -> RunResult[OutputT]:
+        """Return self, or raise the run's error with this result attached."""
+        if self.error is not None:
+            self.error.result = self
+            raise self.error
+        return self
+
+
+# Listeners ----------------------------------------------------------------------------------------
+
 logger = logging.getLogger("glue.loop")
 logging.getLogger("glue").addHandler(logging.NullHandler())
+_log = logging.getLogger("glue.agent")
 
 _warned: set[tuple[str, str, str | None]] = set()
 
@@ -261,6 +312,163 @@ def log_event(event: Event) -> None:
     elif isinstance(event, ContinuationTerminated) and event.reason == "retry_limit":
         logger.info("continuation limit reached")
 
+
+class Listeners:
+    """Tells every listener; one that fails is logged and does not keep the others from hearing."""
+
+    def __init__(self, listeners: Iterable[Listener]) -> None:
+        self.listeners = tuple(listeners)
+
+    def __call__(self, event: Event) -> None:
+        for listener in self.listeners:
+            try:
+                listener(event)
+            except Exception:
+                _log.debug("a listener failed", exc_info=True)
+
+
+class Paced(Listeners):
+    """The same with listeners among them that set the pace."""
+
+    async def drain(self) -> None:
+        for listener in self.listeners:
+            if (drain := getattr(listener, "drain", None)) is not None:
+                await drain()
+
+
+class TextWriter:
+    """Writes the text of the answer as it comes; a new line only between two messages."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.file = file
+        self._last = ""  # of the message before, where a break is due
+        self._tail = ""
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TextDelta) and event.text:
+            if self._last:
+                self.file.write("\n")
+            self._last, self._tail = "", event.text
+            self.file.write(event.text)
+            self.file.flush()
+        elif isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage):
+            cut = event.message.stop_reason is StopReason.MAX_TOKENS  # its next part goes on in the same line
+            self._last = "" if cut or not self._tail or self._tail.endswith("\n") else self._tail
+
+
+class ToolWriter:
+    """Writes a line for each tool that starts."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.file = file
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, ToolStart):
+            self.file.write(f"[tool] {event.call.name}\n")
+            self.file.flush()
+
+
+def join(given: Iterable[Listener | None]) -> Listeners | None:
+    """Make one listener of many; None where there is none."""
+    found = [listener for listener in given if listener is not None]
+    if not found:
+        return None
+    return (Paced if any(hasattr(listener, "drain") for listener in found) else Listeners)(found)
+
+
+def writers(stream: TextIO | None, tool_log: TextIO | None) -> list[Listener]:
+    """Make listeners that write; None writes nothing."""
+    found: list[Listener] = []
+    if stream is not None:
+        found.append(TextWriter(stream))
+    if tool_log is not None:
+        found.append(ToolWriter(tool_log))
+    return found
+
+
+class Events(Generic[OutputT]):
+    """A run as an async iterator of its events, each handed out when it happens. The run waits for whoever reads.
+
+    Leaving the block early, from whatever task, cancels the run. `result` is there when the iteration has ended;
+    a run that went wrong raises at that point.
+    """
+
+    def __init__(
+        self, start: Callable[[Listener, Cancel], Awaitable[RunResult[OutputT]]], cancel: Cancel | None = None
+    ) -> None:
+        self._start, self._cancel = start, cancel or Cancel()
+        self._waiting: deque[Event] = deque()
+        self._result: RunResult[OutputT] | None = None
+        self._error: BaseException | None = None
+        self._ended: anyio.Event | None = None
+        self._closed = False
+
+    @property
+    def result(self) -> RunResult[OutputT]:
+        if self._error is not None:
+            raise self._error
+        if self._result is None:
+            raise RuntimeError("the run has not ended; read its events to the end first")
+        return self._result
+
+    async def __aenter__(self) -> Self:
+        self._ended, self._news, self._taken = anyio.Event(), anyio.Event(), anyio.Event()
+        spawn(self._run)  # in no task group: the block may be left from another task than it was entered in
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._ended is None:
+            return
+        self._closed = True
+        self._waiting.clear()
+        self._taken.set()
+        if not self._ended.is_set():
+            self._cancel.cancel()
+        with anyio.CancelScope(shield=True):  # the run ends by its token
+            await self._ended.wait()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._waiting:
+            if self._closed or self._ended is None or self._ended.is_set():
+                if self._error is not None:
+                    raise self._error
+                raise StopAsyncIteration
+            self._news = anyio.Event()
+            await self._news.wait()
+        event = self._waiting.popleft()
+        if not self._waiting:
+            self._taken.set()
+        return event
+
+    def __call__(self, event: Event) -> None:
+        if not self._closed:
+            self._waiting.append(event)
+            self._news.set()
+
+    async def drain(self) -> None:
+        """Wait until the reader has taken what there is."""
+        while self._waiting and not self._closed:
+            self._taken = anyio.Event()
+            await self._taken.wait()
+
+    async def _run(self) -> None:
+        assert self._ended is not None
+        try:
+            self._result = await self._start(self, self._cancel)
+        except anyio.get_cancelled_exc_class():  # the event loop itself ends
+            self._error = Cancelled()
+            raise
+        except BaseException as error:  # raised where the events are read
+            self._error = error
+        finally:
+            self._ended.set()
+            self._news.set()
+
+
+# JSON ---------------------------------------------------------------------------------------------
 
 VERSION = 1
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from glue.loop.state import Journal
     from glue.loop.transcript import History
     from glue.permission import Permission
-    from glue.policies.policy import Policy
+    from glue.policies import Policy
     from glue.project import Role
     from glue.telemetry import OpenTelemetry
 

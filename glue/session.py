@@ -13,9 +13,8 @@ import anyio
 from glue.agent import Agent, perform
 from glue.context import Cancel, Host
 from glue.errors import SessionBusy, StoreError, attach_result
-from glue.events import Event, Listener
+from glue.events import Event, Events, Listener, Listeners, RunResult, join
 from glue.limits import Limits
-from glue.listeners import Events, Listeners, join
 from glue.loop.transcript import History
 from glue.messages import Json, Message, UserMessage, new_id
 from glue.options import (
@@ -30,7 +29,6 @@ from glue.options import (
     session_options,
 )
 from glue.policies import FollowUp, Steering
-from glue.result import RunResult
 from glue.stores.store import Log, Store, copy
 from glue.tasks import caller, complete, run_blocking
 

@@ -34,18 +34,18 @@ from glue.events import (
     Nudge,
     OutputCapEscalated,
     RunEnd,
+    RunResult,
     RunStart,
     ToolPayloadRepair,
     WrapUp,
     event_to_json,
+    join,
 )
 from glue.limits import Outcome
-from glue.listeners import join
 from glue.messages import AssistantMessage, Message, Part, Request, Text, Thinking, ToolCall, ToolMessage, Usage
 from glue.options import Options
 from glue.permission import Decision, Permission, PermissionRequest, as_decision
 from glue.provider import Attempt, Done, Provider, ProviderEvent
-from glue.result import RunResult
 from glue.secrets import mask_secrets
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from glue.acp.rpc import INVALID_PARAMS, RpcError
 from glue.acp.updates import CallIds
 from glue.context import AnyTool, Cancel
 from glue.errors import GlueError
+from glue.events import RunResult
 from glue.messages import AssistantMessage, Message
-from glue.result import RunResult
 from glue.session import Session
 from glue.stores.store import SessionInfo
 

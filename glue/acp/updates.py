@@ -21,6 +21,7 @@ from glue.events import (
     MessageEnd,
     MessageStart,
     RequestStart,
+    RunResult,
     ToolEnd,
     ToolStart,
     ToolUpdate,
@@ -41,7 +42,6 @@ from glue.messages import (
     new_id,
 )
 from glue.provider import TextDelta, ThinkingDelta
-from glue.result import RunResult
 from glue.text import one_line
 
 

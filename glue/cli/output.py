@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from glue import events
-from glue.events import Event
+from glue.events import Event, RunResult
 from glue.limits import StopReason
 from glue.messages import AssistantMessage, ToolCall, Usage
 from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
-from glue.result import RunResult
 from glue.text import clean_text, columns, cut, one_line, seconds
 
 _WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

@@ -24,12 +24,11 @@ from glue.cli.runs import JsonLines, RunLog
 from glue.cli.sessions import last_session, open_store
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError, ProviderError
-from glue.events import error_to_json, result_to_json
+from glue.events import RunResult, error_to_json, result_to_json
 from glue.limits import Outcome
 from glue.options import Options
 from glue.permission import Decision, PermissionRequest
 from glue.provider import Provider
-from glue.result import RunResult
 from glue.text import clean_text, one_line
 
 if TYPE_CHECKING:

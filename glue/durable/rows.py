@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from glue.codec import from_json, to_json, to_plain
 from glue.errors import ConfigError
+from glue.events import RunResult
 from glue.limits import Outcome, StopReason
 from glue.messages import (
     AssistantMessage,
@@ -23,7 +24,6 @@ from glue.messages import (
     messages_from_json,
     user,
 )
-from glue.result import RunResult
 
 NOTHING = Usage(cost=0.0)
 INVALID = "invalid"  # the outcome of a row that could not be read

@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from glue.errors import Cancelled, EmptyReply
-from glue.events import RunEnd, TurnEnd
+from glue.events import RunEnd, RunResult, TurnEnd
 from glue.limits import Outcome, StopReason
 from glue.loop.state import State
 from glue.loop.transcript import OURS, UNSENT, unanswered
 from glue.loop.truncation import NOTICE, end_chain
 from glue.messages import AssistantMessage, Text, UserMessage, new_id
-from glue.policies.policy import Stop
-from glue.result import RunResult
+from glue.policies import Stop
 
 OVERLONG = "The prompt does not fit the model's context window; it is left out of later requests."
 

@@ -26,7 +26,7 @@ from glue.errors import (
     ProviderError,
     attach_result,
 )
-from glue.events import Compacted, ContextChanged, Listener, RunStart, StopReasonObserved
+from glue.events import Compacted, ContextChanged, Listener, RunResult, RunStart, StopReasonObserved
 from glue.limits import Limits, Outcome, StopReason
 from glue.loop.ending import close_turn, end, store_results
 from glue.loop.state import Journal, State, watched
@@ -47,11 +47,9 @@ from glue.loop.truncation import Verdict, end_chain, end_repair, is_whole, judge
 from glue.loop.turn import Answered, cut_short, exhausted, run_batch, send
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
 from glue.options import LoopOptions, Options
-from glue.policies import start_policies
+from glue.policies import Answer, Change, Deliver, Policy, Rewrite, Say, Stop, start_policies
 from glue.policies.budgets import Prices, known_prices, price_of, priced, unpriced
-from glue.policies.policy import Answer, Change, Deliver, Policy, Rewrite, Say, Stop
 from glue.provider import Provider, capabilities
-from glue.result import RunResult
 from glue.tasks import complete
 
 

@@ -11,14 +11,13 @@ from typing import Protocol
 import anyio
 
 from glue.context import AnyTool, Cancel, Host, Purse
-from glue.events import Event, Listener, MessageEnd, MessageStart, log_event, logger
+from glue.events import Event, Listener, MessageEnd, MessageStart, RunResult, log_event, logger
 from glue.limits import Limits, StopReason
 from glue.loop.transcript import History, merge, message_chars
 from glue.messages import AssistantMessage, Json, Message, Request, Text, ToolMessage, ToolSpec, Usage, UserMessage
+from glue.policies import Policy
 from glue.policies.budgets import Prices, overspent
-from glue.policies.policy import Policy
 from glue.provider import Attempt, Provider
-from glue.result import RunResult
 from glue.tasks import complete
 
 

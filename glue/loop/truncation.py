@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from glue.events import ContinuationAttempt, ContinuationTerminated, ToolPayloadRepair
+from glue.events import ContinuationAttempt, ContinuationTerminated, RunResult, ToolPayloadRepair
 from glue.limits import Limits, Outcome, StopReason
 from glue.loop.state import Chain, State
 from glue.loop.transcript import CONTINUE, has_content, merge
 from glue.messages import AssistantMessage, Message, Part, Text, ToolCall, UserMessage, user
-from glue.policies.policy import Stop
-from glue.result import RunResult
+from glue.policies import Stop
 
 PLACEHOLDER = "(truncated)"
 NOTICE = "The answer is incomplete: the model reached its output limit."

@@ -26,8 +26,8 @@ from glue.events import (
 from glue.limits import Outcome, StopReason
 from glue.loop.state import State, watched
 from glue.messages import AssistantMessage, Json, Part, Request, ToolCall, ToolMessage, new_id
+from glue.policies import Stop
 from glue.policies.budgets import budget_error
-from glue.policies.policy import Stop
 from glue.provider import Attempt, Done, ProviderEvent, TextDelta
 
 _log = logging.getLogger("glue.tools")

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from glue.context import Purse
 from glue.errors import BudgetExceeded, ConfigError
-from glue.events import LimitReached
-from glue.events import WrapUp as WrapUpEvent
+from glue.events import LimitReached, WrapUp
 from glue.limits import Limits, Outcome
 from glue.messages import AssistantMessage, Request
-from glue.policies.policy import Hook, Policy, Stop, nudge
+from glue.policies import Hook, Policy, Stop, nudge
 
 if TYPE_CHECKING:
     from glue.loop.state import State
@@ -111,7 +110,7 @@ def budget_error(state: State, kind: str) -> BudgetExceeded:
 TEXT = "You are almost out of turns. Stop using tools and give your final answer now, with what you have."
 
 
-class WrapUp(Policy):
+class Grace(Policy):
     """Send the wrap-up message once, `limits.grace` turns before the last."""
 
     place = "wrap_up"
@@ -121,5 +120,5 @@ class WrapUp(Policy):
         if state.in_chain or state.wrapped_up or most is None or not 0 < grace < most or state.turns < most - grace:
             return None
         state.wrapped_up = True
-        state.emit(WrapUpEvent(turns_left=most - state.turns))
+        state.emit(WrapUp(turns_left=most - state.turns))
         return nudge(TEXT, origin="wrap_up")

@@ -10,8 +10,8 @@ from glue.errors import GuardHalted
 from glue.events import Guardrail, Nudge
 from glue.limits import Outcome
 from glue.messages import AssistantMessage, ToolMessage
+from glue.policies import Hook, Policy, Stop, nudge
 from glue.policies.budgets import overspent
-from glue.policies.policy import Hook, Policy, Stop, nudge
 
 if TYPE_CHECKING:
     from glue.loop.state import State
