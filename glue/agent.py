@@ -19,6 +19,7 @@ from glue.options import (
     instructions_text,
     prompt_messages,
     refuse_unknown,
+    tool_table,
     with_meta,
     with_role,
 )
@@ -144,7 +145,7 @@ class Agent(Generic[DepsT, OutputT]):
         refuse_unknown(unknown, AgentOptions, "an agent has no")
         settings = Options(
             model=_checked_model(model),
-            tools=_checked_tools(tools or ()),
+            tools=tuple(tool_table(tools or ()).values()),
             instructions=instructions or None,
             role=role,
             limits=limits,
@@ -343,18 +344,6 @@ def _checked_model(model: Any) -> Any:
     return model
 
 
-def _checked_tools(tools: Iterable[AnyTool]) -> tuple[AnyTool, ...]:
-    tools = tuple(tools)
-    for tool in tools:
-        if not hasattr(tool, "spec") or not callable(getattr(tool, "invoke", None)):
-            raise TypeError(f"tools must be made by glue.tool, not {tool!r}")
-    names = [tool.spec.name for tool in tools]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"tools must have different names; {name!r} is there twice")
-    return tools
-
-
 # One run --------------------------------------------------------------------------------------------
 
 
@@ -385,26 +374,12 @@ async def perform(
         host=_host(agent, options, identity),
         on_event=join((*writers(options.stream, options.tool_log), options.on_event)),
     )
-    telemetry = _telemetry(options)
-    run = drive if telemetry is None else telemetry.traced(drive)
     said = with_meta(prompt, identity) if prompt is not None else None
-    result: RunResult[Any] = await run(provider, history, said, ready)
+    result: RunResult[Any] = await drive(provider, history, said, ready)
     result = replace(result, meta={**(result.meta or {}), **identity})
     if answer is not None:
         result = answer.finish(result)
     return result if options.unwrap is False else result.unwrap()
-
-
-def _telemetry(options: Options) -> OpenTelemetry | None:
-    wanted: Any = options.telemetry
-    if wanted is None:  # as the run above, or as the environment says
-        above = options.host.parent if options.host is not None else None
-        wanted = (above is not None and above.host.telemetry) or os.environ.get("GLUE_OTEL", "") not in ("", "0")
-    if not wanted:
-        return None
-    from glue.telemetry import telemetry_of
-
-    return telemetry_of(wanted)
 
 
 def _project(agent: Agent[Any, Any]) -> Project | None:

@@ -237,6 +237,19 @@ def refuse_unknown(given: Mapping[str, Any], known: Any, refusal: str) -> None:
             raise TypeError(f"{refusal} option {name!r}; {meant or suggest(name, known.__annotations__)}")
 
 
+def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
+    """Give tools by name, or say what is no tool or is there twice."""
+    table: dict[str, AnyTool] = {}
+    for tool in tools:
+        spec = getattr(tool, "spec", None)
+        if spec is None or not callable(getattr(tool, "invoke", None)):
+            raise TypeError(f"tools must be made by glue.tool, not {tool!r}")
+        if spec.name in table:
+            raise ValueError(f"tools must have different names; {spec.name!r} is there twice")
+        table[spec.name] = tool
+    return table
+
+
 def with_role(options: Options, role_of: Callable[[str], Role]) -> Options:
     """Take over what a role says; what is said outright in the same place goes before it."""
     if options.role is None:

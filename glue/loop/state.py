@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import anyio
 
@@ -19,6 +19,8 @@ from glue.policies import Policy
 from glue.policies.budgets import Prices, overspent
 from glue.provider import Attempt, Provider
 from glue.tasks import complete
+
+T = TypeVar("T")
 
 
 class Journal(Protocol):
@@ -47,7 +49,7 @@ class State:
 
     provider: Provider
     messages: list[Message]  # the whole transcript
-    new: list[Message]  # what this run added, its prompt included
+    new: list[Message] = field(default_factory=list)  # what this run added, its prompt included
     tools: Mapping[str, AnyTool]
     specs: tuple[ToolSpec, ...]
     limits: Limits
@@ -89,6 +91,10 @@ class State:
     ending: bool = False
     result: RunResult[None] | None = None
     started: float = field(default_factory=time.monotonic)
+    hooked: dict[str, list[Policy]] = field(init=False)  # the policies that have something to say at each hook
+
+    def __post_init__(self) -> None:
+        self.hooked = {hook: [each for each in self.policies if _overrides(each, hook)] for hook in HOOKS}
 
     @property
     def text(self) -> str:
@@ -182,10 +188,10 @@ class State:
         self.partial.clear()
         self.emit(MessageEnd(message=message))
 
-    @property
-    def waits(self) -> bool:
-        """Whether writing to the journal takes time, in which something may be cancelled."""
-        return self.journal is not None and bool(getattr(self.journal, "blocks", True))
+    async def whole(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await something that writes; where the journal takes its time, a cancellation waits for it."""
+        waits = self.journal is not None and getattr(self.journal, "blocks", True)
+        return await (complete(work) if waits else work)
 
     async def record(self, write: Callable[[Journal], Awaitable[None]]) -> None:
         """Write to the journal, whole or not at all; one that has failed is left as it is, so that no gap is made."""
@@ -201,7 +207,7 @@ class State:
                 if not self.ending:  # the end goes on without it, and says so when it is through
                     raise
 
-        await (complete(work()) if self.waits else work())
+        await self.whole(work())
 
     def charge_reply(self, usage: Usage | None, text: Callable[[], str]) -> int:
         """Count what a reply cost; without usage its text is estimated. Returns its output tokens."""
@@ -213,6 +219,13 @@ class State:
         """Count what a reply cost of which only pieces have come."""
         if usage is not None or self.partial:
             self.charge_reply(usage, lambda: "".join(self.partial))
+
+
+HOOKS = ("before_request", "on_reply", "after_tools", "on_settle")
+
+
+def _overrides(policy: Policy, hook: str) -> bool:
+    return getattr(getattr(policy, hook), "__func__", None) is not getattr(Policy, hook)
 
 
 @contextmanager
