@@ -11,10 +11,12 @@ from glue.options import (
     AgentOptions,
     CallOptions,
     Instructions,
+    Model,
     Options,
     Overrides,
     Prompt,
     RunOptions,
+    Schema,
     call_options,
     instructions_text,
     prompt_messages,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from glue.output import Answer
     from glue.permission import Permission
     from glue.policies import Policy
-    from glue.project import Project, Role
+    from glue.project import Role
     from glue.provider import Provider
     from glue.session import Session
     from glue.stores.store import Store
@@ -65,7 +67,7 @@ class Agent(Generic[DepsT, OutputT]):
     @overload
     def __init__(
         self: Agent[None, None],
-        model: str | Provider,
+        model: Model,
         *,
         output: None = None,
         deps_type: None = None,
@@ -73,52 +75,27 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[None, T],
-        model: str | Provider,
-        *,
-        output: type[T],
-        deps_type: None = None,
-        **options: Unpack[AgentOptions],
+        self: Agent[None, T], model: Model, *, output: type[T], deps_type: None = None, **options: Unpack[AgentOptions]
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[None, Any],
-        model: str | Provider,
-        *,
-        output: Mapping[str, Json],
-        deps_type: None = None,
-        **options: Unpack[AgentOptions],
+        self: Agent[None, Any], model: Model, *, output: Schema, deps_type: None = None, **options: Unpack[AgentOptions]
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[D, None],
-        model: str | Provider,
-        *,
-        output: None = None,
-        deps_type: type[D],
-        **options: Unpack[AgentOptions],
+        self: Agent[D, None], model: Model, *, output: None = None, deps_type: type[D], **options: Unpack[AgentOptions]
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[D, T],
-        model: str | Provider,
-        *,
-        output: type[T],
-        deps_type: type[D],
-        **options: Unpack[AgentOptions],
+        self: Agent[D, T], model: Model, *, output: type[T], deps_type: type[D], **options: Unpack[AgentOptions]
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[D, Any],
-        model: str | Provider,
-        *,
-        output: Mapping[str, Json],
-        deps_type: type[D],
-        **options: Unpack[AgentOptions],
+        self: Agent[D, Any], model: Model, *, output: Schema, deps_type: type[D], **options: Unpack[AgentOptions]
     ) -> None: ...
     def __init__(
         self,
-        model: str | Provider | None,
+        model: Model | None,
         *,
         output: Any = None,
         deps_type: Any = None,
@@ -143,8 +120,10 @@ class Agent(Generic[DepsT, OutputT]):
         **unknown: Any,
     ) -> None:
         refuse_unknown(unknown, AgentOptions, "an agent has no")
+        if not (isinstance(model, str) and model.strip()) and not callable(getattr(model, "stream", None)):
+            raise TypeError(f"model must be a name such as 'openai:gpt-5-nano', or a provider, not {model!r}")
         settings = Options(
-            model=_checked_model(model),
+            model=model,
             tools=tuple(tool_table(tools or ()).values()),
             instructions=instructions or None,
             role=role,
@@ -175,49 +154,35 @@ class Agent(Generic[DepsT, OutputT]):
     @overload
     async def run(self, prompt: Prompt, *, output: type[T], **options: Unpack[RunOptions[DepsT]]) -> RunResult[T]: ...
     @overload
-    async def run(
-        self, prompt: Prompt, *, output: Mapping[str, Json], **options: Unpack[RunOptions[DepsT]]
-    ) -> RunResult[Any]: ...
+    async def run(self, prompt: Prompt, *, output: Schema, **options: Unpack[RunOptions[DepsT]]) -> RunResult[Any]: ...
     @overload
     async def run(
         self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions[DepsT]]
     ) -> RunResult[OutputT]: ...
     async def run(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Run one prompt to its end. A run that went wrong raises; the error carries `result`."""
-        history, said = options.pop("message_history", ()), prompt_messages(prompt)
-        layered = self.layer(replace(call_options(options), output=output))
-        return await perform(self, layered, said, history)
+        history = options.pop("message_history", ())
+        return await perform(self, self.layer(call_options(options, output)), prompt_messages(prompt), history)
 
     @overload
     def run_sync(self, prompt: Prompt, *, output: type[T], **options: Unpack[RunOptions[DepsT]]) -> RunResult[T]: ...
     @overload
-    def run_sync(
-        self, prompt: Prompt, *, output: Mapping[str, Json], **options: Unpack[RunOptions[DepsT]]
-    ) -> RunResult[Any]: ...
+    def run_sync(self, prompt: Prompt, *, output: Schema, **options: Unpack[RunOptions[DepsT]]) -> RunResult[Any]: ...
     @overload
     def run_sync(
         self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions[DepsT]]
     ) -> RunResult[OutputT]: ...
     def run_sync(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Do as `run`, from code that is not async: a script, a thread, a notebook."""
-
-        async def work() -> RunResult[Any]:
-            try:
-                result: RunResult[Any] = await self.run(prompt, output=output, **options)
-                return result
-            finally:
-                await self.aclose()  # the event loop ends here, and its connections with it
-
         from glue.tasks import run_blocking
 
-        return run_blocking(work)
+        # The event loop ends here, and its connections with it.
+        return run_blocking(lambda: self.run(prompt, output=output, **options), self.aclose)
 
     @overload
     def stream(self, prompt: Prompt, *, output: type[T], **options: Unpack[RunOptions[DepsT]]) -> Events[T]: ...
     @overload
-    def stream(
-        self, prompt: Prompt, *, output: Mapping[str, Json], **options: Unpack[RunOptions[DepsT]]
-    ) -> Events[Any]: ...
+    def stream(self, prompt: Prompt, *, output: Schema, **options: Unpack[RunOptions[DepsT]]) -> Events[Any]: ...
     @overload
     def stream(
         self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions[DepsT]]
@@ -272,7 +237,7 @@ class Agent(Generic[DepsT, OutputT]):
 
     # What it is made of ---------------------------------------------------------------------------
 
-    def open(self, model: str | Provider) -> Provider:
+    def open(self, model: Model) -> Provider:
         """Give a provider for a name, made at first use; closed by `aclose`."""
         if not isinstance(model, str):
             return model
@@ -288,9 +253,9 @@ class Agent(Generic[DepsT, OutputT]):
         return self._opened[model]
 
     @property
-    def output(self) -> type[OutputT] | Mapping[str, Json] | None:
+    def output(self) -> type[OutputT] | Schema | None:
         """What the answer is read as, where a call does not say otherwise."""
-        output: type[OutputT] | Mapping[str, Json] | None = self.settings.output
+        output: type[OutputT] | Schema | None = self.settings.output
         return output
 
     def role(self, name: str) -> Role:
@@ -300,10 +265,10 @@ class Agent(Generic[DepsT, OutputT]):
 
     def layer(self, *layers: Options) -> Options:
         """Join settings, the narrowest place first, the agent's own last."""
-        joined = Options()
-        for layer in (*layers, self.settings):
-            joined = joined.over(with_role(layer, self.role))
-        return joined
+        joined: dict[str, Any] = {}
+        for layer in (self.settings, *reversed(layers)):
+            joined |= with_role(layer, self.role).given()
+        return Options(**joined)
 
     async def aclose(self) -> None:
         """Close what was opened by name, in this event loop."""
@@ -336,14 +301,6 @@ def _restore(cls: type[Agent[Any, Any]], given: dict[str, Any]) -> Agent[Any, An
     return cls(**given)
 
 
-def _checked_model(model: Any) -> Any:
-    if isinstance(model, str) and model.strip():
-        return model
-    if isinstance(model, str) or not callable(getattr(model, "stream", None)):
-        raise TypeError(f"model must be a name such as 'openai:gpt-5-nano', or a provider, not {model!r}")
-    return model
-
-
 # One run --------------------------------------------------------------------------------------------
 
 
@@ -358,19 +315,20 @@ async def perform(
     from glue.loop.run import drive
 
     provider = agent.open(options.model or "")
-    project = _project(agent)
     text, identity = instructions_text(options.instructions)
-    system = "\n\n".join(part for part in (text.strip("\n"), project.prompt if project else "") if part)
-    tools = _tools(options, project)
-    check_rules = getattr(options.permission, "check", None)
-    if check_rules is not None:
+    tools, policies = list(options.tools or ()), list(options.policies or ())
+    project = "" if agent.project is None else _load_project(agent.project, tools)
+    system = "\n\n".join(part for part in (text.strip("\n"), project) if part)
+    if (check_rules := getattr(options.permission, "check", None)) is not None:
         check_rules(tools)
-    answer = _answer(options, provider, tools)
+    if agent.compaction is not None:
+        policies.append(_compaction(agent, agent.compaction, provider))
+    answer = None if options.output is None else _add_output(options.output, provider, tools, policies)
     ready = replace(
         options,
-        tools=[*tools, answer.tool] if answer is not None and answer.tool is not None else tools,
+        tools=tools,
         request=_request(options, system, answer),
-        policies=_policies(agent, options, provider, answer),
+        policies=policies,
         host=_host(agent, options, identity),
         on_event=join((*writers(options.stream, options.tool_log), options.on_event)),
     )
@@ -382,76 +340,58 @@ async def perform(
     return result if options.unwrap is False else result.unwrap()
 
 
-def _project(agent: Agent[Any, Any]) -> Project | None:
-    if agent.project is None:
-        return None
-    from glue.project import load_project
+def _load_project(path: str | os.PathLike[str], tools: list[AnyTool]) -> str:
+    """Give what a project says to the model, and add the tool that reads its skills."""
+    from glue.project import SkillTool, load_project
 
-    return load_project(agent.project)
-
-
-def _tools(options: Options, project: Project | None) -> list[AnyTool]:
-    tools = list(options.tools or ())
-    if project is not None and project.skills and not any(tool.spec.name == "skill" for tool in tools):
-        from glue.project import SkillTool
-
+    project = load_project(path)
+    if project.skills and not any(tool.spec.name == "skill" for tool in tools):
         tools.append(SkillTool(project.skills))
-    return tools
+    return project.prompt
 
 
-def _answer(options: Options, provider: Provider, tools: Sequence[AnyTool]) -> Answer[Any] | None:
-    if options.output is None:
-        return None
-    from glue.output import Answer, Output
+def _compaction(agent: Agent[Any, Any], compactor: Compactor, provider: Provider) -> Policy:
+    from glue.compaction import Compaction, with_provider
     from glue.provider import capabilities
 
-    output: Output[Any] = Output(options.output)
+    return Compaction(with_provider(compactor, agent.open), window=capabilities(provider).window)
+
+
+def _add_output(wanted: Any, provider: Provider, tools: list[AnyTool], policies: list[Policy]) -> Answer[Any]:
+    """Have the answer read as what is wanted, by the provider itself or through a tool, and asked for again."""
+    from glue.output import Answer, Output, Reask
+    from glue.provider import capabilities
+
+    output: Output[Any] = Output(wanted)
     native = capabilities(provider).takes_output(output.schema, tools=bool(tools))
-    return Answer(output, native=native, taken=[tool.spec.name for tool in tools])
+    answer = Answer(output, native=native, taken=[tool.spec.name for tool in tools])
+    policies.append(Reask(answer))
+    if answer.tool is not None:
+        tools.append(answer.tool)
+    return answer
 
 
 def _request(options: Options, system: str, answer: Answer[Any] | None) -> Request:
     from glue.messages import Request
 
     names = ("max_tokens", "temperature", "reasoning", "cache", "options")
-    given: dict[str, Any] = {name: value for name, value in options.given().items() if name in names}
-    native = answer is not None and answer.native
-    return Request(system=system, output_schema=answer.output.schema if answer and native else None, **given)
-
-
-def _policies(agent: Agent[Any, Any], options: Options, provider: Provider, answer: Answer[Any] | None) -> list[Policy]:
-    policies = list(options.policies or ())
-    if agent.compaction is not None:
-        from glue.compaction import Compaction, with_provider
-        from glue.provider import capabilities
-
-        policies.append(Compaction(with_provider(agent.compaction, agent.open), window=capabilities(provider).window))
-    if answer is not None:
-        from glue.output import Reask
-
-        policies.append(Reask(answer))
-    return policies
+    given: dict[str, Any] = {name: value for name in names if (value := getattr(options, name)) is not None}
+    schema = answer.output.schema if answer is not None and answer.native else None
+    return Request(system=system, output_schema=schema, **given)
 
 
 def _host(agent: Agent[Any, Any], options: Options, identity: Mapping[str, str]) -> Host:
     from glue.context import Host
 
     host = options.host or Host()
-    above = host.parent  # a sub-agent may not do what its parent may not
-    deps = options.deps if options.deps is not None or above is None else above.deps
-    wanted = agent.deps_type
-    if wanted is not None and isinstance(wanted, type) and not isinstance(deps, wanted):
+    deps, permission, hooks, wanted = options.deps, options.permission, options.hooks, agent.deps_type
+    if (above := host.parent) is not None:  # a sub-agent may not do what its parent may not
+        deps = above.deps if deps is None else deps
+        permission = above.host.permission if permission is None else permission
+        hooks = above.host.hooks if hooks is None else hooks
+    if isinstance(wanted, type) and not isinstance(deps, wanted):
         got = "none was given" if deps is None else f"got {type(deps).__name__}"
         raise TypeError(f"{agent!r} needs deps of the type {wanted.__name__}; {got}")
     named = {"agent": agent.name, "session": host.session_id, **identity}
-    permission, hooks = options.permission, options.hooks
-    if above is not None:
-        permission = permission if permission is not None else above.host.permission
-        hooks = hooks if hooks is not None else above.host.hooks
-    return replace(
-        host,
-        deps=deps,
-        permission=permission,
-        hooks=tuple(hooks or ()),
-        identity={name: value for name, value in named.items() if value},
-    )
+    told = {name: value for name, value in named.items() if value}
+    return replace(host, deps=deps, permission=permission, hooks=tuple(hooks or ()), identity=told)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -58,6 +58,8 @@ class Versions(Protocol):
 
 
 Instructions: TypeAlias = str | Versioned | Versions
+Model: TypeAlias = str | Provider
+Schema: TypeAlias = Mapping[str, Json]  # a JSON schema that an answer is held to
 Prompt: TypeAlias = str | Part | Sequence[str | Part] | Message | Sequence[Message]
 
 
@@ -115,8 +117,7 @@ class Options:
 
     def given(self) -> dict[str, Any]:
         """Give what is said here, by name."""
-        named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in named.items() if value is not None}
+        return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
     def over(self, wider: Options) -> Options:
         """Give these settings, and those of a wider place where nothing is said here."""
@@ -215,18 +216,15 @@ class LoopOptions(TypedDict, total=False):
 
 
 def session_options(given: Mapping[str, Any]) -> Options:
-    """Make the settings of a session; an option that does not exist is refused, as a plain signature would."""
-    return _options(given, Overrides, "a session has no")
-
-
-def call_options(given: Mapping[str, Any]) -> Options:
-    """Make the settings of one prompt."""
-    return _options(given, CallOptions, "there is no")
-
-
-def _options(given: Mapping[str, Any], known: Any, refusal: str) -> Options:
-    refuse_unknown(given, known, refusal)
+    """Make the settings of a session."""
+    refuse_unknown(given, Overrides, "a session has no")
     return Options(**given)
+
+
+def call_options(given: Mapping[str, Any], output: Any = None) -> Options:
+    """Make the settings of one prompt."""
+    refuse_unknown(given, CallOptions, "there is no")
+    return Options(**given, output=output)
 
 
 def refuse_unknown(given: Mapping[str, Any], known: Any, refusal: str) -> None:
@@ -260,12 +258,11 @@ def with_role(options: Options, role_of: Callable[[str], Role]) -> Options:
 
 def instructions_text(given: Instructions | None) -> tuple[str, Mapping[str, str]]:
     """Give the text of instructions, and what a run records of them."""
-    if isinstance(given, Versioned):
-        return given.text, given.identity
-    if given is None or isinstance(given, str):
+    if given is None or type(given) is str:
         return given or "", {}
-    chosen = given.get()
-    return chosen.text, chosen.identity
+    if not isinstance(given, (str, Versioned)):
+        given = given.get()
+    return (given.text, given.identity) if isinstance(given, Versioned) else (given, {})
 
 
 def prompt_messages(prompt: Prompt) -> tuple[Message, ...]:

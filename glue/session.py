@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, Unpack, overload
@@ -16,12 +16,13 @@ from glue.errors import SessionBusy, StoreError, attach_result
 from glue.events import Event, Events, Listener, Listeners, RunResult, join
 from glue.limits import Limits
 from glue.loop.transcript import History
-from glue.messages import Json, Message, UserMessage, new_id
+from glue.messages import Message, UserMessage, new_id
 from glue.options import (
     CallOptions,
     Options,
     Overrides,
     Prompt,
+    Schema,
     call_options,
     check_listener,
     instructions_text,
@@ -35,6 +36,8 @@ from glue.tasks import caller, complete, run_blocking
 DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")
 T = TypeVar("T")
+
+_DEFAULT = Limits()
 
 
 class Session(Generic[DepsT, OutputT]):
@@ -86,7 +89,7 @@ class Session(Generic[DepsT, OutputT]):
     ) -> RunResult[T]: ...
     @overload
     async def prompt(
-        self, prompt: Prompt, *, output: Mapping[str, Json], **options: Unpack[CallOptions[DepsT]]
+        self, prompt: Prompt, *, output: Schema, **options: Unpack[CallOptions[DepsT]]
     ) -> RunResult[Any]: ...
     @overload
     async def prompt(
@@ -102,7 +105,7 @@ class Session(Generic[DepsT, OutputT]):
     ) -> RunResult[T]: ...
     @overload
     def prompt_sync(
-        self, prompt: Prompt, *, output: Mapping[str, Json], **options: Unpack[CallOptions[DepsT]]
+        self, prompt: Prompt, *, output: Schema, **options: Unpack[CallOptions[DepsT]]
     ) -> RunResult[Any]: ...
     @overload
     def prompt_sync(
@@ -110,21 +113,12 @@ class Session(Generic[DepsT, OutputT]):
     ) -> RunResult[OutputT]: ...
     def prompt_sync(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Do as `prompt`, from code that is not async."""
-
-        async def work() -> RunResult[Any]:
-            try:
-                return await self._perform(prompt_messages(prompt), output, options)
-            finally:
-                await self.agent.aclose()
-
-        return run_blocking(work)
+        return run_blocking(lambda: self._perform(prompt_messages(prompt), output, options), self.agent.aclose)
 
     @overload
     def stream(self, prompt: Prompt, *, output: type[T], **options: Unpack[CallOptions[DepsT]]) -> Events[T]: ...
     @overload
-    def stream(
-        self, prompt: Prompt, *, output: Mapping[str, Json], **options: Unpack[CallOptions[DepsT]]
-    ) -> Events[Any]: ...
+    def stream(self, prompt: Prompt, *, output: Schema, **options: Unpack[CallOptions[DepsT]]) -> Events[Any]: ...
     @overload
     def stream(
         self, prompt: Prompt, *, output: None = None, **options: Unpack[CallOptions[DepsT]]
@@ -133,10 +127,8 @@ class Session(Generic[DepsT, OutputT]):
         """Do as `prompt`, as an async iterator of events: `async with session.stream(...) as events`."""
 
         async def start(listener: Listener, cancel: Cancel) -> RunResult[Any]:
-            heard = join((options.get("on_event"), listener))
-            return await self._perform(
-                prompt_messages(prompt), output, {**options, "on_event": heard, "cancel": cancel}
-            )
+            wanted = {**options, "on_event": join((options.get("on_event"), listener)), "cancel": cancel}
+            return await self._perform(prompt_messages(prompt), output, wanted)
 
         return Events(start, options.get("cancel"))
 
@@ -174,7 +166,7 @@ class Session(Generic[DepsT, OutputT]):
     def limits(self) -> Limits:
         """What bounds the next request. Set it while a prompt runs to change that prompt too."""
         found: Any = self._own.limits or self.agent.settings.limits
-        return found or Limits()
+        return found or _DEFAULT
 
     @limits.setter
     def limits(self, limits: Limits | None) -> None:
@@ -215,7 +207,9 @@ class Session(Generic[DepsT, OutputT]):
 
     async def fork(self, at: int | None = None, id: str = "") -> Session[DepsT, OutputT]:
         """Begin another conversation from the first `at` messages of this one, or from all."""
-        await self._begin()
+        if self._cancel is None:
+            async with self._open():  # makes it where there is none
+                pass
         new = await copy(self.store, self.id, self.store, id or new_id(), at=at)
         return self.reopen(new, self.store)
 
@@ -226,11 +220,6 @@ class Session(Generic[DepsT, OutputT]):
     async def clone(self, id: str = "") -> Session[DepsT, OutputT]:
         """Begin another conversation that is the same so far."""
         return await self.fork(id=id)
-
-    async def _begin(self) -> None:
-        if self._cancel is None:
-            async with self._open():  # makes it where there is none
-                pass
 
     async def aclose(self) -> None:
         """Cancel what runs, and close what the agent opened in this event loop."""
@@ -249,14 +238,14 @@ class Session(Generic[DepsT, OutputT]):
     # One prompt at a time -------------------------------------------------------------------------
 
     async def _perform(self, prompt: Sequence[Message] | None, output: Any, options: dict[str, Any]) -> RunResult[Any]:
-        call = call_options(options)
+        call = call_options(options, output)
         result: RunResult[Any] | None = None
         try:
             async with self._turn(), self._open() as log:
                 log.check_writable()
                 self._cancel = call.cancel or Cancel()
                 self._call_limits = call.limits
-                layered = self.agent.layer(replace(call, output=output), self._own)
+                layered = self.agent.layer(call, self._own)
                 steering = (Steering(lambda: _take(self._steering)), FollowUp(lambda: _take(self._follow_ups)))
                 ready = replace(
                     layered,
@@ -308,7 +297,7 @@ class Session(Generic[DepsT, OutputT]):
         try:
             while not entered:
                 try:
-                    await complete(enter())
+                    await (complete(enter()) if self._log.blocks else enter())
                 except SessionBusy:
                     if not self.queue:
                         raise
@@ -318,7 +307,8 @@ class Session(Generic[DepsT, OutputT]):
             yield self._log
         finally:
             if entered:
-                await complete(self._log.__aexit__(None, None, None))
+                leave = self._log.__aexit__(None, None, None)
+                await (complete(leave) if self._log.blocks else leave)
 
     def _tell(self, event: Event) -> None:
         if self._subscribers:

@@ -138,6 +138,7 @@ def test_s116_a_cancelled_task_leaves_list_and_store_valid_and_equal(tmp_path: P
 
 def test_s116_a_cancel_while_the_store_is_left_carries_the_result() -> None:
     session = Agent(Script("fine")).session("s")
+    session._log._writer.blocks = True  # type: ignore[misc]
     leave = session._log.__aexit__
 
     async def main() -> None:
