@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from glue.agent import Agent as Agent
     from glue.codec import from_json as from_json
     from glue.codec import to_json as to_json
+    from glue.compaction import collapse_continuations as collapse_continuations
     from glue.compaction import keep_recent as keep_recent
     from glue.compaction import summarize as summarize
     from glue.context import AnyTool as AnyTool
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from glue.limits import estimate_tokens as estimate_tokens
     from glue.loop.run import run as run
     from glue.loop.run import run_continue as run_continue
-    from glue.loop.truncation import collapse_continuations as collapse_continuations
     from glue.messages import AssistantMessage as AssistantMessage
     from glue.messages import File as File
     from glue.messages import Image as Image
@@ -101,7 +101,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "agent": "Agent",
     "codec": "from_json to_json",
-    "compaction": "keep_recent summarize",
+    "compaction": "collapse_continuations keep_recent summarize",
     "context": "AnyTool Cancel Context Host ToolResult error_result text_result",
     "durable.batch": "map",
     "errors": "ConfigError GlueError ProviderError RunError ToolError",
@@ -111,7 +111,6 @@ _HOMES = {
     "function.schema": "Field",
     "limits": "Limits Outcome StopReason estimate_tokens",
     "loop.run": "run run_continue",
-    "loop.truncation": "collapse_continuations",
     "messages": "AssistantMessage File Image Message Opaque Part Request Text Thinking ToolCall ToolMessage "
     "ToolSpec Usage UserMessage message_from_json message_to_json messages_from_json "
     "messages_to_json user",

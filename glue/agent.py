@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack, overload
 
 from glue.options import (
@@ -290,15 +291,11 @@ class Agent(Generic[DepsT, OutputT]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         own = {name: getattr(self, name) for name in ("name", "deps_type", "roles", "project", "compaction")}
-        return _restore, (type(self), {**self.settings.given(), **own})
+        return partial(type(self), **self.settings.given(), **own), ()
 
     def __repr__(self) -> str:
         model: Any = self.settings.model
         return f"Agent({self.name or (model if isinstance(model, str) else model.name)!r})"
-
-
-def _restore(cls: type[Agent[Any, Any]], given: dict[str, Any]) -> Agent[Any, Any]:
-    return cls(**given)
 
 
 # One run --------------------------------------------------------------------------------------------

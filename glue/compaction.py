@@ -1,20 +1,19 @@
-"""Compaction: keep the recent messages of a transcript, and put a summary in place of the others."""
+"""Compaction: a shorter transcript, of recent messages, a summary of the others, and chains in one piece."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from glue.errors import ProviderError
+from glue.events import Compacted, RunResult
 from glue.limits import estimate_tokens
-from glue.loop.transcript import estimate
+from glue.loop.state import Journal, State, watched
+from glue.loop.transcript import estimate, merge
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
 from glue.policies import Answer, Policy, Rewrite
 from glue.provider import Done, Provider
-
-if TYPE_CHECKING:
-    from glue.loop.state import State
 
 Estimator = Callable[[str], int]
 
@@ -64,6 +63,76 @@ def size(state: State, request: Request) -> int:
             return message.usage.total + estimate(state.new[index + 1 :], state.limits.estimator)
     tools = sum(state.limits.estimator(spec.description + str(spec.parameters)) for spec in request.tools)
     return estimate(request.messages, state.limits.estimator) + state.limits.estimator(request.system) + tools
+
+
+# In the loop --------------------------------------------------------------------------------------
+
+
+async def compact(state: State) -> bool:
+    """Shorten the transcript that a provider found too long, once in a run, and only if that helps."""
+    if state.compacted:
+        return False
+    state.compacted = True
+    for policy in state.policies:
+        messages: Sequence[Message] | None = None
+        with watched(state):
+            messages = await policy.compact(state)
+        if not messages:
+            continue
+        before = estimate((message for message in state.messages if not message.excluded), state.limits.estimator)
+        if estimate(messages, state.limits.estimator) < before:
+            await rewrite(state, messages)
+            return True
+    return False
+
+
+async def rewrite(state: State, messages: Sequence[Message]) -> None:
+    """Go on with a shorter transcript; what stays keeps its identity."""
+    before, old = state.messages, {message.id for message in state.messages}
+    kept = {message.id for message in messages}
+    removed = [message.id for message in before if message.id not in kept and not message.excluded]
+    state.messages = list(messages)
+    state.history.align(state.messages)
+    sizes = [estimate(each, state.limits.estimator) for each in (before, messages)]
+    state.emit(Compacted(before=sizes[0], after=sizes[1], removed=len(removed)))
+
+    async def write(journal: Journal) -> None:
+        await journal.exclude(removed)
+        for index, message in reversed(list(enumerate(messages))):
+            if message.id in old:
+                continue
+            if index + 1 < len(messages):
+                await journal.insert(message, messages[index + 1].id)
+            else:
+                await journal.append(message)
+
+    await state.record(write)
+
+
+def collapse_continuations(result: RunResult[object]) -> RunResult[object]:
+    """Return a result whose transcript holds each chain as one message."""
+    return replace(result, messages=_collapse(result.messages), new_messages=_collapse(result.new_messages))
+
+
+def _collapse(messages: Sequence[Message]) -> tuple[Message, ...]:
+    out: list[Message] = []
+    for message in messages:
+        joins = (
+            isinstance(message, AssistantMessage)
+            and len(out) > 1
+            and isinstance(out[-1], UserMessage)
+            and out[-1].origin == "continue"
+        )
+        first = out[-2] if joins else None
+        if isinstance(message, AssistantMessage) and isinstance(first, AssistantMessage):
+            text = merge((first.text, message.text))
+            rest = tuple(part for part in message.content if not isinstance(part, Text))
+            kept = tuple(part for part in first.content if not isinstance(part, Text))
+            usage = first.usage + message.usage if first.usage and message.usage else first.usage or message.usage
+            out[-2:] = [replace(message, content=(*kept, Text(text=text), *rest), usage=usage, id=first.id)]
+        else:
+            out.append(message)
+    return tuple(out)
 
 
 # Keeping what is recent ---------------------------------------------------------------------------

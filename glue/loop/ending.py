@@ -105,8 +105,7 @@ async def _drop_prompts(state: State) -> list[UserMessage]:
 async def _tag(state: State, outcome: Outcome, dropped: Sequence[UserMessage]) -> StopReason | None:
     """Say on the last reply of this run why the run ended, and what was not sent; nothing else changes."""
     tag = outcome.tag
-    last = next((message for message in reversed(state.new) if isinstance(message, AssistantMessage)), None)
-    if last is None:
+    if (last := state.last_reply) is None:
         return tag
     fields: dict[str, Any] = {}
     if tag is not None and last.stop_reason is not tag:
@@ -123,7 +122,7 @@ async def _tag(state: State, outcome: Outcome, dropped: Sequence[UserMessage]) -
 
 async def _exclude(state: State, outcome: Outcome) -> None:
     """Keep in the log and out of every later request: a refused run, and a prompt that fits no window."""
-    overlong = outcome is Outcome.CONTEXT_WINDOW and not any(isinstance(each, AssistantMessage) for each in state.new)
+    overlong = outcome is Outcome.CONTEXT_WINDOW and state.last_reply is None
     if not overlong and outcome is not Outcome.REFUSED:
         return
     if overlong:

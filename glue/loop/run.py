@@ -26,7 +26,7 @@ from glue.errors import (
     ProviderError,
     attach_result,
 )
-from glue.events import Compacted, ContextChanged, Listener, RunResult, RunStart, StopReasonObserved
+from glue.events import ContextChanged, Listener, RunResult, RunStart, StopReasonObserved
 from glue.limits import Limits, Outcome, StopReason
 from glue.loop.ending import close_turn, end, store_results
 from glue.loop.state import Journal, State, watched
@@ -229,12 +229,7 @@ async def _begin(state: State, prompt: Sequence[Message] | None, said: Sequence[
         state.in_chain = state.joins = said[0].origin in ("continue", "repair")  # type: ignore[union-attr]
         state.answer = chain_texts(state.messages)
     for message in said:
-        if keep:
-            await state.store(message)
-        else:
-            state.messages.append(message)
-            state.new.append(message)
-            state.announce(message)
+        await state.store(message, write=keep)
 
 
 def _transcript(messages: str | Sequence[Message]) -> list[Message]:
@@ -279,11 +274,16 @@ async def _request(state: State) -> Request | Stop:
             stop = answer
             break
         if isinstance(answer, Change):
-            _note_change(state, policy, request.messages, answer.request.messages)
+            before, after = request.messages, answer.request.messages
+            if after is not before and list(after) != list(before):
+                sizes = [estimate(each, state.limits.estimator) for each in (before, after)]
+                state.emit(ContextChanged(policy=type(policy).__name__, before=sizes[0], after=sizes[1]))
             request = answer.request
         elif isinstance(answer, Rewrite):
+            from glue.compaction import rewrite
+
             changed = request.messages is not messages
-            await _rewrite(state, answer.messages)
+            await rewrite(state, answer.messages)
             if changed:  # by a policy before this one: it has to see the new messages
                 return await _request(state)
             messages = state.history.view(state.messages)
@@ -297,13 +297,6 @@ async def _request(state: State) -> Request | Stop:
     if request.messages is messages:
         return replace(request, messages=state.history.view(state.messages))
     return replace(request, messages=(*request.messages, *says))
-
-
-def _note_change(state: State, policy: Policy, before: Sequence[Message], after: Sequence[Message]) -> None:
-    if after is before or list(after) == list(before):
-        return
-    sizes = [estimate(messages, state.limits.estimator) for messages in (before, after)]
-    state.emit(ContextChanged(policy=type(policy).__name__, before=sizes[0], after=sizes[1]))
 
 
 _ANSWERS: dict[str, tuple[type, ...]] = {
@@ -343,35 +336,6 @@ async def _first_answer(state: State, hook: str, given: object) -> Answer:
     return None
 
 
-async def _rewrite(state: State, messages: Sequence[Message]) -> None:
-    """Go on with a shorter transcript; what stays keeps its identity."""
-    before = state.messages
-    kept = {message.id for message in messages}
-    removed = [message.id for message in before if message.id not in kept and not message.excluded]
-    state.messages = list(messages)
-    state.history.align(state.messages)
-    state.emit(
-        Compacted(
-            before=estimate(before, state.limits.estimator),
-            after=estimate(messages, state.limits.estimator),
-            removed=len(removed),
-        )
-    )
-    old = {message.id for message in before}
-    await state.record(lambda journal: _log_rewrite(journal, messages, removed, old))
-
-
-async def _log_rewrite(journal: Journal, messages: Sequence[Message], removed: Sequence[str], old: set[str]) -> None:
-    await journal.exclude(removed)
-    for index, message in reversed(list(enumerate(messages))):
-        if message.id in old:
-            continue
-        if index + 1 < len(messages):
-            await journal.insert(message, messages[index + 1].id)
-        else:
-            await journal.append(message)
-
-
 # JUDGE --------------------------------------------------------------------------------------------
 
 
@@ -407,7 +371,9 @@ async def _judge_failure(state: State, error: ProviderError) -> Verdict:
     if isinstance(error, FailoverError):
         state.attempts += [attempt for attempt in error.attempts if attempt not in state.attempts]
     if error.kind == "context_overflow":
-        if await _compact(state):
+        from glue.compaction import compact
+
+        if await compact(state):
             return Verdict(then="again")
         overflow = ContextOverflow(str(error))
         overflow.__cause__ = error
@@ -417,27 +383,14 @@ async def _judge_failure(state: State, error: ProviderError) -> Verdict:
     return Verdict(then="end", stop=Stop(Outcome.FAILED, error))
 
 
-async def _compact(state: State) -> bool:
-    """Shorten the transcript once, and only if that helps."""
-    if state.compacted:
-        return False
-    state.compacted = True
-    for policy in state.policies:
-        messages: Sequence[Message] | None = None
-        with watched(state):
-            messages = await policy.compact(state)
-        if not messages:
-            continue
-        before = estimate((message for message in state.messages if not message.excluded), state.limits.estimator)
-        if estimate(messages, state.limits.estimator) < before:
-            await _rewrite(state, messages)
-            return True
-    return False
-
-
 def _judge_message(state: State, message: AssistantMessage) -> Verdict:
     if (outcome := message.stop_reason.outcome) is not None:
-        return Verdict(then="end", store=_text_only(message), stop=Stop(outcome, _error_of(outcome, message)))
+        errors: dict[Outcome, GlueError] = {
+            Outcome.CANCELLED: Cancelled("the provider cancelled the reply"),
+            Outcome.CONTEXT_WINDOW: ContextOverflow(),
+            Outcome.FAILED: ProviderError("the reply ended in an error", kind="transient", provider=message.provider),
+        }
+        return Verdict(then="end", store=_text_only(message), stop=Stop(outcome, errors.get(outcome)))
     if was_cut(message):
         return judge_cut(state, message)
     end_repair(state, success=any(is_whole(call) for call in message.calls))
@@ -450,16 +403,6 @@ def _judge_message(state: State, message: AssistantMessage) -> Verdict:
         error = EmptyReply(provider=message.provider, model=message.model)
         return Verdict(then="end", stop=Stop(Outcome.FAILED, error))
     return Verdict(then="settle", store=message)
-
-
-def _error_of(outcome: Outcome, message: AssistantMessage) -> GlueError | None:
-    if outcome is Outcome.CANCELLED:
-        return Cancelled("the provider cancelled the reply")
-    if outcome is Outcome.CONTEXT_WINDOW:
-        return ContextOverflow()
-    if outcome is Outcome.FAILED:
-        return ProviderError("the reply ended in an error", kind="transient", provider=message.provider)
-    return None
 
 
 def _text_only(message: AssistantMessage) -> AssistantMessage | None:

@@ -152,17 +152,21 @@ class State:
         """What this run has used, its sub-agents included."""
         return self.purse.usage
 
-    async def store(self, message: Message) -> None:
-        """Add a message to both lists and write it down."""
+    @property
+    def last_reply(self) -> AssistantMessage | None:
+        return next((message for message in reversed(self.new) if isinstance(message, AssistantMessage)), None)
+
+    async def store(self, message: Message, *, write: bool = True) -> None:
+        """Add a message to both lists, write it down and tell of it; of a tool's result tool_end has told."""
         self.messages.append(message)
         self.new.append(message)
         try:
-            await self.record(lambda journal: journal.append(message))
+            if write:
+                await self.record(lambda journal: journal.append(message))
         finally:
-            self.announce(message)
+            self._announce(message)
 
-    def announce(self, message: Message) -> None:
-        """Count a message and tell the listeners; of a tool's result tool_end has told."""
+    def _announce(self, message: Message) -> None:
         if not isinstance(message, AssistantMessage):
             self.purse.spend(tokens_in=self.limits.estimator(message_chars(message)))
         if isinstance(message, UserMessage):

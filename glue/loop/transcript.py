@@ -208,12 +208,6 @@ def merge(pieces: Sequence[str]) -> str:
     """Join the parts of a chain; an overlap of 12 characters or more is said once."""
     text = ""
     for piece in pieces:
-        text += piece[_overlap(text, piece) :]
+        sizes = range(min(OVERLAP_MAX, len(text), len(piece)), OVERLAP_MIN - 1, -1)
+        text += piece[next((size for size in sizes if text.endswith(piece[:size])), 0) :]
     return text
-
-
-def _overlap(text: str, piece: str) -> int:
-    for size in range(min(OVERLAP_MAX, len(text), len(piece)), OVERLAP_MIN - 1, -1):
-        if text.endswith(piece[:size]):
-            return size
-    return 0

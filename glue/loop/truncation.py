@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from glue.events import ContinuationAttempt, ContinuationTerminated, RunResult, ToolPayloadRepair
+from glue.events import ContinuationAttempt, ContinuationTerminated, ToolPayloadRepair
 from glue.limits import Limits, Outcome, StopReason
 from glue.loop.state import Chain, State
-from glue.loop.transcript import CONTINUE, has_content, merge
-from glue.messages import AssistantMessage, Message, Part, Text, ToolCall, UserMessage, user
+from glue.loop.transcript import CONTINUE, has_content
+from glue.messages import AssistantMessage, Part, Text, ToolCall, UserMessage, user
 from glue.policies import Stop
 
 PLACEHOLDER = "(truncated)"
 NOTICE = "The answer is incomplete: the model reached its output limit."
+REPAIR = (
+    "Your last reply was cut off by the token limit before its tool call{named} was complete, so nothing was run. "
+    "Send one complete call. If its arguments are long, split the work into several smaller calls."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,15 +77,8 @@ def _repair(state: State, reply: AssistantMessage, partial: Sequence[ToolCall]) 
     state.repairs += 1
     state.repairing = tool or "?"
     state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=True))
-    return Verdict(then="again", store=kept, prompt=user(_repair_prompt(tool), origin="repair"))
-
-
-def _repair_prompt(tool: str) -> str:
-    named = f" to {tool}" if tool else ""
-    return (
-        f"Your last reply was cut off by the token limit before its tool call{named} was complete, so nothing was run. "
-        "Send one complete call. If its arguments are long, split the work into several smaller calls."
-    )
+    text = REPAIR.format(named=f" to {tool}" if tool else "")
+    return Verdict(then="again", store=kept, prompt=user(text, origin="repair"))
 
 
 def _continue(state: State, reply: AssistantMessage) -> Verdict:
@@ -121,8 +118,8 @@ def _exhausted(used: int, chain: Chain, limits: Limits) -> str:
 def end_chain(state: State, reason: str) -> None:
     """Say once how a chain of continuations ended."""
     if state.chain is not None:
-        provider, model = _last_speaker(state)
-        attempts = state.chain.attempts
+        last, attempts = state.last_reply, state.chain.attempts
+        provider, model = (last.provider, last.model) if last is not None else (state.provider.name, "")
         state.emit(ContinuationTerminated(reason=reason, attempts=attempts, provider=provider, model=model))
         state.chain = None
 
@@ -133,13 +130,6 @@ def end_repair(state: State, success: bool) -> None:
         issue = "success" if success else "abandoned"
         state.emit(ToolPayloadRepair(issue=issue, tool=state.repairing, attempted=True, success=success))
         state.repairing = ""
-
-
-def _last_speaker(state: State) -> tuple[str, str]:
-    for message in reversed(state.new):
-        if isinstance(message, AssistantMessage):
-            return message.provider, message.model
-    return state.provider.name, ""
 
 
 def _give_up(kept: AssistantMessage) -> Verdict:
@@ -159,29 +149,3 @@ def _or_placeholder(reply: AssistantMessage) -> AssistantMessage:
         return reply
     kept: tuple[Part, ...] = tuple(part for part in reply.content if not isinstance(part, Text))
     return replace(reply, content=(*kept, Text(text=PLACEHOLDER)), meta={**(reply.meta or {}), "placeholder": True})
-
-
-def collapse_continuations(result: RunResult[object]) -> RunResult[object]:
-    """Return a result whose transcript holds each chain as one message."""
-    return replace(result, messages=_collapse(result.messages), new_messages=_collapse(result.new_messages))
-
-
-def _collapse(messages: Sequence[Message]) -> tuple[Message, ...]:
-    out: list[Message] = []
-    for message in messages:
-        joins = (
-            isinstance(message, AssistantMessage)
-            and len(out) > 1
-            and isinstance(out[-1], UserMessage)
-            and out[-1].origin == "continue"
-        )
-        first = out[-2] if joins else None
-        if isinstance(message, AssistantMessage) and isinstance(first, AssistantMessage):
-            text = merge((first.text, message.text))
-            rest = tuple(part for part in message.content if not isinstance(part, Text))
-            kept = tuple(part for part in first.content if not isinstance(part, Text))
-            usage = first.usage + message.usage if first.usage and message.usage else first.usage or message.usage
-            out[-2:] = [replace(message, content=(*kept, Text(text=text), *rest), usage=usage, id=first.id)]
-        else:
-            out.append(message)
-    return tuple(out)
