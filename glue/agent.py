@@ -29,9 +29,9 @@ from glue.options import (
 
 if TYPE_CHECKING:
     from glue.compaction import Compactor
-    from glue.context import AnyTool, Cancel, Host
+    from glue.context import AnyTool, Host
     from glue.durable.engine import Durable
-    from glue.events import Events, Listener, RunResult
+    from glue.events import Events, RunResult
     from glue.function.call import ToolHook
     from glue.limits import Limits
     from glue.messages import Effort, Json, Message, Request
@@ -141,14 +141,9 @@ class Agent(Generic[DepsT, OutputT]):
             telemetry=telemetry,
             output=output,
         )
-        put = object.__setattr__
-        put(self, "settings", settings)
-        put(self, "name", name)
-        put(self, "deps_type", deps_type)
-        put(self, "roles", roles)
-        put(self, "project", project)
-        put(self, "compaction", compaction)
-        put(self, "_opened", {})
+        own = {"name": name, "deps_type": deps_type, "roles": roles, "project": project, "compaction": compaction}
+        for field, value in {**own, "settings": settings, "_opened": {}}.items():
+            object.__setattr__(self, field, value)
 
     # Running --------------------------------------------------------------------------------------
 
@@ -190,15 +185,9 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> Events[OutputT]: ...
     def stream(self, prompt: Prompt, *, output: Any = None, **options: Any) -> Events[Any]:
         """Run as an async iterator of events: `async with agent.stream(...) as events`."""
-        from glue.events import Events, join
+        from glue.events import Events
 
-        async def start(listener: Listener, cancel: Cancel) -> RunResult[Any]:
-            heard = join((options.get("on_event"), listener))
-            wanted: dict[str, Any] = {**options, "on_event": heard, "cancel": cancel}
-            result: RunResult[Any] = await self.run(prompt, output=output, **wanted)
-            return result
-
-        return Events(start, options.get("cancel"))
+        return Events(lambda options: self.run(prompt, output=output, **options), options)
 
     async def resume(self, result: RunResult[Any], **options: Unpack[CallOptions[DepsT]]) -> RunResult[OutputT]:
         """Go on from where a run stood, with no new prompt: after max_turns or a budget, with other limits."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Generic, Self, TextIO, TypeAlias, TypeVar
 
 import anyio
@@ -394,9 +395,11 @@ class Events(Generic[OutputT]):
     """
 
     def __init__(
-        self, start: Callable[[Listener, Cancel], Awaitable[RunResult[OutputT]]], cancel: Cancel | None = None
+        self, start: Callable[[dict[str, Any]], Awaitable[RunResult[OutputT]]], options: Mapping[str, Any]
     ) -> None:
-        self._start, self._cancel = start, cancel or Cancel()
+        self._cancel: Cancel = options.get("cancel") or Cancel()
+        listener = join((options.get("on_event"), self))
+        self._start = partial(start, {**options, "on_event": listener, "cancel": self._cancel})
         self._waiting: deque[Event] = deque()
         self._result: RunResult[OutputT] | None = None
         self._error: BaseException | None = None
@@ -457,7 +460,7 @@ class Events(Generic[OutputT]):
     async def _run(self) -> None:
         assert self._ended is not None
         try:
-            self._result = await self._start(self, self._cancel)
+            self._result = await self._start()
         except anyio.get_cancelled_exc_class():  # the event loop itself ends
             self._error = Cancelled()
             raise

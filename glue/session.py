@@ -125,12 +125,7 @@ class Session(Generic[DepsT, OutputT]):
     ) -> Events[OutputT]: ...
     def stream(self, prompt: Prompt, *, output: Any = None, **options: Any) -> Events[Any]:
         """Do as `prompt`, as an async iterator of events: `async with session.stream(...) as events`."""
-
-        async def start(listener: Listener, cancel: Cancel) -> RunResult[Any]:
-            wanted = {**options, "on_event": join((options.get("on_event"), listener)), "cancel": cancel}
-            return await self._perform(prompt_messages(prompt), output, wanted)
-
-        return Events(start, options.get("cancel"))
+        return Events(lambda options: self._perform(prompt_messages(prompt), output, options), options)
 
     async def resume(self, **options: Unpack[CallOptions[DepsT]]) -> RunResult[OutputT]:
         """Go on from where the last run stood, with no new prompt: after max_turns or a budget."""

@@ -37,10 +37,10 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
     await _exclude(state, stop.outcome)
     if stop.outcome is Outcome.TRUNCATED:
         state.notice = NOTICE
-    empty = isinstance(stop.error, EmptyReply)
-    end_chain(state, "empty" if empty else stop.outcome.chain_end)
+    if state.chain is not None:
+        end_chain(state, "empty" if isinstance(stop.error, EmptyReply) else stop.outcome.chain_end)
     close_turn(state)
-    seconds = time.monotonic() - state.started
+    seconds = time.monotonic() - state.purse.started
     state.emit(
         RunEnd(
             run_id=state.host.run_id,
@@ -68,7 +68,7 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
         seconds=seconds,
         run_id=state.host.run_id,
         delivered=state.delivered,
-        meta={**state.meta, **(stop.meta or {})},
+        meta=dict(stop.meta or {}),
     )
     return state.result
 

@@ -43,7 +43,7 @@ from glue.loop.transcript import (
     unanswered,
     visible_text,
 )
-from glue.loop.truncation import Verdict, end_chain, end_repair, is_whole, judge_cut, was_cut
+from glue.loop.truncation import Verdict, end_chain, end_repair, is_whole, judge_cut
 from glue.loop.turn import Answered, cut_short, exhausted, run_batch, send
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
 from glue.options import LoopOptions, Options, tool_table
@@ -207,11 +207,14 @@ def _start(
 
 def _check_limits(state: State) -> None:
     """Refuse to force a tool that is not there, and a budget in dollars where no price is known."""
-    choice, able = state.limits.tool_choice, capabilities(state.provider)
+    choice = state.limits.tool_choice
     if choice not in ("auto", "required", "none", *state.tools):
         there = ", ".join(repr(name) for name in state.tools) or "none was given"
         raise ValueError(f"tool_choice must be 'auto', 'required', 'none' or a tool ({there}), not {choice!r}")
-    if state.limits.usd_budget is not None and able.model and able.input_price is None:
+    if state.limits.usd_budget is None:
+        return
+    able = capabilities(state.provider)
+    if able.model and able.input_price is None:
         # Not strict: a chain joins its names by commas, and a model's own name may hold one.
         names = list(zip(able.provider.split(","), able.model.split(","), strict=False))
         if not all(price_of(state.prices, *name) for name in names):
@@ -391,9 +394,12 @@ def _judge_message(state: State, message: AssistantMessage) -> Verdict:
             Outcome.FAILED: ProviderError("the reply ended in an error", kind="transient", provider=message.provider),
         }
         return Verdict(then="end", store=_text_only(message), stop=Stop(outcome, errors.get(outcome)))
-    if was_cut(message):
+    if message.stop_reason in (StopReason.MAX_TOKENS, StopReason.MALFORMED_CALL) or any(
+        not call.complete for call in message.calls
+    ):
         return judge_cut(state, message)
-    end_repair(state, success=any(is_whole(call) for call in message.calls))
+    if state.repairing:
+        end_repair(state, success=any(is_whole(call) for call in message.calls))
     if message.calls:
         return Verdict(then="tools", store=message)
     empty = not has_content(message.content)
@@ -419,7 +425,7 @@ async def _apply(state: State, verdict: Verdict) -> Stop | None:
         state.answer.append(visible_text(message))
         state.joins = again
         await state.store(message)
-    if not again and verdict.stop is None:
+    if state.chain is not None and not again and verdict.stop is None:
         end_chain(state, "completed")
     state.in_chain, state.paused = again, verdict.then == "pause"
     if state.paused:

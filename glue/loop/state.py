@@ -71,7 +71,6 @@ class State:
     repairs: int = 0
     batches: int = 0
     attempts: list[Attempt] = field(default_factory=list)
-    meta: dict[str, Json] = field(default_factory=dict)
     chain: Chain | None = None
     in_chain: bool = False  # the next request carries on the last reply, or is the same one again: nobody may speak
     paused: bool = False  # so it is, and counts as a turn
@@ -90,7 +89,6 @@ class State:
     store_error: Exception | None = None  # why the journal is written no more
     ending: bool = False
     result: RunResult[None] | None = None
-    started: float = field(default_factory=time.monotonic)
     hooked: dict[str, list[Policy]] = field(init=False)  # the policies that have something to say at each hook
 
     def __post_init__(self) -> None:
@@ -237,7 +235,7 @@ def watched(state: State) -> Iterator[anyio.CancelScope]:
     """Cancel what is inside when the run is cancelled or its time is up."""
     with anyio.CancelScope() as scope:
         if state.limits.seconds is not None:
-            left = state.limits.seconds - (time.monotonic() - state.started)
+            left = state.limits.seconds - (time.monotonic() - state.purse.started)
             scope.deadline = anyio.current_time() + max(left, 0)
         state.cancel.attach(scope.cancel)
         try:

@@ -43,12 +43,6 @@ def is_whole(call: ToolCall) -> bool:
         return False
 
 
-def was_cut(reply: AssistantMessage) -> bool:
-    """Tell whether a reply ended before the model was done, or holds half a call."""
-    cut = reply.stop_reason in (StopReason.MAX_TOKENS, StopReason.MALFORMED_CALL)
-    return cut or any(not call.complete for call in reply.calls)
-
-
 def judge_cut(state: State, reply: AssistantMessage) -> Verdict:
     """Decide about a reply that was cut off."""
     whole = [call for call in reply.calls if is_whole(call)]
@@ -117,19 +111,17 @@ def _exhausted(used: int, chain: Chain, limits: Limits) -> str:
 
 def end_chain(state: State, reason: str) -> None:
     """Say once how a chain of continuations ended."""
-    if state.chain is not None:
-        last, attempts = state.last_reply, state.chain.attempts
-        provider, model = (last.provider, last.model) if last is not None else (state.provider.name, "")
-        state.emit(ContinuationTerminated(reason=reason, attempts=attempts, provider=provider, model=model))
-        state.chain = None
+    attempts = state.chain.attempts if state.chain is not None else 0
+    provider, model = (last.provider, last.model) if (last := state.last_reply) else (state.provider.name, "")
+    state.emit(ContinuationTerminated(reason=reason, attempts=attempts, provider=provider, model=model))
+    state.chain = None
 
 
 def end_repair(state: State, success: bool) -> None:
     """Say once what came of a repair: a whole call, or the model thought better of it."""
-    if state.repairing:
-        issue = "success" if success else "abandoned"
-        state.emit(ToolPayloadRepair(issue=issue, tool=state.repairing, attempted=True, success=success))
-        state.repairing = ""
+    issue = "success" if success else "abandoned"
+    state.emit(ToolPayloadRepair(issue=issue, tool=state.repairing, attempted=True, success=success))
+    state.repairing = ""
 
 
 def _give_up(kept: AssistantMessage) -> Verdict:
