@@ -369,11 +369,11 @@ class ToolWriter:
             self.file.flush()
 
 
-def join(given: Iterable[Listener | None]) -> Listeners | None:
+def join(given: Iterable[Listener | None]) -> Listener | None:
     """Make one listener of many; None where there is none."""
     found = [listener for listener in given if listener is not None]
-    if not found:
-        return None
+    if len(found) <= 1:
+        return found[0] if found else None
     return (Paced if any(hasattr(listener, "drain") for listener in found) else Listeners)(found)
 
 

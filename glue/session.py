@@ -13,7 +13,7 @@ import anyio
 from glue.agent import Agent, perform
 from glue.context import Cancel, Host
 from glue.errors import SessionBusy, StoreError, attach_result
-from glue.events import Event, Events, Listener, Listeners, RunResult, join
+from glue.events import Event, Events, Listeners, RunResult, join
 from glue.limits import Limits
 from glue.loop.transcript import History
 from glue.messages import Message, UserMessage, new_id
@@ -66,10 +66,10 @@ class Session(Generic[DepsT, OutputT]):
         self._own = session_options(overrides)
         self._log: Log = store.log(self.id, meta=self._description())
         self._history = History()
-        self._turns: deque[_Turn] = deque()  # of the prompts under way and waiting, in order, in any thread
+        self._turns: deque[tuple[Any, Any]] = deque()  # how to wake each prompt, under way or waiting, in any thread
         self._cancel: Cancel | None = None
         self._call_limits: Any = None
-        self._subscribers: list[Listener] = []
+        self._subscribers = Listeners(())
         self._steering: deque[str | UserMessage] = deque()
         self._follow_ups: deque[str | UserMessage] = deque()
 
@@ -147,11 +147,13 @@ class Session(Generic[DepsT, OutputT]):
     def subscribe(self, listener: Callable[[Event], object]) -> Callable[[], None]:
         """Hear every event of this session; call what is returned to hear no more."""
         check_listener("a listener", listener)
-        self._subscribers.append(listener)
+        heard = self._subscribers
+        heard.listeners += (listener,)
 
         def unsubscribe() -> None:
-            if listener in self._subscribers:
-                self._subscribers.remove(listener)
+            if listener in heard.listeners:
+                at = heard.listeners.index(listener)
+                heard.listeners = heard.listeners[:at] + heard.listeners[at + 1 :]
 
         return unsubscribe
 
@@ -246,7 +248,7 @@ class Session(Generic[DepsT, OutputT]):
                     layered,
                     limits=lambda: self._call_limits or self.limits,
                     policies=(*(layered.policies or ()), *steering),
-                    on_event=join((self._tell, call.on_event)),
+                    on_event=join((self._subscribers, call.on_event)),
                     cancel=self._cancel,
                     unwrap=False,
                     host=Host(session_id=self.id),
@@ -268,16 +270,17 @@ class Session(Generic[DepsT, OutputT]):
         """Hold the session for one prompt; another is refused, or waits for its turn."""
         if self._turns and not self.queue:
             raise SessionBusy(f"session {self.id!r} is busy with a prompt; wait for it, or open it with queue=True")
-        ours = _Turn()
+        first = anyio.Event()
+        ours = caller(), first.set  # in the event loop of its own thread
         self._turns.append(ours)
         try:
-            while self._turns[0] is not ours:
-                await ours.wait()
+            if self._turns[0] is not ours:
+                await first.wait()
             yield
         finally:
             self._turns.remove(ours)
-            for waiting in tuple(self._turns)[:1]:
-                waiting.wake()
+            for call, wake in tuple(self._turns)[:1]:
+                call(wake)
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Log]:
@@ -304,24 +307,6 @@ class Session(Generic[DepsT, OutputT]):
             if entered:
                 leave = self._log.__aexit__(None, None, None)
                 await (complete(leave) if self._log.blocks else leave)
-
-    def _tell(self, event: Event) -> None:
-        if self._subscribers:
-            Listeners(self._subscribers)(event)
-
-
-class _Turn:
-    """A prompt that waits for its turn, in the event loop of its own thread."""
-
-    def __init__(self) -> None:
-        self._call, self._event = caller(), anyio.Event()
-
-    async def wait(self) -> None:
-        await self._event.wait()
-        self._event = anyio.Event()
-
-    def wake(self) -> None:
-        self._call(lambda: self._event.set())
 
 
 def _take(waiting: deque[str | UserMessage]) -> list[str | UserMessage]:
