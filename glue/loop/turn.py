@@ -80,7 +80,8 @@ def cut_short(state: State) -> Stop:
 
 
 async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answered:
-    partial, drain, cancel, listening = state.partial, state.drain, state.cancel, state.on_event is not None
+    partial, drain, cancel = state.partial, state.drain, state.cancel
+    tell = state.tell if state.on_event is not None else None
     state.reply_id = ""
     before = len(state.attempts)
     async for event in stream:
@@ -101,8 +102,8 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answere
         if not state.reply_id:
             state.reply_id = new_id()
             state.emit(MessageStart(id=state.reply_id, role="assistant"))
-        if listening:
-            state.tell(event)
+        if tell is not None:
+            tell(event)
         if cancel.cancelled:  # a block may hold many deltas and no checkpoint
             return Answered()
         if drain is not None:
