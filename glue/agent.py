@@ -308,7 +308,9 @@ async def perform(
     if (check_rules := getattr(options.permission, "check", None)) is not None:
         check_rules(tools)
     if agent.compaction is not None:
-        policies.append(_compaction(agent, agent.compaction, provider))
+        from glue.compaction import compaction_for
+
+        policies.append(compaction_for(provider, agent.compaction, agent.open))
     answer = None if options.output is None else _add_output(options.output, provider, tools, policies)
     ready = replace(
         options,
@@ -334,13 +336,6 @@ def _load_project(path: str | os.PathLike[str], tools: list[AnyTool]) -> str:
     if project.skills and not any(tool.spec.name == "skill" for tool in tools):
         tools.append(SkillTool(project.skills))
     return project.prompt
-
-
-def _compaction(agent: Agent[Any, Any], compactor: Compactor, provider: Provider) -> Policy:
-    from glue.compaction import Compaction, with_provider
-    from glue.provider import capabilities
-
-    return Compaction(with_provider(compactor, agent.open), window=capabilities(provider).window)
 
 
 def _add_output(wanted: Any, provider: Provider, tools: list[AnyTool], policies: list[Policy]) -> Answer[Any]:

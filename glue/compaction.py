@@ -13,7 +13,7 @@ from glue.loop.state import Journal, State, watched
 from glue.loop.transcript import estimate, merge
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
 from glue.policies import Answer, Policy, Rewrite
-from glue.provider import Done, Provider
+from glue.provider import Done, Provider, capabilities
 
 Estimator = Callable[[str], int]
 
@@ -53,6 +53,13 @@ class Compaction(Policy):
         if shorter is None or estimate(shorter, state.limits.estimator) >= estimate(live, state.limits.estimator):
             return None
         return shorter
+
+
+def compaction_for(provider: Provider, compactor: Compactor, open: Callable[[str], Provider]) -> Compaction:
+    """Make the policy for a provider's window, and open the model that a summary names."""
+    if isinstance(compactor, Summarize) and isinstance(compactor.model, str):
+        compactor = replace(compactor, model=open(compactor.model))
+    return Compaction(compactor, window=capabilities(provider).window)
 
 
 def size(state: State, request: Request) -> int:
@@ -275,13 +282,6 @@ def summarize(
     `model` is a name or a provider; None asks the model of the run itself.
     """
     return Summarize(model=model, keep=keep or keep_recent(8), prompt=prompt, max_tokens=max_tokens)
-
-
-def with_provider(compactor: Compactor, open: Callable[[str], Provider]) -> Compactor:
-    """Open the model that a summary names."""
-    if isinstance(compactor, Summarize) and isinstance(compactor.model, str):
-        return replace(compactor, model=open(compactor.model))
-    return compactor
 
 
 async def _reply(provider: Provider, request: Request) -> AssistantMessage | None:

@@ -357,16 +357,11 @@ class TextWriter:
             self._last = "" if cut or not self._tail or self._tail.endswith("\n") else self._tail
 
 
-class ToolWriter:
-    """Writes a line for each tool that starts."""
-
-    def __init__(self, file: TextIO) -> None:
-        self.file = file
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, ToolStart):
-            self.file.write(f"[tool] {event.call.name}\n")
-            self.file.flush()
+def write_tool(file: TextIO, event: Event) -> None:
+    """Write a line for each tool that starts."""
+    if isinstance(event, ToolStart):
+        file.write(f"[tool] {event.call.name}\n")
+        file.flush()
 
 
 def join(given: Iterable[Listener | None]) -> Listener | None:
@@ -383,7 +378,7 @@ def writers(stream: TextIO | None, tool_log: TextIO | None) -> list[Listener]:
     if stream is not None:
         found.append(TextWriter(stream))
     if tool_log is not None:
-        found.append(ToolWriter(tool_log))
+        found.append(partial(write_tool, tool_log))
     return found
 
 

@@ -48,8 +48,8 @@ from glue.loop.turn import Answered, cut_short, exhausted, run_batch, send
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
 from glue.options import LoopOptions, Options, tool_table
 from glue.policies import Answer, Change, Deliver, Policy, Rewrite, Say, Stop, start_policies
-from glue.policies.budgets import known_prices, price_of, priced, unpriced
-from glue.provider import Provider, capabilities
+from glue.policies.budgets import check_price, known_prices, priced
+from glue.provider import Provider
 
 if TYPE_CHECKING:
     from glue.telemetry import OpenTelemetry
@@ -201,24 +201,13 @@ def _start(
     )
     state.history.align(state.messages)
     state.refresh()
-    _check_limits(state)
-    return state, said
-
-
-def _check_limits(state: State) -> None:
-    """Refuse to force a tool that is not there, and a budget in dollars where no price is known."""
     choice = state.limits.tool_choice
-    if choice not in ("auto", "required", "none", *state.tools):
-        there = ", ".join(repr(name) for name in state.tools) or "none was given"
+    if choice not in ("auto", "required", "none", *tools):
+        there = ", ".join(repr(name) for name in tools) or "none was given"
         raise ValueError(f"tool_choice must be 'auto', 'required', 'none' or a tool ({there}), not {choice!r}")
-    if state.limits.usd_budget is None:
-        return
-    able = capabilities(state.provider)
-    if able.model and able.input_price is None:
-        # Not strict: a chain joins its names by commas, and a model's own name may hold one.
-        names = list(zip(able.provider.split(","), able.model.split(","), strict=False))
-        if not all(price_of(state.prices, *name) for name in names):
-            raise unpriced(", ".join(f"{provider}:{model}" for provider, model in names))
+    if state.limits.usd_budget is not None:
+        check_price(provider, state.prices)
+    return state, said
 
 
 async def _begin(state: State, prompt: Sequence[Message] | None, said: Sequence[Message], keep: bool) -> None:

@@ -14,6 +14,7 @@ from glue.events import LimitReached, WrapUp
 from glue.limits import Limits, Outcome
 from glue.messages import AssistantMessage, Request
 from glue.policies import Hook, Policy, Stop, nudge
+from glue.provider import Provider, capabilities
 
 if TYPE_CHECKING:
     from glue.loop.state import State
@@ -58,6 +59,16 @@ def known_prices(given: Prices | None) -> Prices:
 
 def price_of(prices: Prices, provider: str, model: str) -> tuple[float, float] | None:
     return prices.get(f"{provider}:{model}") or prices.get(model)
+
+
+def check_price(provider: Provider, prices: Prices) -> None:
+    """Refuse a budget in dollars where the provider says what it asks, and no price is known for that."""
+    able = capabilities(provider)
+    if able.model and able.input_price is None:
+        # Not strict: a chain joins its names by commas, and a model's own name may hold one.
+        names = list(zip(able.provider.split(","), able.model.split(","), strict=False))
+        if not all(price_of(prices, *name) for name in names):
+            raise unpriced(", ".join(f"{provider}:{model}" for provider, model in names))
 
 
 def priced(message: AssistantMessage, prices: Prices) -> AssistantMessage:
