@@ -166,18 +166,16 @@ class KeepRecent:
 
     def cut(self, messages: Sequence[Message], estimator: Estimator = estimate_tokens) -> int:
         """Say where the tail begins: never between a call and its result, never at a tool message."""
-        starts = _starts(messages)
-        if not starts:
-            return 0
-        for start in starts:
-            if self._fits(messages[start:], estimator):
-                return start
-        return starts[-1]
-
-    def _fits(self, tail: Sequence[Message], estimator: Estimator) -> bool:
-        if self.n_messages is not None and len(tail) > self.n_messages:
-            return False
-        return self.n_tokens is None or estimate(tail, estimator) <= self.n_tokens
+        found, end, tokens = 0, len(messages), 0
+        for start in reversed(_starts(messages)):
+            fits = self.n_messages is None or len(messages) - start <= self.n_messages
+            if self.n_tokens is not None:
+                tokens += estimate(messages[start:end], estimator)
+                fits = tokens <= self.n_tokens
+            if not fits and end < len(messages):  # the last exchange is kept whatever its size
+                break
+            found = end = start
+        return found
 
 
 def keep_recent(n_messages: int | None = None, *, n_tokens: int | None = None) -> KeepRecent:
