@@ -27,7 +27,7 @@ from glue.limits import Outcome, StopReason
 from glue.loop.state import State, watched
 from glue.messages import AssistantMessage, Json, Part, Request, ToolCall, ToolMessage, new_id
 from glue.policies import Stop
-from glue.policies.budgets import budget_error
+from glue.policies.budgets import out_of_time
 from glue.provider import Attempt, Done, ProviderEvent, TextDelta
 
 _log = logging.getLogger("glue.tools")
@@ -76,7 +76,7 @@ def cut_short(state: State) -> Stop:
     """Say why something that was under way was cancelled."""
     if state.cancel.cancelled:
         return Stop(Outcome.CANCELLED, Cancelled())
-    return Stop(Outcome.BUDGET, budget_error(state, "seconds"))
+    return Stop(Outcome.BUDGET, out_of_time(state))
 
 
 async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answered:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from glue.context import Purse
 from glue.errors import BudgetExceeded, ConfigError
 from glue.events import LimitReached, WrapUp
-from glue.limits import Limits, Outcome
+from glue.limits import Outcome
 from glue.messages import AssistantMessage, Request
 from glue.policies import Hook, Policy, Stop, nudge
 from glue.provider import Provider, capabilities
@@ -95,27 +95,22 @@ def _stop(state: State, purse: Purse, kind: str, used: float, most: float) -> St
 def overspent(state: State) -> tuple[Purse, str, float, float] | None:
     """Return the first budget that is used up, with its purse, kind, what was used and what is allowed."""
     for purse, limits in state.purses():
-        for kind, used, most in _spent(purse, limits):
+        spent = (
+            ("tokens", purse.tokens_in + purse.tokens_out, limits.token_budget),
+            ("usd", purse.usd, limits.usd_budget),
+            ("seconds", time.monotonic() - purse.started, limits.seconds),
+        )
+        for kind, used, most in spent:
             if most is not None and used >= most:
                 return purse, kind, used, most
     return None
 
 
-def _spent(purse: Purse, limits: Limits) -> tuple[tuple[str, float, float | None], ...]:
-    return (
-        ("tokens", purse.tokens_in + purse.tokens_out, limits.token_budget),
-        ("usd", purse.usd, limits.usd_budget),
-        ("seconds", time.monotonic() - purse.started, limits.seconds),
-    )
-
-
-def budget_error(state: State, kind: str) -> BudgetExceeded:
-    """Make the error for a budget that ran out while something was under way."""
-    for name, used, most in _spent(state.purse, state.limits):
-        if name == kind and most is not None:
-            state.emit(LimitReached(kind=kind, used=used, max=most))
-            return BudgetExceeded(kind, most, used)
-    raise ValueError(f"no budget of {kind} is set")
+def out_of_time(state: State) -> BudgetExceeded:
+    """Make the error for seconds that ran out while something was under way."""
+    used, most = time.monotonic() - state.purse.started, state.limits.seconds or 0.0
+    state.emit(LimitReached(kind="seconds", used=used, max=most))
+    return BudgetExceeded("seconds", most, used)
 
 
 TEXT = "You are almost out of turns. Stop using tools and give your final answer now, with what you have."
