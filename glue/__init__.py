@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from glue.errors import RunError as RunError
     from glue.errors import ToolError as ToolError
     from glue.events import Event as Event
-    from glue.events import Events as Events
     from glue.events import RunResult as RunResult
     from glue.function.call import Abort as Abort
     from glue.function.call import Replace as Replace
@@ -92,6 +91,7 @@ if TYPE_CHECKING:
     from glue.stores.postgres import PostgresStore as PostgresStore
     from glue.stores.sqlite import SQLiteStore as SQLiteStore
     from glue.stores.store import Store as Store
+    from glue.stream import Events as Events
     from glue.text import clean_text as clean_text
     from glue.text import one_line as one_line
 
@@ -105,7 +105,7 @@ _HOMES = {
     "context": "AnyTool Cancel Context Host ToolResult error_result text_result",
     "durable.batch": "map",
     "errors": "ConfigError GlueError ProviderError RunError ToolError",
-    "events": "Event Events RunResult",
+    "events": "Event RunResult",
     "function.call": "Abort Replace Skip Step ToolHook",
     "function.decorator": "Tool tool",
     "function.schema": "Field",
@@ -126,6 +126,7 @@ _HOMES = {
     "stores.postgres": "PostgresStore",
     "stores.sqlite": "SQLiteStore",
     "stores.store": "Store",
+    "stream": "Events",
     "text": "clean_text one_line",
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from glue.compaction import Compactor
     from glue.context import AnyTool, Host
     from glue.durable.engine import Durable
-    from glue.events import Events, RunResult
+    from glue.events import RunResult
     from glue.function.call import ToolHook
     from glue.limits import Limits
     from glue.messages import Effort, Json, Message, Request
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from glue.provider import Provider
     from glue.session import Session
     from glue.stores.store import Store
+    from glue.stream import Events
     from glue.subagent import AgentTool
     from glue.telemetry import OpenTelemetry
 
@@ -185,7 +186,7 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> Events[OutputT]: ...
     def stream(self, prompt: Prompt, *, output: Any = None, **options: Any) -> Events[Any]:
         """Run as an async iterator of events: `async with agent.stream(...) as events`."""
-        from glue.events import Events
+        from glue.stream import Events
 
         return Events(lambda options: self.run(prompt, output=output, **options), options)
 

@@ -13,7 +13,7 @@ import anyio
 from glue.agent import Agent, perform
 from glue.context import Cancel, Host
 from glue.errors import SessionBusy, StoreError, attach_result
-from glue.events import Event, Events, Listeners, RunResult, join
+from glue.events import Event, Listeners, RunResult, join
 from glue.limits import Limits
 from glue.loop.transcript import History
 from glue.messages import Message, UserMessage, new_id
@@ -31,6 +31,7 @@ from glue.options import (
 )
 from glue.policies import FollowUp, Steering
 from glue.stores.store import Log, Store, copy
+from glue.stream import Events
 from glue.tasks import caller, complete, run_blocking
 
 DepsT = TypeVar("DepsT")
