@@ -302,7 +302,7 @@ class Session(Generic[DepsT, OutputT]):
                         raise
                     await anyio.sleep(delay)
                     delay = min(2 * delay, 0.1)
-            await anyio.lowlevel.checkpoint_if_cancelled()
+            await anyio.lowlevel.checkpoint()  # others have their turn, also where a store does not wait
             yield self._log
         finally:
             if entered:
