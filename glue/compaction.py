@@ -256,8 +256,7 @@ class Summarize:
         provider = self.model or state.provider
         model = state.template.model if self.model is None else ""
         request = Request(model=model, system=self.prompt, messages=(user(transcript),), max_tokens=self.max_tokens)
-        state.requests += 1
-        state.purse.spend(requests=1)
+        state.count_request()
         try:
             reply = await _reply(provider, request)
         except ProviderError:

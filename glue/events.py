@@ -379,8 +379,6 @@ def writers(stream: TextIO | None, tool_log: TextIO | None) -> list[Listener]:
 
 # JSON ---------------------------------------------------------------------------------------------
 
-VERSION = 1
-
 
 def event_to_json(event: Any) -> dict[str, Json]:
     """Encode an event: `type` is its class in snake_case, the rest are its fields."""

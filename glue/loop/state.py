@@ -135,6 +135,10 @@ class State:
             for purse, limits in self.purses()
         )
 
+    def count_request(self) -> None:
+        self.requests += 1
+        self.purse.spend(requests=1)
+
     def may_turn(self, turns: int = 1) -> bool:
         return self.limits.max_turns is None or self.turns + turns <= self.limits.max_turns
 
@@ -211,11 +215,10 @@ class State:
 
         await self.whole(work())
 
-    def charge_reply(self, usage: Usage | None, text: Callable[[], str]) -> int:
-        """Count what a reply cost; without usage its text is estimated. Returns its output tokens."""
+    def charge_reply(self, usage: Usage | None, text: Callable[[], str]) -> None:
+        """Count what a reply cost; without usage its text is estimated."""
         usage = usage or Usage(output=self.limits.estimator(text()))
         self.purse.spend(tokens_out=usage.output, usage=usage)
-        return usage.output
 
     def charge_lost(self, usage: Usage | None) -> None:
         """Count what a reply cost of which only pieces have come."""

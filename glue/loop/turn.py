@@ -47,8 +47,7 @@ async def send(state: State, request: Request) -> Answered:
     if not state.turn_open:
         state.turn_open = state.turns + 1
         state.emit(TurnStart(turn=state.turn_open))
-    state.requests += 1
-    state.purse.spend(requests=1)
+    state.count_request()
     state.offered = frozenset(spec.name for spec in request.tools)
     state.discard()  # a reply that held nothing to store
     state.partial = []
@@ -165,8 +164,7 @@ def _attempted(state: State, attempt: Attempt) -> Stop | None:
         )
     state.discard()
     state.emit(attempt)
-    state.requests += 1
-    state.purse.spend(requests=1)
+    state.count_request()
     return None
 
 
