@@ -146,18 +146,19 @@ def test_each_message_is_hardened_once() -> None:
     assert Parts.walks == 100
 
 
-def test_a_history_of_a_changed_transcript_hardens_what_changed_and_nothing_before() -> None:
+@pytest.mark.parametrize("at", [50, 60, 74])
+def test_a_history_of_a_changed_transcript_hardens_what_changed_and_nothing_before(at: int) -> None:
     messages = [counted(f"u{number}") for number in range(100)]
     history = History()
     for length in (25, 50, 75, 100):
         before = history.view(messages[:length])
     Parts.walks = 0
 
-    changed = [*messages[:60], replace(messages[60], excluded=True), *messages[61:]]
+    changed = [*messages[:at], replace(messages[at], excluded=True), *messages[at + 1 :]]
     history.align(changed)
     after = history.view(changed)
 
-    assert list(after) == [*messages[:60], *messages[61:]]
+    assert list(after) == [*messages[:at], *messages[at + 1 :]]
     assert list(before) == messages  # a request that was sent stays as it was
     assert Parts.walks == 49  # from the last view that held none of it: the first 50 stay, and one is left out
 
