@@ -302,6 +302,7 @@ async def test_a_summary_counts_as_a_request_and_is_left_out_when_none_is_left()
 
 
 def test_long_messages_are_shortened_for_a_summary() -> None:
+    assert render([user("a" * 4000)]) == "[user] " + "a" * 4000
     text = render([user("a" * 5000 + "b" * 5000), AssistantMessage(content=(Text(text="hi"),))])
 
     assert "6000 characters left out" in text
