@@ -114,6 +114,16 @@ async def test_a_reply_that_failed_half_way_is_not_kept(kind: Any) -> None:
     ]
 
 
+async def test_an_overflow_names_the_error_that_the_provider_gave() -> None:
+    failure = fail("context_overflow", "too long by far")
+
+    result = await run(Script(failure), "go")
+
+    assert (result.outcome, str(result.error)) == ("context_window", str(failure))
+    assert result.error is not None
+    assert result.error.__cause__ is failure
+
+
 async def test_a_reply_that_failed_half_way_is_no_part_of_the_next() -> None:
     class Shorter(Policy):
         async def compact(self, state: Any) -> Any:
