@@ -32,12 +32,13 @@ MODULES = {
     "glue.loop.ending": "glue/loop/ending.py",
     "glue.loop.truncation": "glue/loop/truncation.py",
     "glue.loop.transcript": "glue/loop/transcript.py",
+    "glue.compaction": "glue/compaction.py",
     "glue.policies.gates": "glue/policies/gates.py",
     "glue.policies.budgets": "glue/policies/budgets.py",
     "glue.policies.delivery": "glue/policies/delivery.py",
     "glue.policies.steering": "glue/policies/steering.py",
 }
-TESTS = ("loop/test_loop_*.py", "core/test_limits.py")
+TESTS = ("loop/test_loop_*.py", "core/test_limits.py", "core/test_compaction.py")
 # Where a fault is likely to be noticed first: a quick kill saves the rest.
 FIRST = {
     "glue.loop.turn": "loop/test_loop_batch.py",
@@ -46,6 +47,7 @@ FIRST = {
     "glue.loop.truncation": "loop/test_loop_text.py",
     "glue.loop.ending": "loop/test_loop_ends.py",
     "glue.loop.run": "loop/test_loop_promises.py",
+    "glue.compaction": "core/test_compaction.py",
     "glue.policies.budgets": "loop/test_loop_limits.py",
     "glue.policies.delivery": "loop/test_loop_promises.py",
     "glue.policies.steering": "loop/test_loop_promises.py",
@@ -57,13 +59,13 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("glue.loop.ending", "break  ->  pass"): "a message stands in a list once, so the search finds nothing more",
     (
         "glue.loop.transcript",
-        "self._seen < len(messages)  ->  self._seen <= len(messages)",
-    ): "extends the list by nothing",
-    ("glue.loop.turn", "True  ->  False"): "zip(strict=) of two lists that are made equally long",
+        "len(self._seen) < len(messages)  ->  len(self._seen) <= len(messages)",
+    ): "extends the lists by nothing",
     (
         "glue.loop.turn",
-        "len(group) == 1 or limit == 1  ->  len(group) == 1 and limit == 1",
+        "len(group) <= 1 or limit == 1  ->  len(group) <= 1 and limit == 1",
     ): "a task group of one is only slower",
+    ("glue.loop.turn", "len(group) <= 1  ->  len(group) < 1"): "a task group of one is only slower",
     ("glue.loop.turn", "0  ->  1"): "a clock that ran out a moment ago: READY has stopped such a run already",
 }
 

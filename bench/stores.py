@@ -19,7 +19,7 @@ from pathlib import Path
 
 import anyio
 
-from glue import Agent, FileStore, MemoryStore, SQLiteStore, Store, user
+from glue import Agent, FileStore, MemoryStore, Session, SQLiteStore, Store, user
 from glue.stores import copy
 from glue.testing import Script, repeat
 
@@ -46,6 +46,7 @@ async def main(count: int, sessions: int, url: str) -> None:
             await exclude(make("exclude"), 8_000)
         print()
         for name, make in {"no store": lambda name: MemoryStore(), **stores}.items():
+            await length(name, make("length"), count)
             await many(name, make("many"), sessions)
         for name, where in (("FileStore", "files"), ("SQLiteStore", "processes.db"), ("PostgresStore", url)):
             if where:
@@ -71,15 +72,46 @@ async def long(store: Store, count: int) -> None:
         await log.exclude([message.id for message in log.messages[: count - 20]])
     session = Agent(Script(repeat("fine"))).session("long", store=store)
     first = await timed(lambda: session.prompt("one"))
-    cpu = time.process_time()
-    took = min([await timed(lambda: session.prompt("again")) for _ in range(3)])
-    cpu = (time.process_time() - cpu) / 3 * 1e3
+    cpu, took = await later(session)
     forked = await timed(lambda: copy(store, "long", store, f"fork-{time.time()}"))
     print(
-        f"  a session of {count:,}: first prompt {first:.0f} ms, later ones {took:.1f} ms ({cpu:.1f} ms of CPU),",
+        f"  a session of {count:,}: first prompt {first:.0f} ms, later ones {took:.1f} ms ({cpu:.2f} ms of CPU),",
         end=" ",
     )
     print(f"fork {forked:.0f} ms")
+
+
+async def length(name: str, store: Store, count: int) -> None:
+    """What a later prompt costs in a short session and in a long one of which everything is sent."""
+    for messages in (100, count):
+        async with store.log(f"length-{messages}") as log:
+            await log.extend(user(f"message {number} " + "x" * 100) for number in range(messages))
+        session = Agent(Script(repeat("fine"))).session(f"length-{messages}", store=store)
+        await session.prompt("one")
+        cpu, _ = await later(session)
+        calls = await calls_of(lambda session=session: session.prompt("once more"))  # type: ignore[misc]
+        print(f"{name}: a later prompt after {messages:,} messages: {cpu * 1e3:.0f} us of CPU, {calls} calls")
+
+
+async def later(session: Session[None, None], prompts: int = 20, rounds: int = 5) -> tuple[float, float]:
+    """Prompt again and again; give the CPU of a prompt in the best round, and the time of the best prompt, in ms."""
+    cpus, times = [], []
+    for _ in range(rounds):
+        cpu = time.process_time()
+        times += [await timed(lambda: session.prompt("again")) for _ in range(prompts)]
+        cpus.append((time.process_time() - cpu) / prompts * 1e3)
+    return min(cpus), min(times)
+
+
+async def calls_of(work: Callable[[], Awaitable[object]]) -> int:
+    """Count the Python functions that something calls in this thread."""
+    counted: Counter[str] = Counter()
+    sys.setprofile(lambda frame, event, given: counted.update((event,)))
+    try:
+        await work()
+    finally:
+        sys.setprofile(None)
+    return counted["call"]
 
 
 async def exclude(store: Store, count: int) -> None:

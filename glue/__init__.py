@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from glue.agent import Agent as Agent
     from glue.codec import from_json as from_json
     from glue.codec import to_json as to_json
+    from glue.compaction import collapse_continuations as collapse_continuations
     from glue.compaction import keep_recent as keep_recent
     from glue.compaction import summarize as summarize
     from glue.context import AnyTool as AnyTool
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from glue.errors import RunError as RunError
     from glue.errors import ToolError as ToolError
     from glue.events import Event as Event
+    from glue.events import RunResult as RunResult
     from glue.function.call import Abort as Abort
     from glue.function.call import Replace as Replace
     from glue.function.call import Skip as Skip
@@ -36,10 +38,8 @@ if TYPE_CHECKING:
     from glue.limits import Outcome as Outcome
     from glue.limits import StopReason as StopReason
     from glue.limits import estimate_tokens as estimate_tokens
-    from glue.listeners import Events as Events
     from glue.loop.run import run as run
     from glue.loop.run import run_continue as run_continue
-    from glue.loop.truncation import collapse_continuations as collapse_continuations
     from glue.messages import AssistantMessage as AssistantMessage
     from glue.messages import File as File
     from glue.messages import Image as Image
@@ -69,9 +69,9 @@ if TYPE_CHECKING:
     from glue.permission import Rules as Rules
     from glue.permission import allow as allow
     from glue.permission import deny as deny
-    from glue.policies.policy import Policy as Policy
-    from glue.policies.policy import Say as Say
-    from glue.policies.policy import Stop as Stop
+    from glue.policies import Policy as Policy
+    from glue.policies import Say as Say
+    from glue.policies import Stop as Stop
     from glue.provider import Attempt as Attempt
     from glue.provider import Done as Done
     from glue.provider import Provider as Provider
@@ -82,7 +82,6 @@ if TYPE_CHECKING:
     from glue.providers.failover import with_failover as with_failover
     from glue.providers.retry import with_escalation as with_escalation
     from glue.providers.retry import with_retries as with_retries
-    from glue.result import RunResult as RunResult
     from glue.secrets import find_secrets as find_secrets
     from glue.secrets import is_secret_name as is_secret_name
     from glue.secrets import mask_secrets as mask_secrets
@@ -92,6 +91,7 @@ if TYPE_CHECKING:
     from glue.stores.postgres import PostgresStore as PostgresStore
     from glue.stores.sqlite import SQLiteStore as SQLiteStore
     from glue.stores.store import Store as Store
+    from glue.stream import Events as Events
     from glue.text import clean_text as clean_text
     from glue.text import one_line as one_line
 
@@ -101,27 +101,24 @@ __version__ = "0.1.0"
 _HOMES = {
     "agent": "Agent",
     "codec": "from_json to_json",
-    "compaction": "keep_recent summarize",
+    "compaction": "collapse_continuations keep_recent summarize",
     "context": "AnyTool Cancel Context Host ToolResult error_result text_result",
     "durable.batch": "map",
     "errors": "ConfigError GlueError ProviderError RunError ToolError",
-    "events": "Event",
+    "events": "Event RunResult",
     "function.call": "Abort Replace Skip Step ToolHook",
     "function.decorator": "Tool tool",
     "function.schema": "Field",
-    "listeners": "Events",
     "limits": "Limits Outcome StopReason estimate_tokens",
     "loop.run": "run run_continue",
-    "loop.truncation": "collapse_continuations",
     "messages": "AssistantMessage File Image Message Opaque Part Request Text Thinking ToolCall ToolMessage "
     "ToolSpec Usage UserMessage message_from_json message_to_json messages_from_json "
     "messages_to_json user",
     "permission": "AllowAll Ask Decision DenyAll Permission PermissionRequest PermissionTarget Rules allow deny",
-    "policies.policy": "Policy Say Stop",
+    "policies": "Policy Say Stop",
     "provider": "Attempt Done Provider ProviderEvent TextDelta ThinkingDelta ToolCallDelta",
     "providers.failover": "with_failover",
     "providers.retry": "with_escalation with_retries",
-    "result": "RunResult",
     "secrets": "find_secrets is_secret_name mask_secrets",
     "session": "Session",
     "stores.jsonl": "FileStore",
@@ -129,6 +126,7 @@ _HOMES = {
     "stores.postgres": "PostgresStore",
     "stores.sqlite": "SQLiteStore",
     "stores.store": "Store",
+    "stream": "Events",
     "text": "clean_text one_line",
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}

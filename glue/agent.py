@@ -5,41 +5,44 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack, overload
 
 from glue.options import (
     AgentOptions,
     CallOptions,
     Instructions,
+    Model,
     Options,
     Overrides,
     Prompt,
     RunOptions,
+    Schema,
     call_options,
     instructions_text,
     prompt_messages,
     refuse_unknown,
+    tool_table,
     with_meta,
     with_role,
 )
 
 if TYPE_CHECKING:
     from glue.compaction import Compactor
-    from glue.context import AnyTool, Cancel, Host
+    from glue.context import AnyTool, Host
     from glue.durable.engine import Durable
-    from glue.events import Listener
+    from glue.events import RunResult
     from glue.function.call import ToolHook
     from glue.limits import Limits
-    from glue.listeners import Events
     from glue.messages import Effort, Json, Message, Request
     from glue.output import Answer
     from glue.permission import Permission
-    from glue.policies.policy import Policy
-    from glue.project import Project, Role
+    from glue.policies import Policy
+    from glue.project import Role
     from glue.provider import Provider
-    from glue.result import RunResult
     from glue.session import Session
     from glue.stores.store import Store
+    from glue.stream import Events
     from glue.subagent import AgentTool
     from glue.telemetry import OpenTelemetry
 
@@ -66,7 +69,7 @@ class Agent(Generic[DepsT, OutputT]):
     @overload
     def __init__(
         self: Agent[None, None],
-        model: str | Provider,
+        model: Model,
         *,
         output: None = None,
         deps_type: None = None,
@@ -74,52 +77,27 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[None, T],
-        model: str | Provider,
-        *,
-        output: type[T],
-        deps_type: None = None,
-        **options: Unpack[AgentOptions],
+        self: Agent[None, T], model: Model, *, output: type[T], deps_type: None = None, **options: Unpack[AgentOptions]
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[None, Any],
-        model: str | Provider,
-        *,
-        output: Mapping[str, Json],
-        deps_type: None = None,
-        **options: Unpack[AgentOptions],
+        self: Agent[None, Any], model: Model, *, output: Schema, deps_type: None = None, **options: Unpack[AgentOptions]
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[D, None],
-        model: str | Provider,
-        *,
-        output: None = None,
-        deps_type: type[D],
-        **options: Unpack[AgentOptions],
+        self: Agent[D, None], model: Model, *, output: None = None, deps_type: type[D], **options: Unpack[AgentOptions]
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[D, T],
-        model: str | Provider,
-        *,
-        output: type[T],
-        deps_type: type[D],
-        **options: Unpack[AgentOptions],
+        self: Agent[D, T], model: Model, *, output: type[T], deps_type: type[D], **options: Unpack[AgentOptions]
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[D, Any],
-        model: str | Provider,
-        *,
-        output: Mapping[str, Json],
-        deps_type: type[D],
-        **options: Unpack[AgentOptions],
+        self: Agent[D, Any], model: Model, *, output: Schema, deps_type: type[D], **options: Unpack[AgentOptions]
     ) -> None: ...
     def __init__(
         self,
-        model: str | Provider | None,
+        model: Model | None,
         *,
         output: Any = None,
         deps_type: Any = None,
@@ -144,9 +122,11 @@ class Agent(Generic[DepsT, OutputT]):
         **unknown: Any,
     ) -> None:
         refuse_unknown(unknown, AgentOptions, "an agent has no")
+        if not (isinstance(model, str) and model.strip()) and not callable(getattr(model, "stream", None)):
+            raise TypeError(f"model must be a name such as 'openai:gpt-5-nano', or a provider, not {model!r}")
         settings = Options(
-            model=_checked_model(model),
-            tools=_checked_tools(tools or ()),
+            model=model,
+            tools=tuple(tool_table(tools or ()).values()),
             instructions=instructions or None,
             role=role,
             limits=limits,
@@ -162,78 +142,53 @@ class Agent(Generic[DepsT, OutputT]):
             telemetry=telemetry,
             output=output,
         )
-        put = object.__setattr__
-        put(self, "settings", settings)
-        put(self, "name", name)
-        put(self, "deps_type", deps_type)
-        put(self, "roles", roles)
-        put(self, "project", project)
-        put(self, "compaction", compaction)
-        put(self, "_opened", {})
+        own = {"name": name, "deps_type": deps_type, "roles": roles, "project": project, "compaction": compaction}
+        for field, value in {**own, "settings": settings, "_opened": {}}.items():
+            object.__setattr__(self, field, value)
 
     # Running --------------------------------------------------------------------------------------
 
     @overload
     async def run(self, prompt: Prompt, *, output: type[T], **options: Unpack[RunOptions[DepsT]]) -> RunResult[T]: ...
     @overload
-    async def run(
-        self, prompt: Prompt, *, output: Mapping[str, Json], **options: Unpack[RunOptions[DepsT]]
-    ) -> RunResult[Any]: ...
+    async def run(self, prompt: Prompt, *, output: Schema, **options: Unpack[RunOptions[DepsT]]) -> RunResult[Any]: ...
     @overload
     async def run(
         self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions[DepsT]]
     ) -> RunResult[OutputT]: ...
     async def run(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Run one prompt to its end. A run that went wrong raises; the error carries `result`."""
-        history, said = options.pop("message_history", ()), prompt_messages(prompt)
-        layered = self.layer(replace(call_options(options), output=output))
-        return await perform(self, layered, said, history)
+        history = options.pop("message_history", ())
+        return await perform(self, self.layer(call_options(options, output)), prompt_messages(prompt), history)
 
     @overload
     def run_sync(self, prompt: Prompt, *, output: type[T], **options: Unpack[RunOptions[DepsT]]) -> RunResult[T]: ...
     @overload
-    def run_sync(
-        self, prompt: Prompt, *, output: Mapping[str, Json], **options: Unpack[RunOptions[DepsT]]
-    ) -> RunResult[Any]: ...
+    def run_sync(self, prompt: Prompt, *, output: Schema, **options: Unpack[RunOptions[DepsT]]) -> RunResult[Any]: ...
     @overload
     def run_sync(
         self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions[DepsT]]
     ) -> RunResult[OutputT]: ...
     def run_sync(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Do as `run`, from code that is not async: a script, a thread, a notebook."""
-
-        async def work() -> RunResult[Any]:
-            try:
-                result: RunResult[Any] = await self.run(prompt, output=output, **options)
-                return result
-            finally:
-                await self.aclose()  # the event loop ends here, and its connections with it
-
         from glue.tasks import run_blocking
 
-        return run_blocking(work)
+        # The event loop ends here, and its connections with it.
+        return run_blocking(lambda: self.run(prompt, output=output, **options), self.aclose)
 
     @overload
     def stream(self, prompt: Prompt, *, output: type[T], **options: Unpack[RunOptions[DepsT]]) -> Events[T]: ...
     @overload
-    def stream(
-        self, prompt: Prompt, *, output: Mapping[str, Json], **options: Unpack[RunOptions[DepsT]]
-    ) -> Events[Any]: ...
+    def stream(self, prompt: Prompt, *, output: Schema, **options: Unpack[RunOptions[DepsT]]) -> Events[Any]: ...
     @overload
     def stream(
         self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions[DepsT]]
     ) -> Events[OutputT]: ...
     def stream(self, prompt: Prompt, *, output: Any = None, **options: Any) -> Events[Any]:
         """Run as an async iterator of events: `async with agent.stream(...) as events`."""
-        from glue.listeners import Events, join
+        from glue.stream import Events
 
-        async def start(listener: Listener, cancel: Cancel) -> RunResult[Any]:
-            heard = join((options.get("on_event"), listener))
-            wanted: dict[str, Any] = {**options, "on_event": heard, "cancel": cancel}
-            result: RunResult[Any] = await self.run(prompt, output=output, **wanted)
-            return result
-
-        return Events(start, options.get("cancel"))
+        return Events(lambda options: self.run(prompt, output=output, **options), options)
 
     async def resume(self, result: RunResult[Any], **options: Unpack[CallOptions[DepsT]]) -> RunResult[OutputT]:
         """Go on from where a run stood, with no new prompt: after max_turns or a budget, with other limits."""
@@ -273,7 +228,7 @@ class Agent(Generic[DepsT, OutputT]):
 
     # What it is made of ---------------------------------------------------------------------------
 
-    def open(self, model: str | Provider) -> Provider:
+    def open(self, model: Model) -> Provider:
         """Give a provider for a name, made at first use; closed by `aclose`."""
         if not isinstance(model, str):
             return model
@@ -289,9 +244,9 @@ class Agent(Generic[DepsT, OutputT]):
         return self._opened[model]
 
     @property
-    def output(self) -> type[OutputT] | Mapping[str, Json] | None:
+    def output(self) -> type[OutputT] | Schema | None:
         """What the answer is read as, where a call does not say otherwise."""
-        output: type[OutputT] | Mapping[str, Json] | None = self.settings.output
+        output: type[OutputT] | Schema | None = self.settings.output
         return output
 
     def role(self, name: str) -> Role:
@@ -301,10 +256,10 @@ class Agent(Generic[DepsT, OutputT]):
 
     def layer(self, *layers: Options) -> Options:
         """Join settings, the narrowest place first, the agent's own last."""
-        joined = Options()
-        for layer in (*layers, self.settings):
-            joined = joined.over(with_role(layer, self.role))
-        return joined
+        joined: dict[str, Any] = {}
+        for layer in (self.settings, *reversed(layers)):
+            joined |= with_role(layer, self.role).given()
+        return Options(**joined)
 
     async def aclose(self) -> None:
         """Close what was opened by name, in this event loop."""
@@ -326,35 +281,11 @@ class Agent(Generic[DepsT, OutputT]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         own = {name: getattr(self, name) for name in ("name", "deps_type", "roles", "project", "compaction")}
-        return _restore, (type(self), {**self.settings.given(), **own})
+        return partial(type(self), **self.settings.given(), **own), ()
 
     def __repr__(self) -> str:
         model: Any = self.settings.model
         return f"Agent({self.name or (model if isinstance(model, str) else model.name)!r})"
-
-
-def _restore(cls: type[Agent[Any, Any]], given: dict[str, Any]) -> Agent[Any, Any]:
-    return cls(**given)
-
-
-def _checked_model(model: Any) -> Any:
-    if isinstance(model, str) and model.strip():
-        return model
-    if isinstance(model, str) or not callable(getattr(model, "stream", None)):
-        raise TypeError(f"model must be a name such as 'openai:gpt-5-nano', or a provider, not {model!r}")
-    return model
-
-
-def _checked_tools(tools: Iterable[AnyTool]) -> tuple[AnyTool, ...]:
-    tools = tuple(tools)
-    for tool in tools:
-        if not hasattr(tool, "spec") or not callable(getattr(tool, "invoke", None)):
-            raise TypeError(f"tools must be made by glue.tool, not {tool!r}")
-    names = [tool.spec.name for tool in tools]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"tools must have different names; {name!r} is there twice")
-    return tools
 
 
 # One run --------------------------------------------------------------------------------------------
@@ -367,120 +298,84 @@ async def perform(
 
     Without a prompt the run goes on from where the history stands.
     """
-    from glue.listeners import join, writers
+    from glue.events import join, writers
     from glue.loop.run import drive
 
     provider = agent.open(options.model or "")
-    project = _project(agent)
     text, identity = instructions_text(options.instructions)
-    system = "\n\n".join(part for part in (text.strip("\n"), project.prompt if project else "") if part)
-    tools = _tools(options, project)
-    check_rules = getattr(options.permission, "check", None)
-    if check_rules is not None:
+    tools, policies = list(options.tools or ()), list(options.policies or ())
+    project = "" if agent.project is None else _load_project(agent.project, tools)
+    system = "\n\n".join(part for part in (text.strip("\n"), project) if part)
+    if (check_rules := getattr(options.permission, "check", None)) is not None:
         import glue.tools  # noqa: F401  # rules may name the ready-made ones
 
         check_rules(tools)
-    answer = _answer(options, provider, tools)
+    if agent.compaction is not None:
+        from glue.compaction import compaction_for
+
+        policies.append(compaction_for(provider, agent.compaction, agent.open))
+    answer = None if options.output is None else _add_output(options.output, provider, tools, policies)
     ready = replace(
         options,
-        tools=[*tools, answer.tool] if answer is not None and answer.tool is not None else tools,
+        tools=tools,
         request=_request(options, system, answer),
-        policies=_policies(agent, options, provider, answer),
+        policies=policies,
         host=_host(agent, options, identity),
         on_event=join((*writers(options.stream, options.tool_log), options.on_event)),
     )
-    telemetry = _telemetry(options)
-    run = drive if telemetry is None else telemetry.traced(drive)
     said = with_meta(prompt, identity) if prompt is not None else None
-    result: RunResult[Any] = await run(provider, history, said, ready)
+    result: RunResult[Any] = await drive(provider, history, said, ready)
     result = replace(result, meta={**(result.meta or {}), **identity})
     if answer is not None:
         result = answer.finish(result)
     return result if options.unwrap is False else result.unwrap()
 
 
-def _telemetry(options: Options) -> OpenTelemetry | None:
-    wanted: Any = options.telemetry
-    if wanted is None:  # as the run above, or as the environment says
-        above = options.host.parent if options.host is not None else None
-        wanted = (above is not None and above.host.telemetry) or os.environ.get("GLUE_OTEL", "") not in ("", "0")
-    if not wanted:
-        return None
-    from glue.telemetry import telemetry_of
+def _load_project(path: str | os.PathLike[str], tools: list[AnyTool]) -> str:
+    """Give what a project says to the model, and add the tool that reads its skills."""
+    from glue.project import SkillTool, load_project
 
-    return telemetry_of(wanted)
-
-
-def _project(agent: Agent[Any, Any]) -> Project | None:
-    if agent.project is None:
-        return None
-    from glue.project import load_project
-
-    return load_project(agent.project)
-
-
-def _tools(options: Options, project: Project | None) -> list[AnyTool]:
-    tools = list(options.tools or ())
-    if project is not None and project.skills and not any(tool.spec.name == "skill" for tool in tools):
-        from glue.project import SkillTool
-
+    project = load_project(path)
+    if project.skills and not any(tool.spec.name == "skill" for tool in tools):
         tools.append(SkillTool(project.skills))
-    return tools
+    return project.prompt
 
 
-def _answer(options: Options, provider: Provider, tools: Sequence[AnyTool]) -> Answer[Any] | None:
-    if options.output is None:
-        return None
-    from glue.output import Answer, Output
+def _add_output(wanted: Any, provider: Provider, tools: list[AnyTool], policies: list[Policy]) -> Answer[Any]:
+    """Have the answer read as what is wanted, by the provider itself or through a tool, and asked for again."""
+    from glue.output import Answer, Output, Reask
     from glue.provider import capabilities
 
-    output: Output[Any] = Output(options.output)
+    output: Output[Any] = Output(wanted)
     native = capabilities(provider).takes_output(output.schema, tools=bool(tools))
-    return Answer(output, native=native, taken=[tool.spec.name for tool in tools])
+    answer = Answer(output, native=native, taken=[tool.spec.name for tool in tools])
+    policies.append(Reask(answer))
+    if answer.tool is not None:
+        tools.append(answer.tool)
+    return answer
 
 
 def _request(options: Options, system: str, answer: Answer[Any] | None) -> Request:
     from glue.messages import Request
 
     names = ("max_tokens", "temperature", "reasoning", "cache", "options")
-    given: dict[str, Any] = {name: value for name, value in options.given().items() if name in names}
-    native = answer is not None and answer.native
-    return Request(system=system, output_schema=answer.output.schema if answer and native else None, **given)
-
-
-def _policies(agent: Agent[Any, Any], options: Options, provider: Provider, answer: Answer[Any] | None) -> list[Policy]:
-    policies = list(options.policies or ())
-    if agent.compaction is not None:
-        from glue.compaction import Compaction, with_provider
-        from glue.provider import capabilities
-
-        policies.append(Compaction(with_provider(agent.compaction, agent.open), window=capabilities(provider).window))
-    if answer is not None:
-        from glue.output import Reask
-
-        policies.append(Reask(answer))
-    return policies
+    given: dict[str, Any] = {name: value for name in names if (value := getattr(options, name)) is not None}
+    schema = answer.output.schema if answer is not None and answer.native else None
+    return Request(system=system, output_schema=schema, **given)
 
 
 def _host(agent: Agent[Any, Any], options: Options, identity: Mapping[str, str]) -> Host:
     from glue.context import Host
 
     host = options.host or Host()
-    above = host.parent  # a sub-agent may not do what its parent may not
-    deps = options.deps if options.deps is not None or above is None else above.deps
-    wanted = agent.deps_type
-    if wanted is not None and isinstance(wanted, type) and not isinstance(deps, wanted):
+    deps, permission, hooks, wanted = options.deps, options.permission, options.hooks, agent.deps_type
+    if (above := host.parent) is not None:  # a sub-agent may not do what its parent may not
+        deps = above.deps if deps is None else deps
+        permission = above.host.permission if permission is None else permission
+        hooks = above.host.hooks if hooks is None else hooks
+    if isinstance(wanted, type) and not isinstance(deps, wanted):
         got = "none was given" if deps is None else f"got {type(deps).__name__}"
         raise TypeError(f"{agent!r} needs deps of the type {wanted.__name__}; {got}")
     named = {"agent": agent.name, "session": host.session_id, **identity}
-    permission, hooks = options.permission, options.hooks
-    if above is not None:
-        permission = permission if permission is not None else above.host.permission
-        hooks = hooks if hooks is not None else above.host.hooks
-    return replace(
-        host,
-        deps=deps,
-        permission=permission,
-        hooks=tuple(hooks or ()),
-        identity={name: value for name, value in named.items() if value},
-    )
+    told = {name: value for name, value in named.items() if value}
+    return replace(host, deps=deps, permission=permission, hooks=tuple(hooks or ()), identity=told)

@@ -1,20 +1,19 @@
-"""Compaction: keep the recent messages of a transcript, and put a summary in place of the others."""
+"""Compaction: a shorter transcript, of recent messages, a summary of the others, and chains in one piece."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from glue.errors import ProviderError
+from glue.events import Compacted, RunResult
 from glue.limits import estimate_tokens
-from glue.loop.transcript import estimate
+from glue.loop.state import Journal, State, watched
+from glue.loop.transcript import estimate, merge
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
-from glue.policies.policy import Answer, Policy, Rewrite
-from glue.provider import Done, Provider
-
-if TYPE_CHECKING:
-    from glue.loop.state import State
+from glue.policies import Answer, Policy, Rewrite
+from glue.provider import Done, Provider, capabilities
 
 Estimator = Callable[[str], int]
 
@@ -56,15 +55,91 @@ class Compaction(Policy):
         return shorter
 
 
+def compaction_for(provider: Provider, compactor: Compactor, open: Callable[[str], Provider]) -> Compaction:
+    """Make the policy for a provider's window, and open the model that a summary names."""
+    if isinstance(compactor, Summarize) and isinstance(compactor.model, str):
+        compactor = replace(compactor, model=open(compactor.model))
+    return Compaction(compactor, window=capabilities(provider).window)
+
+
 def size(state: State, request: Request) -> int:
     """Guess the tokens of the next request; a provider's own count, where this run has one, goes first."""
     for index in range(len(state.new) - 1, -1, -1):
         message = state.new[index]
         if isinstance(message, AssistantMessage) and message.usage:
             return message.usage.total + estimate(state.new[index + 1 :], state.limits.estimator)
-    live = [message for message in state.messages if not message.excluded]
     tools = sum(state.limits.estimator(spec.description + str(spec.parameters)) for spec in request.tools)
-    return estimate(live, state.limits.estimator) + state.limits.estimator(request.system) + tools
+    return estimate(request.messages, state.limits.estimator) + state.limits.estimator(request.system) + tools
+
+
+# In the loop --------------------------------------------------------------------------------------
+
+
+async def compact(state: State) -> bool:
+    """Shorten the transcript that a provider found too long, once in a run, and only if that helps."""
+    if state.compacted:
+        return False
+    state.compacted = True
+    for policy in state.policies:
+        messages: Sequence[Message] | None = None
+        with watched(state):
+            messages = await policy.compact(state)
+        if not messages:
+            continue
+        before = estimate((message for message in state.messages if not message.excluded), state.limits.estimator)
+        if estimate(messages, state.limits.estimator) < before:
+            await rewrite(state, messages)
+            return True
+    return False
+
+
+async def rewrite(state: State, messages: Sequence[Message]) -> None:
+    """Go on with a shorter transcript; what stays keeps its identity."""
+    before, old = state.messages, {message.id for message in state.messages}
+    kept = {message.id for message in messages}
+    removed = [message.id for message in before if message.id not in kept and not message.excluded]
+    state.messages = list(messages)
+    state.history.align(state.messages)
+    sizes = [estimate(each, state.limits.estimator) for each in (before, messages)]
+    state.emit(Compacted(before=sizes[0], after=sizes[1], removed=len(removed)))
+
+    async def write(journal: Journal) -> None:
+        await journal.exclude(removed)
+        for index, message in reversed(list(enumerate(messages))):
+            if message.id in old:
+                continue
+            if index + 1 < len(messages):
+                await journal.insert(message, messages[index + 1].id)
+            else:
+                await journal.append(message)
+
+    await state.record(write)
+
+
+def collapse_continuations(result: RunResult[object]) -> RunResult[object]:
+    """Return a result whose transcript holds each chain as one message."""
+    return replace(result, messages=_collapse(result.messages), new_messages=_collapse(result.new_messages))
+
+
+def _collapse(messages: Sequence[Message]) -> tuple[Message, ...]:
+    out: list[Message] = []
+    for message in messages:
+        joins = (
+            isinstance(message, AssistantMessage)
+            and len(out) > 1
+            and isinstance(out[-1], UserMessage)
+            and out[-1].origin == "continue"
+        )
+        first = out[-2] if joins else None
+        if isinstance(message, AssistantMessage) and isinstance(first, AssistantMessage):
+            text = merge((first.text, message.text))
+            rest = tuple(part for part in message.content if not isinstance(part, Text))
+            kept = tuple(part for part in first.content if not isinstance(part, Text))
+            usage = first.usage + message.usage if first.usage and message.usage else first.usage or message.usage
+            out[-2:] = [replace(message, content=(*kept, Text(text=text), *rest), usage=usage, id=first.id)]
+        else:
+            out.append(message)
+    return tuple(out)
 
 
 # Keeping what is recent ---------------------------------------------------------------------------
@@ -91,18 +166,16 @@ class KeepRecent:
 
     def cut(self, messages: Sequence[Message], estimator: Estimator = estimate_tokens) -> int:
         """Say where the tail begins: never between a call and its result, never at a tool message."""
-        starts = _starts(messages)
-        if not starts:
-            return 0
-        for start in starts:
-            if self._fits(messages[start:], estimator):
-                return start
-        return starts[-1]
-
-    def _fits(self, tail: Sequence[Message], estimator: Estimator) -> bool:
-        if self.n_messages is not None and len(tail) > self.n_messages:
-            return False
-        return self.n_tokens is None or estimate(tail, estimator) <= self.n_tokens
+        found, end, tokens = 0, len(messages), 0
+        for start in reversed(_starts(messages)):
+            fits = self.n_messages is None or len(messages) - start <= self.n_messages
+            if self.n_tokens is not None:
+                tokens += estimate(messages[start:end], estimator)
+                fits = tokens <= self.n_tokens
+            if not fits and end < len(messages):  # the last exchange is kept whatever its size
+                break
+            found = end = start
+        return found
 
 
 def keep_recent(n_messages: int | None = None, *, n_tokens: int | None = None) -> KeepRecent:
@@ -183,8 +256,7 @@ class Summarize:
         provider = self.model or state.provider
         model = state.template.model if self.model is None else ""
         request = Request(model=model, system=self.prompt, messages=(user(transcript),), max_tokens=self.max_tokens)
-        state.requests += 1
-        state.purse.spend(requests=1)
+        state.count_request()
         try:
             reply = await _reply(provider, request)
         except ProviderError:
@@ -207,13 +279,6 @@ def summarize(
     `model` is a name or a provider; None asks the model of the run itself.
     """
     return Summarize(model=model, keep=keep or keep_recent(8), prompt=prompt, max_tokens=max_tokens)
-
-
-def with_provider(compactor: Compactor, open: Callable[[str], Provider]) -> Compactor:
-    """Open the model that a summary names."""
-    if isinstance(compactor, Summarize) and isinstance(compactor.model, str):
-        return replace(compactor, model=open(compactor.model))
-    return compactor
 
 
 async def _reply(provider: Provider, request: Request) -> AssistantMessage | None:

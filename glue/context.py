@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar, get_args
 from glue.messages import Json, Part, Text, ToolCall, ToolSpec, Usage, new_id
 
 DepsT = TypeVar("DepsT", covariant=True)
+_PARTS = get_args(Part)
 
 # Gives the provider for a model's name in place of glue.providers, where tests and recordings set it.
 provider_names: ContextVar[Callable[[str], Any] | None] = ContextVar("glue.provider_names", default=None)
@@ -32,7 +33,7 @@ class ToolResult:
 
     def __post_init__(self) -> None:
         content = tuple(self.content) if isinstance(self.content, (list, tuple)) else None
-        if content is None or not all(isinstance(part, get_args(Part)) for part in content):
+        if content is None or not all(isinstance(part, _PARTS) for part in content):
             raise TypeError(f"the content of a ToolResult must be parts such as glue.Text, not {self.content!r}")
         object.__setattr__(self, "content", content)
         if self.meta is not None:

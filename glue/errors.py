@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from glue.events import RunResult
     from glue.messages import Usage
     from glue.provider import Attempt
-    from glue.result import RunResult
 
 ErrorKind: TypeAlias = Literal[
     "auth",

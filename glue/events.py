@@ -1,4 +1,4 @@
-"""Events: what a run reports while it goes, one small class for each, and their JSON.
+"""Events: what a run reports while it goes and when it has ended, who listens to them, and their JSON.
 
 Text and thinking deltas are the provider's own objects, passed on; so are `Attempt` reports.
 Events carry deltas, never a growing copy of the message.
@@ -7,17 +7,18 @@ Events carry deltas, never a growing copy of the message.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Generic, TextIO, TypeAlias, TypeVar
 
 from glue.codec import Json, to_plain
 from glue.dataclass import dataclass
+from glue.errors import GlueError
 from glue.limits import Outcome, StopReason
-from glue.messages import Message, Request, ToolCall, ToolMessage, Usage
+from glue.messages import AssistantMessage, Message, Request, ToolCall, ToolMessage, Usage
 from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
 
-if TYPE_CHECKING:
-    from glue.result import RunResult
+OutputT = TypeVar("OutputT", covariant=True)
 
 
 # The run itself -----------------------------------------------------------------------------------
@@ -242,8 +243,54 @@ Event: TypeAlias = (
 Listener: TypeAlias = Callable[[Event], object]
 
 
+# The result ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult(Generic[OutputT]):
+    """Everything a run produced; nothing that was paid for is lost."""
+
+    messages: tuple[Message, ...]  # the whole transcript
+    new_messages: tuple[Message, ...]  # this run's: its prompt and everything after
+    text: str  # the merged final answer
+    outcome: Outcome
+    stop_reason: StopReason | None
+    usage: Usage
+    attempts: tuple[Attempt, ...] = ()
+    notice: str = ""  # why the answer is cut, for people; never in the transcript
+    error: GlueError | None = None
+    turns: int = 0
+    requests: int = 0
+    continuations: int = 0
+    repairs: int = 0
+    seconds: float = 0.0
+    run_id: str = ""
+    delivered: str | None = None  # set by a delivery tool's policy
+    meta: Mapping[str, Json] | None = None
+    output: OutputT = None  # type: ignore[assignment]  # None where no output was asked for, then OutputT is None
+
+    @property
+    def cost(self) -> float | None:
+        """USD, or None where some reply has no known price."""
+        return self.usage.cost
+
+    @property
+    def complete(self) -> bool:
+        return self.outcome.complete
+
+    def unwrap(self) -> RunResult[OutputT]:
+        """Return self, or raise the run's error with this result attached."""
+        if self.error is not None:
+            self.error.result = self
+            raise self.error
+        return self
+
+
+# Listeners ----------------------------------------------------------------------------------------
+
 logger = logging.getLogger("glue.loop")
 logging.getLogger("glue").addHandler(logging.NullHandler())
+_log = logging.getLogger("glue.agent")
 
 _warned: set[tuple[str, str, str | None]] = set()
 
@@ -262,7 +309,75 @@ def log_event(event: Event) -> None:
         logger.info("continuation limit reached")
 
 
-VERSION = 1
+class Listeners:
+    """Tells every listener; one that fails is logged and does not keep the others from hearing."""
+
+    def __init__(self, listeners: Iterable[Listener]) -> None:
+        self.listeners = tuple(listeners)
+
+    def __call__(self, event: Event) -> None:
+        for listener in self.listeners:
+            try:
+                listener(event)
+            except Exception:
+                _log.debug("a listener failed", exc_info=True)
+
+
+class Paced(Listeners):
+    """The same with listeners among them that set the pace."""
+
+    async def drain(self) -> None:
+        for listener in self.listeners:
+            if (drain := getattr(listener, "drain", None)) is not None:
+                await drain()
+
+
+class TextWriter:
+    """Writes the text of the answer as it comes; a new line only between two messages."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.file = file
+        self._last = ""  # of the message before, where a break is due
+        self._tail = ""
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TextDelta) and event.text:
+            if self._last:
+                self.file.write("\n")
+            self._last, self._tail = "", event.text
+            self.file.write(event.text)
+            self.file.flush()
+        elif isinstance(event, MessageEnd) and isinstance(event.message, AssistantMessage):
+            cut = event.message.stop_reason is StopReason.MAX_TOKENS  # its next part goes on in the same line
+            self._last = "" if cut or not self._tail or self._tail.endswith("\n") else self._tail
+
+
+def write_tool(file: TextIO, event: Event) -> None:
+    """Write a line for each tool that starts."""
+    if isinstance(event, ToolStart):
+        file.write(f"[tool] {event.call.name}\n")
+        file.flush()
+
+
+def join(given: Iterable[Listener | None]) -> Listener | None:
+    """Make one listener of many; None where there is none."""
+    found = [listener for listener in given if listener is not None]
+    if len(found) <= 1:
+        return found[0] if found else None
+    return (Paced if any(hasattr(listener, "drain") for listener in found) else Listeners)(found)
+
+
+def writers(stream: TextIO | None, tool_log: TextIO | None) -> list[Listener]:
+    """Make listeners that write; None writes nothing."""
+    found: list[Listener] = []
+    if stream is not None:
+        found.append(TextWriter(stream))
+    if tool_log is not None:
+        found.append(partial(write_tool, tool_log))
+    return found
+
+
+# JSON ---------------------------------------------------------------------------------------------
 
 
 def event_to_json(event: Any) -> dict[str, Json]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from glue.events import Listener
     from glue.function.call import ToolHook
     from glue.loop.state import Journal
+    from glue.loop.transcript import History
     from glue.permission import Permission
-    from glue.policies.policy import Policy
+    from glue.policies import Policy
     from glue.project import Role
     from glue.telemetry import OpenTelemetry
 
@@ -57,6 +58,8 @@ class Versions(Protocol):
 
 
 Instructions: TypeAlias = str | Versioned | Versions
+Model: TypeAlias = str | Provider
+Schema: TypeAlias = Mapping[str, Json]  # a JSON schema that an answer is held to
 Prompt: TypeAlias = str | Part | Sequence[str | Part] | Message | Sequence[Message]
 
 
@@ -91,6 +94,7 @@ class Options:
     request: Request | None = None
     host: Host | None = None
     journal: Journal | None = None
+    hardened: History | None = None  # what was sent of this transcript before
 
     def __post_init__(self) -> None:
         from glue.context import Cancel, Host
@@ -113,8 +117,7 @@ class Options:
 
     def given(self) -> dict[str, Any]:
         """Give what is said here, by name."""
-        named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in named.items() if value is not None}
+        return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
     def over(self, wider: Options) -> Options:
         """Give these settings, and those of a wider place where nothing is said here."""
@@ -213,18 +216,15 @@ class LoopOptions(TypedDict, total=False):
 
 
 def session_options(given: Mapping[str, Any]) -> Options:
-    """Make the settings of a session; an option that does not exist is refused, as a plain signature would."""
-    return _options(given, Overrides, "a session has no")
-
-
-def call_options(given: Mapping[str, Any]) -> Options:
-    """Make the settings of one prompt."""
-    return _options(given, CallOptions, "there is no")
-
-
-def _options(given: Mapping[str, Any], known: Any, refusal: str) -> Options:
-    refuse_unknown(given, known, refusal)
+    """Make the settings of a session."""
+    refuse_unknown(given, Overrides, "a session has no")
     return Options(**given)
+
+
+def call_options(given: Mapping[str, Any], output: Any = None) -> Options:
+    """Make the settings of one prompt."""
+    refuse_unknown(given, CallOptions, "there is no")
+    return Options(**given, output=output)
 
 
 def refuse_unknown(given: Mapping[str, Any], known: Any, refusal: str) -> None:
@@ -233,6 +233,19 @@ def refuse_unknown(given: Mapping[str, Any], known: Any, refusal: str) -> None:
         if name not in known.__annotations__:
             meant = f"give limits=glue.Limits({name}=...)" if name in Limits.__dataclass_fields__ else ""
             raise TypeError(f"{refusal} option {name!r}; {meant or suggest(name, known.__annotations__)}")
+
+
+def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
+    """Give tools by name, or say what is no tool or is there twice."""
+    table: dict[str, AnyTool] = {}
+    for tool in tools:
+        spec = getattr(tool, "spec", None)
+        if spec is None or not callable(getattr(tool, "invoke", None)):
+            raise TypeError(f"tools must be made by glue.tool, not {tool!r}")
+        if spec.name in table:
+            raise ValueError(f"tools must have different names; {spec.name!r} is there twice")
+        table[spec.name] = tool
+    return table
 
 
 def with_role(options: Options, role_of: Callable[[str], Role]) -> Options:
@@ -245,12 +258,11 @@ def with_role(options: Options, role_of: Callable[[str], Role]) -> Options:
 
 def instructions_text(given: Instructions | None) -> tuple[str, Mapping[str, str]]:
     """Give the text of instructions, and what a run records of them."""
-    if isinstance(given, Versioned):
-        return given.text, given.identity
-    if given is None or isinstance(given, str):
+    if given is None or type(given) is str:
         return given or "", {}
-    chosen = given.get()
-    return chosen.text, chosen.identity
+    if not isinstance(given, (str, Versioned)):
+        given = given.get()
+    return (given.text, given.identity) if isinstance(given, Versioned) else (given, {})
 
 
 def prompt_messages(prompt: Prompt) -> tuple[Message, ...]:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from glue.context import Context, ToolResult, text_result
 from glue.errors import OutputError, ToolError
-from glue.events import Nudge
+from glue.events import Nudge, RunResult
 from glue.function.schema import Shape, shape_of
 from glue.function.validation import ValidationError
 from glue.limits import Outcome
 from glue.messages import AssistantMessage, Json, ToolCall, ToolMessage, ToolSpec
-from glue.policies.policy import Hook, Policy, Stop, nudge
-from glue.result import RunResult
+from glue.policies import Hook, Policy, Stop, nudge
 
 if TYPE_CHECKING:
     from glue.loop.state import State

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, Unpack, overload
@@ -12,16 +12,17 @@ import anyio
 
 from glue.agent import Agent, perform
 from glue.context import Cancel, Host
-from glue.errors import NewerSchema, SessionBusy, StoreError
-from glue.events import Event, Listener
+from glue.errors import SessionBusy, StoreError, attach_result
+from glue.events import Event, Listeners, RunResult, join
 from glue.limits import Limits
-from glue.listeners import Events, Listeners, join
-from glue.messages import Json, Message, UserMessage, new_id
+from glue.loop.transcript import History
+from glue.messages import Message, UserMessage, new_id
 from glue.options import (
     CallOptions,
     Options,
     Overrides,
     Prompt,
+    Schema,
     call_options,
     check_listener,
     instructions_text,
@@ -29,13 +30,15 @@ from glue.options import (
     session_options,
 )
 from glue.policies import FollowUp, Steering
-from glue.result import RunResult
 from glue.stores.store import Log, Store, copy
+from glue.stream import Events
 from glue.tasks import caller, complete, run_blocking
 
 DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")
 T = TypeVar("T")
+
+_DEFAULT = Limits()
 
 
 class Session(Generic[DepsT, OutputT]):
@@ -63,10 +66,11 @@ class Session(Generic[DepsT, OutputT]):
         self.last: RunResult[Any] | None = None
         self._own = session_options(overrides)
         self._log: Log = store.log(self.id, meta=self._description())
-        self._turns: deque[_Turn] = deque()  # of the prompts under way and waiting, in order, in any thread
+        self._history = History()
+        self._turns: deque[tuple[Any, Any]] = deque()  # how to wake each prompt, under way or waiting, in any thread
         self._cancel: Cancel | None = None
         self._call_limits: Any = None
-        self._subscribers: list[Listener] = []
+        self._subscribers = Listeners(())
         self._steering: deque[str | UserMessage] = deque()
         self._follow_ups: deque[str | UserMessage] = deque()
 
@@ -86,7 +90,7 @@ class Session(Generic[DepsT, OutputT]):
     ) -> RunResult[T]: ...
     @overload
     async def prompt(
-        self, prompt: Prompt, *, output: Mapping[str, Json], **options: Unpack[CallOptions[DepsT]]
+        self, prompt: Prompt, *, output: Schema, **options: Unpack[CallOptions[DepsT]]
     ) -> RunResult[Any]: ...
     @overload
     async def prompt(
@@ -102,7 +106,7 @@ class Session(Generic[DepsT, OutputT]):
     ) -> RunResult[T]: ...
     @overload
     def prompt_sync(
-        self, prompt: Prompt, *, output: Mapping[str, Json], **options: Unpack[CallOptions[DepsT]]
+        self, prompt: Prompt, *, output: Schema, **options: Unpack[CallOptions[DepsT]]
     ) -> RunResult[Any]: ...
     @overload
     def prompt_sync(
@@ -110,35 +114,19 @@ class Session(Generic[DepsT, OutputT]):
     ) -> RunResult[OutputT]: ...
     def prompt_sync(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Do as `prompt`, from code that is not async."""
-
-        async def work() -> RunResult[Any]:
-            try:
-                return await self._perform(prompt_messages(prompt), output, options)
-            finally:
-                await self.agent.aclose()
-
-        return run_blocking(work)
+        return run_blocking(lambda: self._perform(prompt_messages(prompt), output, options), self.agent.aclose)
 
     @overload
     def stream(self, prompt: Prompt, *, output: type[T], **options: Unpack[CallOptions[DepsT]]) -> Events[T]: ...
     @overload
-    def stream(
-        self, prompt: Prompt, *, output: Mapping[str, Json], **options: Unpack[CallOptions[DepsT]]
-    ) -> Events[Any]: ...
+    def stream(self, prompt: Prompt, *, output: Schema, **options: Unpack[CallOptions[DepsT]]) -> Events[Any]: ...
     @overload
     def stream(
         self, prompt: Prompt, *, output: None = None, **options: Unpack[CallOptions[DepsT]]
     ) -> Events[OutputT]: ...
     def stream(self, prompt: Prompt, *, output: Any = None, **options: Any) -> Events[Any]:
         """Do as `prompt`, as an async iterator of events: `async with session.stream(...) as events`."""
-
-        async def start(listener: Listener, cancel: Cancel) -> RunResult[Any]:
-            heard = join((options.get("on_event"), listener))
-            return await self._perform(
-                prompt_messages(prompt), output, {**options, "on_event": heard, "cancel": cancel}
-            )
-
-        return Events(start, options.get("cancel"))
+        return Events(lambda options: self._perform(prompt_messages(prompt), output, options), options)
 
     async def resume(self, **options: Unpack[CallOptions[DepsT]]) -> RunResult[OutputT]:
         """Go on from where the last run stood, with no new prompt: after max_turns or a budget."""
@@ -160,11 +148,13 @@ class Session(Generic[DepsT, OutputT]):
     def subscribe(self, listener: Callable[[Event], object]) -> Callable[[], None]:
         """Hear every event of this session; call what is returned to hear no more."""
         check_listener("a listener", listener)
-        self._subscribers.append(listener)
+        heard = self._subscribers
+        heard.listeners += (listener,)
 
         def unsubscribe() -> None:
-            if listener in self._subscribers:
-                self._subscribers.remove(listener)
+            if listener in heard.listeners:
+                at = heard.listeners.index(listener)
+                heard.listeners = heard.listeners[:at] + heard.listeners[at + 1 :]
 
         return unsubscribe
 
@@ -174,7 +164,7 @@ class Session(Generic[DepsT, OutputT]):
     def limits(self) -> Limits:
         """What bounds the next request. Set it while a prompt runs to change that prompt too."""
         found: Any = self._own.limits or self.agent.settings.limits
-        return found or Limits()
+        return found or _DEFAULT
 
     @limits.setter
     def limits(self, limits: Limits | None) -> None:
@@ -215,7 +205,9 @@ class Session(Generic[DepsT, OutputT]):
 
     async def fork(self, at: int | None = None, id: str = "") -> Session[DepsT, OutputT]:
         """Begin another conversation from the first `at` messages of this one, or from all."""
-        await self._begin()
+        if self._cancel is None:
+            async with self._open():  # makes it where there is none
+                pass
         new = await copy(self.store, self.id, self.store, id or new_id(), at=at)
         return self.reopen(new, self.store)
 
@@ -226,11 +218,6 @@ class Session(Generic[DepsT, OutputT]):
     async def clone(self, id: str = "") -> Session[DepsT, OutputT]:
         """Begin another conversation that is the same so far."""
         return await self.fork(id=id)
-
-    async def _begin(self) -> None:
-        if self._cancel is None:
-            async with self._open():  # makes it where there is none
-                pass
 
     async def aclose(self) -> None:
         """Cancel what runs, and close what the agent opened in this event loop."""
@@ -249,45 +236,52 @@ class Session(Generic[DepsT, OutputT]):
     # One prompt at a time -------------------------------------------------------------------------
 
     async def _perform(self, prompt: Sequence[Message] | None, output: Any, options: dict[str, Any]) -> RunResult[Any]:
-        call = call_options(options)
-        async with self._turn(), self._open() as log:
-            if log.read_only:
-                raise NewerSchema(log.read_only)
-            self._cancel = call.cancel or Cancel()
-            self._call_limits = call.limits
-            layered = self.agent.layer(replace(call, output=output), self._own)
-            steering = (Steering(lambda: _take(self._steering)), FollowUp(lambda: _take(self._follow_ups)))
-            ready = replace(
-                layered,
-                limits=lambda: self._call_limits or self.limits,
-                policies=(*(layered.policies or ()), *steering),
-                on_event=join((self._tell, call.on_event)),
-                cancel=self._cancel,
-                unwrap=False,
-                host=Host(session_id=self.id),
-                journal=log,
-            )
-            try:
-                self.last = await perform(self.agent, ready, prompt, log.messages)
-            finally:
-                self._cancel = self._call_limits = None
-            return self.last if call.unwrap is False else self.last.unwrap()
+        call = call_options(options, output)
+        result: RunResult[Any] | None = None
+        try:
+            async with self._turn(), self._open() as log:
+                log.check_writable()
+                self._cancel = call.cancel or Cancel()
+                self._call_limits = call.limits
+                layered = self.agent.layer(call, self._own)
+                steering = (Steering(lambda: _take(self._steering)), FollowUp(lambda: _take(self._follow_ups)))
+                ready = replace(
+                    layered,
+                    limits=lambda: self._call_limits or self.limits,
+                    policies=(*(layered.policies or ()), *steering),
+                    on_event=join((self._subscribers, call.on_event)),
+                    cancel=self._cancel,
+                    unwrap=False,
+                    host=Host(session_id=self.id),
+                    journal=log,
+                    hardened=self._history,
+                )
+                try:
+                    self.last = result = await perform(self.agent, ready, prompt, log.messages)
+                finally:
+                    self._cancel = self._call_limits = None
+        except BaseException as error:
+            if result is not None:  # cancelled while the store was left
+                attach_result(error, result)
+            raise
+        return result if call.unwrap is False else result.unwrap()
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
         """Hold the session for one prompt; another is refused, or waits for its turn."""
         if self._turns and not self.queue:
             raise SessionBusy(f"session {self.id!r} is busy with a prompt; wait for it, or open it with queue=True")
-        ours = _Turn()
+        first = anyio.Event()
+        ours = caller(), first.set  # in the event loop of its own thread
         self._turns.append(ours)
         try:
-            while self._turns[0] is not ours:
-                await ours.wait()
+            if self._turns[0] is not ours:
+                await first.wait()
             yield
         finally:
             self._turns.remove(ours)
-            for waiting in tuple(self._turns)[:1]:
-                waiting.wake()
+            for call, wake in tuple(self._turns)[:1]:
+                call(wake)
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Log]:
@@ -302,35 +296,18 @@ class Session(Generic[DepsT, OutputT]):
         try:
             while not entered:
                 try:
-                    await complete(enter())
+                    await (complete(enter()) if self._log.blocks else enter())
                 except SessionBusy:
                     if not self.queue:
                         raise
                     await anyio.sleep(delay)
                     delay = min(2 * delay, 0.1)
-            await anyio.lowlevel.checkpoint_if_cancelled()
+            await anyio.lowlevel.checkpoint()  # others have their turn, also where a store does not wait
             yield self._log
         finally:
             if entered:
-                await complete(self._log.__aexit__(None, None, None))
-
-    def _tell(self, event: Event) -> None:
-        if self._subscribers:
-            Listeners(self._subscribers)(event)
-
-
-class _Turn:
-    """A prompt that waits for its turn, in the event loop of its own thread."""
-
-    def __init__(self) -> None:
-        self._call, self._event = caller(), anyio.Event()
-
-    async def wait(self) -> None:
-        await self._event.wait()
-        self._event = anyio.Event()
-
-    def wake(self) -> None:
-        self._call(lambda: self._event.set())
+                leave = self._log.__aexit__(None, None, None)
+                await (complete(leave) if self._log.blocks else leave)
 
 
 def _take(waiting: deque[str | UserMessage]) -> list[str | UserMessage]:

@@ -14,7 +14,7 @@ from glue.options import Options
 
 if TYPE_CHECKING:
     from glue.agent import Agent
-    from glue.result import RunResult
+    from glue.events import RunResult
 
 _PARAMETERS = {
     "type": "object",

@@ -169,11 +169,18 @@ async def _woken_by_signals(main: Callable[[], Awaitable[T]]) -> T:
             loop.remove_reader(ours)
 
 
-def run_blocking(function: Callable[[], Awaitable[T]]) -> T:
-    """Run an async function to its end in an event loop of its own, beside one that runs in this thread."""
+def run_blocking(function: Callable[[], Awaitable[T]], close: Callable[[], Awaitable[None]] | None = None) -> T:
+    """Run an async function to its end in an event loop of its own, beside one that runs in this thread.
+
+    `close` is awaited before the loop ends, for what was opened in it.
+    """
 
     async def main() -> T:
-        return await function()
+        try:
+            return await function()
+        finally:
+            if close is not None:
+                await close()
 
     try:
         sniffio.current_async_library()

@@ -23,14 +23,12 @@ from typing import TYPE_CHECKING, Any, Self
 from glue import events
 from glue.context import AnyTool, Context, Host, ToolResult
 from glue.errors import ConfigError, ProviderError
-from glue.events import Event, event_to_json
+from glue.events import Event, RunResult, event_to_json, join
 from glue.limits import Outcome
-from glue.listeners import join
 from glue.messages import AssistantMessage, Message, Part, Request, Text, Thinking, ToolCall, ToolMessage, Usage
 from glue.options import Options
 from glue.permission import Decision, Permission, PermissionRequest, as_decision
 from glue.provider import Attempt, Done, Provider, ProviderEvent
-from glue.result import RunResult
 from glue.secrets import mask_secrets
 
 if TYPE_CHECKING:

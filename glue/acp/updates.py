@@ -15,7 +15,7 @@ from glue import events
 from glue.acp.rpc import AUTH_REQUIRED, INTERNAL, INVALID_PARAMS, RpcError
 from glue.context import AnyTool
 from glue.errors import ConfigError, GlueError, MissingKey, ProviderError, ToolError
-from glue.events import Event
+from glue.events import Event, RunResult
 from glue.limits import Outcome, StopReason, estimate_tokens
 from glue.loop.transcript import estimate
 from glue.messages import (
@@ -32,7 +32,6 @@ from glue.messages import (
     new_id,
 )
 from glue.provider import TextDelta, ThinkingDelta
-from glue.result import RunResult
 from glue.text import one_line
 
 

@@ -26,11 +26,11 @@ from glue.cli.run import ONE_SESSION, Run, exit_code, write_answer
 from glue.cli.sessions import open_store
 from glue.compaction import INTRODUCTION, PROMPT, render
 from glue.errors import ConfigError, GlueError
+from glue.events import RunResult
 from glue.limits import Outcome
 from glue.messages import AssistantMessage, Usage, UserMessage, new_id, user
 from glue.permission import Decision, PermissionRequest
 from glue.provider import capabilities
-from glue.result import RunResult
 from glue.stores.memory import MemoryStore
 from glue.stores.store import copy, lineage
 from glue.text import clean_text, cut, one_line

@@ -12,12 +12,11 @@ from typing import Any, TextIO
 from glue import events
 from glue.codec import to_plain
 from glue.errors import GlueError
-from glue.events import Event, RequestStart, event_to_json
+from glue.events import Event, RequestStart, RunResult, event_to_json
 from glue.limits import StopReason
 from glue.messages import AssistantMessage, Usage, UserMessage, message_to_json
 from glue.permission import Decision, PermissionRequest, allow, deny
 from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
-from glue.result import RunResult
 from glue.text import clean_text, columns, cut, one_line, seconds
 
 _WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

@@ -20,11 +20,10 @@ from glue.cli.options import Sources, read_attachment, read_prompt, run_options,
 from glue.cli.output import JsonLines, Printer, Screen, answer_of, is_interactive, keys, question, usage_line
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError, ProviderError
-from glue.events import error_to_json, result_to_json
+from glue.events import RunResult, error_to_json, result_to_json
 from glue.limits import Outcome
 from glue.permission import Decision, PermissionRequest
 from glue.provider import Provider
-from glue.result import RunResult
 from glue.text import clean_text, one_line
 
 if TYPE_CHECKING:

@@ -33,12 +33,12 @@ from glue.durable.rows import (
     spent,
 )
 from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError
+from glue.events import RunResult
 from glue.limits import Limits, Outcome
 from glue.loop.state import State
 from glue.loop.transcript import needs_answer
 from glue.messages import AssistantMessage, Message, Request, Usage
-from glue.policies.policy import Hook, Policy, Stop
-from glue.result import RunResult
+from glue.policies import Hook, Policy, Stop
 from glue.tasks import spawn
 
 log = logging.getLogger("glue.map")

@@ -24,12 +24,11 @@ from glue.durable.batch import FINAL
 from glue.durable.rates import Rate, limited
 from glue.durable.steps import Body, DurableProvider, DurableTool, error_from_json, error_to_json
 from glue.errors import ConfigError, ProviderError, SessionBusy, StoreError
-from glue.events import Listener
+from glue.events import Listener, RunResult
 from glue.limits import Limits, Outcome, StopReason
 from glue.messages import Json, Usage, messages_from_json, messages_to_json, new_id
 from glue.options import Prompt, prompt_messages, session_options
 from glue.provider import Attempt
-from glue.result import RunResult
 from glue.stores.sqlite import hold
 from glue.telemetry import continued, inject
 

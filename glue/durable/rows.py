@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from glue.codec import from_json, to_json, to_plain
 from glue.errors import ConfigError, NewerSchema, SessionBusy, StoreError
+from glue.events import RunResult
 from glue.limits import Outcome, StopReason
 from glue.messages import (
     AssistantMessage,
@@ -26,7 +27,6 @@ from glue.messages import (
     new_id,
     user,
 )
-from glue.result import RunResult
 from glue.stores.sqlite import ExclusiveStore, SessionLocks, hold
 
 if TYPE_CHECKING:

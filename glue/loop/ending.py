@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from glue.errors import Cancelled, EmptyReply
-from glue.events import RunEnd, TurnEnd
+from glue.events import RunEnd, RunResult, TurnEnd
 from glue.limits import Outcome, StopReason
 from glue.loop.state import State
 from glue.loop.transcript import OURS, UNSENT, unanswered
 from glue.loop.truncation import NOTICE, end_chain
 from glue.messages import AssistantMessage, Text, UserMessage, new_id
-from glue.policies.policy import Stop
-from glue.result import RunResult
+from glue.policies import Stop
 
 OVERLONG = "The prompt does not fit the model's context window; it is left out of later requests."
 
@@ -38,10 +37,10 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
     await _exclude(state, stop.outcome)
     if stop.outcome is Outcome.TRUNCATED:
         state.notice = NOTICE
-    empty = isinstance(stop.error, EmptyReply)
-    end_chain(state, "empty" if empty else stop.outcome.chain_end)
+    if state.chain is not None:
+        end_chain(state, "empty" if isinstance(stop.error, EmptyReply) else stop.outcome.chain_end)
     close_turn(state)
-    seconds = time.monotonic() - state.started
+    seconds = time.monotonic() - state.purse.started
     state.emit(
         RunEnd(
             run_id=state.host.run_id,
@@ -69,7 +68,7 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
         seconds=seconds,
         run_id=state.host.run_id,
         delivered=state.delivered,
-        meta={**state.meta, **(stop.meta or {})},
+        meta=dict(stop.meta or {}),
     )
     return state.result
 
@@ -106,8 +105,7 @@ async def _drop_prompts(state: State) -> list[UserMessage]:
 async def _tag(state: State, outcome: Outcome, dropped: Sequence[UserMessage]) -> StopReason | None:
     """Say on the last reply of this run why the run ended, and what was not sent; nothing else changes."""
     tag = outcome.tag
-    last = next((message for message in reversed(state.new) if isinstance(message, AssistantMessage)), None)
-    if last is None:
+    if (last := state.last_reply) is None:
         return tag
     fields: dict[str, Any] = {}
     if tag is not None and last.stop_reason is not tag:
@@ -124,7 +122,7 @@ async def _tag(state: State, outcome: Outcome, dropped: Sequence[UserMessage]) -
 
 async def _exclude(state: State, outcome: Outcome) -> None:
     """Keep in the log and out of every later request: a refused run, and a prompt that fits no window."""
-    overlong = outcome is Outcome.CONTEXT_WINDOW and not any(isinstance(each, AssistantMessage) for each in state.new)
+    overlong = outcome is Outcome.CONTEXT_WINDOW and state.last_reply is None
     if not overlong and outcome is not Outcome.REFUSED:
         return
     if overlong:

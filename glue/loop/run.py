@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 import anyio
 
@@ -26,7 +26,7 @@ from glue.errors import (
     ProviderError,
     attach_result,
 )
-from glue.events import Compacted, ContextChanged, Listener, RunStart, StopReasonObserved
+from glue.events import ContextChanged, Listener, RunResult, RunStart, StopReasonObserved
 from glue.limits import Limits, Outcome, StopReason
 from glue.loop.ending import close_turn, end, store_results
 from glue.loop.state import Journal, State, watched
@@ -43,16 +43,16 @@ from glue.loop.transcript import (
     unanswered,
     visible_text,
 )
-from glue.loop.truncation import Verdict, end_chain, end_repair, is_whole, judge_cut, was_cut
+from glue.loop.truncation import Verdict, end_chain, end_repair, is_whole, judge_cut
 from glue.loop.turn import Answered, cut_short, exhausted, run_batch, send
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
-from glue.options import LoopOptions, Options
-from glue.policies import start_policies
-from glue.policies.budgets import Prices, known_prices, price_of, priced, unpriced
-from glue.policies.policy import Answer, Change, Deliver, Policy, Rewrite, Say, Stop
-from glue.provider import Provider, capabilities
-from glue.result import RunResult
-from glue.tasks import complete
+from glue.options import LoopOptions, Options, tool_table
+from glue.policies import Answer, Change, Deliver, Policy, Rewrite, Say, Stop, start_policies
+from glue.policies.budgets import check_price, known_prices, priced
+from glue.provider import Provider
+
+if TYPE_CHECKING:
+    from glue.telemetry import OpenTelemetry
 
 
 async def run(
@@ -94,24 +94,6 @@ async def run_continue(
     return await drive(provider, _transcript(messages), None, Options(**options))
 
 
-def _traced(drive: Callable[..., Awaitable[RunResult[None]]]) -> Callable[..., Awaitable[RunResult[None]]]:
-    """Put a span around each run of the bare loop where GLUE_OTEL asks for it; an agent does that by itself."""
-
-    async def run(provider: Provider, *given: Any, **more: Any) -> RunResult[None]:
-        options = next(each for each in given if isinstance(each, Options))
-        known = options.telemetry is False or (options.host is not None and options.host.telemetry is not None)
-        if known or os.environ.get("GLUE_OTEL", "") in ("", "0"):
-            return await drive(provider, *given, **more)
-        from glue.telemetry import telemetry_of
-
-        telemetry = telemetry_of(True)
-        assert telemetry is not None
-        return await telemetry.traced(drive)(provider, *given, **more)
-
-    return run
-
-
-@_traced
 async def drive(
     provider: Provider,
     history: Sequence[Message],
@@ -124,6 +106,8 @@ async def drive(
 
     Without a prompt the run goes on from where the history stands; `keep_prompt` writes the prompt to the journal.
     """
+    if (telemetry := _telemetry(options)) is not None:
+        return await telemetry.traced(drive)(provider, history, prompt, options, keep_prompt=keep_prompt)
     state, said = _start(provider, history, prompt, options)
     state.emit(RunStart(run_id=state.host.run_id, identity=state.host.identity))
     try:
@@ -133,11 +117,11 @@ async def drive(
         cancelled = isinstance(error, (anyio.get_cancelled_exc_class(), KeyboardInterrupt))
         mine = Cancelled() if cancelled else error if isinstance(error, GlueError) else None
         with contextlib.suppress(anyio.get_cancelled_exc_class()):  # the first error wins
-            await _end(state, Stop(Outcome.CANCELLED if cancelled else Outcome.FAILED, mine))
+            await state.whole(end(state, Stop(Outcome.CANCELLED if cancelled else Outcome.FAILED, mine)))
         attach_result(error, state.result)
         raise
     try:
-        result = await _end(state, stop)
+        result = await state.whole(end(state, stop))
         if state.store_error is not None:
             raise state.store_error
     except BaseException as error:
@@ -146,8 +130,20 @@ async def drive(
     return result
 
 
-async def _end(state: State, stop: Stop) -> RunResult[None]:
-    return await (complete(end(state, stop)) if state.waits else end(state, stop))
+def _telemetry(options: Options) -> OpenTelemetry | None:
+    """Give what traces a run that is not traced yet: as its settings say, the run above or the environment."""
+    host, wanted = options.host, options.telemetry
+    if host is not None and host.telemetry is not None:
+        return None
+    if wanted is None:
+        above = host.parent if host is not None else None
+        wanted = above.host.telemetry if above is not None else None
+        wanted = wanted or os.environ.get("GLUE_OTEL", "") not in ("", "0")
+    if not wanted:
+        return None
+    from glue.telemetry import telemetry_of
+
+    return telemetry_of(wanted)
 
 
 async def _turns(state: State) -> Stop:
@@ -178,24 +174,20 @@ def _start(
     said = resume_prompts(history) if prompt is None else prompt
     if not history and not said:
         raise ValueError("messages must hold at least one message")
-    if prompt is not None and not needs_answer([*history, *prompt]):
+    if prompt is not None and not needs_answer(history, prompt):
         raise InvalidContinuation("there is nothing to go on from: the model has answered; say something new")
     if prompt and not any(has_content(message.content) for message in prompt):
         raise ValueError("messages must end in a prompt that says something; it is empty")
-    tools = _tool_table(options.tools or ())
-    limits, source = _limits(options.limits, tools)
-    host = options.host or Host()
+    tools = tool_table(options.tools or ())
+    host, limits = options.host or Host(), options.limits
     above = host.parent
-    prices = known_prices(options.prices)
-    _check_price(provider, limits, prices)
     state = State(
         provider=provider,
         messages=list(history),
-        new=[],
         tools=tools,
         specs=tuple(tool.spec for tool in tools.values()),
-        limits=limits,
-        limits_source=source,
+        limits=limits if isinstance(limits, Limits) else Limits(),
+        limits_source=limits if callable(limits) else None,
         template=options.request or Request(),
         policies=start_policies(options.policies or ()),
         host=host,
@@ -204,18 +196,18 @@ def _start(
         on_event=options.on_event,
         drain=getattr(options.on_event, "drain", None),
         journal=options.journal,
-        prices=prices,
+        prices=known_prices(options.prices),
+        history=options.hardened or History(),
     )
+    state.history.align(state.messages)
+    state.refresh()
+    choice = state.limits.tool_choice
+    if choice not in ("auto", "required", "none", *tools):
+        there = ", ".join(repr(name) for name in tools) or "none was given"
+        raise ValueError(f"tool_choice must be 'auto', 'required', 'none' or a tool ({there}), not {choice!r}")
+    if state.limits.usd_budget is not None:
+        check_price(provider, state.prices)
     return state, said
-
-
-def _check_price(provider: Provider, limits: Limits, prices: Prices) -> None:
-    """Refuse a budget in dollars where the provider says what it asks, and no price is known for that."""
-    able = capabilities(provider)
-    if limits.usd_budget is not None and able.model and able.input_price is None:
-        names = list(zip(able.provider.split(","), able.model.split(","), strict=False))
-        if not all(price_of(prices, *name) for name in names):
-            raise unpriced(", ".join(f"{provider}:{model}" for provider, model in names))
 
 
 async def _begin(state: State, prompt: Sequence[Message] | None, said: Sequence[Message], keep: bool) -> None:
@@ -229,26 +221,7 @@ async def _begin(state: State, prompt: Sequence[Message] | None, said: Sequence[
         state.in_chain = state.joins = said[0].origin in ("continue", "repair")  # type: ignore[union-attr]
         state.answer = chain_texts(state.messages)
     for message in said:
-        if keep:
-            await state.store(message)
-        else:
-            state.messages.append(message)
-            state.new.append(message)
-            state.announce(message)
-
-
-def _limits(
-    given: Limits | Callable[[], Limits] | None, tools: Mapping[str, AnyTool]
-) -> tuple[Limits, Callable[[], Limits] | None]:
-    source = given if callable(given) else None
-    limits = source() if source is not None else given or Limits()
-    if not isinstance(limits, Limits):
-        raise TypeError(f"limits must be a glue.Limits, or a function that returns one, not {limits!r}")
-    if limits.tool_choice not in ("auto", "required", "none", *tools):
-        names = ", ".join(repr(name) for name in tools) or "none was given"
-        choice = limits.tool_choice
-        raise ValueError(f"tool_choice must be 'auto', 'required', 'none' or a tool ({names}), not {choice!r}")
-    return limits, source
+        await state.store(message, write=keep)
 
 
 def _transcript(messages: str | Sequence[Message]) -> list[Message]:
@@ -261,18 +234,6 @@ def _transcript(messages: str | Sequence[Message]) -> list[Message]:
         if not isinstance(message, (UserMessage, AssistantMessage, ToolMessage)):
             raise TypeError(f"messages must be a text or glue messages, not {message!r}")
     return transcript
-
-
-def _tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
-    table: dict[str, AnyTool] = {}
-    for tool in tools:
-        spec = getattr(tool, "spec", None)
-        if spec is None or not callable(getattr(tool, "invoke", None)):
-            raise TypeError(f"tools must be made by glue.tool, not {tool!r}")
-        if spec.name in table:
-            raise ValueError(f"tools must have different names; {spec.name!r} is there twice")
-        table[spec.name] = tool
-    return table
 
 
 # READY --------------------------------------------------------------------------------------------
@@ -299,17 +260,22 @@ async def _request(state: State) -> Request | Stop:
     request = replace(state.template, tools=state.specs, tool_choice=choice, messages=messages)
     says: list[UserMessage] = []
     stop: Stop | None = None
-    for policy in state.policies:
+    for policy in state.hooked["before_request"]:
         answer = await _ask(state, policy, "before_request", request)
         if isinstance(answer, Stop):
             stop = answer
             break
         if isinstance(answer, Change):
-            _note_change(state, policy, request.messages, answer.request.messages)
+            before, after = request.messages, answer.request.messages
+            if after is not before and list(after) != list(before):
+                sizes = [estimate(each, state.limits.estimator) for each in (before, after)]
+                state.emit(ContextChanged(policy=type(policy).__name__, before=sizes[0], after=sizes[1]))
             request = answer.request
         elif isinstance(answer, Rewrite):
+            from glue.compaction import rewrite
+
             changed = request.messages is not messages
-            await _rewrite(state, answer.messages)
+            await rewrite(state, answer.messages)
             if changed:  # by a policy before this one: it has to see the new messages
                 return await _request(state)
             messages = state.history.view(state.messages)
@@ -325,13 +291,6 @@ async def _request(state: State) -> Request | Stop:
     return replace(request, messages=(*request.messages, *says))
 
 
-def _note_change(state: State, policy: Policy, before: Sequence[Message], after: Sequence[Message]) -> None:
-    if after is before or list(after) == list(before):
-        return
-    sizes = [estimate(messages, state.limits.estimator) for messages in (before, after)]
-    state.emit(ContextChanged(policy=type(policy).__name__, before=sizes[0], after=sizes[1]))
-
-
 _ANSWERS: dict[str, tuple[type, ...]] = {
     "before_request": (Say, Stop, Change, Rewrite),
     "on_reply": (Stop,),
@@ -343,6 +302,8 @@ _ANSWERS: dict[str, tuple[type, ...]] = {
 async def _ask(state: State, policy: Policy, hook: str, given: object) -> Answer:
     """Ask a policy, which may ask a model or a person; an answer that its hook does not take is refused."""
     answer = getattr(policy, hook)(state, given)
+    if answer is None:
+        return None
     if inspect.isawaitable(answer):
         with watched(state) as scope:
             answer = await answer
@@ -356,32 +317,15 @@ async def _ask(state: State, policy: Policy, hook: str, given: object) -> Answer
     return cast(Answer, answer)
 
 
-async def _rewrite(state: State, messages: Sequence[Message]) -> None:
-    """Go on with a shorter transcript; what stays keeps its identity."""
-    before = state.messages
-    kept = {message.id for message in messages}
-    removed = [message.id for message in before if message.id not in kept and not message.excluded]
-    state.messages, state.history = list(messages), History()
-    state.emit(
-        Compacted(
-            before=estimate(before, state.limits.estimator),
-            after=estimate(messages, state.limits.estimator),
-            removed=len(removed),
-        )
-    )
-    old = {message.id for message in before}
-    await state.record(lambda journal: _log_rewrite(journal, messages, removed, old))
-
-
-async def _log_rewrite(journal: Journal, messages: Sequence[Message], removed: Sequence[str], old: set[str]) -> None:
-    await journal.exclude(removed)
-    for index, message in reversed(list(enumerate(messages))):
-        if message.id in old:
+async def _first_answer(state: State, hook: str, given: object) -> Answer:
+    """Ask the policies in their order; the first that answers wins, and the others are not asked."""
+    for policy in state.hooked[hook]:
+        answer = await _ask(state, policy, hook, given)
+        if isinstance(answer, Say) and hook == "on_settle" and not state.may_say:
             continue
-        if index + 1 < len(messages):
-            await journal.insert(message, messages[index + 1].id)
-        else:
-            await journal.append(message)
+        if answer is not None:
+            return answer
+    return None
 
 
 # JUDGE --------------------------------------------------------------------------------------------
@@ -419,7 +363,9 @@ async def _judge_failure(state: State, error: ProviderError) -> Verdict:
     if isinstance(error, FailoverError):
         state.attempts += [attempt for attempt in error.attempts if attempt not in state.attempts]
     if error.kind == "context_overflow":
-        if await _compact(state):
+        from glue.compaction import compact
+
+        if await compact(state):
             return Verdict(then="again")
         overflow = ContextOverflow(str(error))
         overflow.__cause__ = error
@@ -429,30 +375,20 @@ async def _judge_failure(state: State, error: ProviderError) -> Verdict:
     return Verdict(then="end", stop=Stop(Outcome.FAILED, error))
 
 
-async def _compact(state: State) -> bool:
-    """Shorten the transcript once, and only if that helps."""
-    if state.compacted:
-        return False
-    state.compacted = True
-    for policy in state.policies:
-        messages: Sequence[Message] | None = None
-        with watched(state):
-            messages = await policy.compact(state)
-        if not messages:
-            continue
-        before = estimate((message for message in state.messages if not message.excluded), state.limits.estimator)
-        if estimate(messages, state.limits.estimator) < before:
-            await _rewrite(state, messages)
-            return True
-    return False
-
-
 def _judge_message(state: State, message: AssistantMessage) -> Verdict:
     if (outcome := message.stop_reason.outcome) is not None:
-        return Verdict(then="end", store=_text_only(message), stop=Stop(outcome, _error_of(outcome, message)))
-    if was_cut(message):
+        errors: dict[Outcome, GlueError] = {
+            Outcome.CANCELLED: Cancelled("the provider cancelled the reply"),
+            Outcome.CONTEXT_WINDOW: ContextOverflow(),
+            Outcome.FAILED: ProviderError("the reply ended in an error", kind="transient", provider=message.provider),
+        }
+        return Verdict(then="end", store=_text_only(message), stop=Stop(outcome, errors.get(outcome)))
+    if message.stop_reason in (StopReason.MAX_TOKENS, StopReason.MALFORMED_CALL) or any(
+        not call.complete for call in message.calls
+    ):
         return judge_cut(state, message)
-    end_repair(state, success=any(is_whole(call) for call in message.calls))
+    if state.repairing:
+        end_repair(state, success=any(is_whole(call) for call in message.calls))
     if message.calls:
         return Verdict(then="tools", store=message)
     empty = not has_content(message.content)
@@ -462,16 +398,6 @@ def _judge_message(state: State, message: AssistantMessage) -> Verdict:
         error = EmptyReply(provider=message.provider, model=message.model)
         return Verdict(then="end", stop=Stop(Outcome.FAILED, error))
     return Verdict(then="settle", store=message)
-
-
-def _error_of(outcome: Outcome, message: AssistantMessage) -> GlueError | None:
-    if outcome is Outcome.CANCELLED:
-        return Cancelled("the provider cancelled the reply")
-    if outcome is Outcome.CONTEXT_WINDOW:
-        return ContextOverflow()
-    if outcome is Outcome.FAILED:
-        return ProviderError("the reply ended in an error", kind="transient", provider=message.provider)
-    return None
 
 
 def _text_only(message: AssistantMessage) -> AssistantMessage | None:
@@ -488,7 +414,7 @@ async def _apply(state: State, verdict: Verdict) -> Stop | None:
         state.answer.append(visible_text(message))
         state.joins = again
         await state.store(message)
-    if not again and verdict.stop is None:
+    if state.chain is not None and not again and verdict.stop is None:
         end_chain(state, "completed")
     state.in_chain, state.paused = again, verdict.then == "pause"
     if state.paused:
@@ -496,11 +422,8 @@ async def _apply(state: State, verdict: Verdict) -> Stop | None:
         close_turn(state)
     if verdict.stop is not None:
         return verdict.stop
-    if message is not None:
-        for policy in state.policies:
-            answer = await _ask(state, policy, "on_reply", message)
-            if isinstance(answer, Stop):
-                return answer
+    if message is not None and isinstance(answer := await _first_answer(state, "on_reply", message), Stop):
+        return answer
     if verdict.prompt is not None:
         await state.store(verdict.prompt)
     return None
@@ -521,14 +444,10 @@ async def _tools(state: State, calls: Sequence[ToolCall], dropped: int) -> Stop 
         return Stop(Outcome.CANCELLED, Cancelled())
     if batch.vote(state, dropped):
         return Stop(Outcome.DONE)
-    for policy in state.policies:
-        answer = await _ask(state, policy, "after_tools", batch.messages)
-        if isinstance(answer, Stop):
-            return answer
-        if isinstance(answer, Say):
-            await _say(state, answer)
-            break
-    return None
+    answer = await _first_answer(state, "after_tools", batch.in_order())
+    if isinstance(answer, Say):
+        await _say(state, answer)
+    return answer if isinstance(answer, Stop) else None
 
 
 async def _say(state: State, answer: Say) -> None:
@@ -547,22 +466,14 @@ async def _settle(state: State, reply: AssistantMessage) -> Stop | None:
     done = Stop(Outcome.WRAPPED_UP if state.wrapped_up else Outcome.DONE)
     if state.cancel.cancelled:
         return done
-    for policy in state.policies:
-        answer = await _ask(state, policy, "on_settle", reply)
-        if isinstance(answer, Stop):
-            return answer
-        if isinstance(answer, Say) and state.may_say:
-            await _say(state, answer)
-            return None
-        if isinstance(answer, Deliver):
-            await _deliver(state, answer)
-            return done
+    answer = await _first_answer(state, "on_settle", reply)
+    if isinstance(answer, Stop):
+        return answer
+    if isinstance(answer, Say):
+        await _say(state, answer)
+        return None
+    if isinstance(answer, Deliver):  # kept as if the tool had been called with it; no provider ever sees that
+        state.delivered, state.answer = answer.text, [answer.text]
+        content = (Text(text=answer.text),)
+        await state.store(ToolMessage(call_id="delivered", name=answer.tool, content=content, excluded=True))
     return done
-
-
-async def _deliver(state: State, answer: Deliver) -> None:
-    """Keep a text as if the delivery tool had been called with it; no provider ever sees that."""
-    state.delivered = answer.text
-    state.answer = [answer.text]
-    content = (Text(text=answer.text),)
-    await state.store(ToolMessage(call_id="delivered", name=answer.tool, content=content, excluded=True))

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import anyio
 
 from glue.context import AnyTool, Cancel, Host, Purse
-from glue.events import Event, Listener, MessageEnd, MessageStart, log_event, logger
+from glue.events import Event, Listener, MessageEnd, MessageStart, RunResult, log_event, logger
 from glue.limits import Limits, StopReason
 from glue.loop.transcript import History, merge, message_chars
 from glue.messages import AssistantMessage, Json, Message, Request, Text, ToolMessage, ToolSpec, Usage, UserMessage
+from glue.policies import Policy
 from glue.policies.budgets import Prices, overspent
-from glue.policies.policy import Policy
 from glue.provider import Attempt, Provider
-from glue.result import RunResult
 from glue.tasks import complete
+
+T = TypeVar("T")
 
 
 class Journal(Protocol):
@@ -48,7 +49,7 @@ class State:
 
     provider: Provider
     messages: list[Message]  # the whole transcript
-    new: list[Message]  # what this run added, its prompt included
+    new: list[Message] = field(default_factory=list)  # what this run added, its prompt included
     tools: Mapping[str, AnyTool]
     specs: tuple[ToolSpec, ...]
     limits: Limits
@@ -62,15 +63,14 @@ class State:
     drain: Callable[[], Awaitable[None]] | None = None
     journal: Journal | None = None
     prices: Prices = field(default_factory=dict)
-
     history: History = field(default_factory=History)
+
     turns: int = 0
     requests: int = 0
     continuations: int = 0
     repairs: int = 0
     batches: int = 0
     attempts: list[Attempt] = field(default_factory=list)
-    meta: dict[str, Json] = field(default_factory=dict)
     chain: Chain | None = None
     in_chain: bool = False  # the next request carries on the last reply, or is the same one again: nobody may speak
     paused: bool = False  # so it is, and counts as a turn
@@ -89,7 +89,10 @@ class State:
     store_error: Exception | None = None  # why the journal is written no more
     ending: bool = False
     result: RunResult[None] | None = None
-    started: float = field(default_factory=time.monotonic)
+    hooked: dict[str, list[Policy]] = field(init=False)  # the policies that have something to say at each hook
+
+    def __post_init__(self) -> None:
+        self.hooked = {hook: [each for each in self.policies if _overrides(each, hook)] for hook in HOOKS}
 
     @property
     def text(self) -> str:
@@ -132,6 +135,10 @@ class State:
             for purse, limits in self.purses()
         )
 
+    def count_request(self) -> None:
+        self.requests += 1
+        self.purse.spend(requests=1)
+
     def may_turn(self, turns: int = 1) -> bool:
         return self.limits.max_turns is None or self.turns + turns <= self.limits.max_turns
 
@@ -147,17 +154,21 @@ class State:
         """What this run has used, its sub-agents included."""
         return self.purse.usage
 
-    async def store(self, message: Message) -> None:
-        """Add a message to both lists and write it down."""
+    @property
+    def last_reply(self) -> AssistantMessage | None:
+        return next((message for message in reversed(self.new) if isinstance(message, AssistantMessage)), None)
+
+    async def store(self, message: Message, *, write: bool = True) -> None:
+        """Add a message to both lists, write it down and tell of it; of a tool's result tool_end has told."""
         self.messages.append(message)
         self.new.append(message)
         try:
-            await self.record(lambda journal: journal.append(message))
+            if write:
+                await self.record(lambda journal: journal.append(message))
         finally:
-            self.announce(message)
+            self._announce(message)
 
-    def announce(self, message: Message) -> None:
-        """Count a message and tell the listeners; of a tool's result tool_end has told."""
+    def _announce(self, message: Message) -> None:
         if not isinstance(message, AssistantMessage):
             self.purse.spend(tokens_in=self.limits.estimator(message_chars(message)))
         if isinstance(message, UserMessage):
@@ -183,10 +194,10 @@ class State:
         self.partial.clear()
         self.emit(MessageEnd(message=message))
 
-    @property
-    def waits(self) -> bool:
-        """Whether writing to the journal takes time, in which something may be cancelled."""
-        return self.journal is not None and bool(getattr(self.journal, "blocks", True))
+    async def whole(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await something that writes; where the journal takes its time, a cancellation waits for it."""
+        waits = self.journal is not None and getattr(self.journal, "blocks", True)
+        return await (complete(work) if waits else work)
 
     async def record(self, write: Callable[[Journal], Awaitable[None]]) -> None:
         """Write to the journal, whole or not at all; one that has failed is left as it is, so that no gap is made."""
@@ -202,13 +213,12 @@ class State:
                 if not self.ending:  # the end goes on without it, and says so when it is through
                     raise
 
-        await (complete(work()) if self.waits else work())
+        await self.whole(work())
 
-    def charge_reply(self, usage: Usage | None, text: Callable[[], str]) -> int:
-        """Count what a reply cost; without usage its text is estimated. Returns its output tokens."""
+    def charge_reply(self, usage: Usage | None, text: Callable[[], str]) -> None:
+        """Count what a reply cost; without usage its text is estimated."""
         usage = usage or Usage(output=self.limits.estimator(text()))
         self.purse.spend(tokens_out=usage.output, usage=usage)
-        return usage.output
 
     def charge_lost(self, usage: Usage | None) -> None:
         """Count what a reply cost of which only pieces have come."""
@@ -216,12 +226,19 @@ class State:
             self.charge_reply(usage, lambda: "".join(self.partial))
 
 
+HOOKS = ("before_request", "on_reply", "after_tools", "on_settle")
+
+
+def _overrides(policy: Policy, hook: str) -> bool:
+    return getattr(getattr(policy, hook), "__func__", None) is not getattr(Policy, hook)
+
+
 @contextmanager
 def watched(state: State) -> Iterator[anyio.CancelScope]:
     """Cancel what is inside when the run is cancelled or its time is up."""
     with anyio.CancelScope() as scope:
         if state.limits.seconds is not None:
-            left = state.limits.seconds - (time.monotonic() - state.started)
+            left = state.limits.seconds - (time.monotonic() - state.purse.started)
             scope.deadline = anyio.current_time() + max(left, 0)
         state.cancel.attach(scope.cancel)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from glue.errors import InvalidContinuation
 from glue.limits import StopReason
@@ -28,23 +29,45 @@ OVERLAP_MIN, OVERLAP_MAX = 12, 400
 
 
 class History:
-    """Hardens a growing transcript a message at a time, so that a request costs what is new."""
+    """Hardens a growing transcript a message at a time, so that a request costs what is new.
 
-    __slots__ = ("_seen", "_sent")
+    A session keeps it from prompt to prompt: `align` finds what is still as it was.
+    """
+
+    __slots__ = ("_marks", "_seen", "_sent")
 
     def __init__(self) -> None:
+        self._seen: list[Message] = []
         self._sent: list[Message] = []
-        self._seen = 0
+        self._marks = [(0, 0)]  # how much was seen and sent at each view
+
+    def align(self, messages: list[Message]) -> None:
+        """Forget what does not stand at the beginning of `messages`: it was dropped, excluded, amended or compacted."""
+        low, high = 0, min(len(self._seen), len(messages))
+        while low < high:  # slices, because those are compared in C, and by identity first
+            middle = (low + high + 1) // 2
+            if self._seen[low:middle] == messages[low:middle]:
+                low = middle
+            else:
+                high = middle - 1
+        if low == len(self._seen):
+            return
+        while self._marks[-1][0] > low:
+            self._marks.pop()
+        seen, sent = self._marks[-1]
+        self._seen, self._sent = self._seen[:seen], self._sent[:sent]  # earlier views keep the old lists
 
     def view(self, messages: list[Message]) -> Messages:
-        """Return what may be sent of `messages`, which must be the same list, only longer."""
-        if self._seen < len(messages):
-            self._sent.extend(harden(messages, self._seen))
-            self._seen = len(messages)
+        """Return what may be sent of `messages`, which must be the list last aligned with, only longer."""
+        if len(self._seen) < len(messages):
+            new = messages[len(self._seen) :]
+            self._seen += new
+            self._sent += harden(new)
+            self._marks.append((len(self._seen), len(self._sent)))
         return Messages(self._sent)
 
 
-def harden(messages: Sequence[Message], start: int = 0) -> list[Message]:
+def harden(messages: Iterable[Message]) -> list[Message]:
     """Pair every call with one result, drop orphans, half calls, empty turns and what is excluded."""
     out: list[Message] = []
     reply: AssistantMessage | None = None
@@ -59,8 +82,7 @@ def harden(messages: Sequence[Message], start: int = 0) -> list[Message]:
         results.clear()
         said.clear()
 
-    for index in range(start, len(messages)):
-        message = messages[index]
+    for message in messages:
         if message.excluded:
             continue
         if isinstance(message, AssistantMessage):
@@ -123,9 +145,9 @@ def prompt_start(messages: Sequence[Message]) -> int:
     return start
 
 
-def needs_answer(messages: Sequence[Message]) -> bool:
+def needs_answer(messages: Sequence[Message], prompt: Sequence[Message] = ()) -> bool:
     """Tell whether a model could go on from here."""
-    last = next((message for message in reversed(messages) if not message.excluded), None)
+    last = next((message for message in chain(reversed(prompt), reversed(messages)) if not message.excluded), None)
     if last is None:
         return False
     return not isinstance(last, AssistantMessage) or bool(last.calls) or last.stop_reason == "pause_turn"
@@ -186,12 +208,6 @@ def merge(pieces: Sequence[str]) -> str:
     """Join the parts of a chain; an overlap of 12 characters or more is said once."""
     text = ""
     for piece in pieces:
-        text += piece[_overlap(text, piece) :]
+        sizes = range(min(OVERLAP_MAX, len(text), len(piece)), OVERLAP_MIN - 1, -1)
+        text += piece[next((size for size in sizes if text.endswith(piece[:size])), 0) :]
     return text
-
-
-def _overlap(text: str, piece: str) -> int:
-    for size in range(min(OVERLAP_MAX, len(text), len(piece)), OVERLAP_MIN - 1, -1):
-        if text.endswith(piece[:size]):
-            return size
-    return 0

@@ -10,13 +10,16 @@ from typing import Literal
 from glue.events import ContinuationAttempt, ContinuationTerminated, ToolPayloadRepair
 from glue.limits import Limits, Outcome, StopReason
 from glue.loop.state import Chain, State
-from glue.loop.transcript import CONTINUE, has_content, merge
-from glue.messages import AssistantMessage, Message, Part, Text, ToolCall, UserMessage, user
-from glue.policies.policy import Stop
-from glue.result import RunResult
+from glue.loop.transcript import CONTINUE, has_content
+from glue.messages import AssistantMessage, Part, Text, ToolCall, UserMessage, user
+from glue.policies import Stop
 
 PLACEHOLDER = "(truncated)"
 NOTICE = "The answer is incomplete: the model reached its output limit."
+REPAIR = (
+    "Your last reply was cut off by the token limit before its tool call{named} was complete, so nothing was run. "
+    "Send one complete call. If its arguments are long, split the work into several smaller calls."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +41,6 @@ def is_whole(call: ToolCall) -> bool:
         return not call.arguments.strip() or isinstance(json.loads(call.arguments), dict)
     except ValueError:
         return False
-
-
-def was_cut(reply: AssistantMessage) -> bool:
-    """Tell whether a reply ended before the model was done, or holds half a call."""
-    cut = reply.stop_reason in (StopReason.MAX_TOKENS, StopReason.MALFORMED_CALL)
-    return cut or any(not call.complete for call in reply.calls)
 
 
 def judge_cut(state: State, reply: AssistantMessage) -> Verdict:
@@ -74,15 +71,8 @@ def _repair(state: State, reply: AssistantMessage, partial: Sequence[ToolCall]) 
     state.repairs += 1
     state.repairing = tool or "?"
     state.emit(ToolPayloadRepair(issue=issue, tool=tool, attempted=True))
-    return Verdict(then="again", store=kept, prompt=user(_repair_prompt(tool), origin="repair"))
-
-
-def _repair_prompt(tool: str) -> str:
-    named = f" to {tool}" if tool else ""
-    return (
-        f"Your last reply was cut off by the token limit before its tool call{named} was complete, so nothing was run. "
-        "Send one complete call. If its arguments are long, split the work into several smaller calls."
-    )
+    text = REPAIR.format(named=f" to {tool}" if tool else "")
+    return Verdict(then="again", store=kept, prompt=user(text, origin="repair"))
 
 
 def _continue(state: State, reply: AssistantMessage) -> Verdict:
@@ -121,26 +111,17 @@ def _exhausted(used: int, chain: Chain, limits: Limits) -> str:
 
 def end_chain(state: State, reason: str) -> None:
     """Say once how a chain of continuations ended."""
-    if state.chain is not None:
-        provider, model = _last_speaker(state)
-        attempts = state.chain.attempts
-        state.emit(ContinuationTerminated(reason=reason, attempts=attempts, provider=provider, model=model))
-        state.chain = None
+    attempts = state.chain.attempts if state.chain is not None else 0
+    provider, model = (last.provider, last.model) if (last := state.last_reply) else (state.provider.name, "")
+    state.emit(ContinuationTerminated(reason=reason, attempts=attempts, provider=provider, model=model))
+    state.chain = None
 
 
 def end_repair(state: State, success: bool) -> None:
     """Say once what came of a repair: a whole call, or the model thought better of it."""
-    if state.repairing:
-        issue = "success" if success else "abandoned"
-        state.emit(ToolPayloadRepair(issue=issue, tool=state.repairing, attempted=True, success=success))
-        state.repairing = ""
-
-
-def _last_speaker(state: State) -> tuple[str, str]:
-    for message in reversed(state.new):
-        if isinstance(message, AssistantMessage):
-            return message.provider, message.model
-    return state.provider.name, ""
+    issue = "success" if success else "abandoned"
+    state.emit(ToolPayloadRepair(issue=issue, tool=state.repairing, attempted=True, success=success))
+    state.repairing = ""
 
 
 def _give_up(kept: AssistantMessage) -> Verdict:
@@ -160,29 +141,3 @@ def _or_placeholder(reply: AssistantMessage) -> AssistantMessage:
         return reply
     kept: tuple[Part, ...] = tuple(part for part in reply.content if not isinstance(part, Text))
     return replace(reply, content=(*kept, Text(text=PLACEHOLDER)), meta={**(reply.meta or {}), "placeholder": True})
-
-
-def collapse_continuations(result: RunResult[object]) -> RunResult[object]:
-    """Return a result whose transcript holds each chain as one message."""
-    return replace(result, messages=_collapse(result.messages), new_messages=_collapse(result.new_messages))
-
-
-def _collapse(messages: Sequence[Message]) -> tuple[Message, ...]:
-    out: list[Message] = []
-    for message in messages:
-        joins = (
-            isinstance(message, AssistantMessage)
-            and len(out) > 1
-            and isinstance(out[-1], UserMessage)
-            and out[-1].origin == "continue"
-        )
-        first = out[-2] if joins else None
-        if isinstance(message, AssistantMessage) and isinstance(first, AssistantMessage):
-            text = merge((first.text, message.text))
-            rest = tuple(part for part in message.content if not isinstance(part, Text))
-            kept = tuple(part for part in first.content if not isinstance(part, Text))
-            usage = first.usage + message.usage if first.usage and message.usage else first.usage or message.usage
-            out[-2:] = [replace(message, content=(*kept, Text(text=text), *rest), usage=usage, id=first.id)]
-        else:
-            out.append(message)
-    return tuple(out)

@@ -26,8 +26,8 @@ from glue.events import (
 from glue.limits import Outcome, StopReason
 from glue.loop.state import State, watched
 from glue.messages import AssistantMessage, Json, Part, Request, ToolCall, ToolMessage, new_id
-from glue.policies.budgets import budget_error
-from glue.policies.policy import Stop
+from glue.policies import Stop
+from glue.policies.budgets import out_of_time
 from glue.provider import Attempt, Done, ProviderEvent, TextDelta
 
 _log = logging.getLogger("glue.tools")
@@ -47,8 +47,7 @@ async def send(state: State, request: Request) -> Answered:
     if not state.turn_open:
         state.turn_open = state.turns + 1
         state.emit(TurnStart(turn=state.turn_open))
-    state.requests += 1
-    state.purse.spend(requests=1)
+    state.count_request()
     state.offered = frozenset(spec.name for spec in request.tools)
     state.discard()  # a reply that held nothing to store
     state.partial = []
@@ -76,11 +75,12 @@ def cut_short(state: State) -> Stop:
     """Say why something that was under way was cancelled."""
     if state.cancel.cancelled:
         return Stop(Outcome.CANCELLED, Cancelled())
-    return Stop(Outcome.BUDGET, budget_error(state, "seconds"))
+    return Stop(Outcome.BUDGET, out_of_time(state))
 
 
 async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answered:
-    partial, drain, cancel, listening = state.partial, state.drain, state.cancel, state.on_event is not None
+    partial, drain, cancel = state.partial, state.drain, state.cancel
+    tell = state.tell if state.on_event is not None else None
     state.reply_id = ""
     before = len(state.attempts)
     async for event in stream:
@@ -91,7 +91,9 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answere
             if not state.reply_id:  # a reply without deltas
                 state.reply_id = message.id
                 state.emit(MessageStart(id=message.id, role="assistant"))
-            return Answered(message=_noted(replace(message, id=state.reply_id), state.attempts[before:]))
+            if message.id != state.reply_id:
+                message = replace(message, id=state.reply_id)
+            return Answered(message=_noted(message, state.attempts[before:]))
         elif isinstance(event, Attempt):
             if (stop := _attempted(state, event)) is not None:
                 return Answered(stop=stop)
@@ -99,8 +101,8 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answere
         if not state.reply_id:
             state.reply_id = new_id()
             state.emit(MessageStart(id=state.reply_id, role="assistant"))
-        if listening:
-            state.tell(event)
+        if tell is not None:
+            tell(event)
         if cancel.cancelled:  # a block may hold many deltas and no checkpoint
             return Answered()
         if drain is not None:
@@ -140,12 +142,11 @@ def _noted(message: AssistantMessage, tried: Sequence[Attempt]) -> AssistantMess
     """Write the tries that failed on the reply they led to, so that a stored transcript tells of them."""
     if not tried:
         return message
-    return replace(message, meta={**(message.meta or {}), "attempts": [_said(attempt) for attempt in tried]})
-
-
-def _said(attempt: Attempt) -> dict[str, Json]:
-    said = {name: value for name, value in asdict(attempt).items() if value not in (None, "", 0.0)}
-    return said | ({"seconds": round(attempt.seconds, 3)} if attempt.seconds else {})
+    attempts: list[dict[str, Json]] = []
+    for attempt in tried:
+        said = {name: value for name, value in asdict(attempt).items() if value not in (None, "", 0.0)}
+        attempts.append(said | ({"seconds": round(attempt.seconds, 3)} if attempt.seconds else {}))
+    return replace(message, meta={**(message.meta or {}), "attempts": attempts})
 
 
 def _attempted(state: State, attempt: Attempt) -> Stop | None:
@@ -163,8 +164,7 @@ def _attempted(state: State, attempt: Attempt) -> Stop | None:
         )
     state.discard()
     state.emit(attempt)
-    state.requests += 1
-    state.purse.spend(requests=1)
+    state.count_request()
     return None
 
 
@@ -184,77 +184,40 @@ def exhausted(state: State, kind: str) -> Stop:
 
 @dataclass(slots=True)
 class Batch:
-    """The calls of one reply and what came of them."""
+    """The calls of one reply and what came of each, by its index."""
 
     calls: Sequence[ToolCall]
-    results: list[ToolResult | None]
-    messages: list[ToolMessage]
-    started: dict[int, float] = field(default_factory=dict)  # when each call that was started was
+    started: dict[int, float] = field(default_factory=dict)  # when
+    results: dict[int, ToolResult] = field(default_factory=dict)
+    messages: dict[int, ToolMessage] = field(default_factory=dict)
+
+    def in_order(self) -> list[ToolMessage]:
+        return [self.messages[index] for index in range(len(self.calls))]
 
     def vote(self, state: State, dropped: int) -> bool:
         """Tell whether the run ends here: every result that counts says so, and none is missing."""
         counted = [
-            result
-            for call, result in zip(self.calls, self.results, strict=True)
+            self.results[index]
+            for index, call in enumerate(self.calls)
             if not ((tool := state.tools.get(call.name)) and tool.advisory)
         ]
-        return bool(counted) and not dropped and all(r and r.terminate and not r.is_error for r in counted)
+        return bool(counted) and not dropped and all(each.terminate and not each.is_error for each in counted)
 
 
 async def run_batch(state: State, calls: Sequence[ToolCall]) -> Batch:
     """Run every call; those that a cancellation cut short get an error result that says so."""
-    batch = Batch(calls, [None] * len(calls), [])
-    messages: list[ToolMessage | None] = [None] * len(calls)
+    batch = Batch(calls)
     with watched(state):
         try:
-            await _run_groups(state, batch, messages)
+            for group in _groups(state, calls):
+                await _run_group(state, batch, group)
         finally:
             # Also when the enclosing scope is cancelled: the caller stores what there is.
-            for index, call in enumerate(calls):
-                if messages[index] is None:
-                    messages[index] = cancelled = _message(call, error_result("cancelled"))
-                    if index in batch.started:
-                        _ended(state, batch, index, cancelled)
-            batch.messages = [message for message in messages if message is not None]
-            state.pending = list(batch.messages)
+            for index in range(len(calls)):
+                if index not in batch.messages:
+                    _answer(state, batch, index, error_result("cancelled"))
+            state.pending = batch.in_order()
     return batch
-
-
-async def _run_groups(state: State, batch: Batch, messages: list[ToolMessage | None]) -> None:
-    limit = state.limits.parallel_tools
-    for group in _groups(state, batch.calls):
-        if len(group) == 1 or limit == 1:
-            for index in group:
-                await _run_one(state, batch, messages, index)
-            continue
-        slots = anyio.Semaphore(limit)
-
-        raised: list[BaseException] = []
-        async with anyio.create_task_group() as tasks:
-            for index in group:
-                tasks.start_soon(_run_beside, state, batch, messages, index, slots, tasks.cancel_scope, raised)
-        if raised:
-            raise raised[0]
-
-
-async def _run_beside(
-    state: State,
-    batch: Batch,
-    messages: list[ToolMessage | None],
-    index: int,
-    slots: anyio.Semaphore,
-    scope: anyio.CancelScope,
-    raised: list[BaseException],
-) -> None:
-    """Run one of several calls. What it raises is carried by hand: SystemExit in a task would end the event loop."""
-    async with slots:
-        try:
-            await _run_one(state, batch, messages, index)
-        except anyio.get_cancelled_exc_class():
-            raise
-        except BaseException as error:
-            raised.append(error)
-            scope.cancel()
 
 
 def _groups(state: State, calls: Sequence[ToolCall]) -> list[list[int]]:
@@ -266,10 +229,37 @@ def _groups(state: State, calls: Sequence[ToolCall]) -> list[list[int]]:
             groups += [[index], []]
         else:
             groups[-1].append(index)
-    return [group for group in groups if group]
+    return groups
 
 
-async def _run_one(state: State, batch: Batch, messages: list[ToolMessage | None], index: int) -> None:
+async def _run_group(state: State, batch: Batch, group: Sequence[int]) -> None:
+    """Run calls beside each other, as many at a time as is allowed."""
+    limit = state.limits.parallel_tools
+    if len(group) <= 1 or limit == 1:
+        for index in group:
+            await _run_one(state, batch, index)
+        return
+    slots = anyio.Semaphore(limit)
+    raised: list[BaseException] = []
+
+    async def run_beside(index: int) -> None:
+        async with slots:
+            try:
+                await _run_one(state, batch, index)
+            except anyio.get_cancelled_exc_class():
+                raise
+            except BaseException as error:  # carried by hand: SystemExit in a task would end the event loop
+                raised.append(error)
+                tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        for index in group:
+            tasks.start_soon(run_beside, index)
+    if raised:
+        raise raised[0]
+
+
+async def _run_one(state: State, batch: Batch, index: int) -> None:
     call = batch.calls[index]
     await anyio.lowlevel.checkpoint_if_cancelled()  # a tool that never waits would not notice
     state.emit(ToolStart(call=call))
@@ -279,17 +269,20 @@ async def _run_one(state: State, batch: Batch, messages: list[ToolMessage | None
     except anyio.get_cancelled_exc_class():
         raise
     except BaseException as error:  # sys.exit() and its like: answered, and raised again
-        messages[index] = message = _message(call, error_result(error))
-        _ended(state, batch, index, message)
+        _answer(state, batch, index, error_result(error))
         raise
-    batch.results[index] = result
-    messages[index] = message = _message(call, result)
-    _ended(state, batch, index, message, result.traceback)
+    _answer(state, batch, index, result)
 
 
-def _ended(state: State, batch: Batch, index: int, message: ToolMessage, traceback: str = "") -> None:
-    seconds = time.monotonic() - batch.started[index]
-    state.emit(ToolEnd(call=batch.calls[index], message=message, seconds=seconds, traceback=traceback))
+def _answer(state: State, batch: Batch, index: int, result: ToolResult) -> None:
+    call = batch.calls[index]
+    message = ToolMessage(
+        call_id=call.id, name=call.name, content=result.content, is_error=result.is_error, meta=result.meta
+    )
+    batch.results[index], batch.messages[index] = result, message
+    if index in batch.started:
+        seconds = time.monotonic() - batch.started[index]
+        state.emit(ToolEnd(call=call, message=message, seconds=seconds, traceback=result.traceback))
 
 
 async def _invoke(state: State, call: ToolCall) -> ToolResult:
@@ -305,8 +298,7 @@ async def _invoke(state: State, call: ToolCall) -> ToolResult:
         return error_result(str(error))
     except Exception as error:
         _log.warning("tool %s raised %s", call.name, type(error).__name__, exc_info=error)
-        result = error_result(error)
-        return ToolResult(content=result.content, is_error=True, traceback=traceback.format_exc())
+        return replace(error_result(error), traceback=traceback.format_exc())
 
 
 def _unavailable(state: State, name: str, tool: AnyTool | None) -> str:
@@ -334,10 +326,4 @@ def _context(state: State, call: ToolCall) -> Context[Any]:
         report=report,
         limits=state.limits,
         turns_left=None if most is None else max(most - state.turns, 0),
-    )
-
-
-def _message(call: ToolCall, result: ToolResult) -> ToolMessage:
-    return ToolMessage(
-        call_id=call.id, name=call.name, content=result.content, is_error=result.is_error, meta=result.meta
     )

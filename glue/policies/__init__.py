@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections import deque
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeAlias
 
-from glue.policies.budgets import Budgets, WrapUp
-from glue.policies.delivery import Delivery, StallBudget, strip_thinking
-from glue.policies.gates import Gate, Gates
-from glue.policies.guards import Guards, RefusalDetector, looks_like_refusal
-from glue.policies.policy import Answer, Change, Deliver, Hook, Policy, Rewrite, Say, Stop, nudge
-from glue.policies.steering import AutoContinue, FollowUp, Steering
+from glue.errors import GlueError
+from glue.limits import Outcome
+from glue.messages import AssistantMessage, Json, Message, Request, ToolMessage, UserMessage, user
+
+if TYPE_CHECKING:
+    from glue.loop.state import State
 
 __all__ = [
     "ORDER",
@@ -22,6 +26,7 @@ __all__ = [
     "FollowUp",
     "Gate",
     "Gates",
+    "Grace",
     "Guards",
     "Hook",
     "Policy",
@@ -36,6 +41,118 @@ __all__ = [
     "nudge",
     "strip_thinking",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Tell the model something. Counts a turn, except before a request."""
+
+    messages: tuple[UserMessage, ...]
+
+    def __post_init__(self) -> None:
+        given = (self.messages,) if isinstance(self.messages, UserMessage) else self.messages
+        if isinstance(given, str) or not all(isinstance(message, UserMessage) for message in given):
+            raise TypeError(f"Say takes messages made by glue.user, not {self.messages!r}")
+        object.__setattr__(self, "messages", tuple(given))
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the run."""
+
+    outcome: Outcome
+    error: GlueError | None = None
+    meta: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Send another request. Not an answer yet: the next policy is asked too."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Go on with another transcript (compaction). Not an answer yet either."""
+
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """End the run with a text as the result of the delivery tool."""
+
+    tool: str
+    text: str
+
+
+Answer: TypeAlias = Say | Stop | Change | Rewrite | Deliver | None
+Hook: TypeAlias = Answer | Awaitable[Answer]
+
+
+class Policy:
+    """Override the hooks you need. Each run works on a copy, so attributes may count.
+
+    `place` names its place in `glue.policies.ORDER`.
+    Where `state.in_chain`, between the parts of one reply, what a policy says is not taken; where a run has
+    settled, only while `state.may_say`: ask before you take a message from a source.
+    """
+
+    place = "other"
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args, **kwargs):
+            made = super().__new__(cls)
+            if (args or kwargs) and cls.__init__ is object.__init__:
+                raise TypeError(f"{cls.__name__}() takes no arguments")
+            object.__setattr__(made, "_given", (*args, *kwargs.values()))
+            return made
+
+    def start(self) -> Self:
+        """Return a copy that serves one run; its lists, dicts and sets are copied, but for those it was made with."""
+        made = copy.copy(self)
+        given: tuple[object, ...] = getattr(self, "_given", ())
+        for name, value in getattr(made, "__dict__", {}).items():
+            if isinstance(value, (list, dict, set, deque)) and not any(value is each for each in given):
+                made.__dict__[name] = copy.deepcopy(value)
+        return made
+
+    def before_request(self, state: State, request: Request) -> Hook:
+        return None
+
+    def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
+        return None
+
+    def after_tools(self, state: State, results: Sequence[ToolMessage]) -> Hook:
+        return None
+
+    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
+        return None
+
+    async def compact(self, state: State) -> Sequence[Message] | None:
+        """Return a shorter transcript, when the provider says that this one is too long."""
+        return None
+
+    def finish(self, state: State, stop: Stop) -> Stop:
+        """Have the last word on how the run ends."""
+        return stop
+
+
+def nudge(text: str, origin: str = "nudge") -> Say:
+    """Make an answer of one text of ours."""
+    return Say((user(text, origin=origin),))
+
+
+# Below the base class, which each of these is made of.
+from glue.policies.budgets import Budgets, Grace  # noqa: E402
+from glue.policies.delivery import Delivery, StallBudget, strip_thinking  # noqa: E402
+from glue.policies.gates import Gate, Gates  # noqa: E402
+from glue.policies.guards import Guards, RefusalDetector, looks_like_refusal  # noqa: E402
+from glue.policies.steering import AutoContinue, FollowUp, Steering  # noqa: E402
+
+WrapUp = Grace  # as the message it sends is called
 
 # The order in which policies are asked, by their `place`; those of one place in the order they were given.
 ORDER = (
@@ -56,7 +173,7 @@ ORDER = (
 
 def start_policies(given: Iterable[Policy]) -> list[Policy]:
     """Add the policies that every run has, put all in their order, and make each anew for one run."""
-    chosen = [Budgets(), WrapUp(), *given, Guards()]
+    chosen = [Budgets(), Grace(), *given, Guards()]
     for policy in chosen:
         if not isinstance(policy, Policy):
             raise TypeError(f"policies must be glue.Policy objects, not {policy!r}")

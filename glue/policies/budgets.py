@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from glue.context import Purse
 from glue.errors import BudgetExceeded, ConfigError
-from glue.events import LimitReached
-from glue.events import WrapUp as WrapUpEvent
-from glue.limits import Limits, Outcome
+from glue.events import LimitReached, WrapUp
+from glue.limits import Outcome
 from glue.messages import AssistantMessage, Request
-from glue.policies.policy import Hook, Policy, Stop, nudge
+from glue.policies import Hook, Policy, Stop, nudge
+from glue.provider import Provider, capabilities
 
 if TYPE_CHECKING:
     from glue.loop.state import State
@@ -61,6 +61,16 @@ def price_of(prices: Prices, provider: str, model: str) -> tuple[float, float] |
     return prices.get(f"{provider}:{model}") or prices.get(model)
 
 
+def check_price(provider: Provider, prices: Prices) -> None:
+    """Refuse a budget in dollars where the provider says what it asks, and no price is known for that."""
+    able = capabilities(provider)
+    if able.model and able.input_price is None:
+        # Not strict: a chain joins its names by commas, and a model's own name may hold one.
+        names = list(zip(able.provider.split(","), able.model.split(","), strict=False))
+        if not all(price_of(prices, *name) for name in names):
+            raise unpriced(", ".join(f"{provider}:{model}" for provider, model in names))
+
+
 def priced(message: AssistantMessage, prices: Prices) -> AssistantMessage:
     """Put the cost on a reply that came without, where its price was given."""
     usage, price = message.usage, price_of(prices, message.provider, message.model)
@@ -85,33 +95,28 @@ def _stop(state: State, purse: Purse, kind: str, used: float, most: float) -> St
 def overspent(state: State) -> tuple[Purse, str, float, float] | None:
     """Return the first budget that is used up, with its purse, kind, what was used and what is allowed."""
     for purse, limits in state.purses():
-        for kind, used, most in _spent(purse, limits):
+        spent = (
+            ("tokens", purse.tokens_in + purse.tokens_out, limits.token_budget),
+            ("usd", purse.usd, limits.usd_budget),
+            ("seconds", time.monotonic() - purse.started, limits.seconds),
+        )
+        for kind, used, most in spent:
             if most is not None and used >= most:
                 return purse, kind, used, most
     return None
 
 
-def _spent(purse: Purse, limits: Limits) -> tuple[tuple[str, float, float | None], ...]:
-    return (
-        ("tokens", purse.tokens_in + purse.tokens_out, limits.token_budget),
-        ("usd", purse.usd, limits.usd_budget),
-        ("seconds", time.monotonic() - purse.started, limits.seconds),
-    )
-
-
-def budget_error(state: State, kind: str) -> BudgetExceeded:
-    """Make the error for a budget that ran out while something was under way."""
-    for name, used, most in _spent(state.purse, state.limits):
-        if name == kind and most is not None:
-            state.emit(LimitReached(kind=kind, used=used, max=most))
-            return BudgetExceeded(kind, most, used)
-    raise ValueError(f"no budget of {kind} is set")
+def out_of_time(state: State) -> BudgetExceeded:
+    """Make the error for seconds that ran out while something was under way."""
+    used, most = time.monotonic() - state.purse.started, state.limits.seconds or 0.0
+    state.emit(LimitReached(kind="seconds", used=used, max=most))
+    return BudgetExceeded("seconds", most, used)
 
 
 TEXT = "You are almost out of turns. Stop using tools and give your final answer now, with what you have."
 
 
-class WrapUp(Policy):
+class Grace(Policy):
     """Send the wrap-up message once, `limits.grace` turns before the last."""
 
     place = "wrap_up"
@@ -121,5 +126,5 @@ class WrapUp(Policy):
         if state.in_chain or state.wrapped_up or most is None or not 0 < grace < most or state.turns < most - grace:
             return None
         state.wrapped_up = True
-        state.emit(WrapUpEvent(turns_left=most - state.turns))
+        state.emit(WrapUp(turns_left=most - state.turns))
         return nudge(TEXT, origin="wrap_up")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from glue.events import GateApplied, GateConflict, GateList
 from glue.messages import Request
-from glue.policies.policy import Change, Hook, Policy
+from glue.policies import Change, Hook, Policy
 
 if TYPE_CHECKING:
     from glue.loop.state import State

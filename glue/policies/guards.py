@@ -10,8 +10,8 @@ from glue.errors import GuardHalted
 from glue.events import Guardrail, Nudge
 from glue.limits import Outcome
 from glue.messages import AssistantMessage, ToolMessage
+from glue.policies import Hook, Policy, Stop, nudge
 from glue.policies.budgets import overspent
-from glue.policies.policy import Hook, Policy, Stop, nudge
 
 if TYPE_CHECKING:
     from glue.loop.state import State
@@ -42,8 +42,8 @@ class Guards(Policy):
         )
 
     def _count(self, state: State, results: Sequence[ToolMessage]) -> None:
-        reply = next(message for message in reversed(state.new) if isinstance(message, AssistantMessage))
-        call = (reply.calls[0].name, reply.calls[0].arguments) if len(reply.calls) == 1 else None
+        calls = state.last_reply.calls if state.last_reply is not None else ()
+        call = (calls[0].name, calls[0].arguments) if len(calls) == 1 else None
         self._repeats = self._repeats + 1 if call is not None and call == self._last else int(call is not None)
         self._last = call
         self._errors = self._errors + 1 if all(result.is_error for result in results) else 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from glue.events import Nudge
 from glue.messages import AssistantMessage, Request, UserMessage, user
-from glue.policies.policy import Hook, Policy, Say, nudge
+from glue.policies import Hook, Policy, Say, nudge
 
 if TYPE_CHECKING:
     from glue.loop.state import State

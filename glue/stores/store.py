@@ -146,6 +146,11 @@ class Log:
         """Why the session may not be changed; empty where it may."""
         return self._fold.read_only
 
+    def check_writable(self) -> None:
+        """Raise where the session may not be changed: NewerSchema, or a StoreError that says why else."""
+        if self.read_only:
+            raise (NewerSchema if newer(self._fold.header) else StoreError)(self.read_only)
+
     @property
     def parent(self) -> str:
         return str(self._fold.header.get("parent", ""))
@@ -159,6 +164,9 @@ class Log:
                 raise
             self._entered = True
 
+        if not self._writer.blocks:
+            enter()
+            return self
         try:
             await finish(enter)
         except BaseException:
@@ -204,8 +212,7 @@ class Log:
     async def _write(self, records: Sequence[Record], messages: Sequence[Message | None] = (None,)) -> None:
         if not self._entered:
             raise StoreError(f"session {self.id!r} is not open for writing; use `async with log`")
-        if self.read_only:
-            raise (NewerSchema if newer(self._fold.header) else StoreError)(self.read_only)
+        self.check_writable()
 
         def write() -> None:
             self._writer.write(records)

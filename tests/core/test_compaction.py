@@ -112,6 +112,18 @@ def test_a_tail_of_replies_keeps_the_prompt_they_answer() -> None:
     assert kept[0].text == "goal"
 
 
+def test_a_long_transcript_is_measured_once() -> None:
+    messages = [user(f"{number}") for number in range(1_000)]
+    measured: list[str] = []
+
+    def count(text: str) -> int:
+        measured.append(text)
+        return 1
+
+    assert keep_recent(n_tokens=600).tail(messages, count) == tuple(messages[-600:])
+    assert measured == [message.text for message in reversed(messages)][:601]
+
+
 @pytest.mark.parametrize("arguments", [{}, {"n_messages": 1, "n_tokens": 1}])
 def test_keep_recent_takes_one_measure(arguments: dict[str, int]) -> None:
     with pytest.raises(TypeError, match="either n_messages or n_tokens"):
@@ -290,6 +302,7 @@ async def test_a_summary_counts_as_a_request_and_is_left_out_when_none_is_left()
 
 
 def test_long_messages_are_shortened_for_a_summary() -> None:
+    assert render([user("a" * 4000)]) == "[user] " + "a" * 4000
     text = render([user("a" * 5000 + "b" * 5000), AssistantMessage(content=(Text(text="hi"),))])
 
     assert "6000 characters left out" in text

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import anyio
@@ -151,6 +155,86 @@ async def test_a_session_written_by_a_newer_version_is_not_prompted(tmp_path: Pa
         await Agent(script).session("demo", store=store).resume()
 
     assert len(script.requests) == 1
+
+
+async def test_a_session_that_may_not_be_written_says_so_and_blames_no_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, script = FileStore(tmp_path), Script("one", "two")
+    await Agent(script).session("demo", store=store).prompt("a")
+    real = os.open
+
+    def refuse(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return real(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+
+    with pytest.raises(StoreError, match="may be read, not changed: Read-only file system") as caught:
+        await Agent(script).session("demo", store=store).prompt("b")
+
+    assert not isinstance(caught.value, NewerSchema)
+    assert len(script.requests) == 1
+
+
+# What a prompt costs --------------------------------------------------------------------------------
+
+
+async def calls_of(work: Callable[[], Awaitable[object]]) -> int:
+    """Count the Python functions that something calls in this thread."""
+    counted = 0
+
+    def count(frame: FrameType, event: str, given: object) -> None:
+        nonlocal counted
+        counted += event == "call"
+
+    sys.setprofile(count)
+    try:
+        await work()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+@pytest.mark.parametrize("excluded", [0.0, 0.9])
+async def test_a_later_prompt_costs_the_same_however_long_the_session_is(excluded: float) -> None:
+    counts = []
+    for length in (10, 3_000):
+        store = MemoryStore()
+        async with store.log("long") as log:
+            await log.extend(user(f"message {number}") for number in range(length))
+            await log.exclude([message.id for message in log.messages[: int(length * excluded)]])
+        script = Script(repeat("fine"))
+        session = Agent(script).session("long", store=store)
+        await session.prompt("one")
+        counts.append([await calls_of(partial(session.prompt, "again")) for _ in range(3)])
+        assert list(script.requests[-1].messages) == harden(session.messages)[:-1]
+
+    assert max(counts[1]) <= max(counts[0]) + 20  # an event loop does not always do the same
+
+
+async def test_what_was_sent_before_is_forgotten_where_the_transcript_changed(store: Store) -> None:
+    script = Script("one", say("no", stop="refusal"), "three", say("cut", stop="max_tokens"), "four", "five", "six")
+    agent = Agent(script, limits=Limits(continuation_max_attempts=0))
+    session = agent.session("demo", store=store)
+    await session.prompt("a")
+
+    await session.prompt("refused")
+    await session.prompt("c")
+    assert texts(script) == ["a", "one", "c"]
+
+    await session.prompt("d")
+    await session.prompt("e")
+    assert texts(script) == ["a", "one", "c", "three", "d", "cut", "e"]
+    async with store.log("demo") as log:
+        await log.exclude([log.messages[0].id])
+        await log.drop([log.messages[1].id])
+    await session.prompt("f")
+    assert texts(script) == ["c", "three", "d", "cut", "e", "four", "f"]
+
+    await agent.session("demo", store=store).prompt("g")
+    assert list(script.requests[-1].messages) == harden(await store.load("demo"))[:-1]
 
 
 # Overrides ------------------------------------------------------------------------------------------

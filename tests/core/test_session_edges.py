@@ -136,6 +136,30 @@ def test_s116_a_cancelled_task_leaves_list_and_store_valid_and_equal(tmp_path: P
         assert asyncio.run(again.prompt("and now?")).text == "fine"
 
 
+def test_s116_a_cancel_while_the_store_is_left_carries_the_result() -> None:
+    session = Agent(Script("fine")).session("s")
+    session._log._writer.blocks = True  # type: ignore[misc]
+    leave = session._log.__aexit__
+
+    async def main() -> None:
+        async def slow(*given: Any) -> None:
+            task.cancel()
+            await asyncio.sleep(0)
+            await leave(*given)
+
+        session._log.__aexit__ = slow  # type: ignore[method-assign]
+        task = asyncio.ensure_future(session.prompt("go"))
+        await task
+
+    with pytest.raises(asyncio.CancelledError) as caught:
+        asyncio.run(main())
+
+    assert getattr(caught.value, "result", None) is session.last
+    assert session.last is not None
+    assert session.last.text == "fine"
+    assert asyncio.run(session.load()) == session.last.messages
+
+
 def test_s116_a_timeout_is_a_timeout(tmp_path: Path) -> None:
     for at in range(40):
         session = Agent(Script(*SCRIPT), tools=[noop]).session("s", store=FileStore(tmp_path / f"{at}"))

@@ -87,6 +87,55 @@ async def test_the_first_answer_is_delivered_though_the_last_is_only_thinking() 
     assert result.delivered == "T0"
 
 
+@pytest.mark.parametrize("nudges", [0, 1])
+async def test_nothing_is_delivered_where_the_model_only_thought(nudges: int) -> None:
+    policy = Delivery("deliver", eager=True, nudges=nudges)
+
+    result = await run(Script(repeat("<think>hm</think>")), "go", tools=[noop], policies=[policy])
+
+    assert (result.outcome, result.delivered, result.requests) == ("done", None, nudges + 1)
+    assert shape(result.messages).endswith("a")
+
+
+# Failed replies -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["transient", "content_filter", "context_overflow"])
+async def test_a_reply_that_failed_half_way_is_not_kept(kind: Any) -> None:
+    events: list[Event] = []
+
+    result = await run(Script(say("half an", error=fail(kind))), "go", on_event=events.append)
+
+    ended = [event.message for event in events if isinstance(event, MessageEnd)]
+    assert (shape(result.messages), result.text) == ("u", "")
+    assert [(message.text, (message.meta or {}).get("discarded")) for message in ended] == [
+        ("go", None),
+        ("half an", True),
+    ]
+
+
+async def test_an_overflow_names_the_error_that_the_provider_gave() -> None:
+    failure = fail("context_overflow", "too long by far")
+
+    result = await run(Script(failure), "go")
+
+    assert (result.outcome, str(result.error)) == ("context_window", str(failure))
+    assert result.error is not None
+    assert result.error.__cause__ is failure
+
+
+async def test_a_reply_that_failed_half_way_is_no_part_of_the_next() -> None:
+    class Shorter(Policy):
+        async def compact(self, state: Any) -> Any:
+            return state.messages[1:]
+
+    provider = Script(say("half an", error=fail("context_overflow")), "whole")
+
+    result = await run(provider, [user("x" * 99), user("go")], policies=[Shorter()])
+
+    assert (shape(result.messages), result.text) == ("u a", "whole")
+
+
 # Cancelled replies ---------------------------------------------------------------------------------
 
 

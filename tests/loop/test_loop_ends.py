@@ -552,3 +552,18 @@ async def test_a_compaction_is_written_to_the_journal() -> None:
     await run(Script(fail("context_overflow"), "ok"), long, policies=[Summed()], journal=journal)
 
     assert journal.told == ["exclude 2", "insert", "append a"]
+
+
+async def test_a_compaction_that_keeps_nothing_is_appended_to_the_journal() -> None:
+    class Alone(Policy):
+        async def compact(self, state: Any) -> Any:
+            return (user("all in short"),)
+
+    journal = Log()
+    provider = Script(fail("context_overflow"), "ok")
+
+    result = await run(provider, [user("a" * 400), user("now")], policies=[Alone()], journal=journal)
+
+    assert journal.told == ["exclude 2", "append u", "append a"]
+    assert [message.text for message in provider.requests[-1].messages] == ["all in short"]
+    assert shape(result.messages) == "u a"

@@ -198,6 +198,16 @@ async def test_s131_a_budget_is_refused_before_the_first_request_where_no_price_
     assert provider.requests == []
 
 
+async def test_s131_a_model_whose_name_holds_a_comma_is_refused_as_any_other() -> None:
+    provider = Script("x")
+    provider.capabilities = Capabilities(provider="acme", model="one,two")  # type: ignore[attr-defined]
+
+    with pytest.raises(ConfigError, match="no price is known for acme:one"):
+        await run(provider, "go", limits=Limits(usd_budget=1))
+
+    assert provider.requests == []
+
+
 @pytest.mark.parametrize("where", ["agent", "environment"])
 async def test_s131_a_price_may_be_given(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if where == "environment":

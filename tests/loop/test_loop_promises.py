@@ -173,22 +173,30 @@ async def test_s117_what_is_no_exception_leaves_every_call_answered(
 
 @pytest.mark.parametrize("where", ["provider", "before_request", "on_reply", "after_tools", "on_settle"])
 async def test_a_bug_propagates_with_the_result(where: str) -> None:
-    class Broken(Policy):
-        def __getattribute__(self, name: str) -> Any:
-            if name == where:
-                raise ZeroDivisionError(name)
-            return super().__getattribute__(name)
+    def fail(*given: Any) -> None:
+        raise ZeroDivisionError(where)
 
+    broken: Policy = type("Broken", (Policy,), {where: fail})()
     events: list[Event] = []
     script = Script(calls("noop"), ZeroDivisionError("provider")) if where == "provider" else Script(calls("noop"), "x")
 
     with pytest.raises(ZeroDivisionError, match=where) as caught:
-        await run(script, "go", tools=[noop], policies=[Broken()], on_event=events.append)
+        await run(script, "go", tools=[noop], policies=[broken], on_event=events.append)
 
     result = caught.value.result  # type: ignore[attr-defined]
     assert (result.outcome, ends(events)) == (Outcome.FAILED, ["failed"])
     assert_answered(result.messages)
     assert result.messages[0].text == "go"
+
+
+async def test_a_hook_that_was_put_on_the_object_is_asked_too() -> None:
+    asked: list[str] = []
+    policy = Policy()
+    policy.on_settle = lambda state, reply: asked.append(reply.text)  # type: ignore[method-assign]
+
+    await run(Script("fine"), "go", policies=[policy])
+
+    assert asked == ["fine"]
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError(5, "EIO"), StoreError("torn")])

@@ -22,7 +22,7 @@ from glue.events import (
 )
 from glue.loop.transcript import CONTINUE, merge
 from glue.loop.truncation import PLACEHOLDER
-from glue.messages import AssistantMessage, Text, UserMessage, new_id, user
+from glue.messages import AssistantMessage, Text, Thinking, UserMessage, new_id, user
 from glue.policies import Steering
 from glue.provider import Done, ProviderEvent
 from glue.testing import Reply, Script, calls, fail, partial, repeat, say, shape
@@ -259,11 +259,12 @@ async def test_s020_nothing_at_max_tokens_is_truncated() -> None:
     assert result.messages[-1].text == PLACEHOLDER == "(truncated)"
 
 
-async def test_s021_reasoning_alone_at_max_tokens_is_truncated() -> None:
-    result = await run(Script(cut("", thinking="hm")), "go")
+@pytest.mark.parametrize("text", ["", " "])
+async def test_s021_reasoning_alone_at_max_tokens_is_truncated(text: str) -> None:
+    result = await run(Script(cut(text, thinking="hm")), "go")
 
     assert (result.requests, result.outcome, result.text) == (1, "truncated", "")
-    assert result.messages[-1].text == "(truncated)"
+    assert result.messages[-1].content == (Thinking(text="hm"), Text(text="(truncated)"))
 
 
 async def test_s022_a_chain_ends_at_its_length() -> None:

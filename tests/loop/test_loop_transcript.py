@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ from glue.loop.transcript import (
     resume_prompts,
     unanswered,
 )
-from glue.messages import AssistantMessage, Message, Opaque, Text, Thinking, ToolMessage, UserMessage, user
+from glue.messages import AssistantMessage, Message, Opaque, Part, Text, Thinking, ToolMessage, UserMessage, user
 from glue.testing import call, partial, shape
 
 
@@ -117,22 +118,80 @@ def test_a_view_does_not_change_when_the_transcript_grows() -> None:
     assert first != second
 
 
+class Parts(tuple[Part, ...]):
+    """The content of a message, which counts how often it is walked through."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Part]:
+        Parts.walks += 1
+        return super().__iter__()
+
+
+def counted(text: str) -> Message:
+    return UserMessage(content=Parts((Text(text=text),)))
+
+
 def test_each_message_is_hardened_once() -> None:
-    class Counted(list[Message]):
-        reads = 0
-
-        def __getitem__(self, index: Any) -> Any:
-            Counted.reads += 1
-            return super().__getitem__(index)
-
-    messages = Counted()
+    messages: list[Message] = []
     history = History()
-    for _ in range(100):
-        messages.append(user("u"))
+    Parts.walks = 0
+
+    for number in range(100):
+        messages.append(counted(f"u{number}"))
         messages.append(said("x"))
+        history.align(messages)
         history.view(messages)
 
-    assert Counted.reads == 200
+    assert Parts.walks == 100
+
+
+@pytest.mark.parametrize("at", [50, 60, 74])
+def test_a_history_of_a_changed_transcript_hardens_what_changed_and_nothing_before(at: int) -> None:
+    messages = [counted(f"u{number}") for number in range(100)]
+    history = History()
+    for length in (25, 50, 75, 100):
+        before = history.view(messages[:length])
+    Parts.walks = 0
+
+    changed = [*messages[:at], replace(messages[at], excluded=True), *messages[at + 1 :]]
+    history.align(changed)
+    after = history.view(changed)
+
+    assert list(after) == [*messages[:at], *messages[at + 1 :]]
+    assert list(before) == messages  # a request that was sent stays as it was
+    assert Parts.walks == 49  # from the last view that held none of it: the first 50 stay, and one is left out
+
+
+@pytest.mark.parametrize("length", [0, 1, 2])
+def test_a_history_of_a_shorter_transcript_forgets_the_rest(length: int) -> None:
+    messages: list[Message] = [user("u"), said("x"), user("v")]
+    history = History()
+    history.view(messages)
+
+    history.align(messages[:length])
+
+    assert list(history.view(messages[:length])) == messages[:length]
+
+
+@given(st.lists(st.tuples(st.integers(0, 19), st.sampled_from(["drop", "exclude", "insert", "amend"])), max_size=4))
+def test_a_kept_history_sends_what_a_new_one_would(changes: list[tuple[int, str]]) -> None:
+    messages: list[Message] = [user(f"u{number}") if number % 2 == 0 else said(f"x{number}") for number in range(20)]
+    history = History()
+    for length in range(0, 21, 2):
+        history.view(messages[:length])
+
+    for at, kind in changes:
+        if kind == "insert":
+            messages.insert(at, user("between"))
+        elif kind == "drop":
+            del messages[at : at + 1]
+        elif at < len(messages):
+            changed = {"excluded": True} if kind == "exclude" else {"content": (Text(text="other"),)}
+            messages[at] = replace(messages[at], **changed)
+        history.align(messages)
+
+        assert list(history.view(messages)) == harden(messages)
 
 
 blocks: st.SearchStrategy[list[Message]] = st.lists(

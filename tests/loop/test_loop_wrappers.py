@@ -179,6 +179,13 @@ async def test_s057_also_without_the_wrapper() -> None:
     assert isinstance(result.error, EmptyReply)
 
 
+async def test_a_stream_that_ends_in_the_middle_is_a_protocol_error_after_output() -> None:
+    result = await run(Script(say("half an", terminal=False)), "go")
+
+    assert isinstance(result.error, ProviderError)
+    assert (result.error.kind, result.error.emitted, shape(result.messages)) == ("protocol", True, "u")
+
+
 async def test_s058_a_transport_that_fails_is_tried_again_with_less_reasoning_and_a_hint() -> None:
     clock = Clock()
     provider = Script(zero(), "ok")

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, TypedDict, assert_type
 
 from glue import Agent, Context, RunResult, Session, Tool, tool
-from glue.listeners import Events
+from glue.stream import Events
 
 
 @dataclass
