@@ -231,8 +231,12 @@ def refuse_unknown(given: Mapping[str, Any], known: Any, refusal: str) -> None:
     """Refuse an option that does not exist, as a plain signature would, and name the one that was meant."""
     for name in given:
         if name not in known.__annotations__:
-            meant = f"give limits=glue.Limits({name}=...)" if name in Limits.__dataclass_fields__ else ""
-            raise TypeError(f"{refusal} option {name!r}; {meant or suggest(name, known.__annotations__)}")
+            hint = suggest(name, known.__annotations__)
+            if name in Limits.__dataclass_fields__:
+                hint = f"give limits=glue.Limits({name}=...)"
+            elif name == "store":
+                hint = "a conversation has one: agent.session(id, store=...)"
+            raise TypeError(f"{refusal} option {name!r}; {hint}")
 
 
 def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:

@@ -64,8 +64,10 @@ class Events(Generic[OutputT]):
         return self
 
     async def __anext__(self) -> Event:
+        if self._ended is None:
+            raise RuntimeError("nothing runs yet: read it inside `async with ....stream(...) as events`")
         while not self._waiting:
-            if self._closed or self._ended is None or self._ended.is_set():
+            if self._closed or self._ended.is_set():
                 if self._error is not None:
                     raise self._error
                 raise StopAsyncIteration

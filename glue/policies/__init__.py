@@ -176,7 +176,8 @@ def start_policies(given: Iterable[Policy]) -> list[Policy]:
     chosen = [Budgets(), Grace(), *given, Guards()]
     for policy in chosen:
         if not isinstance(policy, Policy):
-            raise TypeError(f"policies must be glue.Policy objects, not {policy!r}")
+            made = f"; make one: {policy.__name__}()" if isinstance(policy, type) else ""
+            raise TypeError(f"policies must be glue.Policy objects, not {policy!r}{made}")
         if policy.place not in ORDER:
             raise ValueError(f"the place of {policy!r} must be one of {', '.join(ORDER)}, not {policy.place!r}")
     return [policy.start() for policy in sorted(chosen, key=lambda policy: ORDER.index(policy.place))]

@@ -24,6 +24,7 @@ from glue import (
     Image,
     Limits,
     Outcome,
+    Policy,
     ProviderError,
     Text,
     Tool,
@@ -178,6 +179,20 @@ def test_a_mistaken_setting_is_an_error_at_once() -> None:
 async def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(TypeError, match="no option 'max_turns'; give limits="):
         await Agent(Script("x")).run("x", max_turns=3)  # type: ignore[call-overload]
+    with pytest.raises(
+        TypeError, match=r"no option 'store'; a conversation has one: agent\.session\(id, store=\.\.\.\)"
+    ):
+        Agent(Script("x"), store=".glue")  # type: ignore[call-overload]
+
+
+async def test_a_policy_that_was_not_made_and_a_stream_that_was_not_entered_are_named() -> None:
+    class Quiet(Policy):
+        pass
+
+    with pytest.raises(TypeError, match=r"make one: Quiet\(\)"):
+        await Agent(Script("x"), policies=[Quiet]).run("x")  # type: ignore[list-item]
+    with pytest.raises(RuntimeError, match="inside `async with"):
+        await anext(Agent(Script("x")).stream("x"))
 
 
 def test_an_agent_is_immutable() -> None:
