@@ -68,9 +68,7 @@ class FileDiff:
     status: Status = "modified"
     old_mode: str = ""
     new_mode: str = ""
-    old_sha: str = ""
     new_sha: str = ""
-    similarity: int | None = None
     binary: bool = False
     odd: str = ""  # why there are no hunks to review although something changed: "combined diff" ...
     hunks: tuple[Hunk, ...] = ()

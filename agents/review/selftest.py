@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from glue import Provider
 from glue.agents.review.change.collect import from_texts
-from glue.agents.review.change.config import Config
 from glue.agents.review.change.syntax import is_doc, is_generated, is_test, language
 from glue.agents.review.findings import deterministic
 from glue.agents.review.findings.model import review
@@ -100,9 +99,7 @@ async def selftest(
     repo: Repo,
     *,
     providers: Callable[[], Sequence[Provider]] = tuple,
-    config: Config | None = None,
     count: int = 10,
-    head: str = "HEAD",
     say: Callable[[str], None] = lambda text: None,
 ) -> Score:
     """Undo up to `count` fixes of a repository's history, and review each, and as many clean changes."""
@@ -110,8 +107,8 @@ async def selftest(
     trials: list[Trial] = []
     cost: float | None = 0.0
     tokens, model = 0, ""
-    for bundle, sha, subject, undone in changes(repo, count, head):
-        run = await review(bundle, providers=providers(), config=config, alone=True)
+    for bundle, sha, subject, undone in changes(repo, count):
+        run = await review(bundle, providers=providers(), alone=True)
         trials.append(_trial(run, bundle, sha, subject, undone))
         say(f"{len(trials)}: {sha[:12]} {'fix undone' if undone else 'clean'}: {_word(trials[-1])}")
         cost = None if cost is None or (run.provider and run.cost is None) else cost + (run.cost or 0.0)
@@ -163,11 +160,11 @@ def _changed(file: FileDiff, beside: int) -> set[int]:
     return lines
 
 
-def changes(repo: Repo, count: int, head: str = "HEAD") -> Iterator[tuple[Bundle, str, str, bool]]:
+def changes(repo: Repo, count: int) -> Iterator[tuple[Bundle, str, str, bool]]:
     """Fixes undone and clean changes in turn: the bundle, its commit, its subject, and whether it was undone."""
     fixes: list[tuple[Bundle, str, str, bool]] = []
     clean: list[tuple[Bundle, str, str, bool]] = []
-    for commit in repo.log("", repo.resolve(head), limit=HISTORY):
+    for commit in repo.log("", repo.resolve("HEAD"), limit=HISTORY):
         subject = commit.message.split("\n", 1)[0]
         is_fix = bool(_FIX.search(subject)) and not _NOT.search(subject)
         wanted = fixes if is_fix else clean

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from glue import StopReason
@@ -25,25 +25,14 @@ CONSIDERED = 250  # the worst of a run; nobody reads more
 BODY = 1_500  # characters of one finding
 SUMMARY = 20_000
 TOTAL = 60_000  # bytes of everything posted
-QUOTE = 8  # characters that are no blanks
 SOFT = frozenset(
     ("transport.cut", "transport.fence", "transport.short", "echo.narration", "caps.summary")
 )  # style: says nothing of worth
 _BAD_STOPS = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gated:
-    """What may be posted, what may not, and why. Any run-level code means that nothing may."""
-
-    findings: tuple[Finding, ...] = ()
-    dropped: tuple[Finding, ...] = ()
-    summary: str = ""
-    codes: tuple[str, ...] = ()
-
-
-def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Sequence[str] = ()) -> Gated:
-    """Put a whole run through the gate."""
+def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Sequence[str] = ()) -> ReviewRun:
+    """Put a whole run through the gate: only what may be posted is left. Any run-level code means that nothing may."""
     shown = f"{context(bundle)}\n{' '.join(run.seen)}"
     kept: list[Finding] = []
     dropped = list(run.dropped)
@@ -69,7 +58,8 @@ def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Seq
         summary = host_summary(bundle, ordered)
         if said == refused and not set(unsound) <= SOFT:
             codes += unsound
-    return Gated(
+    return replace(
+        run,
         findings=tuple(ordered[:FINDINGS]),
         dropped=(*dropped, *doubles, *over),
         summary=summary[: 2 * SUMMARY],
@@ -97,8 +87,7 @@ def finding_code(
         return "grounding.path"
     if not finding.rule:
         # In a hunk, deleted lines included, or in the rest of the file.
-        is_long = len("".join(finding.quote.split())) >= QUOTE
-        place = locate(finding.quote, file.path, [file], bundle.head) if is_long else None
+        place = locate(finding.quote, file.path, [file], bundle.head)
         if place is None or place.path != file.path:
             return "grounding.quote"
         if not grounded(f"{finding.title}\n{finding.body}", shown or context(bundle)):
@@ -131,28 +120,6 @@ def parse_reply(text: str) -> dict[str, Any] | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
-    """How the gate judged labelled texts: label -> (posted, refused)."""
-
-    rows: Mapping[str, tuple[int, int]]
-
-    def __str__(self) -> str:
-        lines = [f"{'label':<14}{'posted':>8}{'refused':>9}"]
-        lines += [f"{label:<14}{posted:>8}{refused:>9}" for label, (posted, refused) in sorted(self.rows.items())]
-        return "\n".join(lines)
-
-
-def confusion(labelled: Iterable[tuple[str, str, str]], *, language: str = "en") -> Matrix:
-    """Judge (label, text, what was shown) one by one, as if each came through the channel as a summary."""
-    rows: dict[str, tuple[int, int]] = {}
-    for label, text, shown in labelled:
-        refused = bool(summary_codes(text, shown, language=language))
-        posted, no = rows.get(label, (0, 0))
-        rows[label] = (posted + (not refused), no + refused)
-    return Matrix(rows=rows)
-
-
 def summary_codes(text: str, shown: str = "", *, language: str = "en", examples: Sequence[str] = ()) -> tuple[str, ...]:
     """Say why a summary must not be posted."""
     codes = text_codes(text, language=language, examples=examples)
@@ -168,7 +135,7 @@ def summary_codes(text: str, shown: str = "", *, language: str = "en", examples:
 def _run_codes(run: ReviewRun) -> list[str]:
     codes: list[str] = []
     if run.canary:  # the token of the system prompt, in any encoding
-        watch = guard({}, {"canary": run.canary})
+        watch = guard({}, run.canary)
         codes += ["canary"] if any(watch.exact(text) for text in _texts(run)) else []
     if not run.provider:
         return codes

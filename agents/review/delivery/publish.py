@@ -47,11 +47,11 @@ class PostResult:
         return not self.problem
 
 
-def deliver(forge: Forge, report: Report, bundle: Bundle, *, quiet: bool = True) -> PostResult:
+def deliver(forge: Forge, report: Report, bundle: Bundle) -> PostResult:
     """Post new inline comments in one review, resolve those of what is gone, bring the sticky comment up to date.
 
     Of an inconclusive run only what analysers and rules found is posted, and an older sticky comment stays as it is.
-    With `quiet`, a clean report opens no comment; it only brings an old one up to date.
+    A clean report opens no comment; it only brings an old one up to date.
     """
     done = PostResult()
     if report.codes and not report.items:
@@ -66,7 +66,7 @@ def deliver(forge: Forge, report: Report, bundle: Bundle, *, quiet: bool = True)
         report = _inline(forge, report, bundle, known, done)
         report = _fixed(forge, report, bundle, known, done)
         done.report = report
-        _sticky(forge, report, done, quiet)
+        _sticky(forge, report, done)
     except ForgeError as error:
         done.problem = str(error)
     return done
@@ -165,12 +165,12 @@ def _whole_files(forge: Forge, items: Sequence[Item], report: Report, bundle: Bu
         room -= 1
 
 
-def _sticky(forge: Forge, report: Report, done: PostResult, quiet: bool) -> None:
+def _sticky(forge: Forge, report: Report, done: PostResult) -> None:
     """Keep exactly one sticky comment of ours, and change it only where its words change."""
     body = outputs.sticky(report)
     found = stickies(forge)
     if not found:
-        if quiet and report.clean and not report.dismissed and not report.fixed:
+        if report.clean and not report.dismissed and not report.fixed:
             done.sticky = "none"
             return
         sent = forge.post_once(lambda: forge.add_comment(body), lambda: bool(stickies(forge)))
@@ -238,7 +238,6 @@ def publish(
     require_coverage: float | None = None,
     config: Config | None = None,
     given: Iterable[Dismissal] = (),
-    quiet: bool = True,
     check: bool = False,
     sleep: Callable[[float], None] | None = None,
     transport: Transport | None = None,
@@ -268,7 +267,7 @@ def publish(
         try:
             if report.items and not report.codes and (said := _ledger(forge, report, bundle)):
                 report = build(bundle, run, secrets, given=(*given, *said), config=config)
-            delivery = deliver(forge, report, bundle, quiet=quiet)
+            delivery = deliver(forge, report, bundle)
         except ForgeError as error:
             delivery = PostResult(problem=str(error))
         delivery.problem = clean.line(secrets.redact(delivery.problem))
@@ -304,7 +303,7 @@ def _ledger(forge: Forge, report: Report, bundle: Bundle) -> tuple[Dismissal, ..
 
 def known_secrets(environ: Mapping[str, str], run: ReviewRun | None = None) -> Guard:
     """Everything that must not leave: this process's secrets, and the canary of the prompt."""
-    return guard(environ, {"canary": run.canary} if run and run.canary else None)
+    return guard(environ, run.canary if run else "")
 
 
 def shown(requests: Iterable[ForgeRequest], base: str = "") -> str:

@@ -14,7 +14,7 @@ from glue.agents.review.delivery import clean, gate
 from glue.agents.review.delivery.secrets import MASK, Guard
 from glue.agents.review.findings import dedupe
 from glue.agents.review.findings import model as prompt
-from glue.agents.review.findings.anchor import anchor, fault
+from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault
 from glue.agents.review.findings.dedupe import Dismissal, Known
 from glue.agents.review.records import (
     CONFIDENCES,
@@ -158,7 +158,7 @@ def _commentable(finding: Finding, file: FileDiff | None) -> bool:
 
 def _placed(finding: Finding, bundle: Bundle) -> Finding:
     """Compute the line again: what a file says is not trusted."""
-    if sum(not char.isspace() for char in finding.quote) >= gate.QUOTE:
+    if len("".join(finding.quote.split())) >= MIN_QUOTE:
         finding = anchor(finding, bundle.files, bundle.head) or replace(finding, line=None, start_line=None)
     file, start, line = bundle.file(finding.path), finding.start_line, finding.line
     if line is not None and not _commentable(finding, file):

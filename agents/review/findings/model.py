@@ -355,11 +355,10 @@ async def review(
         work.so_far = lambda attempt=attempt: whole(replace(attempt.drafted(), finished=False))
         drafted = await attempt.run()
         judged = gate.judge(drafted, unread, language=config.language, examples=examples())
-        codes = tuple(dict.fromkeys((*drafted.codes, *judged.codes)))
         seconds = round(time.monotonic() - attempt.started, 3)
-        tries.append(Try(codes=codes, detail=attempt.detail[:300], seconds=seconds, **attempt.figures()))
-        result = _better(result, replace(drafted, codes=codes, summary=judged.summary))
-        if not codes:
+        tries.append(Try(codes=judged.codes, detail=attempt.detail[:300], seconds=seconds, **attempt.figures()))
+        result = _better(result, replace(drafted, codes=judged.codes, summary=judged.summary))
+        if not judged.codes:
             break
     if earlier is not None and not result.codes:
         findings = (*result.findings, *carried(bundle, earlier))
