@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fakes.larder import build
 
-from glue.agents.review import demo, records
+from glue.agents.review import records
 from glue.agents.review.change.chunk import chunks, coverage
 from glue.agents.review.change.collect import collect, collect_dirty, collect_range, from_diff
 from glue.agents.review.change.config import make
@@ -294,7 +295,7 @@ def test_a_file_with_too_many_lines_is_left_out_and_said(checkout: Checkout) -> 
 
 
 def test_the_repository_of_the_demo_can_be_collected(tmp_path: Path) -> None:
-    demo.build(tmp_path)
+    build(tmp_path)
 
     assert {file.path for file in collect(tmp_path, head="find-items").files} == {
         "larder/store.py",
