@@ -286,12 +286,8 @@ def from_json(cls: type[RecordT], data: Any, where: str = "") -> RecordT:
     return dataclasses.replace(record, files=parse(record.diff))
 
 
-def dumps(record: Any) -> str:
-    return json.dumps(glue.to_json(record), indent=1) + "\n"
-
-
 def save(record: Any, path: str | Path) -> None:
-    Path(path).write_text(dumps(record), encoding="ascii")
+    Path(path).write_text(json.dumps(glue.to_json(record), indent=1) + "\n", encoding="ascii")
 
 
 def load(cls: type[RecordT], path: str | Path) -> RecordT:

@@ -19,7 +19,7 @@ from glue.agents.review.delivery import clean, commands, gate, outputs
 from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, open_forge, where
 from glue.agents.review.delivery.forges.client import ForgeError, ForgeRequest, Transport
 from glue.agents.review.delivery.report import Item, Report, ReviewVerdict, build, decide
-from glue.agents.review.delivery.secrets import Guard, guard, mask
+from glue.agents.review.delivery.secrets import guard, mask
 from glue.agents.review.findings.dedupe import Dismissal, Known, match
 from glue.agents.review.records import Bundle, ReviewRun, Severity
 from glue.errors import ConfigError
@@ -41,10 +41,6 @@ class PostResult:
     problem: str = ""
     report: Report | None = field(default=None, repr=False)  # with what earlier runs posted taken into account
     resent: bool = field(default=False, repr=False)
-
-    @property
-    def delivered(self) -> bool:
-        return not self.problem
 
 
 def deliver(forge: Forge, report: Report, bundle: Bundle) -> PostResult:
@@ -247,7 +243,7 @@ def publish(
     With `check`, GitHub also gets a check run with annotations; its token then needs `checks: write`. A `transport` is
     called instead of opening connections.
     """
-    secrets = known_secrets(environ, run)
+    secrets = guard(environ, run.canary)  # everything that must not leave
     delivery: PostResult | None = None
     forge: Forge | None = None
     report = build(bundle, run, secrets, given=given, config=config)
@@ -279,12 +275,12 @@ def publish(
     outcome = decide(report, fail_on=fail_on, require_coverage=require_coverage, problem=problem)
     if forge is None or delivery is None:
         return Published(report=report, verdict=outcome)
-    if check and delivery.delivered and not report.codes:
+    if check and not delivery.problem and not report.codes:
         try:
             forge.post_check(report, outcome)
         except ForgeError as error:
             delivery.problem = clean.line(secrets.redact(str(error)))
-        outcome = replace(outcome, delivered=delivery.delivered)
+        outcome = replace(outcome, delivered=not delivery.problem)
     return Published(report=report, verdict=outcome, delivery=delivery, requests=tuple(forge.client.log))
 
 
@@ -299,11 +295,6 @@ def _ledger(forge: Forge, report: Report, bundle: Bundle) -> tuple[Dismissal, ..
     # A finding in other words has another id than the comment that people answered.
     renamed = [(findings[at].fingerprint, old.fingerprint) for at, old in match(findings, known, bundle).items()]
     return (*said, *(replace(one, id=mark) for mark, old in renamed for one in said if old.startswith(one.id)))
-
-
-def known_secrets(environ: Mapping[str, str], run: ReviewRun | None = None) -> Guard:
-    """Everything that must not leave: this process's secrets, and the canary of the prompt."""
-    return guard(environ, run.canary if run else "")
 
 
 def shown(requests: Iterable[ForgeRequest], base: str = "") -> str:

@@ -12,7 +12,7 @@ import tomllib
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 
 from glue.agents.review.records import Bundle
@@ -44,6 +44,7 @@ _PATH = re.compile(
     r"(?<![\w/.@+-])((?:[\w@+-]+/)+[\w@+.-]+\.[A-Za-z]{1,5}|[\w-]+\.(?:py|js|ts|tsx|jsx|go|rs|rb|java|c|h|cpp|cs|php|md|toml|yaml|yml|json|sql|sh))(?![\w/])"
 )
 _CASED = re.compile(r"\b(?:[a-z]+[A-Z]\w+|[A-Z][a-z0-9]+[A-Z]\w+|[a-z]+_[a-z]\w+)\b")
+REFUSALS: Mapping[str, Mapping[str, str]] = _DATA["refusals"]  # of a summary, of a finding: code -> what to say
 ABOUT = 0.50  # of the names in a summary
 SHARE = 0.60  # of the names in backticks that must occur in the context
 

@@ -12,7 +12,7 @@ from glue import Tool, tool
 from glue.agents.review.change.config import Config, blocklist
 from glue.agents.review.delivery import gate
 from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault, weakens_test
-from glue.agents.review.findings.prose import context, names
+from glue.agents.review.findings.prose import REFUSALS, context, names
 from glue.agents.review.findings.rules import strip_hidden
 from glue.agents.review.records import Bundle, Category, Confidence, Finding, Severity
 from glue.errors import GitError, ToolError
@@ -58,8 +58,8 @@ class Desk:
         codes = gate.summary_codes(summary, self.shown, language=self.config.language)
         if codes and self._refusals < 2:
             self._refusals += 1
-            fault = next((_UNSOUND[code] for code in codes if code in _UNSOUND), "")
-            fault = fault or f"it is not plain prose about this change ({codes[0]})"
+            known = (REFUSALS["summary"][code] for code in codes if code in REFUSALS["summary"])
+            fault = next(known, f"it is not plain prose about this change ({codes[0]})")
             raise ToolError(f"the summary was refused: {fault}; call finish_review again")
         self.summaries.append(summary)
         self.finished = True
@@ -99,7 +99,8 @@ class Desk:
         if placed.anchor in ("deleted", "file"):
             notes.append("It stands on no line of the new diff, so it will be listed without a comment on a line.")
         if code := gate.finding_code(placed, self.bundle, shown=self.shown, language=self.config.language):
-            raise ToolError(_WRONG.get(code, f"the text was refused ({code}); write plain sentences about this code"))
+            other = f"the text was refused ({code}); write plain sentences about this code"
+            raise ToolError(REFUSALS["finding"].get(code, other))
         if self._is_double(placed):
             raise ToolError("that was reported already; go on with something else, or finish")
         if problem := fault(placed, self.bundle):
@@ -118,24 +119,6 @@ class Desk:
             (one.path, one.line) == same[:2] and (one.category == finding.category or one.title == finding.title)
             for one in self.findings
         )
-
-
-_UNSOUND = {  # summaries
-    "transport.empty": "it says nothing; say in two to six sentences what the change does and what you looked at",
-    "transport.short": "it says too little; say what the change does and what you looked at",
-    "transport.cut": "it stops in the middle of a sentence; end it with a full stop",
-    "transport.fence": "a code fence is left open",
-    "echo.narration": "it tells what you are about to do; say what you found",
-    "grounding.topic": "it names things that do not occur in this change",
-    "caps.summary": f"it is longer than {gate.SUMMARY} characters",
-}
-_WRONG = {  # findings
-    "grounding.path": "that path is not in the diff",
-    "grounding.quote": "that quote is not in the diff; copy one line of it character for character",
-    "grounding.names": "the text names things in backticks that do not occur in this change; speak of this code",
-    "caps.body": f"the text is too long; at most {gate.BODY} characters",
-    "transport.empty": "title and body must not be empty",
-}
 
 
 def tools(desk: Desk, repo: Repo | None = None) -> list[Tool[..., Any]]:
