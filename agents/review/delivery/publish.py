@@ -73,7 +73,10 @@ def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known]
     before = match(report.findings, known, bundle)
     new = [item for at, item in enumerate(report.items) if item.inline and at not in before]
     done.skipped = sum(item.inline for item in report.items) - len(new)
-    posts = _within([_post(item, report, bundle, forge.suggestion) for item in new])
+    posts = [_post(item, report, bundle, forge.suggestion) for item in new[: gate.FINDINGS]]
+    sizes = accumulate(len(post.body.encode()) + len(post.path.encode("utf-8", "replace")) for post in posts)
+    # What may be posted at once; the sticky comment has its own share.
+    posts = [post for post, size in zip(posts, sizes, strict=True) if size <= gate.TOTAL - gate.SUMMARY]
     lost = {item.key for item in new[len(posts) :]}
     if posts:
         lost |= _send(forge, posts, report, done)
@@ -156,8 +159,7 @@ def _whole_files(forge: Forge, items: Sequence[Item], report: Report, bundle: Bu
         nameable = bundle.file(item.finding.path) is not None and item.path == item.finding.path
         if room <= 0 or item.inline or item.folded or item.finding.anchor != "file" or not nameable:
             continue
-        body = outputs.inline(item, report, forge.suggestion)
-        _single(forge, Post(path=item.finding.path, body=body, fingerprint=item.finding.fingerprint), done)
+        _single(forge, _post(item, report, bundle, forge.suggestion), done)
         room -= 1
 
 
@@ -204,13 +206,6 @@ def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
     )
 
 
-def _within(posts: list[Post]) -> list[Post]:
-    """Keep to the number and the bytes that may be posted at once; the sticky comment has its own share."""
-    sizes = accumulate(len(post.body.encode()) + len(post.path.encode("utf-8", "replace")) for post in posts)
-    some = zip(posts[: gate.FINDINGS], sizes, strict=False)
-    return [post for post, size in some if size <= gate.TOTAL - gate.SUMMARY]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """What publish came to: the report, what was posted or would have been, and the verdict."""
@@ -233,7 +228,6 @@ def publish(
     fail_on: Severity | None = "high",
     require_coverage: float | None = None,
     config: Config | None = None,
-    given: Iterable[Dismissal] = (),
     check: bool = False,
     sleep: Callable[[float], None] | None = None,
     transport: Transport | None = None,
@@ -246,7 +240,7 @@ def publish(
     secrets = guard(environ, run.canary)  # everything that must not leave
     delivery: PostResult | None = None
     forge: Forge | None = None
-    report = build(bundle, run, secrets, given=given, config=config)
+    report = build(bundle, run, secrets, config=config)
     if post:
         forge = open_forge(
             _same(place or where(environ), bundle),
@@ -262,7 +256,7 @@ def publish(
         )
         try:
             if report.items and not report.codes and (said := _ledger(forge, report, bundle)):
-                report = build(bundle, run, secrets, given=(*given, *said), config=config)
+                report = build(bundle, run, secrets, given=said, config=config)
             delivery = deliver(forge, report, bundle)
         except ForgeError as error:
             delivery = PostResult(problem=str(error))

@@ -286,7 +286,7 @@ def test_a_suggestion_is_fenced_as_each_forge_wants_it() -> None:
 def test_a_suggestion_that_breaks_the_file_is_not_offered() -> None:
     broken = report(replace(MUTABLE, suggestion="def load(name, cache=None:"))
 
-    assert broken.items[0].suggestion is None
+    assert broken.items[0].finding.suggestion is None
     assert "```suggestion" not in inline(broken.items[0], broken)
 
 
