@@ -59,11 +59,8 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
         )
         yield head, "error", said
     if not re.search(r"^\s*permissions:", whole, re.MULTILINE):
-        yield (
-            1,
-            "warning",
-            "no `permissions:`; the token gets the repository's default, often write; name what is needed",
-        )
+        said = "no `permissions:`; the token gets the repository's default, often write; name what is needed"
+        yield 1, "warning", said
     if re.search(r"^\s*permissions:\s*write-all", whole, re.MULTILINE):
         number = next(n for n, line in enumerate(bare, 1) if "write-all" in line)
         yield number, "error", "`permissions: write-all` gives every job every right"
@@ -75,11 +72,8 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
         elif line.strip() and inside is not None and len(line) - len(line.lstrip()) <= inside:
             inside = None
         if inside is not None and _UNTRUSTED.search(line):
-            yield (
-                number,
-                "error",
-                "text of the pull request is pasted into a script; hand it over as an `env:` variable",
-            )
+            said = "text of the pull request is pasted into a script; hand it over as an `env:` variable"
+            yield number, "error", said
         what = used["what"] if (used := _USES.match(line)) else ""
         if what.startswith("./"):
             if head and number > head:

@@ -205,10 +205,9 @@ def _projections(text: str) -> list[View]:
         if gone:
             kept = [at for at in range(len(bare)) if at not in gone]
             views.append(("".join(bare[at] for at in kept), [places[at] for at in kept]))
-    return [_letters(*view) for view in views]
-
-
-def _letters(text: str, spans: list[Span]) -> View:
-    folded = text.lower() if text.isascii() else [unicodedata.normalize("NFKC", char).casefold() for char in text]
-    pairs = [(one, span) for letters, span in zip(folded, spans, strict=True) for one in letters if one.isalnum()]
-    return "".join([letter for letter, _ in pairs]), [span for _, span in pairs]
+    found: list[View] = []
+    for text, spans in views:
+        folded = text.lower() if text.isascii() else [unicodedata.normalize("NFKC", char).casefold() for char in text]
+        pairs = [(one, span) for letters, span in zip(folded, spans, strict=True) for one in letters if one.isalnum()]
+        found.append(("".join([letter for letter, _ in pairs]), [span for _, span in pairs]))
+    return found

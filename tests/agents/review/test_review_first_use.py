@@ -243,7 +243,7 @@ def finding(**changes: Any) -> dict[str, Any]:
 async def test_the_self_test_scores_the_model_on_fixes_that_were_undone(tmp_path: Path) -> None:
     history(tmp_path)
     with Repo(tmp_path) as repo:
-        assert [(undone, subject) for _, _, subject, undone in changes(repo, 5)] == [
+        assert [(trial.undone, trial.subject) for _, trial in changes(repo, 5)] == [
             (True, "Fix first for an empty list"),
             (False, "Count to two"),
         ]
