@@ -125,7 +125,9 @@ def finding_code(
         place = locate(finding.quote, file.path, [file], bundle.head)
         if place is None or place.path != file.path:
             return "grounding.quote"
-        if not grounded(f"{finding.title}\n{finding.body}", shown or context(bundle)):
+        found, shown = names(f"{finding.title}\n{finding.body}"), shown or context(bundle)
+        # One name alone may be advice.
+        if len(found) >= 2 and sum(name in shown for name in found) / len(found) < SHARE:
             return "grounding.names"
     if len(finding.body) > 20 * BODY or len(finding.title) > 2_000:
         return "caps.body"
@@ -333,12 +335,6 @@ def names(text: str, *, loose: bool = False) -> list[str]:
     prose = _FENCED.sub("\n", text)
     spans = [name for span in _SPAN.findall(prose) for name in _NAME.findall(span) if name not in _KEYWORDS]
     return spans + _CASED.findall(_SPAN.sub(" ", prose)) if loose else spans
-
-
-def grounded(text: str, shown: str) -> bool:
-    """Whether enough of the names of a finding occur in what was shown; one name alone may be advice."""
-    found = names(text)
-    return len(found) < 2 or sum(name in shown for name in found) / len(found) >= SHARE
 
 
 def on_topic(text: str, shown: str) -> bool:
