@@ -7,12 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_PATTERNS = (
-    ".github/workflows/*.yml",
-    ".github/workflows/*.yaml",
-    ".gitea/workflows/*.y*ml",
-    ".forgejo/workflows/*.y*ml",
-)
+_FOLDERS = (".github", ".gitea", ".forgejo")
 _HEAD = re.compile(r"ref:\s*.*(?:github\.event\.pull_request\.head|github\.head_ref|refs/pull/)|gh pr checkout")
 _UNTRUSTED = re.compile(
     r"\$\{\{[^}]*github\.(?:event\.(?:pull_request\.(?:title|body|head\.ref|head\.label)|issue\.(?:title|body)|comment\.body"
@@ -36,7 +31,8 @@ class Trouble:
 def examine(root: str | Path) -> list[Trouble]:
     """Check every workflow below a repository's root."""
     top = Path(root)
-    files = sorted({path for pattern in _PATTERNS for path in top.glob(pattern) if path.is_file()})
+    found = (path for folder in _FOLDERS for path in top.glob(f"{folder}/workflows/*") if path.is_file())
+    files = sorted(path for path in found if path.suffix in (".yml", ".yaml"))
     texts = {str(path.relative_to(top)): path.read_text(encoding="utf-8", errors="replace") for path in files}
     return [trouble for path, text in texts.items() for trouble in workflow(text, path)]
 

@@ -128,6 +128,7 @@ def _changed_functions(bundle: Bundle) -> dict[str, str]:
     return found
 
 
+_FIGURES = ("provider", "model", "outcome", "turns", "tokens_in", "tokens_out", "cost")  # of a run and of a try
 AGAIN = (
     "Nothing of that was recorded: only `report_finding` and `finish_review` count. Report what you found with"
     " `report_finding`, one call each, then call `finish_review`."
@@ -233,18 +234,6 @@ class _Attempt:
         self.usage += last.usage
         return last
 
-    def figures(self) -> dict[str, Any]:
-        """What a run and a try both tell."""
-        return {
-            "provider": self.provider.name,
-            "model": self.model,
-            "outcome": str(self.last.outcome) if self.last else "",
-            "turns": self.turns,
-            "tokens_in": self.usage.input,
-            "tokens_out": self.usage.output,
-            "cost": self.usage.cost,
-        }
-
     def drafted(self) -> ReviewRun:
         """The review as far as it has come."""
         desk, last = self.desk, self.last
@@ -255,13 +244,19 @@ class _Attempt:
             summary="\n\n".join(dict.fromkeys(desk.summaries)),
             coverage=coverage(self.bundle, self.shown, missing),
             finished=bool(self.shown) and not self.codes,
+            provider=self.provider.name,
+            model=self.model,
+            outcome=str(last.outcome) if last else "",
             stop_reason=str(last.stop_reason or "") if last else "",
             codes=tuple(self.codes),
             raw=last.text[:20_000] if last else "",
             canary=token(self.seed, "canary"),
             seen=desk.seen(),
             prompt=NAME,
-            **self.figures(),
+            turns=self.turns,
+            tokens_in=self.usage.input,
+            tokens_out=self.usage.output,
+            cost=self.usage.cost,
         )
 
 
@@ -352,7 +347,8 @@ async def review(
         drafted = await attempt.run()
         judged = gate.judge(drafted, unread, language=config.language, examples=examples())
         seconds = round(time.monotonic() - attempt.started, 3)
-        tries.append(Try(codes=judged.codes, detail=attempt.detail[:300], seconds=seconds, **attempt.figures()))
+        figures: dict[str, Any] = {name: getattr(drafted, name) for name in _FIGURES}
+        tries.append(Try(codes=judged.codes, detail=attempt.detail[:300], seconds=seconds, **figures))
         result = _better(result, replace(drafted, codes=judged.codes, summary=judged.summary))
         if not judged.codes:
             break
