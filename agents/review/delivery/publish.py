@@ -43,29 +43,23 @@ class PostResult:
     resent: bool = field(default=False, repr=False)
 
 
-def deliver(forge: Forge, report: Report, bundle: Bundle) -> PostResult:
+def deliver(forge: Forge, report: Report, bundle: Bundle, done: PostResult) -> None:
     """Post new inline comments in one review, resolve those of what is gone, bring the sticky comment up to date.
 
     Of an inconclusive run only what analysers and rules found is posted, and an older sticky comment stays as it is.
     A clean report opens no comment; it only brings an old one up to date.
     """
-    done = PostResult()
     if report.codes and not report.items:
         done.sticky = "none"
-        return done
-    try:
-        head, _ = forge.tips()
-        if head != report.change.head_sha:
-            done.problem = f"the head moved to {head[:12]} since the change was collected; collect again"
-            return done
-        known = forge.known()
-        report = _inline(forge, report, bundle, known, done)
-        report = _fixed(forge, report, bundle, known, done)
-        done.report = report
-        _sticky(forge, report, done)
-    except ForgeError as error:
-        done.problem = str(error)
-    return done
+        return
+    head, _ = forge.tips()
+    if head != report.change.head_sha:
+        done.problem = f"the head moved to {head[:12]} since the change was collected; collect again"
+        return
+    known = forge.known()
+    report = _inline(forge, report, bundle, known, done)
+    done.report = report = _fixed(forge, report, bundle, known, done)
+    _sticky(forge, report, done)
 
 
 def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: PostResult) -> Report:
@@ -238,37 +232,34 @@ def publish(
     called instead of opening connections.
     """
     secrets = guard(environ, run.canary)  # everything that must not leave
-    delivery: PostResult | None = None
-    forge: Forge | None = None
     report = build(bundle, run, secrets, config=config)
-    if post:
-        forge = open_forge(
-            _same(place or where(environ), bundle),
-            environ,
-            head=bundle.change.head_sha,
-            base=bundle.change.base_sha,
-            dry=dry,
-            blind=blind,
-            # A last look for exact values; they were redacted before, so this changes nothing.
-            check=lambda text: mask(text, secrets.exact(text)),
-            sleep=sleep,
-            transport=transport,
-        )
-        try:
-            if report.items and not report.codes and (said := _ledger(forge, report, bundle)):
-                report = build(bundle, run, secrets, given=said, config=config)
-            delivery = deliver(forge, report, bundle)
-        except ForgeError as error:
-            delivery = PostResult(problem=str(error))
-        delivery.problem = clean.line(secrets.redact(delivery.problem))
-        report = delivery.report or report
-        if delivery.sticky == "added" and not (dry or blind):
-            with suppress(ForgeError):
-                delivery.url = next((comment.url for comment in stickies(forge)), "")
-    problem = delivery.problem if delivery else None
-    outcome = decide(report, fail_on=fail_on, require_coverage=require_coverage, problem=problem)
-    if forge is None or delivery is None:
-        return Published(report=report, verdict=outcome)
+    if not post:
+        return Published(report=report, verdict=decide(report, fail_on=fail_on, require_coverage=require_coverage))
+    forge = open_forge(
+        _same(place or where(environ), bundle),
+        environ,
+        head=bundle.change.head_sha,
+        base=bundle.change.base_sha,
+        dry=dry,
+        blind=blind,
+        # A last look for exact values; they were redacted before, so this changes nothing.
+        check=lambda text: mask(text, secrets.exact(text)),
+        sleep=sleep,
+        transport=transport,
+    )
+    delivery = PostResult()
+    try:
+        if report.items and not report.codes and (said := _ledger(forge, report, bundle)):
+            report = build(bundle, run, secrets, given=said, config=config)
+        deliver(forge, report, bundle, delivery)
+    except ForgeError as error:
+        delivery.problem = str(error)
+    delivery.problem = clean.line(secrets.redact(delivery.problem))
+    report = delivery.report or report
+    if delivery.sticky == "added" and not (dry or blind):
+        with suppress(ForgeError):
+            delivery.url = next((comment.url for comment in stickies(forge)), "")
+    outcome = decide(report, fail_on=fail_on, require_coverage=require_coverage, problem=delivery.problem)
     if check and not delivery.problem and not report.codes:
         try:
             forge.post_check(report, outcome)
