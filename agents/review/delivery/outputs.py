@@ -208,7 +208,7 @@ def _suggestion(item: Item, name: str) -> str:
 
 
 def _ended(code: str) -> str:
-    return f"{code.removesuffix(chr(10))}\n" if code else ""
+    return code.removesuffix("\n") + "\n" if code else ""
 
 
 def _unread(report: Report) -> list[str]:

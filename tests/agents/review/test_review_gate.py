@@ -253,6 +253,7 @@ def test_the_gate_judges_recorded_reviews(capsys: pytest.CaptureFixture[str]) ->
         print(f"\n{dict(judged)}")
 
     assert judged["garbage", False] == judged["truncated", False] == judged["empty", False] == 0
+    assert judged["good", False]
     assert judged["good", True] <= 0.02 * (judged["good", True] + judged["good", False])
 
 
