@@ -42,6 +42,7 @@ def weather(city: str) -> str:
 agent = glue.Agent("offline", tools=[weather])  # or "anthropic:claude-haiku-5-5", "ollama:qwen3" ...
 agent.cli()
 '''
+PROMPT = "What is the weather in Toronto, and in Oslo?"
 # What is written: its file, and what it is called.
 FILES = {
     "terminal": ("review.txt", "full report"),
@@ -49,7 +50,6 @@ FILES = {
     "json": ("review.json", "as JSON"),
     "sarif": ("review.sarif", "as SARIF"),
 }
-PROMPT = "What is the weather in Toronto, and in Oslo?"
 
 
 def main(folder: str = "") -> int:
