@@ -10,9 +10,26 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from shutil import get_terminal_size
+from typing import Any
 
-from glue.agents.review import demo
+import anyio
+
+from glue import one_line
+from glue.agents.review import records
+from glue.agents.review.cassette import RunFile
+from glue.agents.review.change.collect import collect
+from glue.agents.review.delivery import outputs
+from glue.agents.review.delivery.forges import Where
+from glue.agents.review.delivery.publish import publish, shown
+from glue.agents.review.delivery.report import Report
+from glue.agents.review.findings.analysers import find_ruff
+from glue.agents.review.findings.model import review
+from glue.agents.review.records import Change
 from glue.cli.output import Screen
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from fakes import larder
 
 AGENT = '''\
 import glue
@@ -26,6 +43,13 @@ agent = glue.Agent("offline", tools=[weather])  # or "anthropic:claude-haiku-5-5
 agent.cli()
 '''
 PROMPT = "What is the weather in Toronto, and in Oslo?"
+# What is written: its file, and what it is called.
+FILES = {
+    "terminal": ("review.txt", "full report"),
+    "html": ("review.html", "as a page"),
+    "json": ("review.json", "as JSON"),
+    "sarif": ("review.sarif", "as SARIF"),
+}
 
 
 def main(folder: str = "") -> int:
@@ -41,7 +65,8 @@ def main(folder: str = "") -> int:
     page = run_agent(home)
     screen.line("")
     screen.line("2. The review bot reads a pull request, here without a model", "bold")
-    return demo.main(str(home / "pull-request"), page=page)
+    review_larder(home / "pull-request", page)
+    return 0
 
 
 def run_agent(home: Path) -> Path:
@@ -55,6 +80,60 @@ def run_agent(home: Path) -> Path:
     view = [str(glue), "view", "last", "-o", str(page)]
     subprocess.run(view, cwd=home, env=env, check=True, stdout=subprocess.DEVNULL)
     return page
+
+
+def review_larder(home: Path, page: Path) -> None:
+    """Build the repository, review it, show what would be posted, and say where the files are."""
+    repo, out = home / "larder", home / "review"
+    out.mkdir(parents=True)
+    larder.build(repo)
+    pull: dict[str, Any] = {"forge": "github", "repo": "example/larder", "number": 7}
+    told: dict[str, Any] = {
+        "title": "Find items by name",
+        "author": "newcomer",
+        "base_ref": "main",
+        "head_ref": "find-items",
+    }
+    change = Change(mode="pull_request", **pull, **told)
+    bundle = collect(repo, base="main", head="find-items", change=change)
+    record = RunFile(seed="demo", bundle=bundle)
+    run = anyio.run(lambda: review(bundle, record=record))
+    place = Where(api="https://api.github.com", **pull)
+    published = publish(bundle, run, {}, place=place, dry=True, blind=True)
+    records.save(bundle, out / "bundle.json")
+    records.save(run, out / "findings.json")
+    record.save(out / "run.jsonl")
+    (out / "requests.jsonl").write_text(shown(published.requests, place.api), encoding="utf-8")
+    for form, (name, _) in FILES.items():
+        (out / name).write_text(outputs.render(published.report, form), encoding="utf-8")
+    _say(published.report, out, page)
+
+
+def _say(report: Report, out: Path, page: Path) -> None:
+    """Print what was found, the comment that would be posted, and where the rest is."""
+    room = max(get_terminal_size().columns, 60)
+    print(f"{len(report.items)} findings in a change with planted bugs, without a model\n")
+    for item in report.items:
+        severity = item.finding.severity
+        head = one_line(outputs.title(item), room - len(item.where) - len(severity) - 6)
+        print(f"  {_painted(item.where, '36')}  {_painted(severity, '33' if severity == 'medium' else '31')}  {head}")
+        print(_painted(f"      {one_line(item.finding.body.partition('. ')[0], room - 6)}", "2"))
+    if not find_ruff():
+        print("  and more with ruff: pip install 'glue-agents[review]'")
+    print("\nThe one comment it would post; medium and above also stand at their lines:\n")
+    body = outputs.sticky(report).split("-->\n", 1)[1].split("<details><summary>Fix", 1)[0]
+    for line in filter(str.strip, body.splitlines()):
+        print(f"  | {one_line(line, room - 4)}")
+    print()
+    for name, called in FILES.values():
+        print(f"  {called:<18}{out / name}")
+    print(f"  {'the requests':<18}{out / 'requests.jsonl'}")
+    print(f"  {'the run above':<18}{page}")
+
+
+def _painted(text: str, colour: str) -> str:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty()
+    return text if plain else f"\x1b[{colour}m{text}\x1b[0m"
 
 
 if __name__ == "__main__":

@@ -167,8 +167,11 @@ def score_gate(home: Path, cases: list[dict[str, Any]]) -> None:
         for row in map(json.loads, (home / name).read_text(encoding="utf-8").splitlines()):
             case = row.get("case") or row.get("from_id", "").split("@")[0]
             rows.append((row["label"], row["text"], shown.get(case, "")))
-    print("gate")
-    print("\n".join(f"  {line}" for line in str(gate.confusion(rows)).split("\n")), end="\n\n")
+    print(f"gate\n  {'label':<14}{'posted':>8}{'refused':>9}")
+    for label in sorted({row[0] for row in rows}):
+        refused = [bool(gate.summary_codes(text, seen)) for name, text, seen in rows if name == label]
+        print(f"  {label:<14}{refused.count(False):>8}{refused.count(True):>9}")
+    print()
 
 
 def score_stability(cases: list[dict[str, Any]]) -> None:

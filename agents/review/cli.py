@@ -340,10 +340,10 @@ def respond() -> None:
     from glue.agents.review.delivery.commands import respond as answer
 
     found = answer(os.environ)
-    values: dict[str, str | int | float | bool] = {"command": found.command, "review": found.review, "head": found.head}
+    values: dict[str, str | int | float | bool] = {"command": found.name, "review": found.review, "head": found.head}
     values |= {"base": found.base, "number": found.number or 0}
     outputs.append(os.environ.get("GITHUB_OUTPUT", ""), outputs.step_outputs(values))
-    said = found.refused or (f"{found.command} by {found.by}" if found.command else "no command")
+    said = found.refused or (f"{found.name} by {found.by}" if found.name else "no command")
     _tell(clean.line(said))
 
 

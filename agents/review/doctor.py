@@ -7,12 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_PATTERNS = (
-    ".github/workflows/*.yml",
-    ".github/workflows/*.yaml",
-    ".gitea/workflows/*.y*ml",
-    ".forgejo/workflows/*.y*ml",
-)
+_FOLDERS = (".github", ".gitea", ".forgejo")
 _HEAD = re.compile(r"ref:\s*.*(?:github\.event\.pull_request\.head|github\.head_ref|refs/pull/)|gh pr checkout")
 _UNTRUSTED = re.compile(
     r"\$\{\{[^}]*github\.(?:event\.(?:pull_request\.(?:title|body|head\.ref|head\.label)|issue\.(?:title|body)|comment\.body"
@@ -36,7 +31,8 @@ class Trouble:
 def examine(root: str | Path) -> list[Trouble]:
     """Check every workflow below a repository's root."""
     top = Path(root)
-    files = sorted({path for pattern in _PATTERNS for path in top.glob(pattern) if path.is_file()})
+    found = (path for folder in _FOLDERS for path in top.glob(f"{folder}/workflows/*") if path.is_file())
+    files = sorted(path for path in found if path.suffix in (".yml", ".yaml"))
     texts = {str(path.relative_to(top)): path.read_text(encoding="utf-8", errors="replace") for path in files}
     return [trouble for path, text in texts.items() for trouble in workflow(text, path)]
 
@@ -59,11 +55,8 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
         )
         yield head, "error", said
     if not re.search(r"^\s*permissions:", whole, re.MULTILINE):
-        yield (
-            1,
-            "warning",
-            "no `permissions:`; the token gets the repository's default, often write; name what is needed",
-        )
+        said = "no `permissions:`; the token gets the repository's default, often write; name what is needed"
+        yield 1, "warning", said
     if re.search(r"^\s*permissions:\s*write-all", whole, re.MULTILINE):
         number = next(n for n, line in enumerate(bare, 1) if "write-all" in line)
         yield number, "error", "`permissions: write-all` gives every job every right"
@@ -75,11 +68,8 @@ def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:
         elif line.strip() and inside is not None and len(line) - len(line.lstrip()) <= inside:
             inside = None
         if inside is not None and _UNTRUSTED.search(line):
-            yield (
-                number,
-                "error",
-                "text of the pull request is pasted into a script; hand it over as an `env:` variable",
-            )
+            said = "text of the pull request is pasted into a script; hand it over as an `env:` variable"
+            yield number, "error", said
         what = used["what"] if (used := _USES.match(line)) else ""
         if what.startswith("./"):
             if head and number > head:

@@ -68,9 +68,7 @@ class FileDiff:
     status: Status = "modified"
     old_mode: str = ""
     new_mode: str = ""
-    old_sha: str = ""
     new_sha: str = ""
-    similarity: int | None = None
     binary: bool = False
     odd: str = ""  # why there are no hunks to review although something changed: "combined diff" ...
     hunks: tuple[Hunk, ...] = ()
@@ -288,12 +286,8 @@ def from_json(cls: type[RecordT], data: Any, where: str = "") -> RecordT:
     return dataclasses.replace(record, files=parse(record.diff))
 
 
-def dumps(record: Any) -> str:
-    return json.dumps(glue.to_json(record), indent=1) + "\n"
-
-
 def save(record: Any, path: str | Path) -> None:
-    Path(path).write_text(dumps(record), encoding="ascii")
+    Path(path).write_text(json.dumps(glue.to_json(record), indent=1) + "\n", encoding="ascii")
 
 
 def load(cls: type[RecordT], path: str | Path) -> RecordT:

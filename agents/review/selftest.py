@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from glue import Provider
 from glue.agents.review.change.collect import from_texts
-from glue.agents.review.change.config import Config
 from glue.agents.review.change.syntax import is_doc, is_generated, is_test, language
 from glue.agents.review.findings import deterministic
 from glue.agents.review.findings.model import review
@@ -100,9 +99,7 @@ async def selftest(
     repo: Repo,
     *,
     providers: Callable[[], Sequence[Provider]] = tuple,
-    config: Config | None = None,
     count: int = 10,
-    head: str = "HEAD",
     say: Callable[[str], None] = lambda text: None,
 ) -> Score:
     """Undo up to `count` fixes of a repository's history, and review each, and as many clean changes."""
@@ -110,10 +107,10 @@ async def selftest(
     trials: list[Trial] = []
     cost: float | None = 0.0
     tokens, model = 0, ""
-    for bundle, sha, subject, undone in changes(repo, count, head):
-        run = await review(bundle, providers=providers(), config=config, alone=True)
-        trials.append(_trial(run, bundle, sha, subject, undone))
-        say(f"{len(trials)}: {sha[:12]} {'fix undone' if undone else 'clean'}: {_word(trials[-1])}")
+    for bundle, planned in changes(repo, count):
+        run = await review(bundle, providers=providers(), alone=True)
+        trials.append(_trial(run, bundle, planned))
+        say(f"{len(trials)}: {planned.sha[:12]} {'fix undone' if planned.undone else 'clean'}: {_word(trials[-1])}")
         cost = None if cost is None or (run.provider and run.cost is None) else cost + (run.cost or 0.0)
         tokens += run.tokens_in + run.tokens_out
         model = f"{run.provider}:{run.model}".strip(":") or model
@@ -129,19 +126,17 @@ def _word(trial: Trial) -> str:
     return f"{found}, {trial.alarms} false alarm{'s' * (trial.alarms != 1)}" if trial.alarms else found
 
 
-def _trial(run: ReviewRun, bundle: Bundle, sha: str, subject: str, undone: bool) -> Trial:
+def _trial(run: ReviewRun, bundle: Bundle, planned: Trial) -> Trial:
     said = [finding for finding in run.findings if not finding.rule] if not run.codes else []
-    files = bundle.files if undone else ()
+    files = bundle.files if planned.undone else ()
     near, exact = ({(file.path, at) for file in files for at in _changed(file, beside)} for beside in (1, 0))
     hits = [finding for finding in said if _on(finding, near)]
-    return Trial(
-        sha=sha,
-        subject=subject[:120],
-        undone=undone,
+    return replace(
+        planned,
         found=bool(hits),
         exact=any(_on(finding, exact) for finding in hits),
         alarms=len(said) - len(hits),
-        ruled=undone and any(_on(finding, near) for finding in deterministic(bundle)),
+        ruled=planned.undone and any(_on(finding, near) for finding in deterministic(bundle)),
         inconclusive=bool(run.codes),
     )
 
@@ -163,11 +158,11 @@ def _changed(file: FileDiff, beside: int) -> set[int]:
     return lines
 
 
-def changes(repo: Repo, count: int, head: str = "HEAD") -> Iterator[tuple[Bundle, str, str, bool]]:
-    """Fixes undone and clean changes in turn: the bundle, its commit, its subject, and whether it was undone."""
-    fixes: list[tuple[Bundle, str, str, bool]] = []
-    clean: list[tuple[Bundle, str, str, bool]] = []
-    for commit in repo.log("", repo.resolve(head), limit=HISTORY):
+def changes(repo: Repo, count: int) -> Iterator[tuple[Bundle, Trial]]:
+    """Fixes undone and clean changes in turn."""
+    fixes: list[tuple[Bundle, Trial]] = []
+    clean: list[tuple[Bundle, Trial]] = []
+    for commit in repo.log("", repo.resolve("HEAD"), limit=HISTORY):
         subject = commit.message.split("\n", 1)[0]
         is_fix = bool(_FIX.search(subject)) and not _NOT.search(subject)
         wanted = fixes if is_fix else clean
@@ -179,7 +174,7 @@ def changes(repo: Repo, count: int, head: str = "HEAD") -> Iterator[tuple[Bundle
         before, after = found
         told = Change(title="Tidy up" if is_fix else subject)
         bundle = from_texts(after, before, told) if is_fix else from_texts(before, after, told)
-        wanted.append((bundle, commit.sha, subject, is_fix))
+        wanted.append((bundle, Trial(sha=commit.sha, subject=subject[:120], undone=is_fix)))
         if len(fixes) >= count and len(clean) >= count:
             break
     for index, fix in enumerate(fixes):

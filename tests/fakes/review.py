@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from glue.agents.review import demo
+from fakes import larder
 from glue.agents.review.change.diff import parse
 from glue.agents.review.cli import review
 from glue.agents.review.records import Bundle, Change
@@ -37,7 +37,7 @@ def work_in_larder(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in list(os.environ):
         if name.startswith(("GITHUB_", "GITEA_", "GITLAB_", "FORGEJO_", "CI_", "GLUE_")):
             monkeypatch.delenv(name)
-    demo.build(home / "larder")
+    larder.build(home / "larder")
     monkeypatch.chdir(home / "larder")
     return home / "larder"
 

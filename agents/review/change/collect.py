@@ -58,23 +58,20 @@ def collect(
     base: str = "",
     head: str = "HEAD",
     change: Change | None = None,
-    config: Config | None = None,
     only: Only | None = None,
 ) -> Bundle:
     """Bundle the change from where `head` left `base`. Nothing is checked out and no program of the repository runs."""
     with Repo(root, seconds=60.0) as repo:
         start, end = repo.resolve(base or repo.base_branch()), repo.resolve(head)
         told = change or Change(mode="branch", base_ref=base or repo.base_branch(), head_ref=head)
-        bundle = _bundle(repo, repo.merge_base(start, end), end, replace(told, base_sha=start), config, only)
+        bundle = _bundle(repo, repo.merge_base(start, end), end, replace(told, base_sha=start), only)
     commits = bundle.change.commits
     if told.title or len(commits) != 1:
         return bundle
     return replace(bundle, change=replace(bundle.change, title=commits[0].message.split("\n")[0]))
 
 
-def collect_range(
-    root: str | os.PathLike[str], range_: str, *, config: Config | None = None, only: Only | None = None
-) -> Bundle:
+def collect_range(root: str | os.PathLike[str], range_: str, *, only: Only | None = None) -> Bundle:
     """Bundle `a..b` (from a to b) or `a...b` (from where they part); `a` alone means `a..HEAD`."""
     match = re.fullmatch(r"(.+?)(\.{2,3})(.*)", range_, re.DOTALL)
     one, dots, other = match.groups() if match else (range_, "..", "HEAD")
@@ -83,7 +80,7 @@ def collect_range(
         if dots == "...":
             start = repo.merge_base(start, end)
         change = Change(mode="range", base_sha=start, base_ref=one, head_ref=other or "HEAD")
-        return _bundle(repo, start, end, change, config, only)
+        return _bundle(repo, start, end, change, only)
 
 
 def from_diff(diff: bytes | str, *, head: dict[str, str] | None = None, change: Change | None = None) -> Bundle:
@@ -108,10 +105,8 @@ def from_texts(before: Mapping[str, str], after: Mapping[str, str], change: Chan
     return replace(bundle, base={path: text for path, text in before.items() if bundle.file(path)})
 
 
-def _bundle(
-    repo: Repo, start: str, end: str, change: Change, config: Config | None, only: Only | None = None
-) -> Bundle:
-    rules, given = _settings(repo, start, end, config)
+def _bundle(repo: Repo, start: str, end: str, change: Change, only: Only | None) -> Bundle:
+    rules, given = _settings(repo, start, end)
     if only is not None:
         rules = replace(rules, include=only.paths or rules.include, exclude=(*rules.exclude, *only.ignored))
     log = repo.log(start, end, limit=MAX_COMMITS)
@@ -126,13 +121,11 @@ def _bundle(
     return Bundle(change=change, diff=diff_text, files=files, head=head, base=base, skipped=tuple(skipped), **given)
 
 
-def _settings(repo: Repo, base: str, head: str, config: Config | None) -> tuple[Config, dict[str, Any]]:
+def _settings(repo: Repo, base: str, head: str) -> tuple[Config, dict[str, Any]]:
     """The rules of the base, and what a bundle tells of them: its config, its guidelines, and the files at the head."""
-    data: dict[str, object] = {}
-    if config is None:
-        texts = ((path, _read(repo, base, path)) for path in CONFIG_FILES)
-        data = next((read_config(text, f"{path} of {base[:12]}") for path, text in texts if text is not None), {})
-        config = make(data)
+    texts = ((path, _read(repo, base, path)) for path in CONFIG_FILES)
+    data = next((read_config(text, f"{path} of {base[:12]}") for path, text in texts if text is not None), {})
+    config = make(data)
     guidelines = {path: text for path in (*config.guidelines, DISMISSED_FILE) if (text := _read(repo, base, path))}
     paths = tuple(entry.path for entry in repo.list_tree(head)[:MAX_PATHS])
     return config, {"config": data, "guidelines": guidelines, "paths": paths}
@@ -210,12 +203,12 @@ SECONDS = 30.0
 MAX_UNTRACKED = 200
 
 
-def collect_dirty(root: str | os.PathLike[str], *, staged: bool = False, config: Config | None = None) -> Bundle:
+def collect_dirty(root: str | os.PathLike[str], *, staged: bool = False) -> Bundle:
     """Bundle everything that differs from the last commit, new files included; or only what is `staged`."""
     root = os.fspath(root)
     with Repo(root) as repo:
         last = repo.resolve("HEAD")
-        rules, given = _settings(repo, last, last, config)
+        rules, given = _settings(repo, last, last)
     options = ["diff", *DIFF, "--full-index", *(["--cached"] if staged else []), last]
     names = _names(_git(root, [*options, "--name-only", "--no-renames", "-z", "--"]))
     skipped = [SkippedFile(path=name, reason=reason) for name in names if (reason := why_skip(name, rules))]

@@ -105,11 +105,9 @@ def _value(name: str, value: Any, where: str) -> Any:
             raise ConfigError(f"{where}: {name} must be a number of 0 or more, not {value!r}")
         return float(value)
     if type(value) is not type(sample) or (isinstance(value, int) and value < 0):
-        raise ConfigError(f"{where}: {name} must be {_KINDS[type(sample)]}, not {value!r}")
+        kinds: dict[type, str] = {str: "a text", int: "a whole number of 0 or more", bool: "true or false"}
+        raise ConfigError(f"{where}: {name} must be {kinds[type(sample)]}, not {value!r}")
     return value
-
-
-_KINDS: dict[type, str] = {str: "a text", int: "a whole number of 0 or more", bool: "true or false"}
 
 
 def matches(path: str, patterns: tuple[str, ...]) -> bool:

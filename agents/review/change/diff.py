@@ -41,7 +41,6 @@ def parse(diff: bytes | str) -> tuple[FileDiff, ...]:
             file,
             status="type",
             old_mode=last.old_mode,
-            old_sha=last.old_sha,
             binary=last.binary or file.binary,
             odd=last.odd or file.odd,
             hunks=hunks,
@@ -126,13 +125,9 @@ class _Parser:
             draft.status, draft.old_name = "renamed" if name[:1] == b"r" else "copied", _unquote(value)
         elif name in (b"rename to ", b"copy to "):
             draft.new_name = _unquote(value)
-        elif name == b"similarity index ":
-            number = re.fullmatch(rb"(\d{1,3})%*", value)
-            draft.fields["similarity"] = int(number[1]) if number else None
         elif name == b"index ":
             shas, _, mode = value.partition(b" ")
-            old, _, new = shas.partition(b"..")
-            draft.fields |= {"old_sha": _ascii(old), "new_sha": _ascii(new)}
+            draft.fields["new_sha"] = _ascii(shas.partition(b"..")[2])
             if mode:
                 draft.fields |= dict.fromkeys(("old_mode", "new_mode"), _ascii(mode))
         elif name in (b"Binary files ", b"GIT binary patch"):

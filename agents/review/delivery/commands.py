@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -29,13 +29,21 @@ CONFIG = "Settings are read from `.glue/review.toml` of the base branch; a chang
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What somebody asked for in a comment."""
+    """What somebody asked for in a comment, and which head and base it is about once it was heard."""
 
-    name: str
+    name: str = ""
     argument: str = ""
     by: str = ""
     comment: int = 0
     number: int | None = None
+    head: str = ""
+    base: str = ""
+    refused: str = ""
+
+    @property
+    def review(self) -> bool:
+        """Whether it asks for collect, run and publish of exactly this head."""
+        return self.name in ("review", "ask") and not self.refused
 
 
 def parse(body: str) -> tuple[str, str] | None:
@@ -94,31 +102,15 @@ def reply(command: Command) -> str:
     return f"{REPLY}v=1 to={command.comment} -->\n{words}" if words else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandResponse:
-    """What is to be done. `review` asks for collect, run and publish of exactly this head."""
-
-    command: str = ""
-    by: str = ""
-    number: int | None = None
-    head: str = ""
-    base: str = ""
-    refused: str = ""
-
-    @property
-    def review(self) -> bool:
-        return self.command in ("review", "ask") and not self.refused
-
-
-def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] | None = None) -> CommandResponse:
+def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] | None = None) -> Command:
     """Read the event of this job and answer the command in it, if there is one."""
     place = where(environ)
     command = read(place.event)
     if command is None:
-        return CommandResponse()
+        return Command()
     forge = open_forge(place, environ, head="", sleep=sleep)
     if not allowed(command.by, forge.permission):
-        return CommandResponse(command=command.name, by=command.by, refused="only people with write access are heard")
+        return replace(command, number=None, refused="only people with write access are heard")
     head, base = forge.tips()
     if text := reply(command):
         marker = text.split("\n", 1)[0]
@@ -128,4 +120,4 @@ def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] | None
 
         if not there():  # a job that runs again finds its reply
             forge.post_once(lambda: forge.add_comment(text), there)
-    return CommandResponse(command=command.name, by=command.by, number=command.number, head=head, base=base)
+    return replace(command, head=head, base=base)

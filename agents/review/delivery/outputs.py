@@ -148,7 +148,7 @@ def inline(item: Item, report: Report, suggestion: str = "suggestion") -> str:
     mark = f"{FINDING}v=1 fp={finding.fingerprint} q={quote_key(finding)} by={by} h={head} -->\n"
     head = f"{_title(item)}\n\n"
     tail = f"\n\n`{finding.fingerprint}`"
-    block = "\n\n" + _suggestion(item, suggestion) if item.suggestion is not None else ""
+    block = "\n\n" + _suggestion(item, suggestion) if finding.suggestion is not None else ""
     room = gate.BODY - len(mark) - len(head) - len(tail)
     if len(block) > room - 200:
         block = ""
@@ -201,11 +201,14 @@ def _by(dismissal: Dismissal) -> str:
 
 def _suggestion(item: Item, name: str) -> str:
     """Fence a replacement as the forge wants it."""
-    code = item.suggestion or ""
+    code = item.finding.suggestion or ""
     mark = clean.ticks(code, 3)
     above = (item.finding.line or 0) - (item.finding.start_line or item.finding.line or 0)
-    body = code.removesuffix("\n") + "\n" if code else ""
-    return f"{mark}{name.format(above=above)}\n{body}{mark}"
+    return f"{mark}{name.format(above=above)}\n{_ended(code)}{mark}"
+
+
+def _ended(code: str) -> str:
+    return code.removesuffix("\n") + "\n" if code else ""
 
 
 def _unread(report: Report) -> list[str]:
@@ -255,8 +258,8 @@ def _terminal_item(item: Item, colour: bool, width: int) -> list[str]:
         level = f"\x1b[{_COLOURS[finding.severity]}m{level}\x1b[0m"
     rows = [clean.line(item.where) + f": {level}: {title(item)}  [{finding.fingerprint}]"]
     rows += _wrapped(clean.plain(finding.body), width, "    ")
-    if item.suggestion is not None:
-        code = (clean_text(row, drop=True).replace("##[", "# #[")[:200] for row in item.suggestion.split("\n")[:20])
+    if finding.suggestion is not None:
+        code = (clean_text(row, drop=True).replace("##[", "# #[")[:200] for row in finding.suggestion.split("\n")[:20])
         rows += ["    suggestion:", *(f"    | {row}" for row in code)]
     if finding.note:
         rows.append(f"    note: {clean.line(finding.note)}")
@@ -346,7 +349,7 @@ def _data_item(item: Item) -> dict[str, Any]:
         "rule": rule(item),
         "title": title(item),
         "body": clean.plain(finding.body),
-        "suggestion": item.suggestion,
+        "suggestion": finding.suggestion,
         "acceptance": acceptance(item),
         "inline": item.inline,
         "source": clean.line(finding.source),
@@ -414,11 +417,10 @@ def _diagnostic(item: Item) -> dict[str, Any]:
     }
     if span := lines(item):
         out["location"]["range"] = {"start": {"line": span[0]}, "end": {"line": span[1]}}
-        if item.suggestion is not None:
+        if item.finding.suggestion is not None:
             # The end is exclusive where it has a column: name the start of the line behind.
             replaced = {"start": {"line": span[0], "column": 1}, "end": {"line": span[1] + 1, "column": 1}}
-            text = item.suggestion if item.suggestion.endswith("\n") or not item.suggestion else item.suggestion + "\n"
-            out["suggestions"] = [{"range": replaced, "text": text}]
+            out["suggestions"] = [{"range": replaced, "text": _ended(item.finding.suggestion)}]
     return out
 
 

@@ -19,7 +19,7 @@ from glue.agents.review.delivery import clean, commands, gate, outputs
 from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, open_forge, where
 from glue.agents.review.delivery.forges.client import ForgeError, ForgeRequest, Transport
 from glue.agents.review.delivery.report import Item, Report, ReviewVerdict, build, decide
-from glue.agents.review.delivery.secrets import Guard, guard, mask
+from glue.agents.review.delivery.secrets import guard, mask
 from glue.agents.review.findings.dedupe import Dismissal, Known, match
 from glue.agents.review.records import Bundle, ReviewRun, Severity
 from glue.errors import ConfigError
@@ -42,34 +42,24 @@ class PostResult:
     report: Report | None = field(default=None, repr=False)  # with what earlier runs posted taken into account
     resent: bool = field(default=False, repr=False)
 
-    @property
-    def delivered(self) -> bool:
-        return not self.problem
 
-
-def deliver(forge: Forge, report: Report, bundle: Bundle, *, quiet: bool = True) -> PostResult:
+def deliver(forge: Forge, report: Report, bundle: Bundle, done: PostResult) -> None:
     """Post new inline comments in one review, resolve those of what is gone, bring the sticky comment up to date.
 
     Of an inconclusive run only what analysers and rules found is posted, and an older sticky comment stays as it is.
-    With `quiet`, a clean report opens no comment; it only brings an old one up to date.
+    A clean report opens no comment; it only brings an old one up to date.
     """
-    done = PostResult()
     if report.codes and not report.items:
         done.sticky = "none"
-        return done
-    try:
-        head, _ = forge.tips()
-        if head != report.change.head_sha:
-            done.problem = f"the head moved to {head[:12]} since the change was collected; collect again"
-            return done
-        known = forge.known()
-        report = _inline(forge, report, bundle, known, done)
-        report = _fixed(forge, report, bundle, known, done)
-        done.report = report
-        _sticky(forge, report, done, quiet)
-    except ForgeError as error:
-        done.problem = str(error)
-    return done
+        return
+    head, _ = forge.tips()
+    if head != report.change.head_sha:
+        done.problem = f"the head moved to {head[:12]} since the change was collected; collect again"
+        return
+    known = forge.known()
+    report = _inline(forge, report, bundle, known, done)
+    done.report = report = _fixed(forge, report, bundle, known, done)
+    _sticky(forge, report, done)
 
 
 def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: PostResult) -> Report:
@@ -77,7 +67,10 @@ def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known]
     before = match(report.findings, known, bundle)
     new = [item for at, item in enumerate(report.items) if item.inline and at not in before]
     done.skipped = sum(item.inline for item in report.items) - len(new)
-    posts = _within([_post(item, report, bundle, forge.suggestion) for item in new])
+    posts = [_post(item, report, bundle, forge.suggestion) for item in new[: gate.FINDINGS]]
+    sizes = accumulate(len(post.body.encode()) + len(post.path.encode("utf-8", "replace")) for post in posts)
+    # What may be posted at once; the sticky comment has its own share.
+    posts = [post for post, size in zip(posts, sizes, strict=True) if size <= gate.TOTAL - gate.SUMMARY]
     lost = {item.key for item in new[len(posts) :]}
     if posts:
         lost |= _send(forge, posts, report, done)
@@ -160,17 +153,16 @@ def _whole_files(forge: Forge, items: Sequence[Item], report: Report, bundle: Bu
         nameable = bundle.file(item.finding.path) is not None and item.path == item.finding.path
         if room <= 0 or item.inline or item.folded or item.finding.anchor != "file" or not nameable:
             continue
-        body = outputs.inline(item, report, forge.suggestion)
-        _single(forge, Post(path=item.finding.path, body=body, fingerprint=item.finding.fingerprint), done)
+        _single(forge, _post(item, report, bundle, forge.suggestion), done)
         room -= 1
 
 
-def _sticky(forge: Forge, report: Report, done: PostResult, quiet: bool) -> None:
+def _sticky(forge: Forge, report: Report, done: PostResult) -> None:
     """Keep exactly one sticky comment of ours, and change it only where its words change."""
     body = outputs.sticky(report)
     found = stickies(forge)
     if not found:
-        if quiet and report.clean and not report.dismissed and not report.fixed:
+        if report.clean and not report.dismissed and not report.fixed:
             done.sticky = "none"
             return
         sent = forge.post_once(lambda: forge.add_comment(body), lambda: bool(stickies(forge)))
@@ -208,13 +200,6 @@ def _post(item: Item, report: Report, bundle: Bundle, suggestion: str) -> Post:
     )
 
 
-def _within(posts: list[Post]) -> list[Post]:
-    """Keep to the number and the bytes that may be posted at once; the sticky comment has its own share."""
-    sizes = accumulate(len(post.body.encode()) + len(post.path.encode("utf-8", "replace")) for post in posts)
-    some = zip(posts[: gate.FINDINGS], sizes, strict=False)
-    return [post for post, size in some if size <= gate.TOTAL - gate.SUMMARY]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """What publish came to: the report, what was posted or would have been, and the verdict."""
@@ -237,8 +222,6 @@ def publish(
     fail_on: Severity | None = "high",
     require_coverage: float | None = None,
     config: Config | None = None,
-    given: Iterable[Dismissal] = (),
-    quiet: bool = True,
     check: bool = False,
     sleep: Callable[[float], None] | None = None,
     transport: Transport | None = None,
@@ -248,44 +231,41 @@ def publish(
     With `check`, GitHub also gets a check run with annotations; its token then needs `checks: write`. A `transport` is
     called instead of opening connections.
     """
-    secrets = known_secrets(environ, run)
-    delivery: PostResult | None = None
-    forge: Forge | None = None
-    report = build(bundle, run, secrets, given=given, config=config)
-    if post:
-        forge = open_forge(
-            _same(place or where(environ), bundle),
-            environ,
-            head=bundle.change.head_sha,
-            base=bundle.change.base_sha,
-            dry=dry,
-            blind=blind,
-            # A last look for exact values; they were redacted before, so this changes nothing.
-            check=lambda text: mask(text, secrets.exact(text)),
-            sleep=sleep,
-            transport=transport,
-        )
-        try:
-            if report.items and not report.codes and (said := _ledger(forge, report, bundle)):
-                report = build(bundle, run, secrets, given=(*given, *said), config=config)
-            delivery = deliver(forge, report, bundle, quiet=quiet)
-        except ForgeError as error:
-            delivery = PostResult(problem=str(error))
-        delivery.problem = clean.line(secrets.redact(delivery.problem))
-        report = delivery.report or report
-        if delivery.sticky == "added" and not (dry or blind):
-            with suppress(ForgeError):
-                delivery.url = next((comment.url for comment in stickies(forge)), "")
-    problem = delivery.problem if delivery else None
-    outcome = decide(report, fail_on=fail_on, require_coverage=require_coverage, problem=problem)
-    if forge is None or delivery is None:
-        return Published(report=report, verdict=outcome)
-    if check and delivery.delivered and not report.codes:
+    secrets = guard(environ, run.canary)  # everything that must not leave
+    report = build(bundle, run, secrets, config=config)
+    if not post:
+        return Published(report=report, verdict=decide(report, fail_on=fail_on, require_coverage=require_coverage))
+    forge = open_forge(
+        _same(place or where(environ), bundle),
+        environ,
+        head=bundle.change.head_sha,
+        base=bundle.change.base_sha,
+        dry=dry,
+        blind=blind,
+        # A last look for exact values; they were redacted before, so this changes nothing.
+        check=lambda text: mask(text, secrets.exact(text)),
+        sleep=sleep,
+        transport=transport,
+    )
+    delivery = PostResult()
+    try:
+        if report.items and not report.codes and (said := _ledger(forge, report, bundle)):
+            report = build(bundle, run, secrets, given=said, config=config)
+        deliver(forge, report, bundle, delivery)
+    except ForgeError as error:
+        delivery.problem = str(error)
+    delivery.problem = clean.line(secrets.redact(delivery.problem))
+    report = delivery.report or report
+    if delivery.sticky == "added" and not (dry or blind):
+        with suppress(ForgeError):
+            delivery.url = next((comment.url for comment in stickies(forge)), "")
+    outcome = decide(report, fail_on=fail_on, require_coverage=require_coverage, problem=delivery.problem)
+    if check and not delivery.problem and not report.codes:
         try:
             forge.post_check(report, outcome)
         except ForgeError as error:
             delivery.problem = clean.line(secrets.redact(str(error)))
-        outcome = replace(outcome, delivered=delivery.delivered)
+        outcome = replace(outcome, delivered=not delivery.problem)
     return Published(report=report, verdict=outcome, delivery=delivery, requests=tuple(forge.client.log))
 
 
@@ -300,11 +280,6 @@ def _ledger(forge: Forge, report: Report, bundle: Bundle) -> tuple[Dismissal, ..
     # A finding in other words has another id than the comment that people answered.
     renamed = [(findings[at].fingerprint, old.fingerprint) for at, old in match(findings, known, bundle).items()]
     return (*said, *(replace(one, id=mark) for mark, old in renamed for one in said if old.startswith(one.id)))
-
-
-def known_secrets(environ: Mapping[str, str], run: ReviewRun | None = None) -> Guard:
-    """Everything that must not leave: this process's secrets, and the canary of the prompt."""
-    return guard(environ, {"canary": run.canary} if run and run.canary else None)
 
 
 def shown(requests: Iterable[ForgeRequest], base: str = "") -> str:

@@ -14,7 +14,7 @@ from glue.agents.review.delivery import clean, gate
 from glue.agents.review.delivery.secrets import MASK, Guard
 from glue.agents.review.findings import dedupe
 from glue.agents.review.findings import model as prompt
-from glue.agents.review.findings.anchor import anchor, fault
+from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault
 from glue.agents.review.findings.dedupe import Dismissal, Known
 from glue.agents.review.records import (
     CONFIDENCES,
@@ -40,7 +40,6 @@ class Item:
     path: str  # the file's name, visible and redacted, for people
     where: str  # the same with the line
     inline: bool = False  # whether its line takes a comment
-    suggestion: str | None = None
     folded: bool = False  # mild, unsure or one too many: listed in the sticky comment, behind a fold
 
     @property
@@ -158,7 +157,7 @@ def _commentable(finding: Finding, file: FileDiff | None) -> bool:
 
 def _placed(finding: Finding, bundle: Bundle) -> Finding:
     """Compute the line again: what a file says is not trusted."""
-    if sum(not char.isspace() for char in finding.quote) >= gate.QUOTE:
+    if len("".join(finding.quote.split())) >= MIN_QUOTE:
         finding = anchor(finding, bundle.files, bundle.head) or replace(finding, line=None, start_line=None)
     file, start, line = bundle.file(finding.path), finding.start_line, finding.line
     if line is not None and not _commentable(finding, file):
@@ -188,7 +187,7 @@ def _item(finding: Finding, bundle: Bundle, guard: Guard, safe: Safe) -> Item:
     path = safe(one_line(finding.path, drop=True)[:300], 300)
     inline = path == finding.path and _commentable(finding, bundle.file(finding.path))
     line = finding.line or finding.claimed
-    suggestion = finding.suggestion
+    suggestion = finding.suggestion if inline else None
     if suggestion is not None and (fault(finding, bundle) or not _harmless(suggestion, finding, bundle, guard)):
         suggestion = None
     words = replace(
@@ -203,13 +202,7 @@ def _item(finding: Finding, bundle: Bundle, guard: Guard, safe: Safe) -> Item:
     together = "\n".join(clean.plain(text) for text in (words.title, words.body, words.acceptance))
     if guard.exact(together):  # where the texts are read one after the other
         words = replace(words, title=MASK, body=MASK, acceptance="")
-    return Item(
-        finding=words,
-        path=path,
-        where=f"{path}:{line}" if line else path,
-        inline=inline,
-        suggestion=suggestion if inline else None,
-    )
+    return Item(finding=words, path=path, where=f"{path}:{line}" if line else path, inline=inline)
 
 
 def _harmless(code: str, finding: Finding, bundle: Bundle, guard: Guard) -> bool:

@@ -35,7 +35,6 @@ View = tuple[str, list[Span]]  # a text, and where in the original each of its c
 class Guard:
     """What is known to be secret, in every form it is looked for. What it finds are places in a text."""
 
-    names: tuple[str, ...] = ()
     needles: frozenset[str] = field(default=frozenset(), repr=False)
     windows: frozenset[str] = field(default=frozenset(), repr=False)
 
@@ -65,12 +64,12 @@ class Guard:
         return mask(text, self.find(text))
 
 
-def guard(environ: Mapping[str, str], extra: Mapping[str, str] | None = None) -> Guard:
+def guard(environ: Mapping[str, str], *extra: str) -> Guard:
     """Learn the secrets of this process: values of variables with a secret-looking name, and `extra` ones."""
-    values = {value: name for name, value in (extra or {}).items() if value}
+    values = {value for value in extra if value}
     for name, value in environ.items():
         if glue.is_secret_name(name):
-            values |= dict.fromkeys(_parts_of(value), name)
+            values |= set(_parts_of(value))
     needles: set[str] = set()
     windows: set[str] = set()
     for value in values:
@@ -82,7 +81,7 @@ def guard(environ: Mapping[str, str], extra: Mapping[str, str] | None = None) ->
             needles.add(folded)
             if split and len(folded) >= 2 * WINDOW - 4:
                 windows |= {folded[at : at + WINDOW] for at in range(len(folded) - WINDOW + 1)}
-    return Guard(names=tuple(sorted(set(values.values()))), needles=frozenset(needles), windows=frozenset(windows))
+    return Guard(needles=frozenset(needles), windows=frozenset(windows))
 
 
 def random_looking(token: str) -> bool:
@@ -206,10 +205,9 @@ def _projections(text: str) -> list[View]:
         if gone:
             kept = [at for at in range(len(bare)) if at not in gone]
             views.append(("".join(bare[at] for at in kept), [places[at] for at in kept]))
-    return [_letters(*view) for view in views]
-
-
-def _letters(text: str, spans: list[Span]) -> View:
-    folded = text.lower() if text.isascii() else [unicodedata.normalize("NFKC", char).casefold() for char in text]
-    pairs = [(one, span) for letters, span in zip(folded, spans, strict=True) for one in letters if one.isalnum()]
-    return "".join([letter for letter, _ in pairs]), [span for _, span in pairs]
+    found: list[View] = []
+    for text, spans in views:
+        folded = text.lower() if text.isascii() else [unicodedata.normalize("NFKC", char).casefold() for char in text]
+        pairs = [(one, span) for letters, span in zip(folded, spans, strict=True) for one in letters if one.isalnum()]
+        found.append(("".join([letter for letter, _ in pairs]), [span for _, span in pairs]))
+    return found

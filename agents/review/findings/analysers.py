@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from glue.agents.review.change.syntax import is_doc, is_generated, language
+from glue.agents.review.change.syntax import language
+from glue.agents.review.findings.rules import views
 from glue.agents.review.records import Bundle, FileDiff, Finding, Severity
 from glue.errors import ConfigError
 
@@ -63,7 +64,8 @@ def find_ruff() -> str:
 
 def ruff(bundle: Bundle) -> tuple[Finding, ...]:
     """Run ruff over the Python files of a change, as they were and as they are."""
-    changed = [file for file in bundle.files if _reviewed(file, bundle)][:MOST_FILES]
+    python = (view for view in views(bundle) if view.language == "python" and not view.is_doc)
+    changed = [view.file for view in python if view.path in bundle.head][:MOST_FILES]
     program = find_ruff() if changed else ""
     if not program:
         return ()
@@ -92,13 +94,6 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
         if result := _ruff_result(row, path, bundle if side == "head" else None):
             results[side].append(result)
     return tuple(new_findings(results["head"], results["base"], bundle, compared=True))
-
-
-def _reviewed(file: FileDiff, bundle: Bundle) -> bool:
-    text = bundle.head.get(file.path)
-    if text is None or language(file.path) != "python" or not file.hunks or file.symlink or is_doc(file.path):
-        return False
-    return file.path not in {skip.path for skip in bundle.skipped} and not is_generated(file.path, text)
 
 
 def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:

@@ -123,7 +123,9 @@ def _sameness(finding: Finding, old: Known) -> float:
     """How surely a comment speaks of a finding; 0 where it does not."""
     span = _range(finding)
     far = bool(span) and old.line is not None and not span[0] - 3 <= old.line <= span[-1] + 3
-    words = _overlap(f"{finding.title} {finding.body}", old.text) if old.text else 1.0
+    mine, theirs = _words(f"{finding.title} {finding.body}"), _words(old.text)
+    # The share of the shorter text's words that the other has too.
+    words = len(mine & theirs) / max(min(len(mine), len(theirs)), 1) if old.text else 1.0
     bonus = words - far
     if old.fingerprint == finding.fingerprint and (finding.rule or words >= 0.12):
         return 6 + bonus
@@ -135,12 +137,6 @@ def _sameness(finding: Finding, old: Known) -> float:
     if span and old.line is not None and not far and words >= 0.3 and not (finding.rule or not old.by_model):
         return 2 + bonus
     return 0.0
-
-
-def _overlap(one: str, other: str) -> float:
-    """The share of the shorter text's words that the other has too."""
-    left, right = _words(one), _words(other)
-    return len(left & right) / min(len(left), len(right)) if left and right else 0.0
 
 
 def _words(text: str) -> set[str]:

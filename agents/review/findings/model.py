@@ -128,6 +128,7 @@ def _changed_functions(bundle: Bundle) -> dict[str, str]:
     return found
 
 
+_FIGURES = ("provider", "model", "outcome", "turns", "tokens_in", "tokens_out", "cost")  # of a run and of a try
 AGAIN = (
     "Nothing of that was recorded: only `report_finding` and `finish_review` count. Report what you found with"
     " `report_finding`, one call each, then call `finish_review`."
@@ -135,8 +136,16 @@ AGAIN = (
 
 
 @dataclass(slots=True)
-class ReviewSetting:
-    """What every attempt of one review shares."""
+class Work:
+    """A review while it goes on: who hears of it, and what it has so far, for one that is interrupted."""
+
+    say: Callable[[str], None] = lambda text: None
+    so_far: Callable[[], ReviewRun] | None = None
+
+
+@dataclass
+class _Attempt:
+    """One provider's way through the chunks, and what it has used of the budget."""
 
     bundle: Bundle
     config: Config
@@ -148,24 +157,14 @@ class ReviewSetting:
     record: RunFile | None
     replay: bool
     work: Work
+    provider: Provider
+    index: int
 
-
-@dataclass(slots=True)
-class Work:
-    """A review while it goes on: who hears of it, and what it has so far, for one that is interrupted."""
-
-    say: Callable[[str], None] = lambda text: None
-    so_far: Callable[[], ReviewRun] | None = None
-
-
-class _Attempt:
-    """One provider's way through the chunks, and what it has used of the budget."""
-
-    def __init__(self, setting: ReviewSetting, provider: Provider, index: int) -> None:
-        self.setting, self.provider, self.index = setting, provider, index
-        self.desk = Desk(setting.bundle, setting.config, source=provider.name, known=setting.ruled)
-        self.asked, self.offered = provider, list[Any](tools(self.desk, setting.repo))
-        self.pieces = chunks(setting.bundle, setting.config.chunk_tokens)
+    def __post_init__(self) -> None:
+        self.desk = Desk(self.bundle, self.config, source=self.provider.name, known=self.ruled)
+        self.asked, self.offered = self.provider, list[Any](tools(self.desk, self.repo))
+        self.pieces = chunks(self.bundle, self.config.chunk_tokens)
+        self.request = Request(system=system(self.bundle, self.config, self.seed))
         self.shown: list[Chunk] = []
         self.codes: list[str] = []
         self.detail = self.model = ""
@@ -174,13 +173,13 @@ class _Attempt:
 
     async def run(self) -> ReviewRun:
         """Ask about every chunk, as far as the budget goes."""
-        setting, desk, record = self.setting, self.desk, self.setting.record
-        if record is not None and setting.replay:
+        desk, record = self.desk, self.record
+        if record is not None and self.replay:
             self.offered = replay_tools(self.offered, self.index, record, desk.read)
         elif record is not None:
             self.asked = record.record(self.provider)
             record.tools = tuple(tool.spec for tool in self.offered)
-        desk.on_finding = lambda finding: setting.work.say(f"  {said(finding)}")
+        desk.on_finding = lambda finding: self.work.say(f"  {said(finding)}")
         for number, chunk in enumerate(self.pieces, 1):
             limits = self._limits()
             if limits is None or not await self._chunk(chunk, number, limits):
@@ -189,7 +188,7 @@ class _Attempt:
 
     def _limits(self) -> Limits | None:
         """What is left of the budget, or None where nothing is."""
-        config = self.setting.config
+        config = self.config
         tokens = config.max_tokens - self.usage.total
         seconds = config.max_seconds - (time.monotonic() - self.started)
         usd = None if config.max_usd is None else config.max_usd - (self.usage.cost or 0.0)
@@ -204,13 +203,13 @@ class _Attempt:
 
         A reply in the wrong channel is read if it is the JSON form, else asked for again once.
         """
-        setting, desk = self.setting, self.desk
+        desk = self.desk
         where = ", ".join(dict.fromkeys(piece.path for piece in chunk.pieces))
         cost = f", ${self.usage.cost:.4f}" if self.usage.cost else ""
         counted = f"{len(desk.findings)} finding{'s' * (len(desk.findings) != 1)} so far{cost}"
-        setting.work.say(f"{self.provider.name}: part {number} of {len(self.pieces)}: {where[:200]} ({counted})")
+        self.work.say(f"{self.provider.name}: part {number} of {len(self.pieces)}: {where[:200]} ({counted})")
         desk.finished = False
-        text = question(setting.bundle, chunk, number, len(self.pieces), setting.ruled, setting.seed, setting.callers)
+        text = question(self.bundle, chunk, number, len(self.pieces), self.ruled, self.seed, self.callers)
         last = await self._ask(text, limits)
         done = desk.finished or not last.outcome.complete or _take_json(last.text, desk) or desk.give_up()
         if not done and (left := self._limits()) is not None:
@@ -228,44 +227,36 @@ class _Attempt:
         return True
 
     async def _ask(self, prompt: str | Sequence[Message], limits: Limits) -> RunResult[None]:
-        setting = self.setting
-        request = Request(system=system(setting.bundle, setting.config, setting.seed))
         self.last = last = await run(
-            self.asked, prompt, tools=self.offered, limits=limits, request=request, on_event=setting.on_event
+            self.asked, prompt, tools=self.offered, limits=limits, request=self.request, on_event=self.on_event
         )
         self.turns += last.turns
         self.usage += last.usage
         return last
 
-    def figures(self) -> dict[str, Any]:
-        """What a run and a try both tell."""
-        return {
-            "provider": self.provider.name,
-            "model": self.model,
-            "outcome": str(self.last.outcome) if self.last else "",
-            "turns": self.turns,
-            "tokens_in": self.usage.input,
-            "tokens_out": self.usage.output,
-            "cost": self.usage.cost,
-        }
-
     def drafted(self) -> ReviewRun:
         """The review as far as it has come."""
-        setting, desk, last = self.setting, self.desk, self.last
+        desk, last = self.desk, self.last
         missing = "the model was not asked" if self.codes else "budget spent"
         return ReviewRun(
-            findings=(*setting.ruled, *desk.findings),
+            findings=(*self.ruled, *desk.findings),
             dropped=tuple(desk.refused),
             summary="\n\n".join(dict.fromkeys(desk.summaries)),
-            coverage=coverage(setting.bundle, self.shown, missing),
+            coverage=coverage(self.bundle, self.shown, missing),
             finished=bool(self.shown) and not self.codes,
+            provider=self.provider.name,
+            model=self.model,
+            outcome=str(last.outcome) if last else "",
             stop_reason=str(last.stop_reason or "") if last else "",
             codes=tuple(self.codes),
             raw=last.text[:20_000] if last else "",
-            canary=token(setting.seed, "canary"),
+            canary=token(self.seed, "canary"),
             seen=desk.seen(),
             prompt=NAME,
-            **self.figures(),
+            turns=self.turns,
+            tokens_in=self.usage.input,
+            tokens_out=self.usage.output,
+            cost=self.usage.cost,
         )
 
 
@@ -285,8 +276,8 @@ def _take_json(text: str, desk: Desk) -> bool:
         known = {name: value for name, value in item.items() if name in _ITEM and value is not None}
         claimed = item.get("line") if type(item.get("line")) is int else None
         try:
-            finding = from_json(Finding, json.loads(json.dumps(known)))
-        except (ConfigError, ValueError):
+            finding = from_json(Finding, known)
+        except ConfigError:
             continue
         with suppress(ToolError):  # it is kept among the refused
             desk.report(replace(finding, source=desk.source, claimed=claimed))
@@ -349,17 +340,17 @@ async def review(
     result = ReviewRun(findings=ruled, summary=summary, coverage=coverage(bundle, None), finished=True, prompt="rules")
     work.so_far = lambda: whole(replace(result, finished=False))
     unread = narrow(bundle, earlier) if earlier is not None else bundle
-    setting = ReviewSetting(unread, config, repo, on_event, seed, ruled, around, record, replay, work)
+    setting = (unread, config, repo, on_event, seed, ruled, around, record, replay, work)
     for index, provider in enumerate(providers if earlier is None or unread.files else ()):
-        attempt = _Attempt(setting, provider, index)
+        attempt = _Attempt(*setting, provider, index)
         work.so_far = lambda attempt=attempt: whole(replace(attempt.drafted(), finished=False))
         drafted = await attempt.run()
         judged = gate.judge(drafted, unread, language=config.language, examples=examples())
-        codes = tuple(dict.fromkeys((*drafted.codes, *judged.codes)))
         seconds = round(time.monotonic() - attempt.started, 3)
-        tries.append(Try(codes=codes, detail=attempt.detail[:300], seconds=seconds, **attempt.figures()))
-        result = _better(result, replace(drafted, codes=codes, summary=judged.summary))
-        if not codes:
+        figures: dict[str, Any] = {name: getattr(drafted, name) for name in _FIGURES}
+        tries.append(Try(codes=judged.codes, detail=attempt.detail[:300], seconds=seconds, **figures))
+        result = _better(result, replace(drafted, codes=judged.codes, summary=judged.summary))
+        if not judged.codes:
             break
     if earlier is not None and not result.codes:
         findings = (*result.findings, *carried(bundle, earlier))

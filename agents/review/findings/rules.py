@@ -191,7 +191,7 @@ def check(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ..
     """Run every rule over a bundle: the worst first, one finding a place."""
     found: list[Finding] = []
     for view in views(bundle):
-        for family in (_addressed, _conflict, _secrets, _removed, _tests, _settings):
+        for family in (_addressed, _contents, _removed, _tests):
             try:
                 found += family(view)
             except (RecursionError, ValueError, IndexError, KeyError, TypeError, AttributeError):
@@ -295,14 +295,13 @@ def notices(bundle: Bundle) -> tuple[str, ...]:
     return tuple(dict.fromkeys(said))
 
 
-def _conflict(view: View) -> Iterator[Finding]:
-    """All three markers, in order, among the added lines of a file that is code or settings."""
+def _contents(view: View) -> Iterator[Finding]:
+    """What must not come in by mistake: conflict markers (all three, in order), secrets, other rules of review."""
+    if view.path in (*CONFIG_FILES, *GUIDELINE_FILES, DISMISSED_FILE) and view.added:
+        yield from view.say("review-rules-changed", min(view.added), path=view.path)
     marks = {n: line[0] for n, line in view.added.items() if re.match(r"<{7} |={7}$|>{7} ", line)}
     if not view.is_doc and re.match(r"(?:<=+>)+", "".join(marks.values())):
         yield from view.say("conflict-marker", min(marks))
-
-
-def _secrets(view: View) -> Iterator[Finding]:
     if view.is_doc or (view.is_test and PurePosixPath(view.path).suffix != ".env"):
         return
     for number, line in view.added.items():
@@ -311,11 +310,6 @@ def _secrets(view: View) -> Iterator[Finding]:
         what = next((name for name, shape in _SECRETS.items() if shape.search(line)), "")
         if what and not (what == "a private key" and _SPOKEN_OF.search(line)):
             yield from view.say("committed-secret", number, what=what)
-
-
-def _settings(view: View) -> Iterator[Finding]:
-    if view.path in (*CONFIG_FILES, *GUIDELINE_FILES, DISMISSED_FILE) and view.added:
-        yield from view.say("review-rules-changed", min(view.added), path=view.path)
 
 
 def _removed(view: View) -> Iterator[Finding]:

@@ -12,7 +12,6 @@ from glue import Tool, tool
 from glue.agents.review.change.config import Config, blocklist
 from glue.agents.review.delivery import gate
 from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault, weakens_test
-from glue.agents.review.findings.prose import context, names
 from glue.agents.review.findings.rules import strip_hidden
 from glue.agents.review.records import Bundle, Category, Confidence, Finding, Severity
 from glue.errors import GitError, ToolError
@@ -39,7 +38,7 @@ class Desk:
         self.read: list[str] = []  # what the reading tools showed
         self.on_finding: Callable[[Finding], None] = lambda finding: None
         self._refusals = 0
-        self._context = context(bundle)
+        self._context = gate.context(bundle)
         self._known = {(finding.path, finding.line, finding.category) for finding in known}
 
     def report(self, finding: Finding) -> str:
@@ -58,8 +57,8 @@ class Desk:
         codes = gate.summary_codes(summary, self.shown, language=self.config.language)
         if codes and self._refusals < 2:
             self._refusals += 1
-            fault = next((_UNSOUND[code] for code in codes if code in _UNSOUND), "")
-            fault = fault or f"it is not plain prose about this change ({codes[0]})"
+            known = (gate.REFUSALS["summary"][code] for code in codes if code in gate.REFUSALS["summary"])
+            fault = next(known, f"it is not plain prose about this change ({codes[0]})")
             raise ToolError(f"the summary was refused: {fault}; call finish_review again")
         self.summaries.append(summary)
         self.finished = True
@@ -78,7 +77,7 @@ class Desk:
 
     def seen(self) -> tuple[str, ...]:
         """The names its findings speak of that stand in what it read, and not in the change."""
-        spoken = {name for one in self.findings for name in names(f"{one.title}\n{one.body}")}
+        spoken = {name for one in self.findings for name in gate.names(f"{one.title}\n{one.body}")}
         rest = "\n".join(self.read)
         return tuple(sorted(name for name in spoken if name not in self._context and name in rest))
 
@@ -99,8 +98,11 @@ class Desk:
         if placed.anchor in ("deleted", "file"):
             notes.append("It stands on no line of the new diff, so it will be listed without a comment on a line.")
         if code := gate.finding_code(placed, self.bundle, shown=self.shown, language=self.config.language):
-            raise ToolError(_WRONG.get(code, f"the text was refused ({code}); write plain sentences about this code"))
-        if self._is_double(placed):
+            other = f"the text was refused ({code}); write plain sentences about this code"
+            raise ToolError(gate.REFUSALS["finding"].get(code, other))
+        same = (placed.path, placed.line, placed.category)
+        near = [one for one in self.findings if (one.path, one.line) == same[:2]]
+        if same in self._known or any(one.category == placed.category or one.title == placed.title for one in near):
             raise ToolError("that was reported already; go on with something else, or finish")
         if problem := fault(placed, self.bundle):
             notes.append(f"The suggestion was left out: {problem}.")
@@ -111,31 +113,6 @@ class Desk:
                 "A test is not weakened to make code pass: it will be shown as a disagreement of test and code."
             )
         return placed, notes
-
-    def _is_double(self, finding: Finding) -> bool:
-        same = (finding.path, finding.line, finding.category)
-        return same in self._known or any(
-            (one.path, one.line) == same[:2] and (one.category == finding.category or one.title == finding.title)
-            for one in self.findings
-        )
-
-
-_UNSOUND = {  # summaries
-    "transport.empty": "it says nothing; say in two to six sentences what the change does and what you looked at",
-    "transport.short": "it says too little; say what the change does and what you looked at",
-    "transport.cut": "it stops in the middle of a sentence; end it with a full stop",
-    "transport.fence": "a code fence is left open",
-    "echo.narration": "it tells what you are about to do; say what you found",
-    "grounding.topic": "it names things that do not occur in this change",
-    "caps.summary": f"it is longer than {gate.SUMMARY} characters",
-}
-_WRONG = {  # findings
-    "grounding.path": "that path is not in the diff",
-    "grounding.quote": "that quote is not in the diff; copy one line of it character for character",
-    "grounding.names": "the text names things in backticks that do not occur in this change; speak of this code",
-    "caps.body": f"the text is too long; at most {gate.BODY} characters",
-    "transport.empty": "title and body must not be empty",
-}
 
 
 def tools(desk: Desk, repo: Repo | None = None) -> list[Tool[..., Any]]:

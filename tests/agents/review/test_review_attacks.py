@@ -20,8 +20,9 @@ from markdown_it import MarkdownIt
 
 from glue.agents.review.delivery import clean
 from glue.agents.review.delivery.outputs import FINDING, FORMATS, REVIEW, STICKY, step_outputs
-from glue.agents.review.delivery.publish import Published, known_secrets, publish
+from glue.agents.review.delivery.publish import Published, publish
 from glue.agents.review.delivery.report import build
+from glue.agents.review.delivery.secrets import guard
 from glue.agents.review.records import (
     Bundle,
     ChangeCommit,
@@ -465,7 +466,7 @@ def test_hostile_metadata_cannot_act(forge: FakeForge, change: dict[str, Any]) -
 
 
 def test_a_dismissal_with_a_hostile_reason_is_listed_inertly(forge: FakeForge) -> None:
-    mark = build(bundle(), review(GOOD), known_secrets({})).findings[0].fingerprint
+    mark = build(bundle(), review(GOOD), guard({})).findings[0].fingerprint
     message = f"x\n\nReview-Dismiss: {mark} @octocat ![x](https://evil.example) {SECRET}"
 
     done = send(forge, bundle(commits=(ChangeCommit(sha="1" * 40, message=message, author="@mallory"),)), review(GOOD))

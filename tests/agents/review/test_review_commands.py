@@ -120,5 +120,5 @@ def test_help_is_answered_once_even_if_the_job_runs_again(forge: FakeForge, tmp_
 
 
 def test_talk_is_not_answered(forge: FakeForge, tmp_path: Path) -> None:
-    assert respond(job(forge, tmp_path, "looks good", "wendy")).command == ""
+    assert respond(job(forge, tmp_path, "looks good", "wendy")).name == ""
     assert forge.calls == []

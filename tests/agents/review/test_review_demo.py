@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from glue.agents.review import demo, records
+from glue.agents.review import records
 from glue.agents.review.records import ReviewRun
 
 
+@pytest.fixture(scope="module")
+def demo() -> Any:
+    spec = importlib.util.spec_from_file_location("demo", Path(__file__).parents[3] / "bench" / "demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def test_the_demo_finds_the_planted_bugs_and_says_where_the_files_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    demo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert demo.main(str(tmp_path / "home")) == 0
+    demo.review_larder(tmp_path / "home", tmp_path / "agent.html")
 
     out = capsys.readouterr().out
     folder = tmp_path / "home/review"
@@ -26,6 +38,7 @@ def test_the_demo_finds_the_planted_bugs_and_says_where_the_files_are(
         assert out.count(f"  {finding.path}:{finding.line} ") == 1
     for name in ("review.txt", "review.html", "review.json", "review.sarif", "requests.jsonl"):
         assert str(folder / name) in out
+    assert str(tmp_path / "agent.html") in out
     for name in ("bundle.json", "findings.json", "run.jsonl"):
         assert (folder / name).is_file()
     bodies = [json.loads(line)["body"] for line in (folder / "requests.jsonl").read_text().splitlines()]
@@ -33,9 +46,9 @@ def test_the_demo_finds_the_planted_bugs_and_says_where_the_files_are(
     assert len(out.splitlines()) < 50
 
 
-def test_the_demo_is_the_same_each_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_is_the_same_each_time(demo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("one", "two"):
-        demo.main(str(tmp_path / name))
+        demo.review_larder(tmp_path / name, tmp_path / "agent.html")
     capsys.readouterr()
 
     one, two = ((tmp_path / name / "review/review.html").read_text() for name in ("one", "two"))

@@ -60,20 +60,18 @@ def test_a_pure_rename_has_both_names_and_no_hunks() -> None:
     head = "diff --git a/old name.py b/new name.py\nsimilarity index 100%\n"
     file = one(f"{head}rename from old name.py\nrename to new name.py\n")
 
-    assert (file.status, file.old_path, file.path, file.similarity, file.hunks) == (
-        "renamed", "old name.py", "new name.py", 100, (),
-    )  # fmt: skip
+    assert (file.status, file.old_path, file.path, file.hunks) == ("renamed", "old name.py", "new name.py", ())
 
 
 def test_a_copy_is_told_from_a_rename() -> None:
     assert one("diff --git a/a b/b\nsimilarity index 90%\ncopy from a\ncopy to b\n").status == "copied"
 
 
-def test_a_similarity_that_is_no_percentage_is_left_out() -> None:
+def test_a_similarity_that_is_no_percentage_does_no_harm() -> None:
     head = f"diff --git a/a b/b\nsimilarity index {'9' * 5_000}%\n"
     file = one(f"{head}rename from a\nrename to b\n")
 
-    assert (file.status, file.similarity) == ("renamed", None)
+    assert (file.status, file.old_path, file.path) == ("renamed", "a", "b")
 
 
 def test_a_new_and_a_deleted_empty_file_need_no_name_lines() -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.larder import git
 from fakes.review import invoke, work_in_larder
 
-from glue.agents.review import demo, doctor, records
+from glue.agents.review import doctor, records
 from glue.agents.review.change.chunk import chunks, coverage
 from glue.agents.review.change.collect import collect, from_texts
 from glue.agents.review.findings.model import callers, question, review
@@ -38,7 +39,7 @@ def test_it_works_from_a_subfolder(larder: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_it_works_on_a_bare_repository(larder: Path, tmp_path: Path) -> None:
-    demo.git(larder, "clone", "-q", "--bare", str(larder), str(tmp_path / "bare.git"))
+    git(larder, "clone", "-q", "--bare", str(larder), str(tmp_path / "bare.git"))
 
     code, out = invoke("-C", str(tmp_path / "bare.git"), "--base", "main", "--head", "find-items")
 
@@ -47,7 +48,7 @@ def test_it_works_on_a_bare_repository(larder: Path, tmp_path: Path) -> None:
 
 
 def test_on_main_with_a_dirty_tree_it_says_dirty(larder: Path) -> None:
-    demo.git(larder, "checkout", "-q", "main")
+    git(larder, "checkout", "-q", "main")
     assert invoke()[1] == "glue review: there is nothing to review\n"
     (larder / "larder/store.py").write_text("x = undefined_name\n")
 
@@ -176,8 +177,8 @@ def test_init_writes_the_workflow_once(larder: Path, kind: str, path: str) -> No
 def test_the_question_holds_the_whole_function_and_its_callers(larder: Path) -> None:
     bundle = collect(larder, base="main", head="find-items")
     (larder / "larder/shop.py").write_text("def sell(larder):\n    return larder.take('rice', 1)\n")
-    demo.git(larder, "add", "--all")
-    demo.git(larder, "commit", "-q", "-m", "shop")
+    git(larder, "add", "--all")
+    git(larder, "commit", "-q", "-m", "shop")
     bundle = collect(larder, base="main", head="find-items")
     with Repo(larder) as repo:
         around = callers(bundle, repo)
@@ -221,7 +222,7 @@ def history(root: Path) -> None:
     started = {"a.py": broken, "b.py": "x = 1\n", "tests/test_a.py": "def test_x():\n    assert 1\n"}
     fixed = {"a.py": code, "tests/test_a.py": test}
     root.mkdir(exist_ok=True)
-    demo.git(root, "init", "-q", "-b", "main")
+    git(root, "init", "-q", "-b", "main")
     for message, files in {
         "Start": started,
         "Fix first for an empty list": fixed,
@@ -230,8 +231,8 @@ def history(root: Path) -> None:
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
-        demo.git(root, "add", "--all")
-        demo.git(root, "commit", "-q", "-m", message)
+        git(root, "add", "--all")
+        git(root, "commit", "-q", "-m", message)
 
 
 def finding(**changes: Any) -> dict[str, Any]:
@@ -242,7 +243,7 @@ def finding(**changes: Any) -> dict[str, Any]:
 async def test_the_self_test_scores_the_model_on_fixes_that_were_undone(tmp_path: Path) -> None:
     history(tmp_path)
     with Repo(tmp_path) as repo:
-        assert [(undone, subject) for _, _, subject, undone in changes(repo, 5)] == [
+        assert [(trial.undone, trial.subject) for _, trial in changes(repo, 5)] == [
             (True, "Fix first for an empty list"),
             (False, "Count to two"),
         ]

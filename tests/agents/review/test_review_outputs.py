@@ -31,8 +31,9 @@ from glue.agents.review.delivery.outputs import (
     to_rdjson,
     to_sarif,
 )
-from glue.agents.review.delivery.publish import known_secrets, publish
+from glue.agents.review.delivery.publish import publish
 from glue.agents.review.delivery.report import Report, build
+from glue.agents.review.delivery.secrets import guard
 from glue.agents.review.records import Bundle, Change, Coverage, Finding, HunkCoverage, ReviewRun, SkippedFile
 
 HEAD, BASE = "a" * 40, "b" * 40
@@ -87,7 +88,7 @@ def report(*findings: Finding, **more: Any) -> Report:
     hunk = HunkCoverage(path="src/app one.py", hunk=1, state="full", lines=5)
     details: dict[str, Any] = {"summary": "Adds a cache to `load`.", "finished": True, "provider": "script"}
     details |= {"coverage": Coverage(hunks=(hunk,)), "model": "script-1", "prompt": "review/v1"}
-    return build(BUNDLE, ReviewRun(findings=findings, **{**details, **more}), known_secrets({}))
+    return build(BUNDLE, ReviewRun(findings=findings, **{**details, **more}), guard({}))
 
 
 FULL = report(MUTABLE, LEAK, GONE)
@@ -285,7 +286,7 @@ def test_a_suggestion_is_fenced_as_each_forge_wants_it() -> None:
 def test_a_suggestion_that_breaks_the_file_is_not_offered() -> None:
     broken = report(replace(MUTABLE, suggestion="def load(name, cache=None:"))
 
-    assert broken.items[0].suggestion is None
+    assert broken.items[0].finding.suggestion is None
     assert "```suggestion" not in inline(broken.items[0], broken)
 
 
@@ -304,7 +305,7 @@ def test_annotations_are_escaped_and_few() -> None:
         replace(LEAK, path="m.py", quote=f"value_{at} = compute({at})", title=f"Value {at}") for at in range(20)
     )
     bundle = Bundle(diff=diff, files=parse(diff))
-    assert len(render(build(bundle, ReviewRun(findings=many), known_secrets({})), "annotations").splitlines()) == 10
+    assert len(render(build(bundle, ReviewRun(findings=many), guard({})), "annotations").splitlines()) == 10
 
 
 def test_a_runners_files_are_appended_to(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.larder import build, git
 from fakes.review import FOUND, NEW, OLD, SUMMARY, invoke, work_in_larder
 
-from glue.agents.review import cassette, demo, records
+from glue.agents.review import cassette, records
 from glue.agents.review.change.collect import collect, from_diff, from_texts
 from glue.agents.review.change.config import Config, make, why_not
 from glue.agents.review.delivery.forges import Where, change_of
@@ -313,7 +314,7 @@ def test_secret_files_and_what_is_not_there_cannot_be_read(path: str) -> None:
 
 
 def test_history_is_read_from_objects(tmp_path: Path) -> None:
-    demo.build(tmp_path)
+    build(tmp_path)
     bundle = collect(tmp_path, head="find-items")
     with Repo(tmp_path) as repo:
         made = offered(bundle, repo)
@@ -391,7 +392,7 @@ def test_a_fix_that_relaxes_a_test_of_the_change_is_held_back() -> None:
 
 
 async def test_a_recorded_review_plays_again_without_its_provider_or_repository(tmp_path: Path) -> None:
-    demo.build(tmp_path / "repo")
+    build(tmp_path / "repo")
     bundle = collect(tmp_path / "repo", head="find-items")
     noted = cassette.RunFile("seed", bundle)
     look = calls(call("read_file", {"path": "README.md"}, id="look"))
@@ -563,8 +564,8 @@ def test_an_inconclusive_run_has_its_own_code(larder: Path) -> None:
 
 def test_missing_coverage_can_be_made_a_failure(larder: Path) -> None:
     (larder / "huge.py").write_text("x = 1\n" * 30_000)
-    demo.git(larder, "add", "--all")
-    demo.git(larder, "commit", "-q", "-m", "huge")
+    git(larder, "add", "--all")
+    git(larder, "commit", "-q", "-m", "huge")
 
     assert invoke("--fail-on", "never")[0] == 0
     assert invoke("--fail-on", "never", "--require-coverage", "100")[0] == 3

@@ -11,9 +11,9 @@ from fakes.forge import FakeForge
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config
 from glue.agents.review.delivery.clean import hidden, markdown
+from glue.agents.review.delivery.gate import text_codes
 from glue.agents.review.delivery.publish import publish
 from glue.agents.review.findings.model import review
-from glue.agents.review.findings.prose import text_codes
 from glue.agents.review.findings.tools import Desk
 from glue.agents.review.records import Bundle, Change, Finding, ReviewRun
 from glue.errors import ToolError

@@ -6,7 +6,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -85,7 +85,7 @@ class Forge(ABC):
     @staticmethod
     @abstractmethod
     def change(place: Where, environ: Mapping[str, str]) -> Change | None:
-        """Read the change that a CI job is about."""
+        """Read what a CI job tells of its change, beside the place."""
 
     @abstractmethod
     def tips(self) -> tuple[str, str]:
@@ -226,7 +226,10 @@ def where(environ: Mapping[str, str]) -> Where:
 
 def change_of(place: Where, environ: Mapping[str, str]) -> Change | None:
     """Read the change from the environment of a CI job; None outside of one, or where it is about no change."""
-    return _kind(place.forge).change(place, environ) if place.forge else None
+    change = _kind(place.forge).change(place, environ) if place.forge else None
+    if change is None:
+        return None
+    return replace(change, mode="pull_request", forge=place.forge, repo=place.repo, number=place.number)
 
 
 def _kind(name: str) -> type[Forge]:

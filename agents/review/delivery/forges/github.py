@@ -98,10 +98,6 @@ class PullRequest(Forge):
         labels = pull["labels"] if isinstance(pull.get("labels"), list) else []
         origin = _at(pull, "head", "repo")
         return Change(
-            mode="pull_request",
-            forge=place.forge,
-            repo=place.repo,
-            number=place.number,
             title=_text(pull, "title"),
             body=_text(pull, "body"),
             author=_text(pull, "user", "login"),

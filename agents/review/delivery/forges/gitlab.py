@@ -50,10 +50,6 @@ class GitLab(Forge):
             return environ.get(f"CI_MERGE_REQUEST_{name}", "")
 
         return Change(
-            mode="pull_request",
-            forge="gitlab",
-            repo=place.repo,
-            number=place.number,
             title=said("TITLE"),
             body=said("DESCRIPTION"),
             author=environ.get("GITLAB_USER_LOGIN", ""),
