@@ -393,8 +393,8 @@ class Chat:
             live = [message for message in await session.load() if not message.excluded]
             if len(live) < 2:
                 return ""
-            helper: Agent[Any, Any] = Agent(session.settings.model, instructions=PROMPT, max_tokens=2_000)  # type: ignore[arg-type]
-            result = await helper.run(render(live), unwrap=False)
+            model = session.agent.open(session.settings.model or "")  # the chat's own, which closes with it
+            result = await Agent(model, instructions=PROMPT, max_tokens=2_000).run(render(live), unwrap=False)
             self.total += result.usage
             if result.error is not None or not result.text.strip():
                 raise result.error or ConfigError("the model gave no summary; nothing has changed")

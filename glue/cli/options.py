@@ -106,9 +106,10 @@ def main(agent: Agent[Any, Any], args: Sequence[str] | None = None, *, prompt: s
     """Run an agent with a prompt from the command line, and leave with the exit code of its outcome."""
     from glue.cli.app import guarded
 
-    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    path = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     program = os.path.basename(sys.argv[0]) or "agent"
-    guarded(_command(agent, path, prompt), list(args) if args is not None else None, program)
+    command = _command(agent, path if os.path.isfile(path) else None, prompt)  # in a zipapp it is no file
+    guarded(command, list(args) if args is not None else None, program)
 
 
 def _command(agent: Agent[Any, Any], path: str | None, usual: str) -> click.Command:
