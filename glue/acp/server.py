@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
 
 import anyio
@@ -26,15 +27,16 @@ from glue.acp.rpc import (
     RpcError,
     Work,
 )
-from glue.acp.session import DEFAULTS, OpenSession, PendingPrompt, SavedSettings, list_page
+from glue.acp.session import DEFAULTS, OpenSession, PendingPrompt, list_page
 from glue.acp.updates import Reporter, answer, chunk, failure, outcome_notice, plain, prompt_parts, replay
 from glue.agent import Agent
 from glue.errors import GlueError, StoreError
 from glue.limits import Limits, Outcome
-from glue.messages import Message, new_id
+from glue.messages import AssistantMessage, Message, new_id
 from glue.paths import state_dir
 from glue.provider import capabilities
-from glue.stores.store import SessionInfo, Store
+from glue.stores.jsonl import FileStore
+from glue.stores.store import SessionInfo
 from glue.telemetry import continued
 from glue.text import one_line
 
@@ -49,11 +51,9 @@ class Server:
     """Serves one editor. `make` gives the agent for the directories; `keys` are variables that want a key."""
 
     def __init__(
-        self, make: MakeAgent, store: Store, source: BinaryIO, sink: BinaryIO, keys: Sequence[str] = ()
+        self, make: MakeAgent, store: FileStore, source: BinaryIO, sink: BinaryIO, keys: Sequence[str] = ()
     ) -> None:
         self._make, self._store, self._keys = make, store, tuple(keys)
-        path_of = getattr(store, "path", None)
-        self._saved = SavedSettings(path_of if callable(path_of) else None)
         self._sessions: dict[str, OpenSession] = {}
         self._agents: list[Agent[Any, Any]] = []
         self._listed: tuple[SessionInfo, ...] | None = None  # as of the last list, for its further pages
@@ -118,6 +118,7 @@ class Server:
         if isinstance(version, bool) or not isinstance(version, int):
             raise RpcError(INVALID_PARAMS, "protocolVersion must be a whole number")
         self._client = params.get("clientCapabilities")
+        hint = "Set {} where the editor starts glue, and start it again."
         return {
             "protocolVersion": VERSION,  # an editor that speaks only another one hangs up
             "agentInfo": {"name": "glue", "title": "glue", "version": __version__},
@@ -126,22 +127,11 @@ class Server:
                 "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
                 "mcpCapabilities": {"http": True, "sse": True},
                 "sessionCapabilities": {
-                    "list": {},
-                    "resume": {},
-                    "close": {},
-                    "delete": {},
-                    "additionalDirectories": {},
+                    name: {} for name in ("list", "resume", "close", "delete", "additionalDirectories")
                 },
                 "auth": {"logout": {}},
             },
-            "authMethods": [
-                {
-                    "id": name,
-                    "name": name,
-                    "description": f"Set {name} where the editor starts glue, and start it again.",
-                }
-                for name in self._keys
-            ],
+            "authMethods": [{"id": name, "name": name, "description": hint.format(name)} for name in self._keys],
         }
 
     async def _authenticate(self, params: Params) -> dict[str, Any]:
@@ -189,7 +179,9 @@ class Server:
         if messages is None:
             raise RpcError(NOT_FOUND, f"there is no session {wanted!r}")
         opened = await self._open(str(wanted), cwd, params)
-        opened.usage.recall(messages)
+        for message in messages:
+            if isinstance(message, AssistantMessage):
+                opened.add_usage(1, message.usage)
         opened.has_title = bool(messages)
         return opened, messages
 
@@ -214,9 +206,9 @@ class Server:
         agent = self._make(cwd, self, directories)
         if agent not in self._agents:
             self._agents.append(agent)
-        opened = OpenSession(agent.session(id, store=self._store), cwd, directories)
+        opened = OpenSession(agent.session(id, store=self._store), self._saved(id), cwd, directories)
         opened.session.limits = cast(Limits, agent.settings.limits or DEFAULTS)
-        self._saved.restore(opened)
+        opened.restore()
         meta = params.get("_meta")
         opened.set_limits(meta.get("limits") if isinstance(meta, dict) else None)
         own = agent.settings.permission
@@ -297,7 +289,7 @@ class Server:
             tools=tuple(settings.tools or ()),
             compaction=self.offers("session", "compaction") is not None,
             window=capabilities(session.agent.open(settings.model or "")).window,
-            cost=opened.usage.cost,
+            cost=opened.usage.cost or 0.0,
         )
         title = next((one_line(part.text, 80) for part in asked if getattr(part, "text", "").strip()), "")
         if title and not opened.has_title:  # a session is named by its first prompt, as the list does
@@ -305,7 +297,7 @@ class Server:
             now = datetime.now(UTC).isoformat()
             self._update(session.id, {"sessionUpdate": "session_info_update", "title": title, "updatedAt": now})
         result = await session.prompt(asked, on_event=reporter, cancel=pending.cancel, unwrap=False)
-        opened.usage.add(result.requests, result.usage)
+        opened.add_usage(result.requests, result.usage)
         title, detail = outcome_notice(result)
         if title:
             self._say(session.id, title, detail)
@@ -337,7 +329,7 @@ class Server:
         opened = self._session(params)
         before = opened.mode
         opened.set_option(params.get("configId"), params.get("value"), self._booleans)
-        self._saved.save(opened)
+        opened.save()
         if opened.mode != before:
             self._update(opened.session.id, {"sessionUpdate": "current_mode_update", "currentModeId": opened.mode})
         return {"configOptions": opened.options(self._booleans)}
@@ -347,7 +339,7 @@ class Server:
         return self.offers("session", "configOptions", "boolean") is not None
 
     def _show_options(self, opened: OpenSession) -> None:
-        self._saved.save(opened)
+        opened.save()
         options = opened.options(self._booleans)
         self._update(opened.session.id, {"sessionUpdate": "config_option_update", "configOptions": options})
 
@@ -369,9 +361,12 @@ class Server:
             await self._store.delete(name)
         except (StoreError, ValueError) as error:
             raise RpcError(NOT_FOUND, f"there is no session {name!r}") from error
-        self._saved.delete(name)
+        self._saved(name).unlink(missing_ok=True)
         self._listed = None
         return {}
+
+    def _saved(self, id: str) -> Path:
+        return self._store.path(id).with_suffix(".settings.json")
 
     def _forget(self, params: Params) -> OpenSession:
         opened = self._session(params)
@@ -418,7 +413,5 @@ async def serve(
     make: MakeAgent, source: BinaryIO, sink: BinaryIO, folder: str | None = None, keys: Sequence[str] = ()
 ) -> None:
     """Serve one editor on two streams until it hangs up."""
-    from glue.stores.jsonl import FileStore
-
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")  # warnings; what it logs shows in the editor
     await Server(make, FileStore(folder or str(state_dir() / "acp")), source, sink, keys).serve()

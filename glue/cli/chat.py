@@ -157,7 +157,7 @@ class Chat:
         """Say in one line: model, context used, tokens, cost."""
         if not hasattr(self, "session"):
             return ""
-        words = [self.model]
+        words = [slash.model_name(self.session)]
         window = capabilities(self.agent.open(self.session.settings.model or "")).window
         if self.context and window:
             words.append(f"context {100 * self.context / window:.0f} % of {window:,}")
@@ -202,17 +202,14 @@ class Chat:
             for piece in wrap(line, max(self.printer.err.width - 1, 20), subsequent_indent="    ") or [""]:
                 self.printer.note(piece, "cyan")
 
-    @property
-    def model(self) -> str:
-        model: Any = self.session.settings.model
-        return str(model if isinstance(model, str) else model.name)
-
     def loop(self) -> int:
         """Read and answer, line by line."""
 
         if self.reader.is_terminal:
             kept = f", kept as {self.kept}" if self.kept else ""
-            self.printer.note(f"{one_line(self.model)}{kept}; /help for help, Ctrl-D to leave{self.hint}")
+            self.printer.note(
+                f"{one_line(slash.model_name(self.session))}{kept}; /help for help, Ctrl-D to leave{self.hint}"
+            )
             if self.kept and self.portal.call(self.session.load):
                 self.recap()
         code = 0

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from glue.cli.config import Setting, glue_table, load_env, resolve_alias, settings
+from glue.cli.config import glue_table, load_env, resolve_alias, settings
 from glue.errors import ConfigError
 from glue.limits import Limits
 from glue.messages import File, Image, Part, Text
 from glue.options import Options
 from glue.permission import AllowAll, Ask, Decision, Permission, PermissionRequest, Rules, deny
+from glue.slash import SETTABLE_LIMITS
 
 if TYPE_CHECKING:
     from glue.agent import Agent
@@ -28,7 +29,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 EFFORTS = ("none", "minimal", "low", "medium", "high")
 
 
-def _models(text: str) -> list[str]:
+def complete_model(text: str) -> list[str]:
+    """Give the providers whose name begins with what was typed."""
     from glue.providers import known
 
     return [name for name in known() if name.startswith(text)]
@@ -45,7 +47,7 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
         "--model",
         metavar="NAME",
         help="Provider and model; several with commas fail over.",
-        shell_complete=lambda context, parameter, text: _models(text),
+        shell_complete=lambda context, parameter, text: complete_model(text),
     ),
     click.option("--system", metavar="TEXT", help="Instructions for the model; @FILE takes a file's."),
     click.option("-t", "--template", metavar="NAME[@VERSION]", help="Instructions from the catalog of prompts."),
@@ -129,9 +131,6 @@ def _command(agent: Agent[Any, Any], path: str | None, usual: str) -> click.Comm
     return command
 
 
-_LIMITS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
-
-
 class Sources:
     """Where settings come from: flags, then what the agent says (its header, its code), then environment and files."""
 
@@ -139,25 +138,18 @@ class Sources:
         self.given = given
         self.agent = agent
         self.header = glue_table(path) if path is not None else {}
-        self.configured: dict[str, Setting] = settings()
+        self.configured = {name: made.value for name, made in settings().items()}
+        # What goes before the agent's code.
+        self.said = self.header | {name: value for name, value in given.items() if value not in (None, (), "")}
 
     def find(self, name: str) -> Any:
         """Give a setting from the first place that makes it, the agent's code left out."""
-        value = self._said(name)
-        return self._configured(name) if value is None else value
-
-    def _said(self, name: str) -> Any:
-        """Give a setting that goes before the agent's code."""
-        value = self.given.get(name)
-        return value if value not in (None, (), "") else self.header.get(name)
-
-    def _configured(self, name: str) -> Any:
-        return self.configured[name].value if name in self.configured else None
+        return self.said.get(name, self.configured.get(name))
 
     def options(self, ask: Callable[[Any], Any] | None = None) -> Options:
         """Give what goes before the agent's own settings; without an agent, all there is."""
         own = self.agent.settings if self.agent is not None else Options()
-        find = self._said if self.agent is not None else self.find
+        find = self.said.get if self.agent is not None else self.find
         return Options(
             model=resolve_alias(find("model")) or None,
             instructions=self._instructions(),
@@ -172,13 +164,13 @@ class Sources:
 
     def _instructions(self) -> Any:
         system, template = self.given.get("system"), self.given.get("template")
-        if system and template:
+        if not template:
+            return read_text(system) if system else None
+        if system:
             raise click.UsageError("--system and --template both give instructions: use one of them")
-        if template:
-            from glue.cli.catalog import find_version
+        from glue.cli.catalog import find_version
 
-            return find_version(template)
-        return read_text(system) if system else None
+        return find_version(template)
 
     def _tools(self, own: Options, named: str | Sequence[str]) -> tuple[Any, ...]:
         """Give the agent's own tools, or those of them that are named, and the ready-made ones that are named."""
@@ -195,8 +187,8 @@ class Sources:
         return (*chosen.values(), *(tool for name, tool in made.items() if name not in chosen))
 
     def _limits(self, own: Options) -> Limits | None:
-        find = self._said if own.limits is not None else self.find
-        changed = {name: find(name) for name in _LIMITS if find(name) is not None}
+        find = self.said.get if own.limits is not None else self.find
+        changed: dict[str, Any] = {name: find(name) for name in SETTABLE_LIMITS if find(name) is not None}
         try:
             return replace(cast(Limits, own.limits or Limits()), **changed) if changed else None
         except (ValueError, TypeError) as error:
@@ -208,13 +200,10 @@ class Sources:
             own = AllowAll()
         elif own is None:
             own = Ask(ask) if ask is not None else Unattended()
-        allow, deny = self._rules("allow"), self._rules("deny")
+        # The rules of all places together: a refusal must not be lost because a flag adds another.
+        places = (self.given, self.header, self.configured)
+        allow, deny = (tuple(rule for place in places for rule in place.get(name) or ()) for name in ("allow", "deny"))
         return Rules(allow=allow, deny=deny, otherwise=own) if allow or deny else own
-
-    def _rules(self, name: str) -> tuple[str, ...]:
-        """Give the rules of all places together: a refusal must not be lost because a flag adds another."""
-        places = (self.given.get(name), self.header.get(name), self._configured(name))
-        return tuple(rule for rules in places for rule in rules or ())
 
 
 class Unattended:
