@@ -237,13 +237,7 @@ class EditorPermission:
     """A policy for one session: its mode first, then the agent's own policy where it has one, then the person."""
 
     def __init__(
-        self,
-        server: Server,
-        session_id: str,
-        *,
-        ids: CallIds,
-        mode: Callable[[], str],
-        own: Permission | None = None,
+        self, server: Server, session_id: str, ids: CallIds, mode: Callable[[], str], own: Permission | None
     ) -> None:
         self._server, self._session = server, session_id
         self._ids, self._mode, self._own = ids, mode, own
@@ -285,16 +279,13 @@ class EditorPermission:
         outcome = answer.get("outcome") if isinstance(answer, dict) else None
         if not isinstance(outcome, dict) or outcome.get("outcome") != "selected":
             return deny("the question was cancelled")
-        _, decision = _ANSWERS.get(
-            str(outcome.get("optionId")), ("", deny("the editor answered with an unknown option"))
-        )
-        return decision
+        _, decision = _ANSWERS.get(str(outcome.get("optionId")), ("", None))
+        return decision or deny("the editor answered with an unknown option")
 
     async def _shown(self, request: PermissionRequest) -> ShownCall:
         """Show the call with the arguments that it will run with, and what it will change."""
-        call = ToolCall(
-            id=request.call_id, name=request.tool, arguments=json.dumps(dict(request.arguments), default=str)
-        )
+        arguments = json.dumps(dict(request.arguments), default=str)
+        call = ToolCall(id=request.call_id, name=request.tool, arguments=arguments)
         known = self._ids.current(call.id)
         shown = ShownCall(call.id, call) if known is None else replace(known, call=call, diff=None)
         if path := edited_path(shown):

@@ -28,11 +28,11 @@ from glue.acp.rpc import (
     Work,
 )
 from glue.acp.session import DEFAULTS, OpenSession, PendingPrompt, list_page
-from glue.acp.updates import Reporter, answer, chunk, failure, outcome_notice, plain, prompt_parts, replay
+from glue.acp.updates import STOP_REASONS, Reporter, answer, chunk, failure, plain, prompt_parts, replay
 from glue.agent import Agent
 from glue.errors import GlueError, StoreError
 from glue.limits import Limits, Outcome
-from glue.messages import AssistantMessage, Message, new_id
+from glue.messages import AssistantMessage, new_id
 from glue.paths import state_dir
 from glue.provider import capabilities
 from glue.stores.jsonl import FileStore
@@ -66,7 +66,7 @@ class Server:
             "logout": self._logout,
             "session/new": self._new,
             "session/load": self._load,
-            "session/resume": self._resume,
+            "session/resume": partial(self._load, tell=False),
             "session/list": self._list,
             "session/delete": self._delete,
             "session/set_mode": self._set_mode,
@@ -160,38 +160,28 @@ class Server:
             pass  # it is there from now on, also if nothing is ever said
         return self._opened({"sessionId": session_id}, opened)
 
-    async def _load(self, params: Params) -> Response:
-        opened, messages = await self._reopen(params)
-        for update in replay(messages, opened.ids, opened.session.settings.tools or ()):
-            self._update(opened.session.id, update)
-            await self.peer.drain()
-        return self._opened({}, opened)
-
-    async def _resume(self, params: Params) -> Response:
-        return self._opened({}, (await self._reopen(params))[0])
-
-    async def _reopen(self, params: Params) -> tuple[OpenSession, tuple[Message, ...]]:
-        cwd, wanted = _directory(params.get("cwd"), "cwd"), params.get("sessionId")
+    async def _load(self, params: Params, *, tell: bool = True) -> Response:
+        cwd, wanted = _directory(params.get("cwd"), "cwd"), cast(str, params.get("sessionId"))  # the store checks it
         try:
-            messages = await self._store.load(wanted) if isinstance(wanted, str) else None
-        except (StoreError, ValueError):
-            messages = None
-        if messages is None:
-            raise RpcError(NOT_FOUND, f"there is no session {wanted!r}")
-        opened = await self._open(str(wanted), cwd, params)
+            messages = await self._store.load(wanted)
+        except (StoreError, ValueError) as error:
+            raise RpcError(NOT_FOUND, f"there is no session {wanted!r}") from error
+        opened = await self._open(wanted, cwd, params)
         for message in messages:
             if isinstance(message, AssistantMessage):
                 opened.add_usage(1, message.usage)
         opened.has_title = bool(messages)
-        return opened, messages
+        for update in replay(messages, opened.ids, opened.session.settings.tools or ()) if tell else ():
+            self._update(opened.session.id, update)
+            await self.peer.drain()
+        return self._opened({}, opened)
 
     def _opened(self, result: dict[str, Any], opened: OpenSession) -> Response:
         """Tell of the commands behind the answer: before it, an editor does not know the session."""
         result |= {"modes": opened.modes(), "configOptions": opened.options(self._booleans)}
 
         def then() -> None:
-            commands = opened.commands()
-            update = {"sessionUpdate": "available_commands_update", "availableCommands": commands}
+            update = {"sessionUpdate": "available_commands_update", "availableCommands": opened.commands()}
             self._update(opened.session.id, update)
             self._tell_troubles(opened)
 
@@ -211,8 +201,7 @@ class Server:
         opened.restore()
         meta = params.get("_meta")
         opened.set_limits(meta.get("limits") if isinstance(meta, dict) else None)
-        own = agent.settings.permission
-        permission = EditorPermission(self, id, ids=opened.ids, mode=lambda: opened.mode, own=own)
+        permission = EditorPermission(self, id, opened.ids, lambda: opened.mode, agent.settings.permission)
         opened.session.configure(permission=permission)
         await self._connect(opened, params.get("mcpServers"))
         before = self._sessions.get(id)  # two loads of one session may have gone side by side
@@ -241,8 +230,7 @@ class Server:
         """Put a question of an MCP server to the user, where the editor has forms; None is no."""
         if self.offers("elicitation", "form") is None:
             return None
-        text = f"{server}: {message}"
-        params = {"sessionId": id, "mode": "form", "message": text, "requestedSchema": schema}
+        params = {"sessionId": id, "mode": "form", "message": f"{server}: {message}", "requestedSchema": schema}
         try:
             said = await self.peer.request("elicitation/create", params)
         except RpcError:
@@ -298,10 +286,10 @@ class Server:
             self._update(session.id, {"sessionUpdate": "session_info_update", "title": title, "updatedAt": now})
         result = await session.prompt(asked, on_event=reporter, cancel=pending.cancel, unwrap=False)
         opened.add_usage(result.requests, result.usage)
-        title, detail = outcome_notice(result)
-        if title:
-            self._say(session.id, title, detail)
-        return answer(result)
+        done = answer(result)
+        if words := STOP_REASONS[result.outcome][1]:
+            self._say(session.id, words, result.notice or str(result.error or ""))
+        return done
 
     def _tell_troubles(self, opened: OpenSession) -> None:
         troubles, opened.troubles[:] = tuple(opened.troubles), []
@@ -352,12 +340,10 @@ class Server:
         return list_page(self._listed, params.get("cwd"), cursor)
 
     async def _delete(self, params: Params) -> dict[str, Any]:
-        name = params.get("sessionId")
+        name = cast(str, params.get("sessionId"))  # the store checks it
         if isinstance(name, str) and name in self._sessions:
             await self._close(self._forget(params))
         try:
-            if not isinstance(name, str):
-                raise ValueError("a session id is a text")
             await self._store.delete(name)
         except (StoreError, ValueError) as error:
             raise RpcError(NOT_FOUND, f"there is no session {name!r}") from error

@@ -63,7 +63,7 @@ def table(rows: Iterable[Sequence[object]], heads: Sequence[str], screen: Screen
     A head that begins with > is a number's.
     """
     screen = screen or Screen(sys.stdout)
-    cells = [[one_line("-" if cell in (None, "") else _number(cell)) for cell in row] for row in rows]
+    cells = [[one_line(_cell(cell)) for cell in row] for row in rows]
     if not cells:
         return []
     right = [head.startswith(">") for head in heads]
@@ -83,12 +83,12 @@ def table(rows: Iterable[Sequence[object]], heads: Sequence[str], screen: Screen
         spare -= 1
     lines = []
     for row in cells:
-        texts = [cut(text, width) for text, width in zip(row, widths, strict=True)]
-        padded = [
-            " " * (width - columns(text)) + text if end else text + " " * (width - columns(text))
-            for text, width, end in zip(texts, widths, right, strict=True)
-        ]
-        lines.append("  ".join(padded).rstrip())
+        line = ""
+        for whole, width, is_right in zip(row, widths, right, strict=True):
+            text = cut(whole, width)
+            space = " " * (width - columns(text))
+            line += (space + text if is_right else text + space) + "  "
+        lines.append(line.rstrip())
     return lines
 
 
@@ -99,10 +99,10 @@ def print_table(rows: Iterable[Sequence[object]], heads: Sequence[str]) -> None:
         screen.line(line)
 
 
-def _number(cell: object) -> str:
+def _cell(cell: object) -> str:
     if isinstance(cell, float):
         return f"{cell:,.4f}".rstrip("0").rstrip(".")
-    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+    return f"{cell:,}" if type(cell) is int else str("-" if cell in (None, "") else cell)
 
 
 class Spinner:

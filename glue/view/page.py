@@ -23,6 +23,7 @@ from glue.messages import (
     ToolCall,
     ToolMessage,
     Unknown,
+    Usage,
     UserMessage,
 )
 from glue.provider import Attempt
@@ -227,10 +228,8 @@ def _column(left: float, step: float, parts: Sequence[float], most: float, turns
 
 
 def _figure(turn: Turn, timed: bool) -> tuple[float, float]:
-    if timed:
-        return turn.model_seconds or 0.0, turn.tool_seconds or 0.0
-    usage = usage_of(turn.message.usage)
-    return (0.0, 0.0) if usage is None else (float(usage.input), float(usage.output))
+    usage = usage_of(turn.message.usage) or Usage()
+    return (turn.model_seconds or 0.0, turn.tool_seconds or 0.0) if timed else (usage.input, usage.output)
 
 
 def facts(transcript: Transcript, blocks: Sequence[Block]) -> list[tuple[str, str]]:
@@ -336,7 +335,10 @@ def page(transcript: Transcript) -> str:
         elif block.kind == "heading":
             body.append(f"<h2>{escape(block.text)}</h2>\n")
         else:
-            body.append(_note(block, number))
+            mark = '<b class="badge bad">failed</b>' if block.kind == "failed" else ""
+            text = f'<p class="note {block.kind}">{mark}<span>{escape(block.text)}</span></p>'
+            tried = "".join(map(_attempt, block.attempts))
+            body.append(_article("event", f"m{number}", has_problem(block), "", tried + text))
     return _document(transcript.title, facts(transcript, blocks), strip(turns) + _setting(transcript), body)
 
 
@@ -412,14 +414,13 @@ def _said(block: Said, number: int, start: float | None) -> str:
         body = fold(f"call {'bad' if message.is_error else 'good'}", title, _content(message))
         return _article("said", f"m{number}", has_problem(block), _rail(block.entry, start), body)
     origin = message.origin if isinstance(message, UserMessage) else "user"
-    who = _ORIGINS.get(origin, origin)
     person = origin in ("user", "steering", "follow_up")
     waited = ""
     if person and block.waited is not None and block.waited >= _PAUSE:
         waited = f'<span class="figures">after {seconds(block.waited)}</span>'
-    head = f'<header><span class="who">{escape(who)}</span>{_excluded(block.entry)}{waited}</header>'
-    body = "".join(map(part, message.content)) or '<p class="none">empty</p>'
-    body = head + body + extra(message.meta)
+    who = escape(_ORIGINS.get(origin, origin))
+    head = f'<header><span class="who">{who}</span>{_excluded(block.entry)}{waited}</header>'
+    body = head + ("".join(map(part, message.content)) or '<p class="none">empty</p>') + extra(message.meta)
     kind = "said" if person else "said loop"
     return _article(kind, f"m{number}", has_problem(block), _rail(block.entry, start), body)
 
@@ -478,10 +479,3 @@ def _attempt(attempt: Attempt) -> str:
         after.append(f"output cap {attempt.previous_cap or 0:,} → {attempt.next_cap:,}")
     words.append(f'<span class="figures">{" · ".join(after)}</span>')
     return f'<p class="attempt">{"".join(words)}</p>'
-
-
-def _note(note: Note, number: int) -> str:
-    mark = '<b class="badge bad">failed</b>' if note.kind == "failed" else ""
-    body = "".join(map(_attempt, note.attempts))
-    body += f'<p class="note {note.kind}">{mark}<span>{escape(note.text)}</span></p>'
-    return _article("event", f"m{number}", has_problem(note), "", body)
