@@ -204,7 +204,6 @@ class Chat:
 
     def loop(self) -> int:
         """Read and answer, line by line."""
-
         if self.reader.is_terminal:
             kept = f", kept as {self.kept}" if self.kept else ""
             self.printer.note(

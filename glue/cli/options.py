@@ -104,17 +104,14 @@ chat_options = _adding(_SETTINGS)  # those that a chat has too
 permission_options = _adding(_PERMISSIONS)  # which tools may run
 
 
-def main(agent: Agent[Any, Any], args: Sequence[str] | None = None, *, prompt: str = "") -> None:
+def main(agent: Agent[Any, Any], *, prompt: str = "") -> None:
     """Run an agent with a prompt from the command line, and leave with the exit code of its outcome."""
     from glue.cli.app import guarded
 
-    path = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    program = os.path.basename(sys.argv[0]) or "agent"
-    command = _command(agent, path if os.path.isfile(path) else None, prompt)  # in a zipapp it is no file
-    guarded(command, list(args) if args is not None else None, program)
+    usual = prompt
+    file = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    path = file if os.path.isfile(file) else None  # in a zipapp it is none
 
-
-def _command(agent: Agent[Any, Any], path: str | None, usual: str) -> click.Command:
     @click.command(context_settings={"help_option_names": ["-h", "--help"]})
     @click.argument("prompt", nargs=-1)
     @run_options
@@ -128,7 +125,7 @@ def _command(agent: Agent[Any, Any], path: str | None, usual: str) -> click.Comm
 
     if agent.name:
         command.help = (command.help or "").replace("the agent", f"the agent {agent.name}", 1)
-    return command
+    guarded(command, None, os.path.basename(sys.argv[0]) or "agent")
 
 
 class Sources:
@@ -199,18 +196,16 @@ class Sources:
         if self.given.get("yes"):
             own = AllowAll()
         elif own is None:
-            own = Ask(ask) if ask is not None else Unattended()
+            own = Ask(ask or unattended)
         # The rules of all places together: a refusal must not be lost because a flag adds another.
         places = (self.given, self.header, self.configured)
         allow, deny = (tuple(rule for place in places for rule in place.get(name) or ()) for name in ("allow", "deny"))
         return Rules(allow=allow, deny=deny, otherwise=own) if allow or deny else own
 
 
-class Unattended:
+async def unattended(request: PermissionRequest) -> Decision:
     """Deny what nobody can be asked for, and name the flag that allows it."""
-
-    def decide(self, request: PermissionRequest) -> Decision:
-        return deny(f"nobody can be asked here; --allow {request.action} allows it, --yes allows everything")
+    return deny(f"nobody can be asked here; --allow {request.action} allows it, --yes allows everything")
 
 
 # Prompts and schemas ------------------------------------------------------------------------------

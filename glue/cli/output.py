@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from glue import events
@@ -161,29 +162,24 @@ def is_interactive() -> bool:
     return sys.stdin is not None and _is_terminal(sys.stdin) and _is_terminal(sys.stderr)
 
 
+@dataclass(eq=False)
 class Printer:
     """A listener that prints a run for people."""
 
-    def __init__(
-        self,
-        out: Screen,
-        err: Screen,
-        *,
-        quiet: bool = False,
-        verbose: int = 0,
-        stream: bool = True,
-        results: bool = False,
-    ) -> None:
-        self.out, self.err = out, err
-        self.quiet, self.verbose = quiet, verbose
-        self.results = results  # whether a call's line is followed by the first of its result
-        self.stream = stream  # False: the answer is printed whole, at the end
-        self.spinner = Spinner(err, wanted=not quiet)
-        self.open = ""  # which output stands in the middle of a line: out, err or neither
-        self.wrote = False
-        self._apart = False  # a new message begins on a new line
-        self._cut = False  # the next message goes on in the same line
-        self._tools: dict[str, str] = {}  # those that run, by call
+    out: Screen
+    err: Screen
+    quiet: bool = False
+    verbose: int = 0
+    stream: bool = True  # False: the answer is printed whole, at the end
+    results: bool = False  # whether a call's line is followed by the first of its result
+    open: str = ""  # which output stands in the middle of a line: out, err or neither
+    wrote: bool = False
+    _apart: bool = False  # a new message begins on a new line
+    _cut: bool = False  # the next message goes on in the same line
+    _tools: dict[str, str] = field(default_factory=dict)  # those that run, by call
+
+    def __post_init__(self) -> None:
+        self.spinner = Spinner(self.err, wanted=not self.quiet)
 
     def __call__(self, event: Event) -> None:
         match event:

@@ -49,7 +49,6 @@ def run(words: tuple[str, ...], **given: Any) -> None:
     glue run -m groq --tools fs,git "What changed last week?"
     git diff | glue run "Explain this:" -
     """
-
     agent, path = None, None
     if words and words[0].endswith(".py") and not words[0].startswith("@"):
         from glue.cli.agentfile import open_agent

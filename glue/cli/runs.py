@@ -81,9 +81,7 @@ def log_files() -> list[Path]:
 def find_run(named: str) -> Path:
     """Find a run by `last`, or by the name of its file."""
     files = log_files()
-    if named == "last" and files:
-        return files[-1]
-    found = [path for path in files if path.stem == named]
+    found = files[-1:] if named == "last" else [path for path in files if path.stem == named]
     if not found:
         hint = "; `glue config set log true` switches the log on" if not files else ""
         raise ConfigError(f"there is no logged run {named!r} in {runs_dir()}{hint}")
@@ -130,7 +128,6 @@ def replay(cassette: str, file: str | None, words: tuple[str, ...], verbose: boo
     With FILE.py the agent runs again, its tools too, and must ask what it asked then; PROMPT is the recorded one
     if left out. A request that differs is an error that shows the first difference.
     """
-
     exchanges = _load(cassette).exchanges
     if file is not None:
         from glue.cli.agentfile import open_agent

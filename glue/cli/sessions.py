@@ -23,7 +23,7 @@ from glue.text import clean_text, count, dollars, one_line
 
 if TYPE_CHECKING:
     from glue.stores.store import Store
-    from glue.view.transcript import Transcript
+    from glue.view.sources import Transcript
 
 
 T = TypeVar("T")
@@ -282,8 +282,7 @@ def _index(folder: Path, named: str | None) -> Path:
     """Write a page for each session and logged run into a folder, and one that lists them."""
     from glue.cli.runs import log_files, summary
     from glue.view.page import index, page
-    from glue.view.sources import read_file, read_session
-    from glue.view.transcript import Listed
+    from glue.view.sources import Listed, read_file, read_session
 
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; an index is a folder of pages")

@@ -29,7 +29,7 @@ from glue.messages import (
 from glue.provider import Attempt
 from glue.text import count, dollars, seconds
 from glue.view.html import brief, escape, fold, literal, prose
-from glue.view.transcript import (
+from glue.view.sources import (
     Block,
     Entry,
     Listed,
