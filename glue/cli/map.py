@@ -108,7 +108,6 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
         with open(inputs, "rb") as lines:
             total = sum(1 for line in lines if line.strip())
     progress = Progress(Screen(sys.stderr), job, total, quiet=given["quiet"])
-
     try:
         anyio.run(_write, job, output, progress)
     finally:
