@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -154,10 +155,8 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         elif form is list:
             value = [part.strip() for part in text.split(",") if part.strip()]
         elif form is not str:
-            try:
+            with suppress(ValueError):  # said below
                 value = form(text)
-            except ValueError:
-                pass  # said below
         values[name] = _checked(name, value, variable(name))
     return values
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -79,28 +80,23 @@ def checks(reach: bool, names: tuple[str, ...]) -> Iterator[Check]:
 def _package() -> Iterator[Check]:
     import glue
 
-    try:
-        yield Check("glue", f"{version('glue-agents')} in {Path(glue.__file__).parent}")
-    except PackageNotFoundError:
-        yield Check("glue", f"not installed, run from {Path(glue.__file__).parent}", "pip install glue-agents", False)
-    for other in ("glue-core", "glueviz"):
-        try:
-            found = version(other)
-        except PackageNotFoundError:
-            continue
+    folder = Path(glue.__file__).parent
+    versions: dict[str, str] = {}
+    for name in ("glue-agents", "glue-core", "glueviz", "httpx2", "httpx", "sniffio"):
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    if "glue-agents" in versions:
+        yield Check("glue", f"{versions['glue-agents']} in {folder}")
+    else:
+        yield Check("glue", f"not installed, run from {folder}", "pip install glue-agents", False)
+    if other := next((name for name in ("glue-core", "glueviz") if name in versions), ""):
         advice = "it brings a package `glue` too; give each a virtual environment of its own"
-        yield Check("clash", f"{other} {found} is installed here", advice)
-        break
-    engine = "httpx2"
-    try:
-        version(engine)
-    except PackageNotFoundError:
-        engine = "httpx"
-    try:
-        yield Check("http", f"{engine} {version(engine)}")
-        version("sniffio")
-    except PackageNotFoundError as error:
-        yield Check("http", f"{error.name} is not installed", f"pip install {error.name}")
+        yield Check("clash", f"{other} {versions[other]} is installed here", advice)
+    engine = "httpx2" if "httpx2" in versions else "httpx"
+    if engine in versions:
+        yield Check("http", f"{engine} {versions[engine]}")
+    if missing := next((name for name in (engine, "sniffio") if name not in versions), ""):
+        yield Check("http", f"{missing} is not installed", f"pip install {missing}")
 
 
 def _settings() -> Check:

@@ -80,7 +80,16 @@ def list_(store: str | None, as_json: bool) -> None:
 def show(name: str, store: str | None) -> None:
     """Print one conversation."""
     for message in _load(store, name):
-        click.echo(_plain_text(message))
+        if isinstance(message, ToolMessage):
+            lines = [f"[{message.name}{', an error' if message.is_error else ''}]", message.text]
+        elif isinstance(message, AssistantMessage):
+            lines = [f"assistant ({message.provider}:{message.model})".replace(" (:)", "")]
+            lines += [f"({part.text})" for part in message.content if isinstance(part, Thinking) and part.text]
+            lines += [message.text] if message.text else []
+            lines += [f"-> {call.name} {call.arguments}" for call in message.calls]
+        else:
+            lines = ["user" if message.origin == "user" else f"user ({message.origin})", message.text]
+        click.echo(clean_text("\n".join(lines) + "\n"))
 
 
 @sessions.command()
@@ -167,19 +176,6 @@ def _load(named: str | None, name: str) -> tuple[Message, ...]:
             raise ConfigError(str(error)) from None
 
     return _with_store(named, load)
-
-
-def _plain_text(message: Message) -> str:
-    if isinstance(message, ToolMessage):
-        return clean_text(f"[{message.name}{', an error' if message.is_error else ''}]\n{message.text}\n")
-    if isinstance(message, AssistantMessage):
-        lines = [f"assistant ({message.provider}:{message.model})".replace(" (:)", "")]
-        lines += [f"({part.text})" for part in message.content if isinstance(part, Thinking) and part.text]
-        lines += [message.text] if message.text else []
-        lines += [f"-> {call.name} {call.arguments}" for call in message.calls]
-        return clean_text("\n".join(lines) + "\n")
-    origin = "" if message.origin == "user" else f" ({message.origin})"
-    return clean_text(f"user{origin}\n{message.text}\n")
 
 
 def _markdown(message: Message) -> str:
