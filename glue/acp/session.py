@@ -228,12 +228,9 @@ class OpenSession:
         """Keep the MCP servers in a task of their own, from the session's beginning to its end."""
         from glue.tools.mcp import connect
 
-        def failed(config: ServerConfig, error: Exception) -> None:
-            self.troubles.append(str(error))
-
-        roots = (self.cwd, *self.directories)
+        options = {"on_error": lambda _, error: self.troubles.append(str(error)), "elicit": elicit}
         try:
-            async with connect(configs, on_error=failed, roots=roots, elicit=elicit) as servers:
+            async with connect(configs, roots=(self.cwd, *self.directories), **options) as servers:
                 self.servers = servers
                 self.session.configure(tools=LiveTools(self.session.settings.tools or (), servers))
                 self.connected.set()

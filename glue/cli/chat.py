@@ -93,11 +93,18 @@ class LineReader:
         """Read one entry; it may span lines. EOFError at the end."""
         line = self.ask("> ")
         self.was_interrupted = False
-        if line.strip().startswith(QUOTES):
-            return self._block(line.strip()[len(QUOTES) :])
-        while line.endswith("\\"):
-            line = line[:-1] + "\n" + self.ask(". ")
-        return line
+        if not line.strip().startswith(QUOTES):
+            while line.endswith("\\"):
+                line = line[:-1] + "\n" + self.ask(". ")
+            return line
+        first = line.strip()[len(QUOTES) :]
+        lines = [first] if first else []
+        if first.endswith(QUOTES):
+            return first[: -len(QUOTES)]
+        while not (line := self.ask(". ")).rstrip().endswith(QUOTES):
+            lines.append(line)
+        rest = line.rstrip()[: -len(QUOTES)]
+        return "\n".join((*lines, rest) if rest else lines)
 
     def ask(self, prompt: str) -> str:
         """Read one line."""
@@ -114,24 +121,22 @@ class LineReader:
         if self.is_terminal:
             self.out.write("\n")
 
-    def _block(self, first: str) -> str:
-        lines = [first] if first else []
-        if first.endswith(QUOTES):
-            return first[: -len(QUOTES)]
-        while True:
-            line = self.ask(". ")
-            if line.rstrip().endswith(QUOTES):
-                rest = line.rstrip()[: -len(QUOTES)]
-                return "\n".join((*lines, rest) if rest else lines)
-            lines.append(line)
-
 
 class Chat:
     def __init__(self, agent: Agent[Any, Any] | None, sources: Sources, portal: BlockingPortal) -> None:
-        out, err = Screen(sys.stdout), Screen(sys.stderr)
-        self.hint = ""
         self.sources, self.portal = sources, portal
-        self.reader, self.printer = self._terminal(out, err, sources.given["verbose"])
+        out, err, verbose = Screen(sys.stdout), Screen(sys.stderr), sources.given["verbose"]
+        self.hint = ""
+        self.reader = LineReader(out)
+        self.printer = Printer(out, err, verbose=verbose, results=self.reader.is_terminal)
+        if self.reader.is_terminal and not out.is_dumb:
+            try:
+                from glue.cli.console import Editor, MarkdownPrinter
+            except ImportError:
+                self.hint = "; pip install 'glue-agents[chat]' for history, completion and Markdown"
+            else:
+                self.reader = Editor(out, self.status, lambda: [each.id for each in portal.call(self.store.list)])
+                self.printer = MarkdownPrinter(out, err, verbose=verbose, results=True)
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()  # questions, results and errors
         self.run = Run(agent, sources, self.printer, ask=self._ask if self.reader.is_terminal else None)
         self.agent = self.run.agent
@@ -139,19 +144,6 @@ class Chat:
         self.context = 0  # tokens of the last request and its answer
         self.session: Session[Any, Any]
         self.kept = ""  # where the conversation is kept, or nowhere
-
-    def _terminal(self, out: Screen, err: Screen, verbose: int) -> tuple[LineReader, Printer]:
-        """Give what reads and what writes: the editor of the extra [chat], or plain lines."""
-        plain, portal = LineReader(out), self.portal
-        if plain.is_terminal and not out.is_dumb:
-            try:
-                from glue.cli.console import Editor, MarkdownPrinter
-            except ImportError:
-                self.hint = "; pip install 'glue-agents[chat]' for history, completion and Markdown"
-            else:
-                printer = MarkdownPrinter(out, err, verbose=verbose, results=True)
-                return Editor(out, self.status, lambda: [each.id for each in portal.call(self.store.list)]), printer
-        return plain, Printer(out, err, verbose=verbose, results=plain.is_terminal)
 
     def status(self) -> str:
         """Say in one line: model, context used, tokens, cost."""

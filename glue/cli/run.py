@@ -146,24 +146,22 @@ class Run:
         if ask is None and is_interactive():
             ask = self._ask
         self.options = sources.options(ask)
-        self.agent = agent if agent is not None else self._by_name()
+        if agent is None:  # a model's name and ready-made tools
+            from glue.providers import default
+
+            tools: list[Any] = list(self.options.tools or ())
+            instructions = ""
+            if tools:
+                from glue.tools.coding import prompt
+
+                instructions = prompt(tools)
+            agent = Agent(self.options.model or default(), tools=tools, instructions=instructions)
+        self.agent = agent
         if self.agent.output is not None or self.options.output is not None:
             printer.stream = False  # the object is printed at the end, whole
         if self.agent.deps_type is not None:
             wanted = self.agent.deps_type.__name__
             raise ConfigError(f"this agent needs deps ({wanted}), which a command line cannot give; run it from code")
-
-    def _by_name(self) -> Agent[Any, Any]:
-        """Make an agent of a model's name and ready-made tools."""
-        from glue.providers import default
-
-        tools: list[Any] = list(self.options.tools or ())
-        instructions = ""
-        if tools:
-            from glue.tools.coding import prompt
-
-            instructions = prompt(tools)
-        return Agent(self.options.model or default(), tools=tools, instructions=instructions)
 
     def overrides(self) -> dict[str, Any]:
         """Give what goes before the agent's own settings, the tools of connected servers included."""

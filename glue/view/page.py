@@ -62,7 +62,12 @@ def part(item: Part) -> str:
             return _named("thinking that the vendor keeps to itself")
         return fold("thinking", f"thinking <small>{count(len(item.text), 'character')}</small>", prose(item.text))
     if isinstance(item, Image):
-        return _image(item)
+        if item.data is None:
+            return _named(f"image at {item.url}, not fetched")
+        size, begins = count(len(item.data), "byte"), _PICTURES.get(item.media_type)
+        if begins is None or not item.data.startswith(begins):
+            return _named(f"image ({item.media_type}, {size}), not shown")
+        return f'<img src="data:{item.media_type};base64,{base64.b64encode(item.data).decode()}" alt="image, {size}">'
     if isinstance(item, File):
         return _named(f"file {item.name or ''} ({item.media_type}, {count(len(item.data), 'byte')})")
     if isinstance(item, Opaque):
@@ -70,15 +75,6 @@ def part(item: Part) -> str:
     if isinstance(item, Unknown):
         return fold("odd", f"{brief(str(item.data.get('type')), 40)} of a newer version", literal(pretty(item.data)))
     return ""
-
-
-def _image(item: Image) -> str:
-    if item.data is None:
-        return _named(f"image at {item.url}, not fetched")
-    size, begins = count(len(item.data), "byte"), _PICTURES.get(item.media_type)
-    if begins is None or not item.data.startswith(begins):
-        return _named(f"image ({item.media_type}, {size}), not shown")
-    return f'<img src="data:{item.media_type};base64,{base64.b64encode(item.data).decode()}" alt="image, {size}">'
 
 
 def _named(text: str) -> str:
