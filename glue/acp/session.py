@@ -89,10 +89,6 @@ class OpenSession:
 
     # Settings -------------------------------------------------------------------------------------
 
-    @property
-    def model(self) -> str:
-        return model_name(self.session)
-
     def modes(self) -> dict[str, Any]:
         modes = [{"id": name, "name": title, "description": text} for name, (title, text) in MODES.items()]
         return {"currentModeId": self.mode, "availableModes": modes}
@@ -104,12 +100,13 @@ class OpenSession:
         rows = [lookup(name) for name in known()]
         keyed = [f"{row.name}:{row.model}" for row in rows if row.key and row.model and key_available(row.name)]
         modes = [{"value": name, "name": title, "description": text} for name, (title, text) in MODES.items()]
-        models = [{"value": name, "name": name} for name in dict.fromkeys((self.model, *keyed))]
+        model = model_name(self.session)
+        models = [{"value": name, "name": name} for name in dict.fromkeys((model, *keyed))]
         efforts = [{"value": name, "name": name.capitalize()} for name in ("default", *EFFORTS)]
         effort = self.session.settings.reasoning or "default"
         shown = [
             {"category": "mode", **_select("mode", "Mode", self.mode, modes)},
-            {"category": "model", **_select("model", "Model", self.model, models)},
+            {"category": "model", **_select("model", "Model", model, models)},
             {"category": "thought_level", **_select("effort", "Effort", effort, efforts)},
         ]
         for name, (title, usual) in _CHOICES.items():
@@ -151,7 +148,7 @@ class OpenSession:
         self.mode = mode
 
     def set_model(self, name: str) -> None:
-        if name == self.model:
+        if name == model_name(self.session):
             return
         try:
             self.session.agent.open(name)  # a wrong name, or a key that is not there, is said now
@@ -190,7 +187,7 @@ class OpenSession:
         with contextlib.suppress(RpcError):
             self.set_limits(kept.get("limits"))
         with contextlib.suppress(RpcError):
-            self.set_model(kept.get("model") or self.model)
+            self.set_model(kept.get("model") or model_name(self.session))
         if kept.get("reasoning") in EFFORTS:
             self.session.configure(reasoning=kept["reasoning"])
         if isinstance(kept.get("cache"), bool):

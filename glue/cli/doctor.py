@@ -62,7 +62,14 @@ def checks(reach: bool, names: tuple[str, ...]) -> Iterator[Check]:
     system = "" if os.name == "posix" else " on a system that is not POSIX"
     yield Check("python", ".".join(map(str, sys.version_info[:3])) + system)
     yield from _package()
-    yield _settings()
+    try:
+        found = settings()
+        for spec in found["model"].value.split(",") if "model" in found else ():
+            lookup(spec)
+        made = ", ".join(f"{name} from {setting.source}" for name, setting in found.items())
+        yield Check("settings", made or "none made")
+    except ConfigError as error:
+        yield Check("settings", "wrong", str(error))
     yield from _keys()
     days = (datetime.now(UTC) - datetime.fromisoformat(date()).replace(tzinfo=UTC)).days
     newer = "a newer glue-agents has newer ones" if days > 120 else ""
@@ -97,16 +104,6 @@ def _package() -> Iterator[Check]:
         yield Check("http", f"{engine} {versions[engine]}")
     if missing := next((name for name in (engine, "sniffio") if name not in versions), ""):
         yield Check("http", f"{missing} is not installed", f"pip install {missing}")
-
-
-def _settings() -> Check:
-    try:
-        found = settings()
-        for spec in found["model"].value.split(",") if "model" in found else ():
-            lookup(spec)
-    except ConfigError as error:
-        return Check("settings", "wrong", str(error))
-    return Check("settings", ", ".join(f"{name} from {made.source}" for name, made in found.items()) or "none made")
 
 
 def _keys() -> Iterator[Check]:
