@@ -60,7 +60,7 @@ def chat(file: str | None, **given: Any) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     before = live_threads()
     with start_blocking_portal() as portal:
-        chat = Chat(agent, Sources(given, path=file, agent=agent), portal)
+        chat = Chat(Sources(given, path=file, agent=agent), portal)
         try:
             with portal.wrap_async_context_manager(chat.run.connected()):
                 portal.call(chat.begin)
@@ -123,7 +123,7 @@ class LineReader:
 
 
 class Chat:
-    def __init__(self, agent: Agent[Any, Any] | None, sources: Sources, portal: BlockingPortal) -> None:
+    def __init__(self, sources: Sources, portal: BlockingPortal) -> None:
         self.sources, self.portal = sources, portal
         out, err, verbose = Screen(sys.stdout), Screen(sys.stderr), sources.given["verbose"]
         self.hint = ""
@@ -138,7 +138,7 @@ class Chat:
                 self.reader = Editor(out, self.status, lambda: [each.id for each in portal.call(self.store.list)])
                 self.printer = MarkdownPrinter(out, err, verbose=verbose, results=True)
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()  # questions, results and errors
-        self.run = Run(agent, sources, self.printer, ask=self._ask if self.reader.is_terminal else None)
+        self.run = Run(sources, self.printer, ask=self._ask if self.reader.is_terminal else None)
         self.agent = self.run.agent
         self.total = Usage(cost=0.0)
         self.context = 0  # tokens of the last request and its answer

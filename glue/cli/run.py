@@ -93,7 +93,7 @@ def execute(
             from glue.cli.runs import record_to, replay_from
 
             wrap = stack.enter_context(record_to(given["record"]) if given["record"] else replay_from(given["replay"]))
-        run = Run(agent, sources, printer, wrap)
+        run = Run(sources, printer, wrap)
         try:
             result = anyio.run(run.attended, prompt)
         except GlueError as error:
@@ -132,7 +132,6 @@ class Run:
 
     def __init__(
         self,
-        agent: Agent[Any, Any] | None,
         sources: Sources,
         printer: Printer,
         wrap: Callable[[Provider], Provider] | None = None,
@@ -146,6 +145,7 @@ class Run:
         if ask is None and is_interactive():
             ask = self._ask
         self.options = sources.options(ask)
+        agent = sources.agent
         if agent is None:  # a model's name and ready-made tools
             from glue.providers import default
 
