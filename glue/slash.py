@@ -49,8 +49,7 @@ def answer(session: Session[Any, Any], name: str, argument: str) -> str | None:
         if argument:
             session.agent.open(argument)  # a wrong name or a missing key is said now
             session.configure(model=argument)
-        model: Any = session.settings.model
-        return f"The model is {one_line(model if isinstance(model, str) else model.name)}."
+        return f"The model is {one_line(model_name(session))}."
     if name == "limits":
         if argument:
             given = dict(item.partition("=")[::2] for item in argument.split())
@@ -59,6 +58,12 @@ def answer(session: Session[Any, Any], name: str, argument: str) -> str | None:
     if name == "tools":
         return "\n".join(map(_tool_line, session.settings.tools or ())) or "There are no tools."
     return None
+
+
+def model_name(session: Session[Any, Any]) -> str:
+    """Give the model of a session as it was named, or the name of its provider."""
+    model: Any = session.settings.model
+    return model if isinstance(model, str) else str(model.name)
 
 
 def _tool_line(tool: Any) -> str:

@@ -32,32 +32,26 @@ def ready_agent(model: Any, bundle: str) -> Callable[..., Agent[Any, Any]]:
         from glue.agent import Agent
         from glue.tools import coding, fs, git
 
-        roots, bundles = (cwd, *more), []
-        for root in roots:
+        def tools_below(root: str) -> dict[str, Tool[..., Any]]:
             if bundle == "coding":
                 made = coding.tools(root, trust=True, shell=True)
             else:
                 made = [*fs.tools(root), *(git.tools(root, trust=True) if bundle == "git" else ())]
-            bundles.append(editor_tools(made, root, server))
-        tools = [*_over(bundles, roots), plan_tool()]
+            return {each.name: each for each in editor_tools(made, root, server)}
+
+        others = [(root, tools_below(root)) for root in more]
+        tools: list[Any] = []
+        for name, each in tools_below(cwd).items():
+            same = [(root, named[name]) for root, named in others if name in named]
+            takes_path = "path" in each.spec.parameters.get("properties", {})
+            tools.append(_Spanning(each, same) if same and takes_path else each)
+        tools.append(plan_tool())
         instructions = coding.prompt(tools)
         if more:
             instructions += f"\nThese directories are yours too, by their absolute paths: {', '.join(more)}\n"
         return Agent(model, tools=tools, instructions=instructions, limits=DEFAULTS, name="glue")
 
     return make
-
-
-def _over(bundles: Sequence[list[Tool[..., Any]]], roots: Sequence[str]) -> list[Any]:
-    """Join the tools of several roots: the first one's, which take absolute paths below the others too."""
-    first, *rest = bundles
-    named = [(root, {each.name: each for each in bundle}) for root, bundle in zip(roots[1:], rest, strict=True)]
-    joined: list[Any] = []
-    for each in first:
-        others = [(root, bundle[each.name]) for root, bundle in named if each.name in bundle]
-        takes_path = "path" in each.spec.parameters.get("properties", {})
-        joined.append(_Spanning(each, others) if others and takes_path else each)
-    return joined
 
 
 class _Spanning:
@@ -154,10 +148,10 @@ def _writer(ours: Tool[..., Any], root: str, server: Server) -> Tool[..., Any]:
 async def editor_text(server: Server, session_id: str, path: str) -> str | None:
     """Read a file as the editor has it; None where it has none."""
     try:
-        answer = await server.peer.request("fs/read_text_file", {"sessionId": session_id, "path": path})
-    except RpcError:
+        answer = await _request(server, "fs/read_text_file", {"sessionId": session_id, "path": path})
+    except ToolError:
         return None
-    content = answer.get("content") if isinstance(answer, dict) else None
+    content = answer.get("content")
     return content if isinstance(content, str) else None
 
 
@@ -237,13 +231,7 @@ class EditorPermission:
     """A policy for one session: its mode first, then the agent's own policy where it has one, then the person."""
 
     def __init__(
-        self,
-        server: Server,
-        session_id: str,
-        *,
-        ids: CallIds,
-        mode: Callable[[], str],
-        own: Permission | None = None,
+        self, server: Server, session_id: str, ids: CallIds, mode: Callable[[], str], own: Permission | None
     ) -> None:
         self._server, self._session = server, session_id
         self._ids, self._mode, self._own = ids, mode, own
@@ -285,16 +273,13 @@ class EditorPermission:
         outcome = answer.get("outcome") if isinstance(answer, dict) else None
         if not isinstance(outcome, dict) or outcome.get("outcome") != "selected":
             return deny("the question was cancelled")
-        _, decision = _ANSWERS.get(
-            str(outcome.get("optionId")), ("", deny("the editor answered with an unknown option"))
-        )
-        return decision
+        _, decision = _ANSWERS.get(str(outcome.get("optionId")), ("", None))
+        return decision or deny("the editor answered with an unknown option")
 
     async def _shown(self, request: PermissionRequest) -> ShownCall:
         """Show the call with the arguments that it will run with, and what it will change."""
-        call = ToolCall(
-            id=request.call_id, name=request.tool, arguments=json.dumps(dict(request.arguments), default=str)
-        )
+        arguments = json.dumps(dict(request.arguments), default=str)
+        call = ToolCall(id=request.call_id, name=request.tool, arguments=arguments)
         known = self._ids.current(call.id)
         shown = ShownCall(call.id, call) if known is None else replace(known, call=call, diff=None)
         if path := edited_path(shown):

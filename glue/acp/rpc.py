@@ -149,7 +149,7 @@ class Peer:
         except (ValueError, RecursionError):
             self._refuse(PARSE_ERROR, "not a line of JSON")
             return
-        if not isinstance(message, dict) or not _is_id(message.get("id")):
+        if not isinstance(message, dict) or type(message.get("id")) not in (str, int, type(None)):  # True is no id
             self._refuse(INVALID_REQUEST, "not a JSON-RPC message")
         elif isinstance(message.get("method"), str):
             self._dispatch(message)
@@ -233,10 +233,6 @@ class Peer:
             self._sink.flush()
         except (OSError, ValueError):
             logger.debug("the editor is gone")  # the reader will see its end too
-
-
-def _is_id(value: Any) -> bool:
-    return value is None or isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
 
 
 def _no_number(text: str) -> Any:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
 
 import anyio
@@ -26,15 +27,16 @@ from glue.acp.rpc import (
     RpcError,
     Work,
 )
-from glue.acp.session import DEFAULTS, OpenSession, PendingPrompt, SavedSettings, list_page
-from glue.acp.updates import Reporter, answer, chunk, failure, outcome_notice, plain, prompt_parts, replay
+from glue.acp.session import DEFAULTS, OpenSession, PendingPrompt, list_page
+from glue.acp.updates import STOP_REASONS, Reporter, answer, chunk, failure, plain, prompt_parts, replay
 from glue.agent import Agent
 from glue.errors import GlueError, StoreError
 from glue.limits import Limits, Outcome
-from glue.messages import Message, new_id
+from glue.messages import AssistantMessage, new_id
 from glue.paths import state_dir
 from glue.provider import capabilities
-from glue.stores.store import SessionInfo, Store
+from glue.stores.jsonl import FileStore
+from glue.stores.store import SessionInfo
 from glue.telemetry import continued
 from glue.text import one_line
 
@@ -49,11 +51,9 @@ class Server:
     """Serves one editor. `make` gives the agent for the directories; `keys` are variables that want a key."""
 
     def __init__(
-        self, make: MakeAgent, store: Store, source: BinaryIO, sink: BinaryIO, keys: Sequence[str] = ()
+        self, make: MakeAgent, store: FileStore, source: BinaryIO, sink: BinaryIO, keys: Sequence[str] = ()
     ) -> None:
         self._make, self._store, self._keys = make, store, tuple(keys)
-        path_of = getattr(store, "path", None)
-        self._saved = SavedSettings(path_of if callable(path_of) else None)
         self._sessions: dict[str, OpenSession] = {}
         self._agents: list[Agent[Any, Any]] = []
         self._listed: tuple[SessionInfo, ...] | None = None  # as of the last list, for its further pages
@@ -66,7 +66,7 @@ class Server:
             "logout": self._logout,
             "session/new": self._new,
             "session/load": self._load,
-            "session/resume": self._resume,
+            "session/resume": partial(self._load, tell=False),
             "session/list": self._list,
             "session/delete": self._delete,
             "session/set_mode": self._set_mode,
@@ -118,6 +118,7 @@ class Server:
         if isinstance(version, bool) or not isinstance(version, int):
             raise RpcError(INVALID_PARAMS, "protocolVersion must be a whole number")
         self._client = params.get("clientCapabilities")
+        hint = "Set {} where the editor starts glue, and start it again."
         return {
             "protocolVersion": VERSION,  # an editor that speaks only another one hangs up
             "agentInfo": {"name": "glue", "title": "glue", "version": __version__},
@@ -126,22 +127,11 @@ class Server:
                 "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
                 "mcpCapabilities": {"http": True, "sse": True},
                 "sessionCapabilities": {
-                    "list": {},
-                    "resume": {},
-                    "close": {},
-                    "delete": {},
-                    "additionalDirectories": {},
+                    name: {} for name in ("list", "resume", "close", "delete", "additionalDirectories")
                 },
                 "auth": {"logout": {}},
             },
-            "authMethods": [
-                {
-                    "id": name,
-                    "name": name,
-                    "description": f"Set {name} where the editor starts glue, and start it again.",
-                }
-                for name in self._keys
-            ],
+            "authMethods": [{"id": name, "name": name, "description": hint.format(name)} for name in self._keys],
         }
 
     async def _authenticate(self, params: Params) -> dict[str, Any]:
@@ -170,36 +160,28 @@ class Server:
             pass  # it is there from now on, also if nothing is ever said
         return self._opened({"sessionId": session_id}, opened)
 
-    async def _load(self, params: Params) -> Response:
-        opened, messages = await self._reopen(params)
-        for update in replay(messages, opened.ids, opened.session.settings.tools or ()):
+    async def _load(self, params: Params, *, tell: bool = True) -> Response:
+        cwd, wanted = _directory(params.get("cwd"), "cwd"), cast(str, params.get("sessionId"))  # the store checks it
+        try:
+            messages = await self._store.load(wanted)
+        except (StoreError, ValueError) as error:
+            raise RpcError(NOT_FOUND, f"there is no session {wanted!r}") from error
+        opened = await self._open(wanted, cwd, params)
+        for message in messages:
+            if isinstance(message, AssistantMessage):
+                opened.add_usage(1, message.usage)
+        opened.has_title = bool(messages)
+        for update in replay(messages, opened.ids, opened.session.settings.tools or ()) if tell else ():
             self._update(opened.session.id, update)
             await self.peer.drain()
         return self._opened({}, opened)
-
-    async def _resume(self, params: Params) -> Response:
-        return self._opened({}, (await self._reopen(params))[0])
-
-    async def _reopen(self, params: Params) -> tuple[OpenSession, tuple[Message, ...]]:
-        cwd, wanted = _directory(params.get("cwd"), "cwd"), params.get("sessionId")
-        try:
-            messages = await self._store.load(wanted) if isinstance(wanted, str) else None
-        except (StoreError, ValueError):
-            messages = None
-        if messages is None:
-            raise RpcError(NOT_FOUND, f"there is no session {wanted!r}")
-        opened = await self._open(str(wanted), cwd, params)
-        opened.usage.recall(messages)
-        opened.has_title = bool(messages)
-        return opened, messages
 
     def _opened(self, result: dict[str, Any], opened: OpenSession) -> Response:
         """Tell of the commands behind the answer: before it, an editor does not know the session."""
         result |= {"modes": opened.modes(), "configOptions": opened.options(self._booleans)}
 
         def then() -> None:
-            commands = opened.commands()
-            update = {"sessionUpdate": "available_commands_update", "availableCommands": commands}
+            update = {"sessionUpdate": "available_commands_update", "availableCommands": opened.commands()}
             self._update(opened.session.id, update)
             self._tell_troubles(opened)
 
@@ -214,13 +196,12 @@ class Server:
         agent = self._make(cwd, self, directories)
         if agent not in self._agents:
             self._agents.append(agent)
-        opened = OpenSession(agent.session(id, store=self._store), cwd, directories)
+        opened = OpenSession(agent.session(id, store=self._store), self._saved(id), cwd, directories)
         opened.session.limits = cast(Limits, agent.settings.limits or DEFAULTS)
-        self._saved.restore(opened)
+        opened.restore()
         meta = params.get("_meta")
         opened.set_limits(meta.get("limits") if isinstance(meta, dict) else None)
-        own = agent.settings.permission
-        permission = EditorPermission(self, id, ids=opened.ids, mode=lambda: opened.mode, own=own)
+        permission = EditorPermission(self, id, opened.ids, lambda: opened.mode, agent.settings.permission)
         opened.session.configure(permission=permission)
         await self._connect(opened, params.get("mcpServers"))
         before = self._sessions.get(id)  # two loads of one session may have gone side by side
@@ -249,8 +230,7 @@ class Server:
         """Put a question of an MCP server to the user, where the editor has forms; None is no."""
         if self.offers("elicitation", "form") is None:
             return None
-        text = f"{server}: {message}"
-        params = {"sessionId": id, "mode": "form", "message": text, "requestedSchema": schema}
+        params = {"sessionId": id, "mode": "form", "message": f"{server}: {message}", "requestedSchema": schema}
         try:
             said = await self.peer.request("elicitation/create", params)
         except RpcError:
@@ -297,7 +277,7 @@ class Server:
             tools=tuple(settings.tools or ()),
             compaction=self.offers("session", "compaction") is not None,
             window=capabilities(session.agent.open(settings.model or "")).window,
-            cost=opened.usage.cost,
+            cost=opened.usage.cost or 0.0,
         )
         title = next((one_line(part.text, 80) for part in asked if getattr(part, "text", "").strip()), "")
         if title and not opened.has_title:  # a session is named by its first prompt, as the list does
@@ -305,11 +285,11 @@ class Server:
             now = datetime.now(UTC).isoformat()
             self._update(session.id, {"sessionUpdate": "session_info_update", "title": title, "updatedAt": now})
         result = await session.prompt(asked, on_event=reporter, cancel=pending.cancel, unwrap=False)
-        opened.usage.add(result.requests, result.usage)
-        title, detail = outcome_notice(result)
-        if title:
-            self._say(session.id, title, detail)
-        return answer(result)
+        opened.add_usage(result.requests, result.usage)
+        done = answer(result)
+        if words := STOP_REASONS[result.outcome][1]:
+            self._say(session.id, words, result.notice or str(result.error or ""))
+        return done
 
     def _tell_troubles(self, opened: OpenSession) -> None:
         troubles, opened.troubles[:] = tuple(opened.troubles), []
@@ -337,7 +317,7 @@ class Server:
         opened = self._session(params)
         before = opened.mode
         opened.set_option(params.get("configId"), params.get("value"), self._booleans)
-        self._saved.save(opened)
+        opened.save()
         if opened.mode != before:
             self._update(opened.session.id, {"sessionUpdate": "current_mode_update", "currentModeId": opened.mode})
         return {"configOptions": opened.options(self._booleans)}
@@ -347,7 +327,7 @@ class Server:
         return self.offers("session", "configOptions", "boolean") is not None
 
     def _show_options(self, opened: OpenSession) -> None:
-        self._saved.save(opened)
+        opened.save()
         options = opened.options(self._booleans)
         self._update(opened.session.id, {"sessionUpdate": "config_option_update", "configOptions": options})
 
@@ -360,18 +340,19 @@ class Server:
         return list_page(self._listed, params.get("cwd"), cursor)
 
     async def _delete(self, params: Params) -> dict[str, Any]:
-        name = params.get("sessionId")
+        name = cast(str, params.get("sessionId"))  # the store checks it
         if isinstance(name, str) and name in self._sessions:
             await self._close(self._forget(params))
         try:
-            if not isinstance(name, str):
-                raise ValueError("a session id is a text")
             await self._store.delete(name)
         except (StoreError, ValueError) as error:
             raise RpcError(NOT_FOUND, f"there is no session {name!r}") from error
-        self._saved.delete(name)
+        self._saved(name).unlink(missing_ok=True)
         self._listed = None
         return {}
+
+    def _saved(self, id: str) -> Path:
+        return self._store.path(id).with_suffix(".settings.json")
 
     def _forget(self, params: Params) -> OpenSession:
         opened = self._session(params)
@@ -418,7 +399,5 @@ async def serve(
     make: MakeAgent, source: BinaryIO, sink: BinaryIO, folder: str | None = None, keys: Sequence[str] = ()
 ) -> None:
     """Serve one editor on two streams until it hangs up."""
-    from glue.stores.jsonl import FileStore
-
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")  # warnings; what it logs shows in the editor
     await Server(make, FileStore(folder or str(state_dir() / "acp")), source, sink, keys).serve()

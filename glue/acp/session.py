@@ -6,8 +6,8 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,9 +19,9 @@ from glue.acp.updates import CallIds
 from glue.context import AnyTool, Cancel
 from glue.errors import GlueError
 from glue.limits import Limits
-from glue.messages import AssistantMessage, Effort, Message, Part, Text, Usage
+from glue.messages import Effort, Part, Text, Usage
 from glue.session import Session
-from glue.slash import COMMANDS, SETTABLE_LIMITS, answer, change_limits, parse
+from glue.slash import COMMANDS, SETTABLE_LIMITS, answer, change_limits, model_name, parse
 from glue.stores.store import SessionInfo
 
 if TYPE_CHECKING:
@@ -54,36 +54,11 @@ class PendingPrompt:
 
 
 @dataclass(slots=True)
-class SessionUsage:
-    """What a session has used, for /usage."""
-
-    requests: int = 0
-    input: int = 0
-    output: int = 0
-    cost: float = 0.0
-
-    def add(self, requests: int, usage: Usage) -> None:
-        self.requests += requests
-        self.input += usage.input
-        self.output += usage.output
-        self.cost += usage.cost or 0.0
-
-    def recall(self, messages: Iterable[Message]) -> None:
-        """Count what was used before, as far as the transcript says."""
-        for message in messages:
-            if isinstance(message, AssistantMessage):
-                self.add(1, message.usage or Usage())
-
-    def __str__(self) -> str:
-        cost = f", {self.cost:.4f} USD" if self.cost else ""
-        return f"{self.requests} requests, {self.input} tokens in, {self.output} out{cost}."
-
-
-@dataclass(slots=True)
 class OpenSession:
     """One open session: what is set in it, what it has used, and its MCP servers."""
 
     session: Session[Any, Any]
+    saved: Path  # what was set in it, in a small file beside its transcript
     cwd: str
     directories: tuple[str, ...] = ()  # besides the working directory
     mode: str = "ask"
@@ -91,7 +66,8 @@ class OpenSession:
     servers: Servers | None = None
     prompt: PendingPrompt | None = None
     ids: CallIds = field(default_factory=CallIds)
-    usage: SessionUsage = field(default_factory=SessionUsage)
+    requests: int = 0
+    usage: Usage = field(default_factory=lambda: Usage(cost=0.0))
     troubles: list[str] = field(default_factory=list)  # of MCP servers, not yet told
     connected: anyio.Event = field(default_factory=anyio.Event)
     closing: anyio.Event = field(default_factory=anyio.Event)
@@ -105,12 +81,13 @@ class OpenSession:
         self.closing.set()
         await self.closed.wait()
 
-    # Settings -------------------------------------------------------------------------------------
+    def add_usage(self, requests: int, usage: Usage | None) -> None:
+        """Count what was used; what nobody knows the price of adds nothing to the cost."""
+        self.requests += requests
+        if usage is not None:
+            self.usage += replace(usage, cost=usage.cost or 0.0)
 
-    @property
-    def model(self) -> str:
-        model: Any = self.session.settings.model
-        return model if isinstance(model, str) else str(model.name)
+    # Settings -------------------------------------------------------------------------------------
 
     def modes(self) -> dict[str, Any]:
         modes = [{"id": name, "name": title, "description": text} for name, (title, text) in MODES.items()]
@@ -123,12 +100,13 @@ class OpenSession:
         rows = [lookup(name) for name in known()]
         keyed = [f"{row.name}:{row.model}" for row in rows if row.key and row.model and key_available(row.name)]
         modes = [{"value": name, "name": title, "description": text} for name, (title, text) in MODES.items()]
-        models = [{"value": name, "name": name} for name in dict.fromkeys((self.model, *keyed))]
+        model = model_name(self.session)
+        models = [{"value": name, "name": name} for name in dict.fromkeys((model, *keyed))]
         efforts = [{"value": name, "name": name.capitalize()} for name in ("default", *EFFORTS)]
         effort = self.session.settings.reasoning or "default"
         shown = [
             {"category": "mode", **_select("mode", "Mode", self.mode, modes)},
-            {"category": "model", **_select("model", "Model", self.model, models)},
+            {"category": "model", **_select("model", "Model", model, models)},
             {"category": "thought_level", **_select("effort", "Effort", effort, efforts)},
         ]
         for name, (title, usual) in _CHOICES.items():
@@ -170,7 +148,7 @@ class OpenSession:
         self.mode = mode
 
     def set_model(self, name: str) -> None:
-        if name == self.model:
+        if name == model_name(self.session):
             return
         try:
             self.session.agent.open(name)  # a wrong name, or a key that is not there, is said now
@@ -184,6 +162,36 @@ class OpenSession:
             self.session.limits = change_limits(self.session.limits, given if isinstance(given, dict) else {})
         except (TypeError, ValueError) as error:
             raise RpcError(INVALID_PARAMS, str(error)) from None
+
+    def save(self) -> None:
+        """Write down what is set, for when the session is opened again."""
+        session, settings = self.session, self.session.settings
+        kept: dict[str, Any] = {"mode": self.mode, "directories": list(self.directories)}
+        kept["limits"] = {name: getattr(session.limits, name) for name in SETTABLE_LIMITS}
+        if isinstance(settings.model, str) and settings.model != session.agent.settings.model:
+            kept["model"] = settings.model
+        kept |= {name: value for name in ("reasoning", "cache") if (value := getattr(settings, name)) is not None}
+        with contextlib.suppress(OSError):  # what was set holds for now, whatever the disk says
+            self.saved.with_suffix(".new").write_text(json.dumps(kept))
+            os.replace(self.saved.with_suffix(".new"), self.saved)
+
+    def restore(self) -> None:
+        """Set again what was set before; what no longer holds, such as a model without a key, is left as it is."""
+        kept: Any = None
+        with contextlib.suppress(OSError, ValueError):
+            kept = json.loads(self.saved.read_text())
+        if not isinstance(kept, dict):
+            return
+        with contextlib.suppress(RpcError):
+            self.set_mode(kept.get("mode", self.mode))
+        with contextlib.suppress(RpcError):
+            self.set_limits(kept.get("limits"))
+        with contextlib.suppress(RpcError):
+            self.set_model(kept.get("model") or model_name(self.session))
+        if kept.get("reasoning") in EFFORTS:
+            self.session.configure(reasoning=kept["reasoning"])
+        if isinstance(kept.get("cache"), bool):
+            self.session.configure(cache=kept["cache"])
 
     # Slash commands -------------------------------------------------------------------------------
 
@@ -204,7 +212,10 @@ class OpenSession:
             said = await self.servers.prompt(text) if self.servers is not None and text.startswith("/") else text
             if said is not text:
                 return list(said)
-            return str(self.usage) if name == "usage" else answer(self.session, name, argument)
+            if name != "usage":
+                return answer(self.session, name, argument)
+            cost = f", {self.usage.cost:.4f} USD" if self.usage.cost else ""
+            return f"{self.requests} requests, {self.usage.input} tokens in, {self.usage.output} out{cost}."
         except (GlueError, TypeError, ValueError) as error:
             return f"{text.split()[0]}: {error}"
 
@@ -214,12 +225,9 @@ class OpenSession:
         """Keep the MCP servers in a task of their own, from the session's beginning to its end."""
         from glue.tools.mcp import connect
 
-        def failed(config: ServerConfig, error: Exception) -> None:
-            self.troubles.append(str(error))
-
-        roots = (self.cwd, *self.directories)
+        options = {"on_error": lambda _, error: self.troubles.append(str(error)), "elicit": elicit}
         try:
-            async with connect(configs, on_error=failed, roots=roots, elicit=elicit) as servers:
+            async with connect(configs, roots=(self.cwd, *self.directories), **options) as servers:
                 self.servers = servers
                 self.session.configure(tools=LiveTools(self.session.settings.tools or (), servers))
                 self.connected.set()
@@ -277,57 +285,6 @@ def _server_config(each: Any, cwd: str) -> ServerConfig:
         env={str(item["name"]): str(item["value"]) for item in each.get("env") or ()},
         cwd=cwd,
     )
-
-
-class SavedSettings:
-    """What was set in each session, in a small file beside its transcript; in memory where there is no folder."""
-
-    def __init__(self, path_of: Callable[[str], Path] | None) -> None:
-        self._path_of = path_of
-        self._memory: dict[str, dict[str, Any]] = {}
-
-    def save(self, opened: OpenSession) -> None:
-        session, settings = opened.session, opened.session.settings
-        own = session.agent.settings
-        kept: dict[str, Any] = {"mode": opened.mode, "directories": list(opened.directories)}
-        kept["limits"] = {name: getattr(session.limits, name) for name in SETTABLE_LIMITS}
-        if isinstance(settings.model, str) and settings.model != own.model:
-            kept["model"] = settings.model
-        kept |= {name: value for name in ("reasoning", "cache") if (value := getattr(settings, name)) is not None}
-        self._memory[session.id] = kept
-        if (path := self._path(session.id)) is not None:
-            with contextlib.suppress(OSError):  # what was set holds for now, whatever the disk says
-                path.with_suffix(".new").write_text(json.dumps(kept))
-                os.replace(path.with_suffix(".new"), path)
-
-    def restore(self, opened: OpenSession) -> None:
-        """Set again what was set before; what no longer holds, such as a model without a key, is left as it is."""
-        kept = self._load(opened.session.id)
-        with contextlib.suppress(RpcError):
-            opened.set_mode(kept.get("mode", opened.mode))
-        with contextlib.suppress(RpcError):
-            opened.set_limits(kept.get("limits"))
-        with contextlib.suppress(RpcError):
-            opened.set_model(kept.get("model") or opened.model)
-        if kept.get("reasoning") in EFFORTS:
-            opened.session.configure(reasoning=kept["reasoning"])
-        if isinstance(kept.get("cache"), bool):
-            opened.session.configure(cache=kept["cache"])
-
-    def delete(self, id: str) -> None:
-        self._memory.pop(id, None)
-        if (path := self._path(id)) is not None:
-            path.unlink(missing_ok=True)
-
-    def _load(self, id: str) -> dict[str, Any]:
-        if (path := self._path(id)) is not None:
-            with contextlib.suppress(OSError, ValueError):
-                found = json.loads(path.read_text())
-                return found if isinstance(found, dict) else {}
-        return self._memory.get(id, {})
-
-    def _path(self, id: str) -> Path | None:
-        return self._path_of(id).with_suffix(".settings.json") if self._path_of is not None else None
 
 
 # Stored sessions ----------------------------------------------------------------------------------

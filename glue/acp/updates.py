@@ -421,12 +421,6 @@ def answer(result: RunResult[Any]) -> dict[str, Any]:
     return {"stopReason": STOP_REASONS[result.outcome][0], "_meta": meta}
 
 
-def outcome_notice(result: RunResult[Any]) -> tuple[str, str]:
-    """Say in words why a turn stopped where it did not simply end: a title, and what more is known."""
-    _, words = STOP_REASONS.get(result.outcome, ("", ""))
-    return words, result.notice or str(result.error or "")
-
-
 def plain(outcome: Outcome) -> dict[str, Any]:
     """Answer a prompt that no model was asked about."""
     return {"stopReason": STOP_REASONS[outcome][0], "_meta": {"outcome": str(outcome)}}

@@ -234,12 +234,13 @@ def list_tools(sizes: bool, as_json: bool) -> None:
     if sizes:
         import tempfile
 
+        from glue.codec import to_plain
         from glue.limits import estimate_tokens
         from glue.tools import fs, git, shell
 
         with tempfile.TemporaryDirectory() as root:
             made = [*fs.tools(root, write=True), *git.tools(root, trust=True), *shell.tools(root)]
-        rows = {each.name: estimate_tokens(json.dumps(schema_of(each), ensure_ascii=False)) for each in made}
+        rows = {each.name: estimate_tokens(json.dumps(to_plain(each.spec), ensure_ascii=False)) for each in made}
         for name, size in rows.items():
             click.echo(f"{name:<20}{size:>6}")
         click.echo(f"{len(rows)} tools{'':<12}{sum(rows.values()):>6} tokens, about")
@@ -247,12 +248,6 @@ def list_tools(sizes: bool, as_json: bool) -> None:
         click.echo(json.dumps([{"name": name, "description": text} for name, text in BUNDLES.items()], indent=2))
     else:
         print_table(BUNDLES.items(), ("tools", "what they do"))
-
-
-def schema_of(tool: AnyTool) -> dict[str, Any]:
-    """Give what a provider is told of a tool."""
-    spec = tool.spec
-    return {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
 
 
 @tools.command()

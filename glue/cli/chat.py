@@ -60,7 +60,7 @@ def chat(file: str | None, **given: Any) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     before = live_threads()
     with start_blocking_portal() as portal:
-        chat = Chat(agent, Sources(given, path=file, agent=agent), portal)
+        chat = Chat(Sources(given, path=file, agent=agent), portal)
         try:
             with portal.wrap_async_context_manager(chat.run.connected()):
                 portal.call(chat.begin)
@@ -93,11 +93,18 @@ class LineReader:
         """Read one entry; it may span lines. EOFError at the end."""
         line = self.ask("> ")
         self.was_interrupted = False
-        if line.strip().startswith(QUOTES):
-            return self._block(line.strip()[len(QUOTES) :])
-        while line.endswith("\\"):
-            line = line[:-1] + "\n" + self.ask(". ")
-        return line
+        if not line.strip().startswith(QUOTES):
+            while line.endswith("\\"):
+                line = line[:-1] + "\n" + self.ask(". ")
+            return line
+        first = line.strip()[len(QUOTES) :]
+        lines = [first] if first else []
+        if first.endswith(QUOTES):
+            return first[: -len(QUOTES)]
+        while not (line := self.ask(". ")).rstrip().endswith(QUOTES):
+            lines.append(line)
+        rest = line.rstrip()[: -len(QUOTES)]
+        return "\n".join((*lines, rest) if rest else lines)
 
     def ask(self, prompt: str) -> str:
         """Read one line."""
@@ -114,50 +121,35 @@ class LineReader:
         if self.is_terminal:
             self.out.write("\n")
 
-    def _block(self, first: str) -> str:
-        lines = [first] if first else []
-        if first.endswith(QUOTES):
-            return first[: -len(QUOTES)]
-        while True:
-            line = self.ask(". ")
-            if line.rstrip().endswith(QUOTES):
-                rest = line.rstrip()[: -len(QUOTES)]
-                return "\n".join((*lines, rest) if rest else lines)
-            lines.append(line)
-
 
 class Chat:
-    def __init__(self, agent: Agent[Any, Any] | None, sources: Sources, portal: BlockingPortal) -> None:
-        out, err = Screen(sys.stdout), Screen(sys.stderr)
-        self.hint = ""
+    def __init__(self, sources: Sources, portal: BlockingPortal) -> None:
         self.sources, self.portal = sources, portal
-        self.reader, self.printer = self._terminal(out, err, sources.given["verbose"])
+        out, err, verbose = Screen(sys.stdout), Screen(sys.stderr), sources.given["verbose"]
+        self.hint = ""
+        self.reader = LineReader(out)
+        self.printer = Printer(out, err, verbose=verbose, results=self.reader.is_terminal)
+        if self.reader.is_terminal and not out.is_dumb:
+            try:
+                from glue.cli.console import Editor, MarkdownPrinter
+            except ImportError:
+                self.hint = "; pip install 'glue-agents[chat]' for history, completion and Markdown"
+            else:
+                self.reader = Editor(out, self.status, lambda: [each.id for each in portal.call(self.store.list)])
+                self.printer = MarkdownPrinter(out, err, verbose=verbose, results=True)
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()  # questions, results and errors
-        self.run = Run(agent, sources, self.printer, ask=self._ask if self.reader.is_terminal else None)
+        self.run = Run(sources, self.printer, ask=self._ask if self.reader.is_terminal else None)
         self.agent = self.run.agent
         self.total = Usage(cost=0.0)
         self.context = 0  # tokens of the last request and its answer
         self.session: Session[Any, Any]
         self.kept = ""  # where the conversation is kept, or nowhere
 
-    def _terminal(self, out: Screen, err: Screen, verbose: int) -> tuple[LineReader, Printer]:
-        """Give what reads and what writes: the editor of the extra [chat], or plain lines."""
-        plain, portal = LineReader(out), self.portal
-        if plain.is_terminal and not out.is_dumb:
-            try:
-                from glue.cli.console import Editor, MarkdownPrinter
-            except ImportError:
-                self.hint = "; pip install 'glue-agents[chat]' for history, completion and Markdown"
-            else:
-                printer = MarkdownPrinter(out, err, verbose=verbose, results=True)
-                return Editor(out, self.status, lambda: [each.id for each in portal.call(self.store.list)]), printer
-        return plain, Printer(out, err, verbose=verbose, results=plain.is_terminal)
-
     def status(self) -> str:
         """Say in one line: model, context used, tokens, cost."""
         if not hasattr(self, "session"):
             return ""
-        words = [self.model]
+        words = [slash.model_name(self.session)]
         window = capabilities(self.agent.open(self.session.settings.model or "")).window
         if self.context and window:
             words.append(f"context {100 * self.context / window:.0f} % of {window:,}")
@@ -202,17 +194,13 @@ class Chat:
             for piece in wrap(line, max(self.printer.err.width - 1, 20), subsequent_indent="    ") or [""]:
                 self.printer.note(piece, "cyan")
 
-    @property
-    def model(self) -> str:
-        model: Any = self.session.settings.model
-        return str(model if isinstance(model, str) else model.name)
-
     def loop(self) -> int:
         """Read and answer, line by line."""
-
         if self.reader.is_terminal:
             kept = f", kept as {self.kept}" if self.kept else ""
-            self.printer.note(f"{one_line(self.model)}{kept}; /help for help, Ctrl-D to leave{self.hint}")
+            self.printer.note(
+                f"{one_line(slash.model_name(self.session))}{kept}; /help for help, Ctrl-D to leave{self.hint}"
+            )
             if self.kept and self.portal.call(self.session.load):
                 self.recap()
         code = 0
@@ -393,8 +381,8 @@ class Chat:
             live = [message for message in await session.load() if not message.excluded]
             if len(live) < 2:
                 return ""
-            helper: Agent[Any, Any] = Agent(session.settings.model, instructions=PROMPT, max_tokens=2_000)  # type: ignore[arg-type]
-            result = await helper.run(render(live), unwrap=False)
+            model = session.agent.open(session.settings.model or "")  # the chat's own, which closes with it
+            result = await Agent(model, instructions=PROMPT, max_tokens=2_000).run(render(live), unwrap=False)
             self.total += result.usage
             if result.error is not None or not result.text.strip():
                 raise result.error or ConfigError("the model gave no summary; nothing has changed")

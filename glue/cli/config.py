@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -154,10 +155,8 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         elif form is list:
             value = [part.strip() for part in text.split(",") if part.strip()]
         elif form is not str:
-            try:
+            with suppress(ValueError):  # said below
                 value = form(text)
-            except ValueError:
-                pass  # said below
         values[name] = _checked(name, value, variable(name))
     return values
 
@@ -221,7 +220,13 @@ def config(ctx: click.Context, as_json: bool) -> None:
     made = settings()
     found = {name: made.get(name, Setting(None, "")) for name in SETTINGS}
     if found["model"].value is None:
-        found["model"] = _default_model()
+        from glue.providers import default, lookup
+
+        try:
+            key = next((key for key in lookup(default()).key if os.environ.get(key)), "")
+            found["model"] = Setting(default(), f"default, as {key} is set")
+        except ConfigError:
+            found["model"] = Setting(None, "not set: no key is set either")
     if found["store"].value is None:
         found["store"] = Setting(str(store_path()), "default")
     if as_json:
@@ -235,17 +240,6 @@ def config(ctx: click.Context, as_json: bool) -> None:
     print_table(cells, ("setting", "value", "from"))
     click.echo(f"\nproject file: {find_project() or 'none here'}", err=True)
     click.echo(f"user file:    {user_file()}{'' if user_file().is_file() else ' (not there)'}", err=True)
-
-
-def _default_model() -> Setting:
-    from glue.providers import default, lookup
-
-    try:
-        name = default()
-    except ConfigError:
-        return Setting(None, "not set: no key is set either")
-    key = next((key for key in lookup(name).key if os.environ.get(key)), "")
-    return Setting(name, f"default, as {key} is set")
 
 
 @config.command(name="set")

@@ -21,6 +21,7 @@ from rich.segment import Segment
 
 from glue import slash
 from glue.cli.chat import LineReader
+from glue.cli.options import complete_model
 from glue.cli.output import Printer, Screen
 from glue.paths import state_dir
 from glue.text import clean_text
@@ -37,11 +38,14 @@ class Editor(LineReader):
 
     def __init__(self, out: Screen, status: Callable[[], str], sessions: Callable[[], Iterable[str]]) -> None:
         self.out, self.is_terminal, self.was_interrupted = out, True, False
+        keys = KeyBindings()
+        keys.add("enter")(lambda event: event.current_buffer.validate_and_handle())
+        keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
         self._session: PromptSession[str] = PromptSession(
             history=_history(),
             completer=_Completer(sessions),
             complete_while_typing=False,
-            key_bindings=_keys(),
+            key_bindings=keys,
             multiline=True,
             prompt_continuation=". ",
             bottom_toolbar=lambda: status() if status() else None,
@@ -70,13 +74,6 @@ def _history() -> FileHistory | InMemoryHistory:
     return FileHistory(str(path))
 
 
-def _keys() -> KeyBindings:
-    keys = KeyBindings()
-    keys.add("enter")(lambda event: event.current_buffer.validate_and_handle())
-    keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
-    return keys
-
-
 class _Completer(Completer):
     """Complete slash commands, their models and sessions, and files behind an @."""
 
@@ -96,9 +93,7 @@ class _Completer(Completer):
                 if each.name.startswith(name[1:]):
                     yield Completion(f"/{each.name}", -len(name), display_meta=each.help)
         elif name == "/model":
-            from glue.providers import known
-
-            yield from (Completion(each, -len(rest)) for each in known() if each.startswith(rest))
+            yield from (Completion(each, -len(rest)) for each in complete_model(rest))
         elif name == "/resume":
             yield from (Completion(each, -len(rest)) for each in self._sessions() if each.startswith(rest))
 
@@ -122,7 +117,16 @@ class MarkdownPrinter(Printer):
             self.console.print(_Block(done))
             self.console.print()
         if self._pending.strip():
-            self._draw()
+            if self._live is None:
+                self._live = Live(
+                    console=self.console,
+                    auto_refresh=False,
+                    transient=True,
+                    redirect_stdout=False,
+                    redirect_stderr=False,
+                )
+                self._live.start()
+            self._live.update(_Block(self._pending, last=max(self.console.height - 4, 1)), refresh=True)
 
     def settle(self) -> None:
         """Print what is under way, for good."""
@@ -131,14 +135,6 @@ class MarkdownPrinter(Printer):
             self.console.print(_Block(self._pending))
         self._pending = ""
         super().settle()
-
-    def _draw(self) -> None:
-        if self._live is None:
-            self._live = Live(
-                console=self.console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
-            )
-            self._live.start()
-        self._live.update(_Block(self._pending, last=max(self.console.height - 4, 1)), refresh=True)
 
     def _erase(self) -> None:
         if self._live is not None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -58,62 +59,51 @@ def doctor(reach: bool, names: tuple[str, ...]) -> None:
 
 
 def checks(reach: bool, names: tuple[str, ...]) -> Iterator[Check]:
-    yield _python()
+    system = "" if os.name == "posix" else " on a system that is not POSIX"
+    yield Check("python", ".".join(map(str, sys.version_info[:3])) + system)
     yield from _package()
-    yield _settings()
+    try:
+        found = settings()
+        for spec in found["model"].value.split(",") if "model" in found else ():
+            lookup(spec)
+        made = ", ".join(f"{name} from {setting.source}" for name, setting in found.items())
+        yield Check("settings", made or "none made")
+    except ConfigError as error:
+        yield Check("settings", "wrong", str(error))
     yield from _keys()
-    yield _models()
+    days = (datetime.now(UTC) - datetime.fromisoformat(date()).replace(tzinfo=UTC)).days
+    newer = "a newer glue-agents has newer ones" if days > 120 else ""
+    yield Check("prices", f"of {date()}, {days} days old", newer, False)
     yield _git()
     yield _store()
     yield from _network()
-    yield _terminal()
-    if reach or names:
-        for name, fault in reachable(names):
-            yield Check(
-                f"reach {name}", fault or "answers", "check the network, the proxy and the address" if fault else ""
-            )
-
-
-def _python() -> Check:
-    system = "" if os.name == "posix" else " on a system that is not POSIX"
-    return Check("python", ".".join(map(str, sys.version_info[:3])) + system)
+    encoding = (getattr(sys.stdout, "encoding", "") or "unknown").lower()
+    wider = "" if encoding.replace("-", "") == "utf8" else "set PYTHONIOENCODING=utf-8 to see all letters"
+    yield Check("terminal", encoding, wider, False)
+    for name, fault in reachable(names) if reach or names else ():
+        yield Check(f"reach {name}", fault or "answers", fault and "check the network, the proxy and the address")
 
 
 def _package() -> Iterator[Check]:
     import glue
 
-    try:
-        yield Check("glue", f"{version('glue-agents')} in {Path(glue.__file__).parent}")
-    except PackageNotFoundError:
-        yield Check("glue", f"not installed, run from {Path(glue.__file__).parent}", "pip install glue-agents", False)
-    for other in ("glue-core", "glueviz"):
-        try:
-            found = version(other)
-        except PackageNotFoundError:
-            continue
+    folder = Path(glue.__file__).parent
+    versions: dict[str, str] = {}
+    for name in ("glue-agents", "glue-core", "glueviz", "httpx2", "httpx", "sniffio"):
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    if "glue-agents" in versions:
+        yield Check("glue", f"{versions['glue-agents']} in {folder}")
+    else:
+        yield Check("glue", f"not installed, run from {folder}", "pip install glue-agents", False)
+    if other := next((name for name in ("glue-core", "glueviz") if name in versions), ""):
         advice = "it brings a package `glue` too; give each a virtual environment of its own"
-        yield Check("clash", f"{other} {found} is installed here", advice)
-        break
-    engine = "httpx2"
-    try:
-        version(engine)
-    except PackageNotFoundError:
-        engine = "httpx"
-    try:
-        yield Check("http", f"{engine} {version(engine)}")
-        version("sniffio")
-    except PackageNotFoundError as error:
-        yield Check("http", f"{error.name} is not installed", f"pip install {error.name}")
-
-
-def _settings() -> Check:
-    try:
-        found = settings()
-        for spec in found["model"].value.split(",") if "model" in found else ():
-            lookup(spec)
-    except ConfigError as error:
-        return Check("settings", "wrong", str(error))
-    return Check("settings", ", ".join(f"{name} from {made.source}" for name, made in found.items()) or "none made")
+        yield Check("clash", f"{other} {versions[other]} is installed here", advice)
+    engine = "httpx2" if "httpx2" in versions else "httpx"
+    if engine in versions:
+        yield Check("http", f"{engine} {versions[engine]}")
+    if missing := next((name for name in (engine, "sniffio") if name not in versions), ""):
+        yield Check("http", f"{missing} is not installed", f"pip install {missing}")
 
 
 def _keys() -> Iterator[Check]:
@@ -141,13 +131,6 @@ def _keys() -> Iterator[Check]:
         yield Check("model", f"{default()} unless named otherwise")
     except ConfigError:
         yield Check("model", "no default", "set GLUE_MODEL or a key; -m names one for a run", False)
-
-
-def _models() -> Check:
-    days = (datetime.now(UTC) - datetime.fromisoformat(date()).replace(tzinfo=UTC)).days
-    return Check(
-        "prices", f"of {date()}, {days} days old", "a newer glue-agents has newer ones" if days > 120 else "", False
-    )
 
 
 def _git() -> Check:
@@ -221,12 +204,6 @@ def _network() -> Iterator[Check]:
     yield Check("certificates", next((f"{name} {named}" for name, named in own.items()), "the usual ones"))
 
 
-def _terminal() -> Check:
-    encoding = (getattr(sys.stdout, "encoding", "") or "unknown").lower()
-    wide = encoding.replace("-", "") == "utf8"
-    return Check("terminal", encoding, "" if wide else "set PYTHONIOENCODING=utf-8 to see all letters", False)
-
-
 SECONDS = 5.0
 
 
@@ -235,13 +212,13 @@ def reachable(names: Sequence[str]) -> list[tuple[str, str]]:
     chosen = list(names) or [name for name in known() if any(os.environ.get(key) for key in lookup(name).key)]
     found: dict[str, str] = {}
 
+    async def check(name: str) -> None:
+        found[name] = await _fault(name)
+
     async def main() -> None:
         async with anyio.create_task_group() as group:
             for name in chosen:
                 group.start_soon(check, name)
-
-    async def check(name: str) -> None:
-        found[name] = await _fault(name)
 
     anyio.run(main)
     return [(name, found[name]) for name in chosen]
@@ -249,33 +226,26 @@ def reachable(names: Sequence[str]) -> list[tuple[str, str]]:
 
 async def _fault(name: str) -> str:
     from glue.providers.connection import Address, proxy_for
+    from glue.providers.http import load_engine, ssl_context
 
+    where = name
     try:
         row = lookup(name)
         if not row.wire:
             return ""
         address = Address(find_base_url(row, os.environ), row.name, ())
-        proxy = proxy_for(address, os.environ)
-    except ConfigError as error:
-        return str(error)
-    parts = urlsplit(proxy or address.origin)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
+        parts = urlsplit(proxy_for(address, os.environ) or address.origin)
+        is_tls = parts.scheme == "https"
+        port = parts.port or (443 if is_tls else 80)
+        where = f"{parts.hostname}:{port}"
         with anyio.fail_after(SECONDS):
-            if parts.scheme == "https":
-                from glue.providers.http import load_engine, ssl_context
-
-                context = ssl_context(load_engine())
-                stream = await anyio.connect_tcp(parts.hostname or "", port, ssl_context=context)
-            else:
-                stream = await anyio.connect_tcp(parts.hostname or "", port)  # type: ignore[assignment]
+            context = ssl_context(load_engine()) if is_tls else None
+            stream = await anyio.connect_tcp(parts.hostname or "", port, ssl_context=context)  # type: ignore[arg-type]
             await anyio.aclose_forcefully(stream)
     except TimeoutError:
-        return f"{parts.hostname}:{port} does not answer within {SECONDS:g} s"
+        return f"{where} does not answer within {SECONDS:g} s"
     except ConfigError as error:
         return str(error)
-    except OSError as error:  # a TLS failure is one too
-        return f"{parts.hostname}:{port}: {error.strerror or error}"
-    except Exception as error:
-        return f"{parts.hostname}:{port}: {error}"
+    except Exception as error:  # a TLS failure is an OSError too
+        return f"{where}: {getattr(error, 'strerror', None) or error}"
     return ""

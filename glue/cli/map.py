@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,20 +31,18 @@ if TYPE_CHECKING:
 _SAID = 20  # rows that went wrong, told one by one; all of them are in the output
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.argument("file", metavar="AGENT.py")
 @click.argument("inputs", metavar="INPUTS.jsonl")
 @click.option("-o", "--output", required=True, metavar="FILE", help="Where the results go, one JSON object a line.")
 @click.option("-m", "--model", metavar="NAME", help="Provider and model, instead of the agent's.")
-@click.option("-n", "--concurrency", default=8, show_default=True, type=click.IntRange(min=1), help="Rows at once.")
+@click.option("-n", "--concurrency", default=8, type=click.IntRange(min=1), help="Rows at once.")
 @click.option("--template", metavar="TEXT", help="The prompt, with {field} for a row's fields; @FILE reads it.")
 @click.option("--attachments", metavar="FOLDER", help="Where rows' attachments are; the inputs' folder if not given.")
 @click.option("--resume", is_flag=True, help="Go on with a map that was stopped or killed.")
 @click.option("--overwrite", is_flag=True, help="Begin again where there is an output already.")
 @click.option("--unordered", is_flag=True, help="Write results as they come, not in the order of the inputs.")
-@click.option(
-    "--retries", default=1, show_default=True, type=click.IntRange(min=0), help="Further tries of a failed row."
-)
+@click.option("--retries", default=1, type=click.IntRange(min=0), help="Further tries of a failed row.")
 @click.option("--usd-budget", type=click.FloatRange(min=0), help="Dollars for all rows together.")
 @click.option("--token-budget", type=click.IntRange(min=0), help="Tokens for all rows together.")
 @click.option("--rpm", multiple=True, metavar="[PROVIDER=]N", help="Requests a minute, of each or of one provider.")
@@ -100,7 +99,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
         retries=given["retries"],
         usd_budget=given["usd_budget"],
         token_budget=given["token_budget"],
-        rate=_rates(given["rpm"], given["tpm"]),
+        rate=_rates(given),
         engine=engine,
         **_overrides(agent, file, given),
     )
@@ -109,7 +108,6 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
         with open(inputs, "rb") as lines:
             total = sum(1 for line in lines if line.strip())
     progress = Progress(Screen(sys.stderr), job, total, quiet=given["quiet"])
-
     try:
         anyio.run(_write, job, output, progress)
     finally:
@@ -183,24 +181,20 @@ def _attach(inputs: str, folder: str | None) -> Callable[[str], Part]:
     return attach
 
 
-def _rates(rpm: tuple[str, ...], tpm: tuple[str, ...]) -> dict[str, Rate]:
+def _rates(given: Mapping[str, Any]) -> dict[str, Rate]:
     from glue.durable import Rate
 
-    requests, tokens = _numbers("--rpm", rpm), _numbers("--tpm", tpm)
-    names = {*requests, *tokens}
-    return {name: Rate(requests=requests.get(name), tokens=tokens.get(name)) for name in names}
-
-
-def _numbers(option: str, given: tuple[str, ...]) -> dict[str, float]:
-    found = {}
-    for text in given:
-        name, _, number = text.rpartition("=")
-        try:
-            found[name] = float(number)
-        except ValueError:
-            found[name] = 0.0
-        if not found[name] > 0:
-            raise click.UsageError(f"{option} must be a number above 0, or PROVIDER=NUMBER, not {text!r}")
+    found: dict[str, Rate] = {}
+    for option, field in (("rpm", "requests"), ("tpm", "tokens")):
+        for text in given[option]:
+            name, _, number = text.rpartition("=")
+            try:
+                value = float(number)
+            except ValueError:
+                value = 0.0
+            if not value > 0:
+                raise click.UsageError(f"--{option} must be a number above 0, or PROVIDER=NUMBER, not {text!r}")
+            found[name] = replace(found.get(name, Rate()), **{field: value})
     return found
 
 
@@ -282,31 +276,21 @@ class Progress:
 _engine = click.option("--engine", required=True, metavar="URL", help="dbos+postgresql://... or dbos+sqlite:///FILE.")
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.argument("file", metavar="AGENT.py")
 @click.option("--queue", required=True, metavar="NAME", help="The queue to take rows from.")
 @_engine
 @click.option("-m", "--model", metavar="NAME", help="Provider and model, instead of the agent's.")
-@click.option(
-    "-n", "--concurrency", default=8, show_default=True, type=click.IntRange(min=1), help="Rows at once, here."
-)
+@click.option("-n", "--concurrency", default=8, type=click.IntRange(min=1), help="Rows at once, here.")
 @click.option("--global-concurrency", type=click.IntRange(min=1), metavar="N", help="Rows at once, over all workers.")
 @click.option("--rpm", multiple=True, metavar="[PROVIDER=]N", help="Requests a minute, over all workers.")
 @click.option("--tpm", multiple=True, metavar="[PROVIDER=]N", help="Tokens a minute, likewise.")
-@click.option("--poll", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Seconds between looks.")
+@click.option("--poll", default=1.0, type=click.FloatRange(min=0.01), help="Seconds between looks.")
 @click.option(
-    "--lease",
-    default=10.0,
-    show_default=True,
-    type=click.FloatRange(min=1),
-    help="Seconds until a dead worker's rows are taken up.",
+    "--lease", default=10.0, type=click.FloatRange(min=1), help="Seconds until a dead worker's rows are taken up."
 )
 @click.option(
-    "--grace",
-    default=30.0,
-    show_default=True,
-    type=click.FloatRange(min=0),
-    help="Seconds to end what runs, when told to stop.",
+    "--grace", default=30.0, type=click.FloatRange(min=0), help="Seconds to end what runs, when told to stop."
 )
 @permission_options
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
@@ -324,7 +308,7 @@ def worker(file: str, queue: str, engine: str, **given: Any) -> None:
         name=queue,
         concurrency=given["concurrency"],
         global_concurrency=given["global_concurrency"],
-        rates=_rates(given["rpm"], given["tpm"]),
+        rates=_rates(given),
         poll=given["poll"],
         lease=given["lease"],
         overrides=_overrides(agent, file, given),

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from glue.cli.config import Setting, glue_table, load_env, resolve_alias, settings
+from glue.cli.config import glue_table, load_env, resolve_alias, settings
 from glue.errors import ConfigError
 from glue.limits import Limits
 from glue.messages import File, Image, Part, Text
 from glue.options import Options
 from glue.permission import AllowAll, Ask, Decision, Permission, PermissionRequest, Rules, deny
+from glue.slash import SETTABLE_LIMITS
 
 if TYPE_CHECKING:
     from glue.agent import Agent
@@ -28,7 +29,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 EFFORTS = ("none", "minimal", "low", "medium", "high")
 
 
-def _models(text: str) -> list[str]:
+def complete_model(text: str) -> list[str]:
+    """Give the providers whose name begins with what was typed."""
     from glue.providers import known
 
     return [name for name in known() if name.startswith(text)]
@@ -45,7 +47,7 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
         "--model",
         metavar="NAME",
         help="Provider and model; several with commas fail over.",
-        shell_complete=lambda context, parameter, text: _models(text),
+        shell_complete=lambda context, parameter, text: complete_model(text),
     ),
     click.option("--system", metavar="TEXT", help="Instructions for the model; @FILE takes a file's."),
     click.option("-t", "--template", metavar="NAME[@VERSION]", help="Instructions from the catalog of prompts."),
@@ -102,16 +104,14 @@ chat_options = _adding(_SETTINGS)  # those that a chat has too
 permission_options = _adding(_PERMISSIONS)  # which tools may run
 
 
-def main(agent: Agent[Any, Any], args: Sequence[str] | None = None, *, prompt: str = "") -> None:
+def main(agent: Agent[Any, Any], *, prompt: str = "") -> None:
     """Run an agent with a prompt from the command line, and leave with the exit code of its outcome."""
     from glue.cli.app import guarded
 
-    path = getattr(sys.modules.get("__main__"), "__file__", None)
-    program = os.path.basename(sys.argv[0]) or "agent"
-    guarded(_command(agent, path, prompt), list(args) if args is not None else None, program)
+    usual = prompt
+    file = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    path = file if os.path.isfile(file) else None  # in a zipapp it is none
 
-
-def _command(agent: Agent[Any, Any], path: str | None, usual: str) -> click.Command:
     @click.command(context_settings={"help_option_names": ["-h", "--help"]})
     @click.argument("prompt", nargs=-1)
     @run_options
@@ -125,10 +125,7 @@ def _command(agent: Agent[Any, Any], path: str | None, usual: str) -> click.Comm
 
     if agent.name:
         command.help = (command.help or "").replace("the agent", f"the agent {agent.name}", 1)
-    return command
-
-
-_LIMITS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
+    guarded(command, None, os.path.basename(sys.argv[0]) or "agent")
 
 
 class Sources:
@@ -138,25 +135,18 @@ class Sources:
         self.given = given
         self.agent = agent
         self.header = glue_table(path) if path is not None else {}
-        self.configured: dict[str, Setting] = settings()
+        self.configured = {name: made.value for name, made in settings().items()}
+        # What goes before the agent's code.
+        self.said = self.header | {name: value for name, value in given.items() if value not in (None, (), "")}
 
     def find(self, name: str) -> Any:
         """Give a setting from the first place that makes it, the agent's code left out."""
-        value = self._said(name)
-        return self._configured(name) if value is None else value
-
-    def _said(self, name: str) -> Any:
-        """Give a setting that goes before the agent's code."""
-        value = self.given.get(name)
-        return value if value not in (None, (), "") else self.header.get(name)
-
-    def _configured(self, name: str) -> Any:
-        return self.configured[name].value if name in self.configured else None
+        return self.said.get(name, self.configured.get(name))
 
     def options(self, ask: Callable[[Any], Any] | None = None) -> Options:
         """Give what goes before the agent's own settings; without an agent, all there is."""
         own = self.agent.settings if self.agent is not None else Options()
-        find = self._said if self.agent is not None else self.find
+        find = self.said.get if self.agent is not None else self.find
         return Options(
             model=resolve_alias(find("model")) or None,
             instructions=self._instructions(),
@@ -171,13 +161,13 @@ class Sources:
 
     def _instructions(self) -> Any:
         system, template = self.given.get("system"), self.given.get("template")
-        if system and template:
+        if not template:
+            return read_text(system) if system else None
+        if system:
             raise click.UsageError("--system and --template both give instructions: use one of them")
-        if template:
-            from glue.cli.catalog import find_version
+        from glue.cli.catalog import find_version
 
-            return find_version(template)
-        return read_text(system) if system else None
+        return find_version(template)
 
     def _tools(self, own: Options, named: str | Sequence[str]) -> tuple[Any, ...]:
         """Give the agent's own tools, or those of them that are named, and the ready-made ones that are named."""
@@ -194,8 +184,8 @@ class Sources:
         return (*chosen.values(), *(tool for name, tool in made.items() if name not in chosen))
 
     def _limits(self, own: Options) -> Limits | None:
-        find = self._said if own.limits is not None else self.find
-        changed = {name: find(name) for name in _LIMITS if find(name) is not None}
+        find = self.said.get if own.limits is not None else self.find
+        changed: dict[str, Any] = {name: find(name) for name in SETTABLE_LIMITS if find(name) is not None}
         try:
             return replace(cast(Limits, own.limits or Limits()), **changed) if changed else None
         except (ValueError, TypeError) as error:
@@ -206,21 +196,16 @@ class Sources:
         if self.given.get("yes"):
             own = AllowAll()
         elif own is None:
-            own = Ask(ask) if ask is not None else Unattended()
-        allow, deny = self._rules("allow"), self._rules("deny")
+            own = Ask(ask or unattended)
+        # The rules of all places together: a refusal must not be lost because a flag adds another.
+        places = (self.given, self.header, self.configured)
+        allow, deny = (tuple(rule for place in places for rule in place.get(name) or ()) for name in ("allow", "deny"))
         return Rules(allow=allow, deny=deny, otherwise=own) if allow or deny else own
 
-    def _rules(self, name: str) -> tuple[str, ...]:
-        """Give the rules of all places together: a refusal must not be lost because a flag adds another."""
-        places = (self.given.get(name), self.header.get(name), self._configured(name))
-        return tuple(rule for rules in places for rule in rules or ())
 
-
-class Unattended:
+async def unattended(request: PermissionRequest) -> Decision:
     """Deny what nobody can be asked for, and name the flag that allows it."""
-
-    def decide(self, request: PermissionRequest) -> Decision:
-        return deny(f"nobody can be asked here; --allow {request.action} allows it, --yes allows everything")
+    return deny(f"nobody can be asked here; --allow {request.action} allows it, --yes allows everything")
 
 
 # Prompts and schemas ------------------------------------------------------------------------------

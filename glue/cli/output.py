@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from glue import events
@@ -62,7 +63,7 @@ def table(rows: Iterable[Sequence[object]], heads: Sequence[str], screen: Screen
     A head that begins with > is a number's.
     """
     screen = screen or Screen(sys.stdout)
-    cells = [[one_line("-" if cell in (None, "") else _number(cell)) for cell in row] for row in rows]
+    cells = [[one_line(_cell(cell)) for cell in row] for row in rows]
     if not cells:
         return []
     right = [head.startswith(">") for head in heads]
@@ -82,12 +83,12 @@ def table(rows: Iterable[Sequence[object]], heads: Sequence[str], screen: Screen
         spare -= 1
     lines = []
     for row in cells:
-        texts = [cut(text, width) for text, width in zip(row, widths, strict=True)]
-        padded = [
-            " " * (width - columns(text)) + text if end else text + " " * (width - columns(text))
-            for text, width, end in zip(texts, widths, right, strict=True)
-        ]
-        lines.append("  ".join(padded).rstrip())
+        line = ""
+        for whole, width, is_right in zip(row, widths, right, strict=True):
+            text = cut(whole, width)
+            space = " " * (width - columns(text))
+            line += (space + text if is_right else text + space) + "  "
+        lines.append(line.rstrip())
     return lines
 
 
@@ -98,10 +99,10 @@ def print_table(rows: Iterable[Sequence[object]], heads: Sequence[str]) -> None:
         screen.line(line)
 
 
-def _number(cell: object) -> str:
+def _cell(cell: object) -> str:
     if isinstance(cell, float):
         return f"{cell:,.4f}".rstrip("0").rstrip(".")
-    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+    return f"{cell:,}" if type(cell) is int else str("-" if cell in (None, "") else cell)
 
 
 class Spinner:
@@ -160,29 +161,24 @@ def is_interactive() -> bool:
     return sys.stdin is not None and _is_terminal(sys.stdin) and _is_terminal(sys.stderr)
 
 
+@dataclass(eq=False)
 class Printer:
     """A listener that prints a run for people."""
 
-    def __init__(
-        self,
-        out: Screen,
-        err: Screen,
-        *,
-        quiet: bool = False,
-        verbose: int = 0,
-        stream: bool = True,
-        results: bool = False,
-    ) -> None:
-        self.out, self.err = out, err
-        self.quiet, self.verbose = quiet, verbose
-        self.results = results  # whether a call's line is followed by the first of its result
-        self.stream = stream  # False: the answer is printed whole, at the end
-        self.spinner = Spinner(err, wanted=not quiet)
-        self.open = ""  # which output stands in the middle of a line: out, err or neither
-        self.wrote = False
-        self._apart = False  # a new message begins on a new line
-        self._cut = False  # the next message goes on in the same line
-        self._tools: dict[str, str] = {}  # those that run, by call
+    out: Screen
+    err: Screen
+    quiet: bool = False
+    verbose: int = 0
+    stream: bool = True  # False: the answer is printed whole, at the end
+    results: bool = False  # whether a call's line is followed by the first of its result
+    open: str = ""  # which output stands in the middle of a line: out, err or neither
+    wrote: bool = False
+    _apart: bool = False  # a new message begins on a new line
+    _cut: bool = False  # the next message goes on in the same line
+    _tools: dict[str, str] = field(default_factory=dict)  # those that run, by call
+
+    def __post_init__(self) -> None:
+        self.spinner = Spinner(self.err, wanted=not self.quiet)
 
     def __call__(self, event: Event) -> None:
         match event:

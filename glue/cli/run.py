@@ -48,7 +48,6 @@ def run(words: tuple[str, ...], **given: Any) -> None:
     glue run -m groq --tools fs,git "What changed last week?"
     git diff | glue run "Explain this:" -
     """
-
     agent, path = None, None
     if words and words[0].endswith(".py") and not words[0].startswith("@"):
         from glue.cli.agentfile import open_agent
@@ -93,7 +92,7 @@ def execute(
             from glue.cli.runs import record_to, replay_from
 
             wrap = stack.enter_context(record_to(given["record"]) if given["record"] else replay_from(given["replay"]))
-        run = Run(agent, sources, printer, wrap)
+        run = Run(sources, printer, wrap)
         try:
             result = anyio.run(run.attended, prompt)
         except GlueError as error:
@@ -132,7 +131,6 @@ class Run:
 
     def __init__(
         self,
-        agent: Agent[Any, Any] | None,
         sources: Sources,
         printer: Printer,
         wrap: Callable[[Provider], Provider] | None = None,
@@ -146,24 +144,23 @@ class Run:
         if ask is None and is_interactive():
             ask = self._ask
         self.options = sources.options(ask)
-        self.agent = agent if agent is not None else self._by_name()
+        agent = sources.agent
+        if agent is None:  # a model's name and ready-made tools
+            from glue.providers import default
+
+            tools: list[Any] = list(self.options.tools or ())
+            instructions = ""
+            if tools:
+                from glue.tools.coding import prompt
+
+                instructions = prompt(tools)
+            agent = Agent(self.options.model or default(), tools=tools, instructions=instructions)
+        self.agent = agent
         if self.agent.output is not None or self.options.output is not None:
             printer.stream = False  # the object is printed at the end, whole
         if self.agent.deps_type is not None:
             wanted = self.agent.deps_type.__name__
             raise ConfigError(f"this agent needs deps ({wanted}), which a command line cannot give; run it from code")
-
-    def _by_name(self) -> Agent[Any, Any]:
-        """Make an agent of a model's name and ready-made tools."""
-        from glue.providers import default
-
-        tools: list[Any] = list(self.options.tools or ())
-        instructions = ""
-        if tools:
-            from glue.tools.coding import prompt
-
-            instructions = prompt(tools)
-        return Agent(self.options.model or default(), tools=tools, instructions=instructions)
 
     def overrides(self) -> dict[str, Any]:
         """Give what goes before the agent's own settings, the tools of connected servers included."""

@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -81,9 +81,7 @@ def log_files() -> list[Path]:
 def find_run(named: str) -> Path:
     """Find a run by `last`, or by the name of its file."""
     files = log_files()
-    if named == "last" and files:
-        return files[-1]
-    found = [path for path in files if path.stem == named]
+    found = files[-1:] if named == "last" else [path for path in files if path.stem == named]
     if not found:
         hint = "; `glue config set log true` switches the log on" if not files else ""
         raise ConfigError(f"there is no logged run {named!r} in {runs_dir()}{hint}")
@@ -95,10 +93,8 @@ def summary(path: Path) -> dict[str, Any]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         kind = line[10:].partition('"')[0]
         if kind in ("prompt", "message_end", "result", "error"):
-            try:
+            with suppress(ValueError):  # cut off by a kill
                 seen[kind] = json.loads(line)
-            except ValueError:
-                continue  # cut off by a kill
     prompt, end = seen.get("prompt") or {}, seen.get("result") or seen.get("error") or {}
     reply = (seen.get("message_end") or {}).get("message") or {}
     parts = (prompt.get("message") or {}).get("content") or ()
@@ -130,7 +126,6 @@ def replay(cassette: str, file: str | None, words: tuple[str, ...], verbose: boo
     With FILE.py the agent runs again, its tools too, and must ask what it asked then; PROMPT is the recorded one
     if left out. A request that differs is an error that shows the first difference.
     """
-
     exchanges = _load(cassette).exchanges
     if file is not None:
         from glue.cli.agentfile import open_agent
@@ -138,10 +133,6 @@ def replay(cassette: str, file: str | None, words: tuple[str, ...], verbose: boo
 
         given = run.make_context("run", []).params | permissions | {"replay": cassette, "verbose": int(verbose)}
         sys.exit(execute(open_agent(file), words or (first_prompt(exchanges, cassette),), given, path=file))
-    _play(exchanges, verbose)
-
-
-def _play(exchanges: Sequence[Mapping[str, Any]], verbose: bool) -> None:
     out, err = Screen(sys.stdout), Screen(sys.stderr)
     for exchange in exchanges:
         model: dict[str, Any] = next((event["message"] for event in exchange["events"] if event["type"] == "done"), {})
@@ -277,12 +268,7 @@ def key_variable(url: str) -> str:
     for name in known():
         row = lookup(name)
         variable = next((key for key in row.key if os.environ.get(key)), "")
-        if not variable or not row.wire:
-            continue
-        try:
-            base = find_base_url(row, os.environ)
-        except ConfigError:
-            continue
-        if url.startswith(base.rstrip("/")):
-            return variable
+        with suppress(ConfigError):  # one that has no address yet
+            if variable and row.wire and url.startswith(find_base_url(row, os.environ).rstrip("/")):
+                return variable
     return ""

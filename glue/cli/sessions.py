@@ -23,7 +23,7 @@ from glue.text import clean_text, count, dollars, one_line
 
 if TYPE_CHECKING:
     from glue.stores.store import Store
-    from glue.view.transcript import Transcript
+    from glue.view.sources import Transcript
 
 
 T = TypeVar("T")
@@ -80,7 +80,16 @@ def list_(store: str | None, as_json: bool) -> None:
 def show(name: str, store: str | None) -> None:
     """Print one conversation."""
     for message in _load(store, name):
-        click.echo(_plain_text(message))
+        if isinstance(message, ToolMessage):
+            lines = [f"[{message.name}{', an error' if message.is_error else ''}]", message.text]
+        elif isinstance(message, AssistantMessage):
+            lines = [f"assistant ({message.provider}:{message.model})".replace(" (:)", "")]
+            lines += [f"({part.text})" for part in message.content if isinstance(part, Thinking) and part.text]
+            lines += [message.text] if message.text else []
+            lines += [f"-> {call.name} {call.arguments}" for call in message.calls]
+        else:
+            lines = ["user" if message.origin == "user" else f"user ({message.origin})", message.text]
+        click.echo(clean_text("\n".join(lines) + "\n"))
 
 
 @sessions.command()
@@ -167,19 +176,6 @@ def _load(named: str | None, name: str) -> tuple[Message, ...]:
             raise ConfigError(str(error)) from None
 
     return _with_store(named, load)
-
-
-def _plain_text(message: Message) -> str:
-    if isinstance(message, ToolMessage):
-        return clean_text(f"[{message.name}{', an error' if message.is_error else ''}]\n{message.text}\n")
-    if isinstance(message, AssistantMessage):
-        lines = [f"assistant ({message.provider}:{message.model})".replace(" (:)", "")]
-        lines += [f"({part.text})" for part in message.content if isinstance(part, Thinking) and part.text]
-        lines += [message.text] if message.text else []
-        lines += [f"-> {call.name} {call.arguments}" for call in message.calls]
-        return clean_text("\n".join(lines) + "\n")
-    origin = "" if message.origin == "user" else f" ({message.origin})"
-    return clean_text(f"user{origin}\n{message.text}\n")
 
 
 def _markdown(message: Message) -> str:
@@ -282,8 +278,7 @@ def _index(folder: Path, named: str | None) -> Path:
     """Write a page for each session and logged run into a folder, and one that lists them."""
     from glue.cli.runs import log_files, summary
     from glue.view.page import index, page
-    from glue.view.sources import read_file, read_session
-    from glue.view.transcript import Listed
+    from glue.view.sources import Listed, read_file, read_session
 
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; an index is a folder of pages")

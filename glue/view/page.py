@@ -23,12 +23,13 @@ from glue.messages import (
     ToolCall,
     ToolMessage,
     Unknown,
+    Usage,
     UserMessage,
 )
 from glue.provider import Attempt
 from glue.text import count, dollars, seconds
 from glue.view.html import brief, escape, fold, literal, prose
-from glue.view.transcript import (
+from glue.view.sources import (
     Block,
     Entry,
     Listed,
@@ -61,7 +62,12 @@ def part(item: Part) -> str:
             return _named("thinking that the vendor keeps to itself")
         return fold("thinking", f"thinking <small>{count(len(item.text), 'character')}</small>", prose(item.text))
     if isinstance(item, Image):
-        return _image(item)
+        if item.data is None:
+            return _named(f"image at {item.url}, not fetched")
+        size, begins = count(len(item.data), "byte"), _PICTURES.get(item.media_type)
+        if begins is None or not item.data.startswith(begins):
+            return _named(f"image ({item.media_type}, {size}), not shown")
+        return f'<img src="data:{item.media_type};base64,{base64.b64encode(item.data).decode()}" alt="image, {size}">'
     if isinstance(item, File):
         return _named(f"file {item.name or ''} ({item.media_type}, {count(len(item.data), 'byte')})")
     if isinstance(item, Opaque):
@@ -69,15 +75,6 @@ def part(item: Part) -> str:
     if isinstance(item, Unknown):
         return fold("odd", f"{brief(str(item.data.get('type')), 40)} of a newer version", literal(pretty(item.data)))
     return ""
-
-
-def _image(item: Image) -> str:
-    if item.data is None:
-        return _named(f"image at {item.url}, not fetched")
-    size, begins = count(len(item.data), "byte"), _PICTURES.get(item.media_type)
-    if begins is None or not item.data.startswith(begins):
-        return _named(f"image ({item.media_type}, {size}), not shown")
-    return f'<img src="data:{item.media_type};base64,{base64.b64encode(item.data).decode()}" alt="image, {size}">'
 
 
 def _named(text: str) -> str:
@@ -227,10 +224,8 @@ def _column(left: float, step: float, parts: Sequence[float], most: float, turns
 
 
 def _figure(turn: Turn, timed: bool) -> tuple[float, float]:
-    if timed:
-        return turn.model_seconds or 0.0, turn.tool_seconds or 0.0
-    usage = usage_of(turn.message.usage)
-    return (0.0, 0.0) if usage is None else (float(usage.input), float(usage.output))
+    usage = usage_of(turn.message.usage) or Usage()
+    return (turn.model_seconds or 0.0, turn.tool_seconds or 0.0) if timed else (usage.input, usage.output)
 
 
 def facts(transcript: Transcript, blocks: Sequence[Block]) -> list[tuple[str, str]]:
@@ -336,7 +331,10 @@ def page(transcript: Transcript) -> str:
         elif block.kind == "heading":
             body.append(f"<h2>{escape(block.text)}</h2>\n")
         else:
-            body.append(_note(block, number))
+            mark = '<b class="badge bad">failed</b>' if block.kind == "failed" else ""
+            text = f'<p class="note {block.kind}">{mark}<span>{escape(block.text)}</span></p>'
+            tried = "".join(map(_attempt, block.attempts))
+            body.append(_article("event", f"m{number}", has_problem(block), "", tried + text))
     return _document(transcript.title, facts(transcript, blocks), strip(turns) + _setting(transcript), body)
 
 
@@ -412,14 +410,13 @@ def _said(block: Said, number: int, start: float | None) -> str:
         body = fold(f"call {'bad' if message.is_error else 'good'}", title, _content(message))
         return _article("said", f"m{number}", has_problem(block), _rail(block.entry, start), body)
     origin = message.origin if isinstance(message, UserMessage) else "user"
-    who = _ORIGINS.get(origin, origin)
     person = origin in ("user", "steering", "follow_up")
     waited = ""
     if person and block.waited is not None and block.waited >= _PAUSE:
         waited = f'<span class="figures">after {seconds(block.waited)}</span>'
-    head = f'<header><span class="who">{escape(who)}</span>{_excluded(block.entry)}{waited}</header>'
-    body = "".join(map(part, message.content)) or '<p class="none">empty</p>'
-    body = head + body + extra(message.meta)
+    who = escape(_ORIGINS.get(origin, origin))
+    head = f'<header><span class="who">{who}</span>{_excluded(block.entry)}{waited}</header>'
+    body = head + ("".join(map(part, message.content)) or '<p class="none">empty</p>') + extra(message.meta)
     kind = "said" if person else "said loop"
     return _article(kind, f"m{number}", has_problem(block), _rail(block.entry, start), body)
 
@@ -478,10 +475,3 @@ def _attempt(attempt: Attempt) -> str:
         after.append(f"output cap {attempt.previous_cap or 0:,} → {attempt.next_cap:,}")
     words.append(f'<span class="figures">{" · ".join(after)}</span>')
     return f'<p class="attempt">{"".join(words)}</p>'
-
-
-def _note(note: Note, number: int) -> str:
-    mark = '<b class="badge bad">failed</b>' if note.kind == "failed" else ""
-    body = "".join(map(_attempt, note.attempts))
-    body += f'<p class="note {note.kind}">{mark}<span>{escape(note.text)}</span></p>'
-    return _article("event", f"m{number}", has_problem(note), "", body)

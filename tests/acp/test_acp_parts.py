@@ -22,7 +22,7 @@ from glue.agent import Agent
 from glue.errors import ConfigError, MissingKey
 from glue.limits import Outcome, StopReason
 from glue.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolMessage, ToolSpec, UserMessage, user
-from glue.stores.memory import MemoryStore
+from glue.stores.jsonl import FileStore
 from glue.stores.store import SessionInfo
 from glue.testing import Script, call
 
@@ -247,7 +247,7 @@ async def test_a_bug_is_answered_and_the_connection_lives(caplog: pytest.LogCapt
 
 
 async def test_a_cancel_counts_also_where_no_model_is_asked(tmp_path: Path) -> None:
-    server = Server(lambda cwd, server, more: Agent(Script()), MemoryStore(), io.BytesIO(), io.BytesIO())
+    server = Server(lambda cwd, server, more: Agent(Script()), FileStore(tmp_path), io.BytesIO(), io.BytesIO())
     made = await server._new({"cwd": str(tmp_path), "mcpServers": []})
     session = made.result["sessionId"]
 

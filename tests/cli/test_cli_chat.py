@@ -432,3 +432,31 @@ def test_lines_from_a_pipe_are_answered_one_by_one(cli: Callable[..., Any]) -> N
         "answer 3 to <a\nb>\n"
     )
     assert "8 messages" in ran.err
+
+
+COUNTED = """\
+from glue import Agent
+from glue.providers import register
+from glue.testing import Script, repeat, say
+
+class Model(Script):
+    async def aclose(self):
+        print("closed")
+
+def make(model, **options):
+    print("opened")
+    return Model(repeat(say("a summary")))
+
+register("counted", make, model="one")
+agent = Agent("counted:one")
+"""
+
+
+def test_a_compaction_leaves_no_provider_open(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(COUNTED)
+
+    done = cli("chat", "agent.py", input="one\ntwo\n/compact\nthree\n")
+
+    assert done.code == 0
+    assert "are now one summary" in done.err
+    assert done.out.count("opened") == done.out.count("closed") == 1

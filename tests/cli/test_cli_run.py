@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import zipapp
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,16 @@ def test_a_picture_goes_as_a_picture(cli: Cli) -> None:
     )
 
     assert cli("run", "see.py", "what is this?", "@a.png").out == "'image/png'\n"
+
+
+def test_an_agent_in_a_zipapp_runs_without_its_header(cli: Cli) -> None:
+    Path("app").mkdir()
+    Path("app/__main__.py").write_text(AGENT)
+    zipapp.create_archive("app", "app.pyz")
+
+    ran = subprocess.run([sys.executable, "app.pyz", "hello"], capture_output=True, text=True, timeout=60)
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "1: hello ␛[31m\n", "")
 
 
 # Answers ------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 import glue
-from glue.cli.catalog import schema_of
+from glue.codec import to_plain
 from glue.errors import ConfigError, ToolError
 from glue.tools import coding, fs, git, shell
 from glue.tools.process import StopFlag, in_thread, run
@@ -354,7 +354,7 @@ def test_bundle_and_prompt_speak_of_the_same_tools(tmp_path: Path) -> None:
 
 def test_schemas_are_small_and_say_what_helps(tmp_path: Path) -> None:
     made = [*fs.tools(tmp_path, write=True), *git.tools(tmp_path, trust=True), *shell.tools(tmp_path)]
-    texts = {each.name: json.dumps(schema_of(each), ensure_ascii=False) for each in made}
+    texts = {each.name: json.dumps(to_plain(each.spec), ensure_ascii=False) for each in made}
 
     assert len(made) == 14
     assert sum(map(glue.estimate_tokens, texts.values())) < 2000

@@ -42,8 +42,7 @@ from glue.provider import Attempt
 from glue.testing import Recorder, Script, call, calls, fail, repeat, say
 from glue.view.html import escape, prose, split
 from glue.view.page import MARK, page
-from glue.view.sources import read_file, read_session
-from glue.view.transcript import Entry, Note, Transcript, Turn, arrange
+from glue.view.sources import Entry, Note, Transcript, Turn, arrange, read_file, read_session
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 16
 HOSTILE = (

@@ -20,7 +20,7 @@ from glue.limits import StopReason
 from glue.messages import AssistantMessage, Image, Message, Part, Text, Thinking, ToolCall, ToolMessage, Usage, user
 from glue.provider import Attempt
 from glue.view.page import index, page
-from glue.view.transcript import Entry, Listed, Note, Transcript
+from glue.view.sources import Entry, Listed, Note, Transcript
 
 pytestmark = pytest.mark.browser
 
