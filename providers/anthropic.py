@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 from glue.errors import ProviderError
+from glue.limits import StopReason
 from glue.messages import (
     AssistantMessage,
     File,
@@ -43,6 +44,14 @@ class AnthropicDecoder(wire.Decoder):
     wire = WIRE
     noun = "message"
     end_mark = "message_stop"
+    stops: ClassVar = {
+        StopReason.END_TURN: "end_turn stop_sequence",
+        StopReason.TOOL_USE: "tool_use",
+        StopReason.MAX_TOKENS: "max_tokens",
+        StopReason.CONTEXT_WINDOW: "model_context_window_exceeded",
+        StopReason.REFUSAL: "refusal",
+        StopReason.PAUSE_TURN: "pause_turn compaction",
+    }
     tokens: ClassVar = {
         "input": ("input_tokens",),
         "output": ("output_tokens",),

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from glue.errors import ConfigError, MissingKey, ProviderError
+from glue.limits import StopReason
 from glue.messages import (
     Effort,
     File,
@@ -40,6 +41,15 @@ class BedrockDecoder(wire.Decoder):
     wire = WIRE
     noun = "reply"
     end_mark = "messageStop"
+    stops: ClassVar = {
+        StopReason.END_TURN: "end_turn stop_sequence",
+        StopReason.TOOL_USE: "tool_use",
+        StopReason.MAX_TOKENS: "max_tokens",
+        StopReason.CONTEXT_WINDOW: "model_context_window_exceeded",
+        StopReason.REFUSAL: "guardrail_intervened content_filtered",
+        StopReason.MALFORMED_CALL: "malformed_tool_use",
+        StopReason.ERROR: "malformed_model_output",
+    }
     parse = aws.EventStream
     tokens: ClassVar = {
         "input": ("inputTokens",),

@@ -102,6 +102,14 @@ class GeminiDecoder(wire.Decoder):
     wire = WIRE
     noun = "response"
     end_mark = "a finishReason"
+    stops: ClassVar = {
+        StopReason.END_TURN: "STOP",
+        StopReason.MAX_TOKENS: "MAX_TOKENS",
+        StopReason.REFUSAL: "SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR IMAGE_SAFETY "
+        "IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION",
+        StopReason.MALFORMED_CALL: "MALFORMED_FUNCTION_CALL",
+        StopReason.ERROR: "TOO_MANY_TOOL_CALLS UNEXPECTED_TOOL_CALL",
+    }
     parse = partial(Parser, objects=True)
     tokens: ClassVar = {
         "input": ("promptTokenCount",),

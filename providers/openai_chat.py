@@ -40,6 +40,14 @@ class ChatDecoder(wire.Decoder):
     wire = WIRE
     noun = "completion"
     end_mark = "a finish_reason or [DONE]"
+    stops: ClassVar = {  # of all servers on this wire, some of which hand on the words of another
+        StopReason.END_TURN: "stop eos eos_token end_turn stop_sequence",
+        StopReason.TOOL_USE: "tool_calls function_call tool_use",
+        StopReason.MAX_TOKENS: "length max_tokens",
+        StopReason.CONTEXT_WINDOW: "model_length model_context_window_exceeded",
+        StopReason.REFUSAL: "content_filter sensitive",
+        StopReason.ERROR: "error network_error insufficient_system_resource",
+    }
     empty = "an empty stream; the prompt may be longer than the server's context"
     tokens: ClassVar = {
         "input": ("prompt_tokens",),

@@ -40,6 +40,7 @@ class ResponsesDecoder(wire.Decoder):
     wire = WIRE
     noun = "response"
     end_mark = "response.completed"
+    stops: ClassVar = {StopReason.MAX_TOKENS: "max_output_tokens", StopReason.REFUSAL: "content_filter"}
     tokens: ClassVar = {
         "input": ("input_tokens",),
         "output": ("output_tokens",),
@@ -160,8 +161,7 @@ class ResponsesDecoder(wire.Decoder):
         if self.raw_stop == "failed":
             raise self.error({"message": "the server failed and did not say why"})
         if self.raw_stop == "incomplete":
-            reason = encoding.object_of(self._response.get("incomplete_details")).get("reason")
-            return wire.STOPS.get(encoding.text_of(reason), StopReason.UNKNOWN)
+            return self._known_stop(encoding.object_of(self._response.get("incomplete_details")).get("reason"))
         if self.raw_stop == "cancelled":
             return StopReason.CANCELLED
         if self.raw_stop != "completed":

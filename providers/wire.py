@@ -39,23 +39,6 @@ from glue.providers.encoding import (
 )
 from glue.providers.sse import Parser
 
-# What servers call the end of a reply, on whatever wire.
-STOPS = {
-    word: reason
-    for reason, words in {
-        StopReason.END_TURN: "stop eos eos_token end_turn stop_sequence STOP",
-        StopReason.TOOL_USE: "tool_calls function_call tool_use",
-        StopReason.MAX_TOKENS: "length max_tokens max_output_tokens MAX_TOKENS",
-        StopReason.CONTEXT_WINDOW: "model_length model_context_window_exceeded",
-        StopReason.REFUSAL: "content_filter content_filtered sensitive refusal guardrail_intervened SAFETY RECITATION "
-        "BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION",
-        StopReason.PAUSE_TURN: "pause_turn compaction",
-        StopReason.MALFORMED_CALL: "malformed_tool_use MALFORMED_FUNCTION_CALL",
-        StopReason.ERROR: "error network_error insufficient_system_resource malformed_model_output "
-        "TOO_MANY_TOOL_CALLS UNEXPECTED_TOOL_CALL",
-    }.items()
-    for word in words.split()
-}
 _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL, StopReason.MALFORMED_CALL)
 
 SHOWN = ("text", "thinking", "call")
@@ -98,6 +81,7 @@ class Decoder:
     end_mark: ClassVar[str]  # what a complete stream ends with
     empty: ClassVar[str] = "an empty stream"
     parse: ClassVar[Any] = Parser  # makes what cuts a body into events
+    stops: ClassVar[Mapping[StopReason, str]]  # what this server calls the end of a reply; any other word is unknown
     tokens: ClassVar[Mapping[str, Sequence[str]]]  # fields of Usage, and the places of which the first is counted
     apart: ClassVar[Mapping[str, Sequence[str]]] = {}  # counts that those of input and output leave out
     uncounted: ClassVar[int | None] = None  # tokens of the cache where they are not counted
@@ -169,7 +153,10 @@ class Decoder:
         self.ended = True
 
     def _stop_reason(self) -> StopReason:
-        return STOPS.get(self.raw_stop or "", StopReason.UNKNOWN)
+        return self._known_stop(self.raw_stop)
+
+    def _known_stop(self, word: Json) -> StopReason:
+        return next((reason for reason, words in self.stops.items() if word in words.split()), StopReason.UNKNOWN)
 
     def _content(self, *, cut: bool) -> Iterable[Part]:
         """Return the parts of the reply; of one that was cut, only whole calls are complete."""

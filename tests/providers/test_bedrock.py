@@ -371,6 +371,7 @@ def test_a_stream_may_be_cut_anywhere(size: int) -> None:
         ("content_filtered", "refusal"),
         ("malformed_tool_use", "malformed_call"),
         ("zzz", "unknown"),
+        *((word, "unknown") for word in ("stop", "length", "error", "refusal", "pause_turn")),  # words of other wires
     ],
 )
 def test_s004_stop_reasons(raw: str, wanted: str) -> None:

@@ -442,6 +442,7 @@ def test_cache_key_depends_on_the_stable_prefix() -> None:
         ("eos", "end_turn"),
         ("eos_token", "end_turn"),
         ("zzz", "unknown"),
+        *((word, "unknown") for word in ("STOP", "SAFETY", "refusal", "pause_turn", "compaction")),  # of other wires
     ],
 )
 def test_s001_stop_reasons_of_openai_are_normalised_and_kept(raw: str, normal: str) -> None:
