@@ -260,7 +260,7 @@ class Anthropic(wire.Wire):
     decoder = AnthropicDecoder
     encode = staticmethod(encode)
     takes_output = staticmethod(takes_output)
-    models_query: ClassVar[Mapping[str, str | int]] = {"limit": 1000}
+    models_path = "/models?limit=1000"
 
     @staticmethod
     def efforts(row: Row, model: str) -> tuple[str, ...]:

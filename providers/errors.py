@@ -13,11 +13,9 @@ from glue.errors import ErrorKind, ProviderError
 from glue.messages import Json, Usage
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_GO = re.compile(r"(\d+(?:\.\d+)?)(h|ms|us|µs|ns|m|s)")
-_ADVICE = re.compile(
-    r"(?:try again|retry)(?: after| in)? (?:(?P<go>(?:\d+(?:\.\d+)?(?:h|ms|us|m|s))+)\b"
-    r"|(?P<number>\d+(?:\.\d+)?) ?(?P<unit>milliseconds?|seconds?|minutes?|hours?))"
-)
+_UNITS |= {"hour": 3600.0, "minute": 60.0, "second": 1.0, "millisecond": 0.001}
+_AMOUNT = r"(\d+(?:\.\d+)?) ?(hours?|minutes?|seconds?|milliseconds?|h|ms|us|µs|ns|m|s)"
+_ADVICE = re.compile(rf"(?:try again|retry)(?: after| in)? ((?:{_AMOUNT})+)\b")
 
 
 def advised_wait(
@@ -31,30 +29,19 @@ def advised_wait(
     wait = _wait(headers["retry-after"], clock) if "retry-after" in headers else None
     if wait is None:
         wait = delay
-    if wait is None:
-        wait = _text_wait(text)
+    if wait is None and (advice := _ADVICE.search(text)):
+        wait = seconds(advice[1])
     if wait is None and reset:
         wait = _reset_wait(headers, clock)
     return wait
 
 
 def seconds(text: str) -> float | None:
-    """Read a duration such as '26s', '45.8s', '20ms', '6m0s' or '114h18m0s'."""
-    parts = _GO.findall(text)
-    if not parts or "".join(value + unit for value, unit in parts) != text.strip():
+    """Read a duration such as '26s', '45.8s', '20ms', '6m0s', '114h18m0s' or '33 seconds'."""
+    if not re.fullmatch(f"(?:{_AMOUNT})+", text.strip()):
         return None
-    return sum(float(value) * _UNITS[unit] for value, unit in parts)
-
-
-def _text_wait(text: str) -> float | None:
-    found = _ADVICE.search(text)
-    if found is None:
-        return None
-    if found["go"]:
-        return seconds(found["go"])
-    unit = found["unit"]
-    scale = 0.001 if unit.startswith("milli") else 1.0 if unit.startswith("s") else 60.0 if unit[0] == "m" else 3600.0
-    return float(found["number"]) * scale
+    amounts = re.findall(_AMOUNT, text)
+    return sum(float(value) * (_UNITS.get(unit) or _UNITS[unit[:-1]]) for value, unit in amounts)
 
 
 def _reset_wait(headers: Mapping[str, str], now: float) -> float | None:

@@ -382,7 +382,7 @@ class Gemini(wire.Wire):
     encode = staticmethod(encode)
     takes_output = staticmethod(takes_output)
     efforts = staticmethod(efforts)
-    models_query: ClassVar[Mapping[str, str | int]] = {"pageSize": 1000}
+    models_path = "/models?pageSize=1000"
 
     def __init__(self, row: Row, http: Any, model: str = "", tokens: Tokens | None = None) -> None:
         super().__init__(row, http, model)

@@ -109,10 +109,7 @@ class Decoder:
         if self.failure is None and not self.ended:
             try:
                 for data in self.parser.feed(block):
-                    if data[:6] == b"[DONE]":  # some proxies end every stream with it
-                        self._done()
-                    else:
-                        self._event(data, events)
+                    self._take(data, events)
                     if self.ended:
                         break
             except ProviderError as error:
@@ -148,6 +145,12 @@ class Decoder:
     def _whole(self, reply: Json) -> None:
         """Take a reply that came in one piece."""
         raise NotImplementedError
+
+    def _take(self, data: Any, events: list[ProviderEvent]) -> None:
+        if data[:6] == b"[DONE]":  # some proxies end every stream with it
+            self._done()
+        else:
+            self._event(data, events)
 
     def _done(self) -> None:
         self.ended = True
@@ -255,10 +258,7 @@ class Decoder:
         closed = self.closed
         try:
             for data in self.parser.end():
-                if data[:6] == b"[DONE]":
-                    self._done()
-                else:
-                    self._event(data, self.late)
+                self._take(data, self.late)
         except BAD_SHAPE:
             if not closed:
                 raise
@@ -313,7 +313,7 @@ class Wire:
     """A provider on one wire: it encodes a request, sends it, and decodes the reply."""
 
     path: ClassVar[str] = ""
-    models_query: ClassVar[Mapping[str, str | int]] = {}
+    models_path: ClassVar[str] = "/models"
     decoder: ClassVar[type[Decoder]]
 
     def __init__(self, row: Row, http: Any, model: str = "") -> None:
@@ -353,9 +353,8 @@ class Wire:
 
     async def models(self) -> list[str]:
         """Ask the server which models it has."""
-        target = "/models"
-        headers = await self.headers(Request(), target, b"")
-        answer = await self.http.request("GET", target, query=self.models_query, headers=headers)
+        headers = await self.headers(Request(), self.models_path, b"")
+        answer = await self.http.request("GET", self.models_path, headers=headers)
         if answer.status != 200:
             from glue.providers.errors import classify
 
@@ -382,16 +381,13 @@ class Wire:
                 else:
                     continue
                 if not accepts(getattr(self.row.quirks, what), kind):
-                    raise self._refused(what, kind, model)
+                    from glue.providers import lookup
+                    from glue.providers.models import VENDORS
 
-    def _refused(self, what: str, kind: str, model: str) -> ProviderError:
-        from glue.providers import lookup
-        from glue.providers.models import VENDORS
-
-        others = [name for name in VENDORS if name != self.name and accepts(getattr(lookup(name).quirks, what), kind)]
-        hint = f"; {', '.join(others)} can" if others else ""
-        text = f"{model} cannot take {what} of type {kind}{hint}"
-        return ProviderError(text, kind="invalid_request", provider=self.name, model=model)
+                    others = [name for name in VENDORS if accepts(getattr(lookup(name).quirks, what), kind)]
+                    hint = f"; {', '.join(others)} can" if others else ""
+                    text = f"{model} cannot take {what} of type {kind}{hint}"
+                    raise ProviderError(text, kind="invalid_request", provider=self.name, model=model)
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         model = request.model or self.model
@@ -422,14 +418,9 @@ class Wire:
             raise
         for event in decoder.late:
             yield event
-        yield self._priced(done, model)
-
-    def _priced(self, done: Done, model: str) -> Done:
-        """Put the cost on a reply, unless the provider said it."""
-        from glue.providers.models import cost
-
         usage = done.message.usage
-        price = cost(self.name, model, usage) if usage is not None and usage.cost is None else None
-        if usage is None or price is None:
-            return done
-        return Done(message=replace(done.message, usage=replace(usage, cost=price)))
+        if usage is not None and usage.cost is None:  # else the provider said it
+            from glue.providers.models import cost
+
+            done = Done(message=replace(done.message, usage=replace(usage, cost=cost(self.name, model, usage))))
+        yield done
