@@ -6,6 +6,7 @@ import base64
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -358,5 +359,5 @@ class Bedrock(wire.Wire):
             path=address.target(target),
             region=found[1] if found else aws.find_region(os.environ) or REGION,
             credentials=credentials,
-            now=aws.timestamp(),
+            now=datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"),
         )

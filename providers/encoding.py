@@ -389,6 +389,14 @@ def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Text | Image | File
             yield part
 
 
+def content(
+    parts: Sequence[Part], quirks: Quirks, form: Callable[[Text | Image | File], dict[str, Json]]
+) -> str | list[Json]:
+    """Encode what a server of OpenAI's wires takes: a single text as such, else blocks in the form of the wire."""
+    found = list(taken(parts, quirks))
+    return found[0].text if len(found) == 1 and isinstance(found[0], Text) else [form(part) for part in found]
+
+
 def base64_text(data: bytes) -> str:
     return b2a_base64(data, newline=False).decode("ascii")
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from glue import one_line
 from glue.errors import ErrorKind, ProviderError
@@ -181,45 +182,11 @@ def _google_detail(said: ErrorBody, detail: Mapping[str, Json]) -> None:
             said.daily = True
 
 
-# What servers call their errors, in lower case: codes, types and statuses, by what they mean.
-_NAMES = {
-    kind: frozenset(names.split())
-    for kind, names in {
-        "quota": "insufficient_quota billing_error billing_hard_limit_reached insufficient_balance",
-        "content_filter": "content_filter content_policy_violation data_inspection_failed content_filter_error",
-        "auth": "invalid_api_key api_key_invalid authentication_error permission_error permission_denied "
-        "unauthenticated unauthorized accessdeniedexception unrecognizedclientexception expiredtokenexception "
-        "invalidsignatureexception",
-        "context_overflow": "context_length_exceeded exceed_context_size_error model_context_window_exceeded",
-        "not_found": "model_not_found not_found_error not_found resourcenotfoundexception",
-        "rate_limited": "rate_limit_error rate_limit_exceeded rate_limited resource_exhausted too_many_requests "
-        "throttlingexception modelnotreadyexception",
-        "overloaded": "overloaded_error overloaded engine_overloaded unavailable service_unavailable "
-        "serviceunavailableexception insufficient_system_resource",
-        "invalid_request": "invalid_request_error invalid_argument invalid_request invalid_prompt failed_precondition "
-        "bad_request validationexception tool_use_failed request_too_large",
-    }.items()
-}
-# What they say of them, in lower case.
-_TEXTS = {
-    kind: re.compile(pattern)
-    for kind, pattern in {
-        "quota": "insufficient balance|credit balance is too low|insufficient credits|billing hard limit",
-        "content_filter": "content management policy|responsibleaipolicyviolation|content_filter",
-        "auth": "api key not valid",
-        # Not "too many tokens": that is how Bedrock says that it throttles.
-        "context_overflow": "maximum context length|context length exceeded|exceeds the context window|"
-        "prompt is too long|input is too long|exceed context limit|exceeds the available context size|"
-        "exceeds the maximum number of tokens allowed|too many total text bytes|input length exceeds context window|"
-        "model's maximum context limit|is longer than the model's context length|"
-        r"input tokens exceed the configured limit|`inputs` tokens \+ `max_new_tokens`|prompt exceeds max length|"
-        r"context the overflows|token limit reached|current length is \S+ while limit is|"
-        r"maximum input length is \S+ tokens",
-        "not_found": "model identifier is invalid",
-        # Said with a 500 by llama.cpp: no second try helps.
-        "invalid_request": "image input is not supported|does not support image|audio input is not supported",
-    }.items()
-}
+# What servers call their errors (codes, types and statuses) and say of them, in lower case, by what it means. There is
+# no "too many tokens": so says Bedrock that it throttles. An image that llama.cpp cannot take is a 500 that stays one.
+_SIGNS = json.loads(Path(__file__).with_name("errors.json").read_bytes())
+_NAMES = {kind: frozenset(signs["names"]) for kind, signs in _SIGNS.items()}
+_TEXTS = {kind: re.compile("|".join(signs["texts"])) for kind, signs in _SIGNS.items() if signs["texts"]}
 _REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id")
 
 

@@ -33,7 +33,7 @@ from glue.providers.google import Tokens
 from glue.providers.sse import Parser
 from glue.providers.wire import Block
 
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
+_STEP = r"\.([^.\[\]]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]"
 _MOST_GAP = 1000  # elements that may be skipped in a list; no server does, a hostile one might
 _VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
 
@@ -60,18 +60,9 @@ def _fill(arguments: dict[str, Json], pieces: list[dict[str, Json]]) -> None:
 
 
 def _steps(path: str) -> list[str | int]:
-    steps: list[str | int] = []
-    at = 1
-    while at < len(path):
-        found = _STEP.match(path, at)
-        if found is None:
-            raise ValueError(f"no path: {path!r}")
-        names = (name for name in (found[1], found[3], found[4]) if name is not None)
-        steps.append(int(found[2]) if found[2] else next(names))
-        at = found.end()
-    if not steps or path[0] != "$":
+    if not re.fullmatch(rf"\$(?:{_STEP})+", path):
         raise ValueError(f"no path: {path!r}")
-    return steps
+    return [int(index) if index else name or quoted or twice for name, index, quoted, twice in re.findall(_STEP, path)]
 
 
 def _get(place: Json, step: str | int) -> Json:

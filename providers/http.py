@@ -509,18 +509,14 @@ def load_engine(name: str = "") -> ModuleType:
 
 def ssl_context(engine: ModuleType) -> ssl.SSLContext:
     """Return the one TLS context: httpx's choice of certificates, or what SSL_CERT_FILE and SSL_CERT_DIR say."""
-    return _ssl_context(engine.__name__, os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
+    client = engine.__name__.replace("httpcore", "httpx")
+    return _ssl_context(client, os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
 
 
 @functools.cache
-def _ssl_context(engine: str, file: str, folder: str) -> ssl.SSLContext:
+def _ssl_context(client: str, file: str, folder: str) -> ssl.SSLContext:
     try:
-        if engine == "httpcore2":
-            context: ssl.SSLContext = import_module("httpx2").create_ssl_context()
-        else:
-            import httpx
-
-            context = httpx.create_ssl_context()
+        context: ssl.SSLContext = import_module(client).create_ssl_context()
     except OSError as error:
         name = "SSL_CERT_FILE" if file else "SSL_CERT_DIR"
         raise ConfigError(f"{name} names {file or folder!r}, which cannot be read: {error.strerror}") from error

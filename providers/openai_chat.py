@@ -391,25 +391,17 @@ def _message(message: Message, row: Row, model: str) -> bytes | tuple[bytes, byt
     if isinstance(message, AssistantMessage):
         body = _assistant(message, row, model)
     else:
-        content = _content(message.content, row.quirks)
+        content = encoding.content(message.content, row.quirks, _block)
         body = {"role": "user", "content": content} if content else {}
     return encoding.dumps(body) if body else b""
 
 
-def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
-    blocks: list[Json] = []
-    for part in encoding.taken(parts, quirks):
-        if isinstance(part, Text):
-            blocks.append({"type": "text", "text": part.text})
-        elif isinstance(part, Image):
-            blocks.append({"type": "image_url", "image_url": {"url": encoding.data_url(part)}})
-        else:
-            file = {"filename": part.name or "file", "file_data": encoding.data_url(part)}
-            blocks.append({"type": "file", "file": file})
-    if len(blocks) == 1 and blocks[0]["type"] == "text":
-        text: str = blocks[0]["text"]
-        return text
-    return blocks
+def _block(part: Text | Image | File) -> dict[str, Json]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    if isinstance(part, Image):
+        return {"type": "image_url", "image_url": {"url": encoding.data_url(part)}}
+    return {"type": "file", "file": {"filename": part.name or "file", "file_data": encoding.data_url(part)}}
 
 
 def _result(message: ToolMessage, quirks: Quirks) -> bytes | tuple[bytes, bytes]:
@@ -428,7 +420,7 @@ def _result(message: ToolMessage, quirks: Quirks) -> bytes | tuple[bytes, bytes]
     pictures = [part for part in encoding.taken(message.content, quirks) if not isinstance(part, Text)]
     if not pictures:
         return encoded
-    content = _content([Text(text=f"From the result of {message.name}:"), *pictures], quirks)
+    content = [_block(part) for part in (Text(text=f"From the result of {message.name}:"), *pictures)]
     return encoded, encoding.dumps({"role": "user", "content": content})
 
 
@@ -524,4 +516,3 @@ class OpenAIChat(wire.Wire):
     path = "/chat/completions"
     decoder = ChatDecoder
     encode = staticmethod(encode)
-    efforts = staticmethod(efforts)

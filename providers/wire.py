@@ -24,7 +24,7 @@ from glue.messages import (
     new_id,
 )
 from glue.provider import Capabilities, Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from glue.providers.catalog import Quirks, Row
+from glue.providers.catalog import Quirks, Row, efforts
 from glue.providers.encoding import (
     BAD_SHAPE,
     accepts,
@@ -315,6 +315,7 @@ class Wire:
     path: ClassVar[str] = ""
     models_path: ClassVar[str] = "/models"
     decoder: ClassVar[type[Decoder]]
+    efforts = staticmethod(efforts)
 
     def __init__(self, row: Row, http: Any, model: str = "") -> None:
         self.row = row
@@ -331,11 +332,6 @@ class Wire:
     def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> bool:
         """Say whether an answer can be held to a schema; else a final tool has to do."""
         return row.quirks.output == "json_schema"
-
-    @staticmethod
-    def efforts(row: Row, model: str) -> tuple[str, ...]:
-        """Return the levels of reasoning that a model tells apart; none where it cannot be asked to reason."""
-        return row.quirks.efforts if row.quirks.reasoning else ()
 
     def target(self, request: Request, model: str) -> str:
         """Return the path to send a request to."""

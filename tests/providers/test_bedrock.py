@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fakes.eventstream import encode_frame
 from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
@@ -34,7 +35,7 @@ from glue import (
     user,
 )
 from glue.errors import MissingKey
-from glue.providers.aws import Credentials, encode_frame, sign
+from glue.providers.aws import Credentials, sign
 from glue.providers.bedrock import Bedrock, BedrockDecoder, encode, path, takes_output
 from glue.providers.catalog import Quirks, Row
 from glue.providers.http import HTTP
