@@ -285,12 +285,9 @@ def conversation(
     mark: Callable[[bytes], bytes] | None,
 ) -> bytes:
     """Encode the turns of a conversation, each message once; two of them are marked as worth caching."""
-    pieces: list[tuple[str, bytes]] = []
-    for message in messages:
-        known: bytes | None = message.memo.get(key)
-        if known is None:
-            known = message.memo[key] = b",".join(map(encoding.dumps, blocks(message)))
-        pieces.append(("assistant" if isinstance(message, AssistantMessage) else "user", known))
+    pieces = encoding.encode_turns(
+        messages, key, lambda message: (b",".join(map(encoding.dumps, blocks(message))), b""), []
+    )
     if mark is not None:
         # The last message, to be found by the next request, and the last of the request before, which is cached.
         wanted, marks = True, 0

@@ -200,7 +200,7 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-_HEADS = {"user": b'{"role":"user","parts":[', "model": b'{"role":"model","parts":['}
+_HEADS = {"user": b'{"role":"user","parts":[', "assistant": b'{"role":"model","parts":['}
 _FILLER = b'{"text":" "}'  # a conversation must begin with a user, and an empty text is refused; a blank is not
 # What Google says to put on calls that were made elsewhere: Gemini 3 refuses calls without a signature.
 _FOREIGN = "skip_thought_signature_validator"
@@ -292,25 +292,11 @@ def _finish(schema: Mapping[str, Json], result: Json) -> Json:
 
 
 def _contents(messages: Sequence[Message], row: Row, model: str) -> bytes:
-    key = encoding.memo_key(WIRE, row, model)
-    pieces: list[tuple[str, bytes]] = []
-    pictures: list[bytes] = []  # of tool results: they follow the whole batch
-    for message in messages:
-        known: tuple[bytes, bytes] | None = message.memo.get(key)
-        if known is None:
-            known = message.memo[key] = _message(message, row, model)
-        if isinstance(message, ToolMessage):
-            pieces.append(("user", known[0]))
-            if known[1]:
-                pictures.append(known[1])
-            continue
-        if pictures:
-            pieces.append(("user", b",".join(pictures)))
-            pictures.clear()
-        pieces.append(("model" if isinstance(message, AssistantMessage) else "user", known[0]))
-    if pictures:
-        pieces.append(("user", b",".join(pictures)))
-    return encoding.join_turns(pieces, _FILLER, _HEADS)
+    pictures: list[bytes] = []
+    turns = encoding.encode_turns(
+        messages, encoding.memo_key(WIRE, row, model), lambda message: _message(message, row, model), pictures
+    )
+    return encoding.join_turns([*turns, ("user", b",".join(pictures))], _FILLER, _HEADS)
 
 
 def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
@@ -318,9 +304,8 @@ def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
         return b"", b""
     if isinstance(message, ToolMessage):
         return _result(message, model)
-    if isinstance(message, AssistantMessage):
-        return b",".join(encoding.dumps(part) for part in _reply(message, row, model)), b""
-    return b",".join(encoding.dumps(part) for part in _parts(message.content)), b""
+    parts = _reply(message, row, model) if isinstance(message, AssistantMessage) else _parts(message.content)
+    return b",".join(map(encoding.dumps, parts)), b""
 
 
 def _parts(content: Sequence[Part]) -> Iterator[dict[str, Json]]:

@@ -118,8 +118,7 @@ def _calls(prompt: str, tools: Sequence[ToolSpec], choice: str, count: int) -> t
     """Make one or two calls; none where no tool seems meant and none is demanded."""
     has_path = bool(_Facts(prompt).paths)
     allowed = [tool for tool in tools if not _is_shell(tool) and (has_path or not _needs_path(tool))]
-    if choice not in ("auto", "required"):
-        allowed = [tool for tool in allowed if tool.name == choice]
+    allowed = [tool for tool in allowed if choice in ("auto", "required", tool.name)]
     scores = {tool.name: _score(prompt, tool) for tool in allowed}
     ranked = sorted(allowed, key=lambda tool: -scores[tool.name])  # stable: the first of equals
     named = [tool for tool in ranked if scores[tool.name] >= _NAMED]
