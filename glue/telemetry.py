@@ -192,11 +192,8 @@ def setup() -> None:
         timeout = None if given else 3.0
         tracer, readers = TracerProvider(resource=resource), []
         if (kind := _exporter("TRACES")) != "none":
-            tracer.add_span_processor(
-                BatchSpanProcessor(
-                    OTLPSpanExporter(timeout=timeout) if kind == "otlp" else ConsoleSpanExporter(out=sys.stderr)
-                )
-            )
+            spans = OTLPSpanExporter(timeout=timeout) if kind == "otlp" else ConsoleSpanExporter(out=sys.stderr)
+            tracer.add_span_processor(BatchSpanProcessor(spans))
         if (kind := _exporter("METRICS")) != "none":
             exporter = OTLPMetricExporter(timeout=timeout) if kind == "otlp" else ConsoleMetricExporter(out=sys.stderr)
             readers.append(PeriodicExportingMetricReader(exporter))

@@ -390,10 +390,8 @@ def image_type(part: Image) -> str:
 
 def is_text(part: File) -> bool:
     """Say whether a file is text, which any server can be told."""
-    return part.media_type.startswith("text/") or part.media_type.partition(";")[0] in (
-        "application/json",
-        "application/xml",
-    )
+    kind = part.media_type.partition(";")[0]
+    return kind.startswith("text/") or kind in ("application/json", "application/xml")
 
 
 def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Text | Image | File]:

@@ -220,6 +220,9 @@ def path(model: str, stream: bool) -> str:
 
 def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request; messages that were sent before are not encoded again."""
+    pictures: list[bytes] = []
+    messages, key = encoding.unique_calls(request.messages), encoding.memo_key(WIRE, row, model)
+    turns = encoding.encode_turns(messages, key, lambda message: _message(message, row, model), pictures)
     tools = encoding.encode_tools(request.tools, WIRE, _tool)
     choice = _CHOICES.get(request.tool_choice, {"mode": "ANY", "allowedFunctionNames": [request.tool_choice]})
     schema = request.output_schema
@@ -234,7 +237,7 @@ def encode(request: Request, row: Row, model: str) -> bytes:
         "thinkingConfig": _thinking(request.reasoning, row, model) or None,
     }
     fields = {
-        "contents": _contents(encoding.unique_calls(request.messages), row, model),
+        "contents": encoding.join_turns([*turns, ("user", b",".join(pictures))], _FILLER, _HEADS),
         "systemInstruction": {"parts": [{"text": request.system}]} if request.system else None,
         "tools": [encoding.assemble({"functionDeclarations": tools})] if tools else None,
         "toolConfig": {"functionCallingConfig": choice} if tools and choice else None,
@@ -289,14 +292,6 @@ def _finish(schema: Mapping[str, Json], result: Json) -> Json:
     if "$ref" in schema:  # nothing may stand beside it
         return {name: value for name, value in schema.items() if name in ("$ref", "$defs")}
     return {**result, "enum": [schema["const"]]} if "const" in schema else result
-
-
-def _contents(messages: Sequence[Message], row: Row, model: str) -> bytes:
-    pictures: list[bytes] = []
-    turns = encoding.encode_turns(
-        messages, encoding.memo_key(WIRE, row, model), lambda message: _message(message, row, model), pictures
-    )
-    return encoding.join_turns([*turns, ("user", b",".join(pictures))], _FILLER, _HEADS)
 
 
 def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
