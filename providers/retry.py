@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, Self, TypeAlias, cast
 
 import anyio
 
@@ -16,8 +16,6 @@ from glue.limits import StopReason
 from glue.loop.transcript import has_content
 from glue.messages import AssistantMessage, Request, user
 from glue.provider import Attempt, Capabilities, Done, Provider, ProviderEvent, ThinkingDelta, capabilities
-
-Self = TypeVar("Self", bound="Wrapper")
 
 
 class Wrapper:
@@ -42,7 +40,7 @@ class Wrapper:
     async def aclose(self) -> None:
         await close(self.provider)
 
-    async def __aenter__(self: Self) -> Self:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -24,19 +24,8 @@ from glue.messages import (
     new_id,
 )
 from glue.provider import Capabilities, Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.providers import encoding
 from glue.providers.catalog import Quirks, Row, efforts
-from glue.providers.encoding import (
-    BAD_SHAPE,
-    accepts,
-    dumps,
-    image_type,
-    is_object,
-    is_text,
-    loads,
-    object_of,
-    short_id,
-    text_of,
-)
 from glue.providers.sse import Parser
 
 _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL, StopReason.MALFORMED_CALL)
@@ -65,7 +54,7 @@ class Block:
     def kept(self) -> dict[str, Json]:
         """Return what goes back, put together."""
         for key, pieces in self.pieces.items():
-            self.fields[key] = text_of(self.fields.get(key)) + "".join(pieces)
+            self.fields[key] = encoding.text_of(self.fields.get(key)) + "".join(pieces)
         self.pieces.clear()
         return self.fields
 
@@ -114,7 +103,7 @@ class Decoder:
                         break
             except ProviderError as error:
                 self.failure = error
-            except BAD_SHAPE:
+            except encoding.BAD_SHAPE:
                 self.failure = self.broken("an event of an unknown shape", data)
         return events
 
@@ -127,7 +116,7 @@ class Decoder:
                 return Done(message=self._message())
             except ProviderError as error:
                 self.failure = error
-            except BAD_SHAPE:
+            except encoding.BAD_SHAPE:
                 self.failure = self.broken(f"the answer is no {self.noun}, or ends in the middle", body or b"")
         raise self.failure
 
@@ -169,8 +158,8 @@ class Decoder:
         """Return what of a block goes back as it came; None where its input is cut, as half of it is of no use."""
         kept, text = block.kept(), "".join(block.texts)
         try:
-            return {**kept, "input": loads(text.encode())} if text else kept
-        except BAD_SHAPE:
+            return {**kept, "input": encoding.loads(text.encode())} if text else kept
+        except encoding.BAD_SHAPE:
             return None
 
     # Blocks
@@ -189,16 +178,16 @@ class Decoder:
 
     def _open_call(self, call_id: Json, name: Json, given: Json, events: list[ProviderEvent]) -> Block:
         block = Block("call")
-        block.id, block.name, block.index = text_of(call_id), text_of(name), self.calls
-        block.given = dumps(given).decode() if given is not None else ""
+        block.id, block.name, block.index = encoding.text_of(call_id), encoding.text_of(name), self.calls
+        block.given = encoding.dumps(given).decode() if given is not None else ""
         self.calls += 1
         events.append(ToolCallDelta(index=block.index, id=block.id, name=block.name, arguments=block.given))
         return block
 
     def _made_up_id(self, index: int) -> str:
         """Return an id for a call without one: the same each time, where the server named its answer."""
-        seed = text_of(self.facts.get("id"))
-        return "call_" + (short_id(f"{seed} {index}", 20) if seed else new_id())
+        seed = encoding.text_of(self.facts.get("id"))
+        return "call_" + (encoding.short_id(f"{seed} {index}", 20) if seed else new_id())
 
     def _parts(self, blocks: Sequence[Block], *, cut: bool) -> Iterator[Part]:
         used: set[str] = set()
@@ -215,7 +204,7 @@ class Decoder:
                 call_id = block.id if block.id and block.id not in used else self._made_up_id(block.index)
                 used.add(call_id)
                 # A reply that is cut off may close its last call all the same; only the JSON tells.
-                whole = not cut or is_object(text) or not (text or block is blocks[-1])
+                whole = not cut or encoding.is_object(text) or not (text or block is blocks[-1])
                 complete = block.closed and whole
                 yield ToolCall(id=call_id, name=block.name, arguments=text, complete=complete, opaque=opaque)
             elif text or opaque:
@@ -245,7 +234,7 @@ class Decoder:
 
     def _close(self, body: bytes | None) -> None:
         if body is not None:
-            reply = loads(body)
+            reply = encoding.loads(body)
             self._whole(reply[0] if isinstance(reply, list) and reply else reply)
             self.closed = True
         elif not self.ended:
@@ -259,7 +248,7 @@ class Decoder:
         try:
             for data in self.parser.end():
                 self._take(data, self.late)
-        except BAD_SHAPE:
+        except encoding.BAD_SHAPE:
             if not closed:
                 raise
 
@@ -303,7 +292,7 @@ def _count(raw: Mapping[str, Json], places: Sequence[str]) -> int | None:
     """Return the first of several places that holds a count; a dot leads into an object."""
     for place in places:
         outer, _, inner = place.rpartition(".")
-        found = (object_of(raw.get(outer)) if outer else raw).get(inner)
+        found = (encoding.object_of(raw.get(outer)) if outer else raw).get(inner)
         if isinstance(found, (int, float)) and not isinstance(found, bool) and 0 <= found < 1e15:
             return int(found)
     return None
@@ -360,7 +349,7 @@ class Wire:
             found = answer.json()
             rows = found["data"] if "data" in found else found["models"]
             return sorted((row.get("id") or row["name"]).removeprefix("models/") for row in rows)
-        except BAD_SHAPE:
+        except encoding.BAD_SHAPE:
             text = "the server's list of models cannot be read"
             raise ProviderError(text, kind="protocol", provider=self.name) from None
 
@@ -371,16 +360,16 @@ class Wire:
                 return
             for part in message.content if isinstance(message, UserMessage) else ():
                 if isinstance(part, Image):
-                    what, kind = "images", image_type(part)
-                elif isinstance(part, File) and not is_text(part):
+                    what, kind = "images", encoding.image_type(part)
+                elif isinstance(part, File) and not encoding.is_text(part):
                     what, kind = "files", part.media_type
                 else:
                     continue
-                if not accepts(getattr(self.row.quirks, what), kind):
+                if not encoding.accepts(getattr(self.row.quirks, what), kind):
                     from glue.providers import lookup
                     from glue.providers.models import VENDORS
 
-                    others = [name for name in VENDORS if accepts(getattr(lookup(name).quirks, what), kind)]
+                    others = [name for name in VENDORS if encoding.accepts(getattr(lookup(name).quirks, what), kind)]
                     hint = f"; {', '.join(others)} can" if others else ""
                     text = f"{model} cannot take {what} of type {kind}{hint}"
                     raise ProviderError(text, kind="invalid_request", provider=self.name, model=model)
