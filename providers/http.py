@@ -478,11 +478,8 @@ def _explain(error: Exception, http: HTTP, watch: Watch) -> tuple[str, ErrorKind
         return f"{where} {step or f'said nothing for {limits.read:g} s'}", "timeout", None
     if isinstance(error, engine.ConnectError):
         if "CERTIFICATE_VERIFY_FAILED" in reason:
-            return (
-                f"the certificate of {where} is not trusted; SSL_CERT_FILE may name its authority",
-                "transient",
-                False,
-            )
+            what = f"the certificate of {where} is not trusted; SSL_CERT_FILE may name its authority"
+            return what, "transient", False
         hint = "; is the server running?" if http.address.is_local else ""
         return f"cannot connect to {where}: {reason or 'no reason given'}{hint}", "transient", None
     if isinstance(error, engine.ProxyError):
