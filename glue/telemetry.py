@@ -8,6 +8,7 @@ The loop does not know of it: a listener hears the events; wrappers of provider,
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -189,11 +190,8 @@ def setup() -> None:
         timeout = None if given else 3.0
         tracer, readers = TracerProvider(resource=resource), []
         if (kind := _exporter("TRACES")) != "none":
-            tracer.add_span_processor(
-                BatchSpanProcessor(
-                    OTLPSpanExporter(timeout=timeout) if kind == "otlp" else ConsoleSpanExporter(out=sys.stderr)
-                )
-            )
+            spans = OTLPSpanExporter(timeout=timeout) if kind == "otlp" else ConsoleSpanExporter(out=sys.stderr)
+            tracer.add_span_processor(BatchSpanProcessor(spans))
         if (kind := _exporter("METRICS")) != "none":
             exporter = OTLPMetricExporter(timeout=timeout) if kind == "otlp" else ConsoleMetricExporter(out=sys.stderr)
             readers.append(PeriodicExportingMetricReader(exporter))
@@ -285,27 +283,47 @@ class OpenTelemetry:
                 "glue.run.id": host.run_id,
             }
             with self._span(f"invoke_agent {agent}".strip(), _known(attributes), context=_parent()) as span:
-                listener = _RunListener(self, span)
                 traced = replace(
                     options,
-                    tools=[self.tool(tool) for tool in options.tools or ()],
-                    on_event=join((options.on_event, listener)),
+                    tools=[
+                        tool if isinstance(tool, _TracedTool) else _TracedTool(self, tool)
+                        for tool in options.tools or ()
+                    ],
+                    on_event=join((options.on_event, functools.partial(self._listen, span))),
                     host=replace(host, permission=permission, telemetry=self),
                 )
                 given = tuple(traced if each is options else each for each in given)
-                result = await drive(self.provider(provider), *given, **more)
-                listener.finish(result)
+                chat = provider if isinstance(provider, _TracedProvider) else _TracedProvider(self, provider)
+                result = await drive(chat, *given, **more)
+                if result.stop_reason is not None:
+                    span.set_attribute("gen_ai.response.finish_reasons", (str(result.stop_reason),))
+                if result.outcome is Outcome.FAILED:
+                    _fail(span, str(getattr(result.error, "kind", "") or type(result.error).__qualname__))
                 return result
 
         return run
 
-    def provider(self, provider: Provider) -> Provider:
-        """Wrap a provider: a span for each attempt to answer a request."""
-        return provider if isinstance(provider, _TracedProvider) else _TracedProvider(self, provider)
-
-    def tool(self, tool: AnyTool) -> AnyTool:
-        """Wrap a tool: a span for each call, current while it runs."""
-        return tool if isinstance(tool, _TracedTool) else _TracedTool(self, tool)
+    def _listen(self, span: Span, event: Event) -> None:
+        """Write what a run says between its requests as events of its span, and its end as attributes."""
+        if type(event) in _SPAN_EVENTS:
+            data = event_to_json(event)
+            name = data.pop("type")
+            data.pop("text", None)  # what a nudge says is content
+            for key, value in data.items():
+                if isinstance(value, list):
+                    data[key] = tuple(map(str, value))
+                elif value is not None and not isinstance(value, (str, bool, int, float)):
+                    data[key] = str(value)
+            span.add_event(f"glue.{name}", _known({f"glue.{key}": value for key, value in data.items()}))
+        if isinstance(event, events.ContinuationAttempt):
+            self.continuations.add(1, _model(event.provider, event.model))
+        elif isinstance(event, events.ContinuationTerminated) and event.reason != "completed":
+            self.truncation_exits.add(1, {"glue.reason": event.reason})
+        elif isinstance(event, events.RunEnd):
+            counts = {"glue.turns": event.turns, "glue.requests": event.requests}
+            span.set_attributes({"glue.outcome": str(event.outcome), **counts, **_usage(event.usage)})
+            if event.outcome is Outcome.FAILED:
+                _fail(span, "failed")
 
     @contextmanager
     def _span(self, name: str, attributes: Mapping[str, Any], context: Any = None) -> Iterator[Span]:
@@ -352,40 +370,6 @@ def _usage(usage: Usage) -> dict[str, Any]:
     return _known({key: getattr(usage, name) for key, name in _USAGE.items()})
 
 
-class _RunListener:
-    """Writes what a run says between its requests as events of its span, and its end as attributes."""
-
-    def __init__(self, telemetry: OpenTelemetry, span: Span) -> None:
-        self._telemetry, self._span = telemetry, span
-
-    def __call__(self, event: Event) -> None:
-        if type(event) in _SPAN_EVENTS:
-            data = event_to_json(event)
-            name = data.pop("type")
-            data.pop("text", None)  # what a nudge says is content
-            for key, value in data.items():
-                if isinstance(value, list):
-                    data[key] = tuple(map(str, value))
-                elif value is not None and not isinstance(value, (str, bool, int, float)):
-                    data[key] = str(value)
-            self._span.add_event(f"glue.{name}", _known({f"glue.{key}": value for key, value in data.items()}))
-        if isinstance(event, events.ContinuationAttempt):
-            self._telemetry.continuations.add(1, _model(event.provider, event.model))
-        elif isinstance(event, events.ContinuationTerminated) and event.reason != "completed":
-            self._telemetry.truncation_exits.add(1, {"glue.reason": event.reason})
-        elif isinstance(event, events.RunEnd):
-            counts = {"glue.turns": event.turns, "glue.requests": event.requests}
-            self._span.set_attributes({"glue.outcome": str(event.outcome), **counts, **_usage(event.usage)})
-            if event.outcome is Outcome.FAILED:
-                _fail(self._span, "failed")
-
-    def finish(self, result: RunResult[Any]) -> None:
-        if result.stop_reason is not None:
-            self._span.set_attribute("gen_ai.response.finish_reasons", (str(result.stop_reason),))
-        if result.outcome is Outcome.FAILED:
-            _fail(self._span, str(getattr(result.error, "kind", "") or type(result.error).__qualname__))
-
-
 class _TracedPermission:
     """Writes how long a permission was waited for, and the answer, on the tool's span."""
 
@@ -410,6 +394,8 @@ _denied: ContextVar[bool] = ContextVar("glue.telemetry.denied", default=False)
 
 
 class _TracedTool:
+    """A tool with a span for each call, current while it runs."""
+
     def __init__(self, telemetry: OpenTelemetry, tool: AnyTool) -> None:
         self._telemetry, self._tool = telemetry, tool
 
@@ -442,6 +428,8 @@ class _TracedTool:
 
 
 class _TracedProvider:
+    """A provider with a span for each attempt to answer a request."""
+
     def __init__(self, telemetry: OpenTelemetry, provider: Provider) -> None:
         self._telemetry, self._provider = telemetry, provider
         self.name = provider.name
@@ -521,7 +509,13 @@ class _Chat:
             "glue.attempt": self._attempt,
         }
         if self._telemetry.content:
-            attributes |= _input(request)
+            system = [{"type": "text", "content": _masked(request.system)}] if request.system else None
+            tools = [{"type": "function", "name": tool.name, "description": tool.description} for tool in request.tools]
+            attributes |= {
+                "gen_ai.system_instructions": json.dumps(system) if system else None,
+                "gen_ai.input.messages": _messages(request.messages),
+                "gen_ai.tool.definitions": _fitting(tools) if tools else None,
+            }
         self._began, self._first = time.monotonic() + delay, None
         self._span = self._telemetry.tracer.start_span(
             f"chat {self._names[1]}".strip(),
@@ -578,16 +572,6 @@ class _Chat:
 
 
 # Content ------------------------------------------------------------------------------------------
-
-
-def _input(request: Request) -> dict[str, Any]:
-    system = [{"type": "text", "content": _masked(request.system)}] if request.system else None
-    tools = [{"type": "function", "name": tool.name, "description": tool.description} for tool in request.tools]
-    return {
-        "gen_ai.system_instructions": json.dumps(system) if system else None,
-        "gen_ai.input.messages": _messages(request.messages),
-        "gen_ai.tool.definitions": _fitting(tools) if tools else None,
-    }
 
 
 def _messages(messages: Sequence[Message], finish_reason: str = "") -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 from glue.errors import ProviderError
+from glue.limits import StopReason
 from glue.messages import (
     AssistantMessage,
     File,
@@ -43,6 +44,14 @@ class AnthropicDecoder(wire.Decoder):
     wire = WIRE
     noun = "message"
     end_mark = "message_stop"
+    stops: ClassVar = {
+        StopReason.END_TURN: "end_turn stop_sequence",
+        StopReason.TOOL_USE: "tool_use",
+        StopReason.MAX_TOKENS: "max_tokens",
+        StopReason.CONTEXT_WINDOW: "model_context_window_exceeded",
+        StopReason.REFUSAL: "refusal",
+        StopReason.PAUSE_TURN: "pause_turn compaction",
+    }
     tokens: ClassVar = {
         "input": ("input_tokens",),
         "output": ("output_tokens",),
@@ -251,7 +260,7 @@ class Anthropic(wire.Wire):
     decoder = AnthropicDecoder
     encode = staticmethod(encode)
     takes_output = staticmethod(takes_output)
-    models_query: ClassVar[Mapping[str, str | int]] = {"limit": 1000}
+    models_path = "/models?limit=1000"
 
     @staticmethod
     def efforts(row: Row, model: str) -> tuple[str, ...]:
@@ -276,12 +285,9 @@ def conversation(
     mark: Callable[[bytes], bytes] | None,
 ) -> bytes:
     """Encode the turns of a conversation, each message once; two of them are marked as worth caching."""
-    pieces: list[tuple[str, bytes]] = []
-    for message in messages:
-        known: bytes | None = message.memo.get(key)
-        if known is None:
-            known = message.memo[key] = b",".join(map(encoding.dumps, blocks(message)))
-        pieces.append(("assistant" if isinstance(message, AssistantMessage) else "user", known))
+    pieces = encoding.encode_turns(
+        messages, key, lambda message: (b",".join(map(encoding.dumps, blocks(message))), b""), []
+    )
     if mark is not None:
         # The last message, to be found by the next request, and the last of the request before, which is cached.
         wanted, marks = True, 0

@@ -24,15 +24,13 @@ class Credentials(NamedTuple):
         return f"Credentials(access_key={self.access_key[:4]}..., secret_key=***)"
 
 
-def sign(
-    body: bytes, *, host: str, path: str, region: str, credentials: Credentials, now: str, service: str = "bedrock"
-) -> dict[str, str]:
+def sign(body: bytes, *, host: str, path: str, region: str, credentials: Credentials, now: str) -> dict[str, str]:
     """Give the headers that sign a POST of JSON; `path` as it is sent, `now` like 20260102T030405Z."""
     headers = {"content-type": "application/json", "host": host, "x-amz-date": now}
     if credentials.token:
         headers["x-amz-security-token"] = credentials.token
     names = ";".join(headers)
-    scope = f"{now[:8]}/{region}/{service}/aws4_request"
+    scope = f"{now[:8]}/{region}/bedrock/aws4_request"
     # Every service but S3 signs the path encoded once more than it is sent: %3A becomes %253A.
     lines = ["POST", quote(path, safe="/~"), "", *(f"{name}:{value}" for name, value in headers.items())]
     request = "\n".join([*lines, "", names, hashlib.sha256(body).hexdigest()])
@@ -46,13 +44,6 @@ def sign(
         f"{_ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
     )
     return headers
-
-
-def timestamp() -> str:
-    """Say the present time as the signature wants it."""
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
 def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
@@ -165,17 +156,6 @@ class EventStream:
 
     def _error(self, text: str) -> ProviderError:
         return ProviderError(f"damaged event stream: {text}", kind="protocol", provider=self._provider)
-
-
-def encode_frame(headers: dict[str, str], payload: bytes) -> bytes:
-    """Make one frame; the counterpart of EventStream, for tests and fake servers."""
-    block = b""
-    for name, value in headers.items():
-        key, text = name.encode(), value.encode()
-        block += bytes([len(key)]) + key + bytes([_STRING]) + struct.pack(">H", len(text)) + text
-    prelude = struct.pack(">II", len(block) + len(payload) + OVERHEAD, len(block))
-    frame = prelude + struct.pack(">I", crc32(prelude)) + block + payload
-    return frame + struct.pack(">I", crc32(frame))
 
 
 def _headers(block: bytes) -> dict[str, str]:

@@ -6,10 +6,12 @@ import base64
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 from glue.errors import ConfigError, MissingKey, ProviderError
+from glue.limits import StopReason
 from glue.messages import (
     Effort,
     File,
@@ -40,6 +42,15 @@ class BedrockDecoder(wire.Decoder):
     wire = WIRE
     noun = "reply"
     end_mark = "messageStop"
+    stops: ClassVar = {
+        StopReason.END_TURN: "end_turn stop_sequence",
+        StopReason.TOOL_USE: "tool_use",
+        StopReason.MAX_TOKENS: "max_tokens",
+        StopReason.CONTEXT_WINDOW: "model_context_window_exceeded",
+        StopReason.REFUSAL: "guardrail_intervened content_filtered",
+        StopReason.MALFORMED_CALL: "malformed_tool_use",
+        StopReason.ERROR: "malformed_model_output",
+    }
     parse = aws.EventStream
     tokens: ClassVar = {
         "input": ("inputTokens",),
@@ -348,5 +359,5 @@ class Bedrock(wire.Wire):
             path=address.target(target),
             region=found[1] if found else aws.find_region(os.environ) or REGION,
             credentials=credentials,
-            now=aws.timestamp(),
+            now=datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"),
         )

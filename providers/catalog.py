@@ -103,9 +103,8 @@ _EFFORTS = (
 
 
 def efforts(row: Row, model: str) -> tuple[str, ...]:
-    """Return the levels of reasoning that a model on one of OpenAI's wires knows."""
+    """Return the levels of reasoning that a model tells apart; none where it cannot be asked to reason."""
     if not row.quirks.reasoning:
         return ()
-    if row.name in ("openai", "azure"):
-        return next((levels for start, levels in _EFFORTS if model.startswith(start)), row.quirks.efforts)
-    return row.quirks.efforts
+    own = _EFFORTS if row.name in ("openai", "azure") else ()
+    return next((levels for start, levels in own if model.startswith(start)), row.quirks.efforts)

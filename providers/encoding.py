@@ -131,11 +131,12 @@ def argument_text(call: ToolCall) -> str:
     return call.arguments if call.arguments.strip() and "arguments" not in value else dumps(value).decode()
 
 
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
 def call_name(name: str) -> str:
     """Return a tool's name that every server takes back: models call `functions.look` and even an empty name."""
-    if 0 < len(name) <= 64 and name.replace("_", "a").replace("-", "a").isalnum() and name.isascii():
-        return name
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unknown"
+    return name if _PLAIN.fullmatch(name) else re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unknown"
 
 
 # Messages -----------------------------------------------------------------------------------------
@@ -188,11 +189,9 @@ def short_id(text: str, length: int = 9) -> str:
     return "".join(letters)
 
 
-def safe_id(text: str, limit: int = 64) -> str:
-    """Return an id of letters, digits, '_' and '-' no longer than the limit: itself where it is one."""
-    if 0 < len(text) <= limit and text.replace("_", "a").replace("-", "a").isalnum() and text.isascii():
-        return text
-    return "call_" + short_id(text, 20)
+def safe_id(text: str) -> str:
+    """Return an id of at most 64 letters, digits, '_' and '-': itself where it is one."""
+    return text if _PLAIN.fullmatch(text) else "call_" + short_id(text, 20)
 
 
 def call_id(text: str, quirks: Quirks) -> str:
@@ -275,6 +274,27 @@ def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
         else:
             result.append(message)
     return result
+
+
+def encode_turns(
+    messages: Iterable[Message], key: str, encode: Callable[[Message], tuple[bytes, bytes]], pictures: list[bytes]
+) -> list[tuple[str, bytes]]:
+    """Encode messages, each once: to a role and its blocks.
+
+    The pictures of a tool's result are apart: they wait for the end of the batch, which they follow as a user's.
+    """
+    turns: list[tuple[str, bytes]] = []
+    for message in messages:
+        known: tuple[bytes, bytes] | None = message.memo.get(key)
+        if known is None:
+            known = message.memo[key] = encode(message)
+        if pictures and not isinstance(message, ToolMessage):
+            turns.append(("user", b",".join(pictures)))
+            pictures.clear()
+        turns.append(("assistant" if isinstance(message, AssistantMessage) else "user", known[0]))
+        if known[1]:
+            pictures.append(known[1])
+    return turns
 
 
 def encode_tools(tools: Iterable[ToolSpec], wire: str, form: Callable[[ToolSpec], Json]) -> list[bytes]:
@@ -370,10 +390,8 @@ def image_type(part: Image) -> str:
 
 def is_text(part: File) -> bool:
     """Say whether a file is text, which any server can be told."""
-    return part.media_type.startswith("text/") or part.media_type.partition(";")[0] in (
-        "application/json",
-        "application/xml",
-    )
+    kind = part.media_type.partition(";")[0]
+    return kind.startswith("text/") or kind in ("application/json", "application/xml")
 
 
 def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Text | Image | File]:
@@ -387,6 +405,14 @@ def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Text | Image | File
             yield Text(text=words)
         elif isinstance(part, (Image, File)) or (isinstance(part, Text) and part.text):
             yield part
+
+
+def content(
+    parts: Sequence[Part], quirks: Quirks, form: Callable[[Text | Image | File], dict[str, Json]]
+) -> str | list[Json]:
+    """Encode what a server of OpenAI's wires takes: a single text as such, else blocks in the form of the wire."""
+    found = list(taken(parts, quirks))
+    return found[0].text if len(found) == 1 and isinstance(found[0], Text) else [form(part) for part in found]
 
 
 def base64_text(data: bytes) -> str:

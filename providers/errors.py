@@ -7,17 +7,16 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from glue import one_line
 from glue.errors import ErrorKind, ProviderError
 from glue.messages import Json, Usage
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_GO = re.compile(r"(\d+(?:\.\d+)?)(h|ms|us|µs|ns|m|s)")
-_ADVICE = re.compile(
-    r"(?:try again|retry)(?: after| in)? (?:(?P<go>(?:\d+(?:\.\d+)?(?:h|ms|us|m|s))+)\b"
-    r"|(?P<number>\d+(?:\.\d+)?) ?(?P<unit>milliseconds?|seconds?|minutes?|hours?))"
-)
+_UNITS |= {"hour": 3600.0, "minute": 60.0, "second": 1.0, "millisecond": 0.001}
+_AMOUNT = r"(\d+(?:\.\d+)?) ?(hours?|minutes?|seconds?|milliseconds?|h|ms|us|µs|ns|m|s)"
+_ADVICE = re.compile(rf"(?:try again|retry)(?: after| in)? ((?:{_AMOUNT})+)\b")
 
 
 def advised_wait(
@@ -31,30 +30,19 @@ def advised_wait(
     wait = _wait(headers["retry-after"], clock) if "retry-after" in headers else None
     if wait is None:
         wait = delay
-    if wait is None:
-        wait = _text_wait(text)
+    if wait is None and (advice := _ADVICE.search(text)):
+        wait = seconds(advice[1])
     if wait is None and reset:
         wait = _reset_wait(headers, clock)
     return wait
 
 
 def seconds(text: str) -> float | None:
-    """Read a duration such as '26s', '45.8s', '20ms', '6m0s' or '114h18m0s'."""
-    parts = _GO.findall(text)
-    if not parts or "".join(value + unit for value, unit in parts) != text.strip():
+    """Read a duration such as '26s', '45.8s', '20ms', '6m0s', '114h18m0s' or '33 seconds'."""
+    if not re.fullmatch(f"(?:{_AMOUNT})+", text.strip()):
         return None
-    return sum(float(value) * _UNITS[unit] for value, unit in parts)
-
-
-def _text_wait(text: str) -> float | None:
-    found = _ADVICE.search(text)
-    if found is None:
-        return None
-    if found["go"]:
-        return seconds(found["go"])
-    unit = found["unit"]
-    scale = 0.001 if unit.startswith("milli") else 1.0 if unit.startswith("s") else 60.0 if unit[0] == "m" else 3600.0
-    return float(found["number"]) * scale
+    amounts = re.findall(_AMOUNT, text)
+    return sum(float(value) * (_UNITS.get(unit) or _UNITS[unit[:-1]]) for value, unit in amounts)
 
 
 def _reset_wait(headers: Mapping[str, str], now: float) -> float | None:
@@ -194,45 +182,11 @@ def _google_detail(said: ErrorBody, detail: Mapping[str, Json]) -> None:
             said.daily = True
 
 
-# What servers call their errors, in lower case: codes, types and statuses, by what they mean.
-_NAMES = {
-    kind: frozenset(names.split())
-    for kind, names in {
-        "quota": "insufficient_quota billing_error billing_hard_limit_reached insufficient_balance",
-        "content_filter": "content_filter content_policy_violation data_inspection_failed content_filter_error",
-        "auth": "invalid_api_key api_key_invalid authentication_error permission_error permission_denied "
-        "unauthenticated unauthorized accessdeniedexception unrecognizedclientexception expiredtokenexception "
-        "invalidsignatureexception",
-        "context_overflow": "context_length_exceeded exceed_context_size_error model_context_window_exceeded",
-        "not_found": "model_not_found not_found_error not_found resourcenotfoundexception",
-        "rate_limited": "rate_limit_error rate_limit_exceeded rate_limited resource_exhausted too_many_requests "
-        "throttlingexception modelnotreadyexception",
-        "overloaded": "overloaded_error overloaded engine_overloaded unavailable service_unavailable "
-        "serviceunavailableexception insufficient_system_resource",
-        "invalid_request": "invalid_request_error invalid_argument invalid_request invalid_prompt failed_precondition "
-        "bad_request validationexception tool_use_failed request_too_large",
-    }.items()
-}
-# What they say of them, in lower case.
-_TEXTS = {
-    kind: re.compile(pattern)
-    for kind, pattern in {
-        "quota": "insufficient balance|credit balance is too low|insufficient credits|billing hard limit",
-        "content_filter": "content management policy|responsibleaipolicyviolation|content_filter",
-        "auth": "api key not valid",
-        # Not "too many tokens": that is how Bedrock says that it throttles.
-        "context_overflow": "maximum context length|context length exceeded|exceeds the context window|"
-        "prompt is too long|input is too long|exceed context limit|exceeds the available context size|"
-        "exceeds the maximum number of tokens allowed|too many total text bytes|input length exceeds context window|"
-        "model's maximum context limit|is longer than the model's context length|"
-        r"input tokens exceed the configured limit|`inputs` tokens \+ `max_new_tokens`|prompt exceeds max length|"
-        r"context the overflows|token limit reached|current length is \S+ while limit is|"
-        r"maximum input length is \S+ tokens",
-        "not_found": "model identifier is invalid",
-        # Said with a 500 by llama.cpp: no second try helps.
-        "invalid_request": "image input is not supported|does not support image|audio input is not supported",
-    }.items()
-}
+# What servers call their errors (codes, types and statuses) and say of them, in lower case, by what it means. There is
+# no "too many tokens": so says Bedrock that it throttles. An image that llama.cpp cannot take is a 500 that stays one.
+_SIGNS = json.loads(Path(__file__).with_name("errors.json").read_bytes())
+_NAMES = {kind: frozenset(signs["names"]) for kind, signs in _SIGNS.items()}
+_TEXTS = {kind: re.compile("|".join(signs["texts"])) for kind, signs in _SIGNS.items() if signs["texts"]}
 _REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id")
 
 

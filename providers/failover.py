@@ -93,7 +93,8 @@ class Failover:
                             continue  # a bare start; the next provider would start again
                         committed = committed or not isinstance(event, Attempt)
                         yield event
-                if done is not None and (committed or not self._falls_through(done)):
+                refused = done is not None and self._on_refusal and done.message.stop_reason is StopReason.REFUSAL
+                if done is not None and (committed or not (refused or is_empty(done.message))):
                     self._dead.pop(index, None)
                     yield done
                     return
@@ -112,9 +113,6 @@ class Failover:
                 log.info("%s failed (%s), asking %s", provider.name, error.kind, self.providers[turn[place + 1]].name)
                 yield attempt
         raise self._all_failed(failed, turn)
-
-    def _falls_through(self, done: Done) -> bool:
-        return is_empty(done.message) or (self._on_refusal and done.message.stop_reason is StopReason.REFUSAL)
 
     def _skipped_attempts(self) -> list[Attempt]:
         """Say once who was left out of the chain for want of a key."""

@@ -33,7 +33,7 @@ from glue.providers.google import Tokens
 from glue.providers.sse import Parser
 from glue.providers.wire import Block
 
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
+_STEP = r"\.([^.\[\]]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]"
 _MOST_GAP = 1000  # elements that may be skipped in a list; no server does, a hostile one might
 _VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
 
@@ -60,18 +60,9 @@ def _fill(arguments: dict[str, Json], pieces: list[dict[str, Json]]) -> None:
 
 
 def _steps(path: str) -> list[str | int]:
-    steps: list[str | int] = []
-    at = 1
-    while at < len(path):
-        found = _STEP.match(path, at)
-        if found is None:
-            raise ValueError(f"no path: {path!r}")
-        names = (name for name in (found[1], found[3], found[4]) if name is not None)
-        steps.append(int(found[2]) if found[2] else next(names))
-        at = found.end()
-    if not steps or path[0] != "$":
+    if not re.fullmatch(rf"\$(?:{_STEP})+", path):
         raise ValueError(f"no path: {path!r}")
-    return steps
+    return [int(index) if index else name or quoted or twice for name, index, quoted, twice in re.findall(_STEP, path)]
 
 
 def _get(place: Json, step: str | int) -> Json:
@@ -102,6 +93,14 @@ class GeminiDecoder(wire.Decoder):
     wire = WIRE
     noun = "response"
     end_mark = "a finishReason"
+    stops: ClassVar = {
+        StopReason.END_TURN: "STOP",
+        StopReason.MAX_TOKENS: "MAX_TOKENS",
+        StopReason.REFUSAL: "SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR IMAGE_SAFETY "
+        "IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION",
+        StopReason.MALFORMED_CALL: "MALFORMED_FUNCTION_CALL",
+        StopReason.ERROR: "TOO_MANY_TOOL_CALLS UNEXPECTED_TOOL_CALL",
+    }
     parse = partial(Parser, objects=True)
     tokens: ClassVar = {
         "input": ("promptTokenCount",),
@@ -201,7 +200,7 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-_HEADS = {"user": b'{"role":"user","parts":[', "model": b'{"role":"model","parts":['}
+_HEADS = {"user": b'{"role":"user","parts":[', "assistant": b'{"role":"model","parts":['}
 _FILLER = b'{"text":" "}'  # a conversation must begin with a user, and an empty text is refused; a blank is not
 # What Google says to put on calls that were made elsewhere: Gemini 3 refuses calls without a signature.
 _FOREIGN = "skip_thought_signature_validator"
@@ -221,6 +220,9 @@ def path(model: str, stream: bool) -> str:
 
 def encode(request: Request, row: Row, model: str) -> bytes:
     """Make the body of a request; messages that were sent before are not encoded again."""
+    pictures: list[bytes] = []
+    messages, key = encoding.unique_calls(request.messages), encoding.memo_key(WIRE, row, model)
+    turns = encoding.encode_turns(messages, key, lambda message: _message(message, row, model), pictures)
     tools = encoding.encode_tools(request.tools, WIRE, _tool)
     choice = _CHOICES.get(request.tool_choice, {"mode": "ANY", "allowedFunctionNames": [request.tool_choice]})
     schema = request.output_schema
@@ -235,7 +237,7 @@ def encode(request: Request, row: Row, model: str) -> bytes:
         "thinkingConfig": _thinking(request.reasoning, row, model) or None,
     }
     fields = {
-        "contents": _contents(encoding.unique_calls(request.messages), row, model),
+        "contents": encoding.join_turns([*turns, ("user", b",".join(pictures))], _FILLER, _HEADS),
         "systemInstruction": {"parts": [{"text": request.system}]} if request.system else None,
         "tools": [encoding.assemble({"functionDeclarations": tools})] if tools else None,
         "toolConfig": {"functionCallingConfig": choice} if tools and choice else None,
@@ -292,36 +294,13 @@ def _finish(schema: Mapping[str, Json], result: Json) -> Json:
     return {**result, "enum": [schema["const"]]} if "const" in schema else result
 
 
-def _contents(messages: Sequence[Message], row: Row, model: str) -> bytes:
-    key = encoding.memo_key(WIRE, row, model)
-    pieces: list[tuple[str, bytes]] = []
-    pictures: list[bytes] = []  # of tool results: they follow the whole batch
-    for message in messages:
-        known: tuple[bytes, bytes] | None = message.memo.get(key)
-        if known is None:
-            known = message.memo[key] = _message(message, row, model)
-        if isinstance(message, ToolMessage):
-            pieces.append(("user", known[0]))
-            if known[1]:
-                pictures.append(known[1])
-            continue
-        if pictures:
-            pieces.append(("user", b",".join(pictures)))
-            pictures.clear()
-        pieces.append(("model" if isinstance(message, AssistantMessage) else "user", known[0]))
-    if pictures:
-        pieces.append(("user", b",".join(pictures)))
-    return encoding.join_turns(pieces, _FILLER, _HEADS)
-
-
 def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
     if message.excluded:
         return b"", b""
     if isinstance(message, ToolMessage):
         return _result(message, model)
-    if isinstance(message, AssistantMessage):
-        return b",".join(encoding.dumps(part) for part in _reply(message, row, model)), b""
-    return b",".join(encoding.dumps(part) for part in _parts(message.content)), b""
+    parts = _reply(message, row, model) if isinstance(message, AssistantMessage) else _parts(message.content)
+    return b",".join(map(encoding.dumps, parts)), b""
 
 
 def _parts(content: Sequence[Part]) -> Iterator[dict[str, Json]]:
@@ -374,7 +353,7 @@ class Gemini(wire.Wire):
     encode = staticmethod(encode)
     takes_output = staticmethod(takes_output)
     efforts = staticmethod(efforts)
-    models_query: ClassVar[Mapping[str, str | int]] = {"pageSize": 1000}
+    models_path = "/models?pageSize=1000"
 
     def __init__(self, row: Row, http: Any, model: str = "", tokens: Tokens | None = None) -> None:
         super().__init__(row, http, model)

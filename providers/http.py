@@ -174,23 +174,22 @@ class HTTP:
         tried = 0
         while True:
             tried += 1
-            answer, failure = None, None
             exchange = Exchange(self, method, path, body, headers, raising=False, most=most)
+            outcome: HTTPResponse | ProviderError
             try:
                 async with exchange as blocks:
                     received = b"".join([block async for block in blocks])
-                    answer = HTTPResponse(status=exchange.status, headers=exchange.headers, body=received)
+                    outcome = HTTPResponse(status=exchange.status, headers=exchange.headers, body=received)
             except ProviderError as error:
-                failure = error
-            if backoff is not None and _again(answer, failure, repeat):
-                wait = backoff.wait(tried, _advice(answer))
+                outcome = error
+            if backoff is not None and _again(outcome, repeat):
+                wait = backoff.wait(tried, _advice(outcome))
                 if wait is not None:
                     await backoff.sleep(wait)
                     continue
-            if answer is not None:
-                return answer
-            assert failure is not None
-            raise failure
+            if isinstance(outcome, ProviderError):
+                raise outcome
+            return outcome
 
     def request_sync(self, method: str, path: str, **options: Any) -> HTTPResponse:
         """Do as `request`, from code that is not async; no connection stays open."""
@@ -268,18 +267,18 @@ class HTTP:
         return Connection(self.engine.AsyncHTTPConnection(origin=origin, **options), watch)
 
 
-def _advice(answer: HTTPResponse | None) -> float | None:
-    if answer is None:
+def _advice(answer: HTTPResponse | ProviderError) -> float | None:
+    if isinstance(answer, ProviderError):
         return None
     from glue.providers.errors import advised_wait
 
     return advised_wait(answer.headers, None, answer.text[:2000].lower(), True)
 
 
-def _again(answer: HTTPResponse | None, failure: ProviderError | None, repeat: bool) -> bool:
+def _again(answer: HTTPResponse | ProviderError, repeat: bool) -> bool:
     """Say whether a request may be sent once more: it was not carried out, or does no harm twice."""
-    if answer is None:
-        return failure is not None and failure.retryable and (repeat or not failure.ambiguous)
+    if isinstance(answer, ProviderError):
+        return answer.retryable and (repeat or not answer.ambiguous)
     if answer.status == 429 or (answer.status in (403, 503) and _advice(answer) is not None):
         return True
     return repeat and (answer.status >= 500 or answer.status == 408)
@@ -479,11 +478,8 @@ def _explain(error: Exception, http: HTTP, watch: Watch) -> tuple[str, ErrorKind
         return f"{where} {step or f'said nothing for {limits.read:g} s'}", "timeout", None
     if isinstance(error, engine.ConnectError):
         if "CERTIFICATE_VERIFY_FAILED" in reason:
-            return (
-                f"the certificate of {where} is not trusted; SSL_CERT_FILE may name its authority",
-                "transient",
-                False,
-            )
+            what = f"the certificate of {where} is not trusted; SSL_CERT_FILE may name its authority"
+            return what, "transient", False
         hint = "; is the server running?" if http.address.is_local else ""
         return f"cannot connect to {where}: {reason or 'no reason given'}{hint}", "transient", None
     if isinstance(error, engine.ProxyError):
@@ -509,18 +505,14 @@ def load_engine(name: str = "") -> ModuleType:
 
 def ssl_context(engine: ModuleType) -> ssl.SSLContext:
     """Return the one TLS context: httpx's choice of certificates, or what SSL_CERT_FILE and SSL_CERT_DIR say."""
-    return _ssl_context(engine.__name__, os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
+    client = engine.__name__.replace("httpcore", "httpx")
+    return _ssl_context(client, os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
 
 
 @functools.cache
-def _ssl_context(engine: str, file: str, folder: str) -> ssl.SSLContext:
+def _ssl_context(client: str, file: str, folder: str) -> ssl.SSLContext:
     try:
-        if engine == "httpcore2":
-            context: ssl.SSLContext = import_module("httpx2").create_ssl_context()
-        else:
-            import httpx
-
-            context = httpx.create_ssl_context()
+        context: ssl.SSLContext = import_module(client).create_ssl_context()
     except OSError as error:
         name = "SSL_CERT_FILE" if file else "SSL_CERT_DIR"
         raise ConfigError(f"{name} names {file or folder!r}, which cannot be read: {error.strerror}") from error

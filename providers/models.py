@@ -196,12 +196,9 @@ async def check(spec: str, **options: Any) -> tuple[int, str]:
     """Send one tiny request and say in one line what happened; returns the exit code as well."""
     from glue.providers.retry import close, opened
 
-    started = time.monotonic()
+    started, provider = time.monotonic(), None
     try:
         provider = new(spec, retries=False, **options)
-    except ConfigError as error:
-        return 2, str(error)
-    try:
         request = Request(messages=(user("Say ok."),), max_tokens=64)
         async with aclosing(opened(provider, request)) as events:
             async for event in events:
@@ -214,5 +211,6 @@ async def check(spec: str, **options: Any) -> tuple[int, str]:
     except GlueError as error:
         return (2 if getattr(error, "kind", "") in ("auth", "not_found") else 1), str(error)
     finally:
-        await close(provider)
+        if provider is not None:
+            await close(provider)
     return 1, f"{provider.name}: no answer"

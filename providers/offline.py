@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from math import inf
 from typing import TypeAlias
 
 import anyio
@@ -118,8 +119,7 @@ def _calls(prompt: str, tools: Sequence[ToolSpec], choice: str, count: int) -> t
     """Make one or two calls; none where no tool seems meant and none is demanded."""
     has_path = bool(_Facts(prompt).paths)
     allowed = [tool for tool in tools if not _is_shell(tool) and (has_path or not _needs_path(tool))]
-    if choice not in ("auto", "required"):
-        allowed = [tool for tool in allowed if tool.name == choice]
+    allowed = [tool for tool in allowed if choice in ("auto", "required", tool.name)]
     scores = {tool.name: _score(prompt, tool) for tool in allowed}
     ranked = sorted(allowed, key=lambda tool: -scores[tool.name])  # stable: the first of equals
     named = [tool for tool in ranked if scores[tool.name] >= _NAMED]
@@ -281,38 +281,25 @@ def _array(schema: Mapping[str, Json], facts: _Facts, root: Json, name: str, dep
         return [_value(each, facts, root, name, depth + 1) for each in fixed]
     most = schema.get("maxItems", 1)
     count = max(int(schema.get("minItems") or 0), min(1, int(most)))
-    items = schema.get("items")
-    if (
-        isinstance(items, Mapping)
-        and items.get("type") == "string"
-        and len(facts.nouns) > 1
-        and "maxItems" not in schema
-    ):
+    items = schema["items"] if isinstance(schema.get("items"), Mapping) else {}
+    if items.get("type") == "string" and len(facts.nouns) > 1 and "maxItems" not in schema:
         return [*facts.nouns]
-    values = [_value(items if isinstance(items, Mapping) else {"type": "string"}, facts, root, name, depth + 1)]
+    values = [_value(items, facts, root, name, depth + 1)]
     if schema.get("uniqueItems") and count > 1 and isinstance(values[0], str):
         return [f"{values[0]} {number}" for number in range(1, count + 1)]
     return values * count
 
 
 def _number(schema: Mapping[str, Json], facts: _Facts, kind: str) -> int | float:
-    low, high = schema.get("minimum"), schema.get("maximum")
-    if low is None and schema.get("exclusiveMinimum") is not None:
-        low = schema["exclusiveMinimum"] + 1
-    if high is None and schema.get("exclusiveMaximum") is not None:
-        high = schema["exclusiveMaximum"] - 1
-    fits = [
-        number
-        for number in facts.numbers
-        if (kind == "number" or number.is_integer())
-        and (low is None or number >= low)
-        and (high is None or number <= high)
-    ]
-    if fits:
-        facts.numbers.remove(fits[0])
-    value = (
-        fits[0] if fits else schema.get("default", low if low is not None else min(1, high) if high is not None else 1)
-    )
+    given = {name: value for name, value in schema.items() if value is not None}
+    low = given.get("minimum", given.get("exclusiveMinimum", -inf) + 1)
+    high = given.get("maximum", given.get("exclusiveMaximum", inf) - 1)
+    numbers = [number for number in facts.numbers if kind == "number" or number.is_integer()]
+    value = next((number for number in numbers if low <= number <= high), None)
+    if value is not None:
+        facts.numbers.remove(value)
+    else:
+        value = schema.get("default", low if low > -inf else min(1, high))
     step = schema.get("multipleOf")
     if step:
         value = -(-value // step) * step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -40,6 +40,14 @@ class ChatDecoder(wire.Decoder):
     wire = WIRE
     noun = "completion"
     end_mark = "a finish_reason or [DONE]"
+    stops: ClassVar = {  # of all servers on this wire, some of which hand on the words of another
+        StopReason.END_TURN: "stop eos eos_token end_turn stop_sequence",
+        StopReason.TOOL_USE: "tool_calls function_call tool_use",
+        StopReason.MAX_TOKENS: "length max_tokens",
+        StopReason.CONTEXT_WINDOW: "model_length model_context_window_exceeded",
+        StopReason.REFUSAL: "content_filter sensitive",
+        StopReason.ERROR: "error network_error insufficient_system_resource",
+    }
     empty = "an empty stream; the prompt may be longer than the server's context"
     tokens: ClassVar = {
         "input": ("prompt_tokens",),
@@ -339,72 +347,47 @@ def _messages(request: Request, row: Row, model: str, marks: bool) -> list[bytes
     if row.quirks.merge:
         messages = encoding.merge_users(messages)
     last = messages[-1] if marks and messages else None
-    pictures: list[bytes] = []  # of tool results: they follow the whole batch, as a user's message
+    pictures: list[bytes] = []
     for block in encoding.blocks(messages):
         bare = len(block) == encoding.BLOCK and not pictures and block[-1] is not last
         joined = encoding.block_memo(block, key) if bare else None
         if joined is None:
-            found = _pieces(block, key, pictures, last, row, model)
+            turns = encoding.encode_turns(block, key, lambda message: _message(message, row, model), pictures)
+            found = [piece for _, piece in turns if piece]
             if bare and not pictures:
                 encoding.keep_block(block, key, b",".join(found))
             pieces += found
         elif joined:
             pieces.append(joined)
-    return pieces + pictures
-
-
-def _pieces(
-    messages: Sequence[Message], key: str, pictures: list[bytes], last: Message | None, row: Row, model: str
-) -> list[bytes]:
-    pieces: list[bytes] = []
-    for message in messages:
-        encoded: bytes | tuple[bytes, bytes] | None = message.memo.get(key)
-        if encoded is None:
-            encoded = message.memo[key] = _message(message, row, model)
-        if pictures and not isinstance(message, ToolMessage):
-            pieces += pictures
-            pictures.clear()
-        if message is last:
-            encoded = (encoded[0], _marked(encoded[1])) if isinstance(encoded, tuple) else _marked(encoded)
-        if isinstance(encoded, tuple):
-            encoded, picture = encoded
-            pictures.append(picture)
-        if encoded:
-            pieces.append(encoded)
+    pieces += pictures
+    if last is not None and any(last.memo[key]):
+        pieces[-1] = _marked(pieces[-1])
     return pieces
 
 
-def _message(message: Message, row: Row, model: str) -> bytes | tuple[bytes, bytes]:
-    """Encode a message to nothing, to one piece, or to a tool's result and the pictures that go with it."""
+def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
+    """Encode a message, and apart from it the pictures that go with a tool's result."""
     if message.excluded:
-        return b""
+        return b"", b""
     if isinstance(message, ToolMessage):
         return _result(message, row.quirks)
     if isinstance(message, AssistantMessage):
         body = _assistant(message, row, model)
     else:
-        content = _content(message.content, row.quirks)
+        content = encoding.content(message.content, row.quirks, _block)
         body = {"role": "user", "content": content} if content else {}
-    return encoding.dumps(body) if body else b""
+    return encoding.dumps(body) if body else b"", b""
 
 
-def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
-    blocks: list[Json] = []
-    for part in encoding.taken(parts, quirks):
-        if isinstance(part, Text):
-            blocks.append({"type": "text", "text": part.text})
-        elif isinstance(part, Image):
-            blocks.append({"type": "image_url", "image_url": {"url": encoding.data_url(part)}})
-        else:
-            file = {"filename": part.name or "file", "file_data": encoding.data_url(part)}
-            blocks.append({"type": "file", "file": file})
-    if len(blocks) == 1 and blocks[0]["type"] == "text":
-        text: str = blocks[0]["text"]
-        return text
-    return blocks
+def _block(part: Text | Image | File) -> dict[str, Json]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    if isinstance(part, Image):
+        return {"type": "image_url", "image_url": {"url": encoding.data_url(part)}}
+    return {"type": "file", "file": {"filename": part.name or "file", "file_data": encoding.data_url(part)}}
 
 
-def _result(message: ToolMessage, quirks: Quirks) -> bytes | tuple[bytes, bytes]:
+def _result(message: ToolMessage, quirks: Quirks) -> tuple[bytes, bytes]:
     """Encode a result: its words, and apart from them the pictures and files that the server takes only of a user."""
     words = []
     for part in message.content:
@@ -419,8 +402,8 @@ def _result(message: ToolMessage, quirks: Quirks) -> bytes | tuple[bytes, bytes]
     encoded = encoding.dumps({"role": "tool", "tool_call_id": call_id, "content": text})
     pictures = [part for part in encoding.taken(message.content, quirks) if not isinstance(part, Text)]
     if not pictures:
-        return encoded
-    content = _content([Text(text=f"From the result of {message.name}:"), *pictures], quirks)
+        return encoded, b""
+    content = [_block(part) for part in (Text(text=f"From the result of {message.name}:"), *pictures)]
     return encoded, encoding.dumps({"role": "user", "content": content})
 
 
@@ -467,7 +450,7 @@ def _echo(message: AssistantMessage, body: dict[str, Json], quirks: Quirks, *, s
 
 def _marked(encoded: bytes) -> bytes:
     """Set the cache mark on the last block of a message."""
-    body = encoding.loads(encoded) if encoded else {}
+    body = encoding.loads(encoded)
     content = body.get("content")
     if isinstance(content, str) and content:
         content = [{"type": "text", "text": content}]
@@ -516,4 +499,3 @@ class OpenAIChat(wire.Wire):
     path = "/chat/completions"
     decoder = ChatDecoder
     encode = staticmethod(encode)
-    efforts = staticmethod(efforts)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from glue.limits import StopReason
 from glue.messages import (
     AssistantMessage,
+    File,
     Image,
     Json,
     Message,
@@ -19,7 +20,6 @@ from glue.messages import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    UserMessage,
 )
 from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers import encoding, wire
@@ -40,6 +40,7 @@ class ResponsesDecoder(wire.Decoder):
     wire = WIRE
     noun = "response"
     end_mark = "response.completed"
+    stops: ClassVar = {StopReason.MAX_TOKENS: "max_output_tokens", StopReason.REFUSAL: "content_filter"}
     tokens: ClassVar = {
         "input": ("input_tokens",),
         "output": ("output_tokens",),
@@ -160,8 +161,7 @@ class ResponsesDecoder(wire.Decoder):
         if self.raw_stop == "failed":
             raise self.error({"message": "the server failed and did not say why"})
         if self.raw_stop == "incomplete":
-            reason = encoding.object_of(self._response.get("incomplete_details")).get("reason")
-            return wire.STOPS.get(encoding.text_of(reason), StopReason.UNKNOWN)
+            return self._known_stop(encoding.object_of(self._response.get("incomplete_details")).get("reason"))
         if self.raw_stop == "cancelled":
             return StopReason.CANCELLED
         if self.raw_stop != "completed":
@@ -246,31 +246,23 @@ def encode(request: Request, row: Row, model: str) -> bytes:
 def _items(message: Message, row: Row, model: str) -> Iterator[Json]:
     if message.excluded:
         return
-    if isinstance(message, UserMessage):
-        content = _content(message.content, row.quirks)
-        if content:
-            yield {"role": "user", "content": content}
-    elif isinstance(message, ToolMessage):
-        output: Json = _content(message.content, row.quirks)
-        call_id = encoding.call_id(message.call_id, row.quirks)
-        yield {"type": "function_call_output", "call_id": call_id, "output": output or ""}
-    else:
+    if isinstance(message, AssistantMessage):
         yield from _assistant(message, row, model)
+        return
+    content = encoding.content(message.content, row.quirks, _block)
+    if isinstance(message, ToolMessage):
+        call_id = encoding.call_id(message.call_id, row.quirks)
+        yield {"type": "function_call_output", "call_id": call_id, "output": content or ""}
+    elif content:
+        yield {"role": "user", "content": content}
 
 
-def _content(parts: Sequence[Part], quirks: Quirks) -> str | list[Json]:
-    blocks: list[Json] = []
-    for part in encoding.taken(parts, quirks):
-        if isinstance(part, Text):
-            blocks.append({"type": "input_text", "text": part.text})
-        elif isinstance(part, Image):
-            blocks.append({"type": "input_image", "image_url": encoding.data_url(part)})
-        else:
-            blocks.append({"type": "input_file", "filename": part.name or "file", "file_data": encoding.data_url(part)})
-    if len(blocks) == 1 and blocks[0]["type"] == "input_text":
-        text: str = blocks[0]["text"]
-        return text
-    return blocks
+def _block(part: Text | Image | File) -> dict[str, Json]:
+    if isinstance(part, Text):
+        return {"type": "input_text", "text": part.text}
+    if isinstance(part, Image):
+        return {"type": "input_image", "image_url": encoding.data_url(part)}
+    return {"type": "input_file", "filename": part.name or "file", "file_data": encoding.data_url(part)}
 
 
 def _assistant(message: AssistantMessage, row: Row, model: str) -> Iterator[Json]:
@@ -355,4 +347,3 @@ class OpenAIResponses(wire.Wire):
     path = "/responses"
     decoder = ResponsesDecoder
     encode = staticmethod(encode)
-    efforts = staticmethod(efforts)

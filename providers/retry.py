@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, Self, TypeAlias, cast
 
 import anyio
 
@@ -16,8 +16,6 @@ from glue.limits import StopReason
 from glue.loop.transcript import has_content
 from glue.messages import AssistantMessage, Request, user
 from glue.provider import Attempt, Capabilities, Done, Provider, ProviderEvent, ThinkingDelta, capabilities
-
-Self = TypeVar("Self", bound="Wrapper")
 
 
 class Wrapper:
@@ -42,7 +40,7 @@ class Wrapper:
     async def aclose(self) -> None:
         await close(self.provider)
 
-    async def __aenter__(self: Self) -> Self:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -168,7 +166,10 @@ class Retries(Wrapper):
             yield attempt_of(error, self.provider, request, started, delay=delay)
             await self._backoff.sleep(delay)
             if _class(error) == "lost":
-                request = _again(request)
+                # A hint, which is sent and never stored, and less thinking, which may be what took too long.
+                level = "minimal" if request.reasoning in ("medium", "high", "xhigh", "max") else request.reasoning
+                messages = (*request.messages, user(HINT, origin="nudge"))
+                request = replace(request, messages=messages, reasoning=level)
 
     def _delay(self, error: ProviderError, tries: Counter[_Class]) -> float | None:
         """Return the seconds to wait before the next try, or None to give up."""
@@ -208,12 +209,6 @@ def _class(error: ProviderError) -> _Class | None:
     if error.status is None and error.kind in ("transient", "timeout", "protocol"):
         return "lost" if error.retryable or error.kind == "protocol" else None
     return "busy" if error.retryable else None
-
-
-def _again(request: Request) -> Request:
-    """Add a hint, which is sent and never stored, and ask for less thinking, which may be what took too long."""
-    reasoning = "minimal" if request.reasoning in ("medium", "high", "xhigh", "max") else request.reasoning
-    return replace(request, messages=(*request.messages, user(HINT, origin="nudge")), reasoning=reasoning)
 
 
 def _final(error: ProviderError) -> ProviderError:

@@ -47,7 +47,9 @@ class Parser:
         if self._total > self._total_limit:
             raise self._too_long("a stream", self._total_limit)
         if self._fresh:
-            block = self._begin(block)
+            block = block.lstrip(_LEAD)
+            self._fresh = not block
+            self._is_body = block[:1] in (b"{", b"[")
         if self._is_body:
             if self._objects is not None:
                 return self._objects.feed(block)
@@ -95,13 +97,6 @@ class Parser:
     @property
     def has_objects(self) -> bool:
         return self._is_body and self._objects is not None
-
-    def _begin(self, block: bytes) -> bytes:
-        block = block.lstrip(_LEAD)
-        if block:
-            self._fresh = False
-            self._is_body = block[0] in b"{["
-        return block
 
     def _newlines(self, block: bytes) -> bytes:
         if self._carriage and block.startswith(b"\n"):

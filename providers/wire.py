@@ -24,38 +24,10 @@ from glue.messages import (
     new_id,
 )
 from glue.provider import Capabilities, Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
-from glue.providers.catalog import Quirks, Row
-from glue.providers.encoding import (
-    BAD_SHAPE,
-    accepts,
-    dumps,
-    image_type,
-    is_object,
-    is_text,
-    loads,
-    object_of,
-    short_id,
-    text_of,
-)
+from glue.providers import encoding
+from glue.providers.catalog import Quirks, Row, efforts
 from glue.providers.sse import Parser
 
-# What servers call the end of a reply, on whatever wire.
-STOPS = {
-    word: reason
-    for reason, words in {
-        StopReason.END_TURN: "stop eos eos_token end_turn stop_sequence STOP",
-        StopReason.TOOL_USE: "tool_calls function_call tool_use",
-        StopReason.MAX_TOKENS: "length max_tokens max_output_tokens MAX_TOKENS",
-        StopReason.CONTEXT_WINDOW: "model_length model_context_window_exceeded",
-        StopReason.REFUSAL: "content_filter content_filtered sensitive refusal guardrail_intervened SAFETY RECITATION "
-        "BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION",
-        StopReason.PAUSE_TURN: "pause_turn compaction",
-        StopReason.MALFORMED_CALL: "malformed_tool_use MALFORMED_FUNCTION_CALL",
-        StopReason.ERROR: "error network_error insufficient_system_resource malformed_model_output "
-        "TOO_MANY_TOOL_CALLS UNEXPECTED_TOOL_CALL",
-    }.items()
-    for word in words.split()
-}
 _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL, StopReason.MALFORMED_CALL)
 
 SHOWN = ("text", "thinking", "call")
@@ -82,7 +54,7 @@ class Block:
     def kept(self) -> dict[str, Json]:
         """Return what goes back, put together."""
         for key, pieces in self.pieces.items():
-            self.fields[key] = text_of(self.fields.get(key)) + "".join(pieces)
+            self.fields[key] = encoding.text_of(self.fields.get(key)) + "".join(pieces)
         self.pieces.clear()
         return self.fields
 
@@ -98,6 +70,7 @@ class Decoder:
     end_mark: ClassVar[str]  # what a complete stream ends with
     empty: ClassVar[str] = "an empty stream"
     parse: ClassVar[Any] = Parser  # makes what cuts a body into events
+    stops: ClassVar[Mapping[StopReason, str]]  # what this server calls the end of a reply; any other word is unknown
     tokens: ClassVar[Mapping[str, Sequence[str]]]  # fields of Usage, and the places of which the first is counted
     apart: ClassVar[Mapping[str, Sequence[str]]] = {}  # counts that those of input and output leave out
     uncounted: ClassVar[int | None] = None  # tokens of the cache where they are not counted
@@ -125,15 +98,12 @@ class Decoder:
         if self.failure is None and not self.ended:
             try:
                 for data in self.parser.feed(block):
-                    if data[:6] == b"[DONE]":  # some proxies end every stream with it
-                        self._done()
-                    else:
-                        self._event(data, events)
+                    self._take(data, events)
                     if self.ended:
                         break
             except ProviderError as error:
                 self.failure = error
-            except BAD_SHAPE:
+            except encoding.BAD_SHAPE:
                 self.failure = self.broken("an event of an unknown shape", data)
         return events
 
@@ -146,7 +116,7 @@ class Decoder:
                 return Done(message=self._message())
             except ProviderError as error:
                 self.failure = error
-            except BAD_SHAPE:
+            except encoding.BAD_SHAPE:
                 self.failure = self.broken(f"the answer is no {self.noun}, or ends in the middle", body or b"")
         raise self.failure
 
@@ -165,11 +135,20 @@ class Decoder:
         """Take a reply that came in one piece."""
         raise NotImplementedError
 
+    def _take(self, data: Any, events: list[ProviderEvent]) -> None:
+        if data[:6] == b"[DONE]":  # some proxies end every stream with it
+            self._done()
+        else:
+            self._event(data, events)
+
     def _done(self) -> None:
         self.ended = True
 
     def _stop_reason(self) -> StopReason:
-        return STOPS.get(self.raw_stop or "", StopReason.UNKNOWN)
+        return self._known_stop(self.raw_stop)
+
+    def _known_stop(self, word: Json) -> StopReason:
+        return next((reason for reason, words in self.stops.items() if word in words.split()), StopReason.UNKNOWN)
 
     def _content(self, *, cut: bool) -> Iterable[Part]:
         """Return the parts of the reply; of one that was cut, only whole calls are complete."""
@@ -179,8 +158,8 @@ class Decoder:
         """Return what of a block goes back as it came; None where its input is cut, as half of it is of no use."""
         kept, text = block.kept(), "".join(block.texts)
         try:
-            return {**kept, "input": loads(text.encode())} if text else kept
-        except BAD_SHAPE:
+            return {**kept, "input": encoding.loads(text.encode())} if text else kept
+        except encoding.BAD_SHAPE:
             return None
 
     # Blocks
@@ -199,16 +178,16 @@ class Decoder:
 
     def _open_call(self, call_id: Json, name: Json, given: Json, events: list[ProviderEvent]) -> Block:
         block = Block("call")
-        block.id, block.name, block.index = text_of(call_id), text_of(name), self.calls
-        block.given = dumps(given).decode() if given is not None else ""
+        block.id, block.name, block.index = encoding.text_of(call_id), encoding.text_of(name), self.calls
+        block.given = encoding.dumps(given).decode() if given is not None else ""
         self.calls += 1
         events.append(ToolCallDelta(index=block.index, id=block.id, name=block.name, arguments=block.given))
         return block
 
     def _made_up_id(self, index: int) -> str:
         """Return an id for a call without one: the same each time, where the server named its answer."""
-        seed = text_of(self.facts.get("id"))
-        return "call_" + (short_id(f"{seed} {index}", 20) if seed else new_id())
+        seed = encoding.text_of(self.facts.get("id"))
+        return "call_" + (encoding.short_id(f"{seed} {index}", 20) if seed else new_id())
 
     def _parts(self, blocks: Sequence[Block], *, cut: bool) -> Iterator[Part]:
         used: set[str] = set()
@@ -225,7 +204,7 @@ class Decoder:
                 call_id = block.id if block.id and block.id not in used else self._made_up_id(block.index)
                 used.add(call_id)
                 # A reply that is cut off may close its last call all the same; only the JSON tells.
-                whole = not cut or is_object(text) or not (text or block is blocks[-1])
+                whole = not cut or encoding.is_object(text) or not (text or block is blocks[-1])
                 complete = block.closed and whole
                 yield ToolCall(id=call_id, name=block.name, arguments=text, complete=complete, opaque=opaque)
             elif text or opaque:
@@ -255,7 +234,7 @@ class Decoder:
 
     def _close(self, body: bytes | None) -> None:
         if body is not None:
-            reply = loads(body)
+            reply = encoding.loads(body)
             self._whole(reply[0] if isinstance(reply, list) and reply else reply)
             self.closed = True
         elif not self.ended:
@@ -268,11 +247,8 @@ class Decoder:
         closed = self.closed
         try:
             for data in self.parser.end():
-                if data[:6] == b"[DONE]":
-                    self._done()
-                else:
-                    self._event(data, self.late)
-        except BAD_SHAPE:
+                self._take(data, self.late)
+        except encoding.BAD_SHAPE:
             if not closed:
                 raise
 
@@ -316,7 +292,7 @@ def _count(raw: Mapping[str, Json], places: Sequence[str]) -> int | None:
     """Return the first of several places that holds a count; a dot leads into an object."""
     for place in places:
         outer, _, inner = place.rpartition(".")
-        found = (object_of(raw.get(outer)) if outer else raw).get(inner)
+        found = (encoding.object_of(raw.get(outer)) if outer else raw).get(inner)
         if isinstance(found, (int, float)) and not isinstance(found, bool) and 0 <= found < 1e15:
             return int(found)
     return None
@@ -326,8 +302,9 @@ class Wire:
     """A provider on one wire: it encodes a request, sends it, and decodes the reply."""
 
     path: ClassVar[str] = ""
-    models_query: ClassVar[Mapping[str, str | int]] = {}
+    models_path: ClassVar[str] = "/models"
     decoder: ClassVar[type[Decoder]]
+    efforts = staticmethod(efforts)
 
     def __init__(self, row: Row, http: Any, model: str = "") -> None:
         self.row = row
@@ -345,11 +322,6 @@ class Wire:
         """Say whether an answer can be held to a schema; else a final tool has to do."""
         return row.quirks.output == "json_schema"
 
-    @staticmethod
-    def efforts(row: Row, model: str) -> tuple[str, ...]:
-        """Return the levels of reasoning that a model tells apart; none where it cannot be asked to reason."""
-        return row.quirks.efforts if row.quirks.reasoning else ()
-
     def target(self, request: Request, model: str) -> str:
         """Return the path to send a request to."""
         return self.path
@@ -366,9 +338,8 @@ class Wire:
 
     async def models(self) -> list[str]:
         """Ask the server which models it has."""
-        target = "/models"
-        headers = await self.headers(Request(), target, b"")
-        answer = await self.http.request("GET", target, query=self.models_query, headers=headers)
+        headers = await self.headers(Request(), self.models_path, b"")
+        answer = await self.http.request("GET", self.models_path, headers=headers)
         if answer.status != 200:
             from glue.providers.errors import classify
 
@@ -378,7 +349,7 @@ class Wire:
             found = answer.json()
             rows = found["data"] if "data" in found else found["models"]
             return sorted((row.get("id") or row["name"]).removeprefix("models/") for row in rows)
-        except BAD_SHAPE:
+        except encoding.BAD_SHAPE:
             text = "the server's list of models cannot be read"
             raise ProviderError(text, kind="protocol", provider=self.name) from None
 
@@ -389,22 +360,19 @@ class Wire:
                 return
             for part in message.content if isinstance(message, UserMessage) else ():
                 if isinstance(part, Image):
-                    what, kind = "images", image_type(part)
-                elif isinstance(part, File) and not is_text(part):
+                    what, kind = "images", encoding.image_type(part)
+                elif isinstance(part, File) and not encoding.is_text(part):
                     what, kind = "files", part.media_type
                 else:
                     continue
-                if not accepts(getattr(self.row.quirks, what), kind):
-                    raise self._refused(what, kind, model)
+                if not encoding.accepts(getattr(self.row.quirks, what), kind):
+                    from glue.providers import lookup
+                    from glue.providers.models import VENDORS
 
-    def _refused(self, what: str, kind: str, model: str) -> ProviderError:
-        from glue.providers import lookup
-        from glue.providers.models import VENDORS
-
-        others = [name for name in VENDORS if name != self.name and accepts(getattr(lookup(name).quirks, what), kind)]
-        hint = f"; {', '.join(others)} can" if others else ""
-        text = f"{model} cannot take {what} of type {kind}{hint}"
-        return ProviderError(text, kind="invalid_request", provider=self.name, model=model)
+                    others = [name for name in VENDORS if encoding.accepts(getattr(lookup(name).quirks, what), kind)]
+                    hint = f"; {', '.join(others)} can" if others else ""
+                    text = f"{model} cannot take {what} of type {kind}{hint}"
+                    raise ProviderError(text, kind="invalid_request", provider=self.name, model=model)
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         model = request.model or self.model
@@ -435,14 +403,9 @@ class Wire:
             raise
         for event in decoder.late:
             yield event
-        yield self._priced(done, model)
-
-    def _priced(self, done: Done, model: str) -> Done:
-        """Put the cost on a reply, unless the provider said it."""
-        from glue.providers.models import cost
-
         usage = done.message.usage
-        price = cost(self.name, model, usage) if usage is not None and usage.cost is None else None
-        if usage is None or price is None:
-            return done
-        return Done(message=replace(done.message, usage=replace(usage, cost=price)))
+        if usage is not None and usage.cost is None:  # else the provider said it
+            from glue.providers.models import cost
+
+            done = Done(message=replace(done.message, usage=replace(usage, cost=cost(self.name, model, usage))))
+        yield done

@@ -444,6 +444,7 @@ def test_a_stream_may_be_cut_anywhere(size: int) -> None:
         ("pause_turn", "pause_turn"),
         ("compaction", "pause_turn"),
         ("zzz", "unknown"),
+        *((word, "unknown") for word in ("stop", "length", "error", "content_filter", "STOP")),  # words of other wires
     ],
 )
 def test_s002_stop_reasons(raw: str, wanted: str) -> None:

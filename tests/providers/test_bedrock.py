@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fakes.eventstream import encode_frame
 from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
@@ -34,7 +35,7 @@ from glue import (
     user,
 )
 from glue.errors import MissingKey
-from glue.providers.aws import Credentials, encode_frame, sign
+from glue.providers.aws import Credentials, sign
 from glue.providers.bedrock import Bedrock, BedrockDecoder, encode, path, takes_output
 from glue.providers.catalog import Quirks, Row
 from glue.providers.http import HTTP
@@ -371,6 +372,7 @@ def test_a_stream_may_be_cut_anywhere(size: int) -> None:
         ("content_filtered", "refusal"),
         ("malformed_tool_use", "malformed_call"),
         ("zzz", "unknown"),
+        *((word, "unknown") for word in ("stop", "length", "error", "refusal", "pause_turn")),  # words of other wires
     ],
 )
 def test_s004_stop_reasons(raw: str, wanted: str) -> None:

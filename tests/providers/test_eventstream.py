@@ -8,11 +8,12 @@ import struct
 from zlib import crc32
 
 import pytest
+from fakes.eventstream import encode_frame
 from hypothesis import given
 from hypothesis import strategies as st
 
 from glue.errors import ProviderError
-from glue.providers.aws import EventStream, Frame, encode_frame
+from glue.providers.aws import EventStream, Frame
 
 FRAMES = [
     Frame({":message-type": "event", ":event-type": "messageStart"}, b'{"role":"assistant"}'),

@@ -347,6 +347,7 @@ def test_a_stream_may_be_an_array_and_cut_anywhere(data: bytes, size: int) -> No
         ("MALFORMED_FUNCTION_CALL", "malformed_call"),
         *((raw, "refusal") for raw in ("BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR", "IMAGE_SAFETY")),
         *((raw, "refusal") for raw in ("IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION")),
+        *((raw, "unknown") for raw in ("stop", "length", "error", "refusal", "pause_turn")),  # words of other wires
         *((raw, "unknown") for raw in ("LANGUAGE", "OTHER", "NO_IMAGE", "FINISH_REASON_UNSPECIFIED", "ZZZ")),
     ],
 )

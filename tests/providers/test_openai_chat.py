@@ -417,6 +417,15 @@ def test_cache_marks_stand_on_system_last_tool_and_last_message() -> None:
     assert "cache_control" not in json.dumps(body(*first, at=marking))
 
 
+def test_a_last_message_that_holds_nothing_carries_no_cache_mark() -> None:
+    long: list[Message] = [user("a"), assistant("b")] * 16
+
+    sent_body = body(*long, user(""), at=row(cache="control"), cache=True)
+
+    assert len(sent_body["messages"]) == 32
+    assert "cache_control" not in json.dumps(sent_body)
+
+
 def test_cache_key_depends_on_the_stable_prefix() -> None:
     keyed = row(cache="key")
 
@@ -442,6 +451,7 @@ def test_cache_key_depends_on_the_stable_prefix() -> None:
         ("eos", "end_turn"),
         ("eos_token", "end_turn"),
         ("zzz", "unknown"),
+        *((word, "unknown") for word in ("STOP", "SAFETY", "refusal", "pause_turn", "compaction")),  # of other wires
     ],
 )
 def test_s001_stop_reasons_of_openai_are_normalised_and_kept(raw: str, normal: str) -> None:

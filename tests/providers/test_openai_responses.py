@@ -334,6 +334,8 @@ def test_a_message_is_encoded_once() -> None:
         ([message()], "incomplete", {"reason": "max_output_tokens"}, "max_tokens"),
         ([message()], "incomplete", {"reason": "content_filter"}, "refusal"),
         ([message()], "incomplete", None, "unknown"),
+        *(([message()], "incomplete", {"reason": word}, "unknown") for word in ("stop", "error", "length")),
+        ([message()], "incomplete", {"reason": []}, "unknown"),
         ([message()], "cancelled", None, "cancelled"),
     ],
 )

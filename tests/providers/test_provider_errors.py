@@ -229,6 +229,8 @@ def test_error_inside_a_stream(error: Any, kind: str) -> None:
 def test_durations() -> None:
     assert seconds("1h2m3s") == 3723
     assert seconds("4ms") == pytest.approx(0.004)
+    assert seconds("2 minutes") == seconds("120 seconds") == 120
+    assert seconds("1500 milliseconds") == 1.5
     assert seconds("12") is None
     assert seconds("2 days") is None
 
