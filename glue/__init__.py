@@ -3,6 +3,8 @@
 Names are loaded at first use, so that `import glue` costs next to nothing.
 """
 
+from glue.lazy import lazy_names as _lazy_names
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from glue.agent import Agent as Agent
@@ -129,19 +131,6 @@ _HOMES = {
     "stream": "Events",
     "text": "clean_text one_line",
 }
-_NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
+__all__ = sorted(" ".join(_HOMES.values()).split())
 
-__all__ = sorted(_NAMES)
-
-
-def __getattr__(name: str) -> object:
-    home = _NAMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'glue' has no attribute {name!r}")
-    value = getattr(__import__(f"glue.{home}", fromlist=[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_NAMES])
+__getattr__, __dir__ = _lazy_names(__name__, _HOMES)

@@ -14,6 +14,7 @@ from os import environ
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from glue.errors import ConfigError, MissingKey, UnknownProvider
+from glue.lazy import lazy_names
 
 if TYPE_CHECKING:
     from glue.provider import Capabilities, Provider
@@ -366,13 +367,12 @@ def wire_class(name: str) -> type[Wire]:
     raise ConfigError(f"{name!r} is no wire")
 
 
-def __getattr__(name: str) -> object:
-    homes = {
-        **dict.fromkeys(("Backoff", "with_escalation", "with_retries"), "retry"),
-        **dict.fromkeys(("HTTP", "HTTPResponse", "Deadlines"), "http"),
-        "with_failover": "failover",
-        "Offline": "offline",
-    }
-    if name not in homes:
-        raise AttributeError(f"module 'glue.providers' has no attribute {name!r}")
-    return getattr(import_module(f"glue.providers.{homes[name]}"), name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "retry": "Backoff with_escalation with_retries",
+        "http": "HTTP HTTPResponse Deadlines",
+        "failover": "with_failover",
+        "offline": "Offline",
+    },
+)

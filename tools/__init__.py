@@ -3,6 +3,7 @@
 `fs`, `git`, `shell` and `coding` are modules of their own; their plain functions can be had from here too.
 """
 
+from glue.lazy import lazy_names
 from glue.permission import ready_made
 
 TYPE_CHECKING = False
@@ -17,24 +18,11 @@ if TYPE_CHECKING:
     from glue.tools.git import run_git as run_git
 
 _HOMES = {"fs": "Blocklist Root safe_join safe_open truncate", "git": "Repo build_pathspec run_git"}
-_NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
+__all__ = sorted(" ".join(_HOMES.values()).split())
 
-__all__ = sorted(_NAMES)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 ready_made.update(
     "read_file list_dir find_files grep write_file edit_file shell shell_job git_diff_branch git_log_branch git_show"
     " git_blame git_status git_diff_worktree".split()
 )
-
-
-def __getattr__(name: str) -> object:
-    home = _NAMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'glue.tools' has no attribute {name!r}")
-    value = getattr(__import__(f"glue.tools.{home}", fromlist=[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_NAMES])

@@ -1,5 +1,6 @@
 """Where conversations are kept: in memory, in one file each, in SQLite or in Postgres."""
 
+from glue.lazy import lazy_names
 from glue.stores.store import SearchHit, SessionInfo, Store, copy, lineage
 
 __all__ = [
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from glue.stores.postgres import PostgresStore
     from glue.stores.sqlite import SQLiteStore
 
-_HOMES = {"FileStore": "jsonl", "MemoryStore": "memory", "PostgresStore": "postgres", "SQLiteStore": "sqlite"}
-
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'glue.stores' has no attribute {name!r}")
-    return getattr(__import__(f"glue.stores.{home}", fromlist=[name]), name)
+__getattr__, __dir__ = lazy_names(
+    __name__, {"jsonl": "FileStore", "memory": "MemoryStore", "postgres": "PostgresStore", "sqlite": "SQLiteStore"}
+)

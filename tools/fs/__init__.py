@@ -7,6 +7,7 @@ import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from glue.lazy import lazy_names
 from glue.tools.fs.patterns import Blocklist
 from glue.tools.fs.root import Root, truncate
 
@@ -16,13 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Blocklist", "Root", "path_target", "safe_join", "safe_open", "tools", "truncate"]
 
-
-def __getattr__(name: str) -> object:
-    if name != "tools":
-        raise AttributeError(f"module 'glue.tools.fs' has no attribute {name!r}")
-    from glue.tools.fs.functions import tools as make  # not needed by those who only open files
-
-    return make
+# Not needed by those who only open files.
+__getattr__, __dir__ = lazy_names(__name__, {"functions": "tools"})
 
 
 def safe_open(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from glue.lazy import lazy_names
 from glue.tools.git.command import DIFF, build_pathspec, find_git, literal_pathspec, run_git
 from glue.tools.git.objects import FileChange, GitCommit, GrepHit, TreeEntry
 from glue.tools.git.repo import Repo
@@ -26,10 +27,5 @@ __all__ = [
     "tools",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in ("commit_page", "tools"):
-        raise AttributeError(f"module 'glue.tools.git' has no attribute {name!r}")
-    from glue.tools.git import functions  # not needed by those who only read a repository
-
-    return getattr(functions, name)
+# Not needed by those who only read a repository.
+__getattr__, __dir__ = lazy_names(__name__, {"functions": "commit_page tools"})
