@@ -206,7 +206,9 @@ class Map:
                     self.state = MapState(path)
                     await self._host(send)
             except Exception as error:
-                raised.append(_only(error))
+                while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+                    error = error.exceptions[0]  # all that a task group has to say
+                raised.append(error)
             finally:
                 ended.set()
 
@@ -391,10 +393,3 @@ class EmbeddedEngine:
 async def _history(state: MapState, name: str) -> tuple[Message, ...]:
     async with state.store.log(name) as session:
         return session.messages
-
-
-def _only(error: Exception) -> Exception:
-    """Give what a task group wrapped, where it is one error."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

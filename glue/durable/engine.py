@@ -392,7 +392,10 @@ async def _workflow(payload: dict[str, Any]) -> dict[str, Any]:
         with continued(payload.get("trace")):
             return await _run(worker, name, payload)
     except BaseExceptionGroup as group:  # of tool calls side by side; DBOS knows its own signals by their class
-        raise _first(group) from None
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = next((each for each in error.exceptions if not isinstance(each, Exception)), error.exceptions[0])
+        raise error from None
     finally:
         worker.running.discard(name)
 
@@ -427,13 +430,6 @@ async def _run(worker: Worker, id: str, payload: dict[str, Any]) -> dict[str, An
         result = await agent.resume(before, **options)
         result = replace(result, usage=before.usage + result.usage, requests=before.requests + result.requests)
     return {**result_to_json(result), "tries": tries}
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = next((each for each in error.exceptions if not isinstance(each, Exception)), error.exceptions[0])
-    return error
 
 
 _PLAIN = ("text", "notice", "turns", "requests", "continuations", "repairs", "seconds", "run_id", "delivered")

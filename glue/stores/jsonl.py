@@ -114,7 +114,9 @@ class _Writer:
             self._open_to_read(fold, error)
             return
         size = os.fstat(self.fd).st_size
-        if not self.end or size < self.end or not self._same(fold):
+        head = line(fold.header)
+        # A file that was made anew may well have the old inode.
+        if not self.end or size < self.end or pread(self.fd, 0, len(head)) != head:
             fold.clear()
             self.end = 0
         tail = pread(self.fd, self.end, size)
@@ -143,11 +145,6 @@ class _Writer:
         found, _ = read(self.path)
         fold.header, fold.messages, fold.read_only = found.header, found.messages, found.read_only or why
         self.end = 0
-
-    def _same(self, fold: Fold) -> bool:
-        """Tell whether the fold was read from this file; one made anew may well have the old inode."""
-        head = line(fold.header)
-        return pread(self.fd, 0, len(head)) == head
 
     def write(self, records: Sequence[Record]) -> None:
         if self.failed is not None:

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,34 +36,7 @@ LEASE = 6.0  # seconds after which a session of a dead holder may be taken by an
 PATIENCE = 30.0  # seconds to wait for a server that was there before and is gone: it may be starting again
 CONNECTIONS = 4
 
-MIGRATIONS = (
-    """
-    CREATE TABLE glue_sessions (
-        number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        id TEXT NOT NULL UNIQUE,
-        header TEXT NOT NULL,
-        updated DOUBLE PRECISION NOT NULL,
-        changes BIGINT NOT NULL DEFAULT 0,
-        holder TEXT,
-        token BIGINT NOT NULL DEFAULT 0,
-        expires TIMESTAMPTZ
-    );
-    CREATE TABLE glue_messages (
-        number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        session BIGINT NOT NULL REFERENCES glue_sessions(number) ON DELETE CASCADE,
-        position DOUBLE PRECISION NOT NULL,
-        id TEXT NOT NULL,
-        role TEXT NOT NULL,
-        at DOUBLE PRECISION NOT NULL,
-        excluded BOOLEAN NOT NULL,
-        body TEXT NOT NULL,
-        words TSVECTOR NOT NULL
-    );
-    CREATE INDEX glue_messages_by_position ON glue_messages(session, position);
-    CREATE INDEX glue_messages_by_id ON glue_messages(session, id);
-    CREATE INDEX glue_messages_by_word ON glue_messages USING gin(words);
-    """,
-)
+MIGRATIONS = ("postgres-1.sql",)
 _MIGRATING = 0x676C7565  # the advisory lock of those who change the tables
 
 
@@ -255,8 +229,8 @@ def _migrate(connection: Connection) -> int:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
     connection.execute("CREATE TABLE IF NOT EXISTS glue_schema (version INTEGER NOT NULL)")
     version = _version(connection)
-    for number, sql in enumerate(MIGRATIONS[version:], version + 1):
-        connection.execute(sql)
+    for number, name in enumerate(MIGRATIONS[version:], version + 1):
+        connection.execute(Path(__file__).with_name(name).read_text())
         connection.execute("DELETE FROM glue_schema")
         connection.execute("INSERT INTO glue_schema VALUES (%s)", (number,))
         version = number

@@ -44,6 +44,10 @@ class SQLStore(BlockingStore):
     _live: str  # the condition that it is not
     _free = ""  # a further condition that a session may be deleted
     _matches: str  # gives the hits of a search, the best first
+    _encode: Callable[[Message, Mapping[str, Json]], tuple[object, ...]]  # gives what goes into the columns
+    _decode: Callable[..., Message | None]  # makes the message of them again; None where only a newer version can
+    _match: Callable[[Query], str]  # writes a search as the database wants it
+    _snippet: Callable[[Query, str], str | None]
 
     def check(self, id: str) -> str:
         """Refuse what cannot be the id of a session here."""
@@ -55,21 +59,6 @@ class SQLStore(BlockingStore):
 
     def _change(self, id: str, work: Callable[[Connection], T]) -> T:
         """Do something in a transaction, while nobody else has the session."""
-        raise NotImplementedError
-
-    def _encode(self, message: Message, data: Mapping[str, Json]) -> tuple[object, ...]:
-        """Give what goes into the columns."""
-        raise NotImplementedError
-
-    def _decode(self, *body: Any) -> Message | None:
-        """Make the message again; None where only a newer version can."""
-        raise NotImplementedError
-
-    def _match(self, query: Query) -> str:
-        """Write a search as the database wants it."""
-        raise NotImplementedError
-
-    def _snippet(self, query: Query, found: str) -> str | None:
         raise NotImplementedError
 
     # The methods of a store ----------------------------------------------------------------------------

@@ -36,36 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS sessions (
-    number INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    header TEXT NOT NULL,
-    updated REAL NOT NULL,
-    changes INTEGER NOT NULL DEFAULT 0
-);
-CREATE TABLE IF NOT EXISTS messages (
-    number INTEGER PRIMARY KEY,
-    session INTEGER NOT NULL REFERENCES sessions(number) ON DELETE CASCADE,
-    position REAL NOT NULL,
-    id TEXT NOT NULL,
-    role TEXT NOT NULL,
-    at REAL NOT NULL,
-    text TEXT NOT NULL,
-    body TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS messages_by_position ON messages(session, position);
-CREATE INDEX IF NOT EXISTS messages_by_id ON messages(session, id);
-CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content='messages', content_rowid='number');
-CREATE TRIGGER IF NOT EXISTS words_added AFTER INSERT ON messages BEGIN
-    INSERT INTO words(rowid, text) VALUES (new.number, new.text);
-END;
-CREATE TRIGGER IF NOT EXISTS words_removed AFTER DELETE ON messages BEGIN
-    INSERT INTO words(words, rowid, text) VALUES ('delete', old.number, old.text);
-END;
-"""
-
-
+_SCHEMA = Path(__file__).with_name("sqlite.sql")
 WAIT = 60.0  # seconds for a lock of another program; our own writers queue by themselves
 
 
@@ -92,7 +63,9 @@ def connect(path: Path) -> Connection:
         if version > SCHEMA_VERSION:
             connection.execute("PRAGMA query_only = ON")
         elif version < SCHEMA_VERSION:
-            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT")
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {_SCHEMA.read_text()} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT"
+            )
     except BaseException:
         connection.close()
         raise
@@ -389,7 +362,7 @@ class SQLiteStore(SQLStore):
                     is_store = connection.execute(tables).fetchone()[0]
             if connection is None or not is_store:
                 connection = opened("file::memory:")
-                connection.executescript(_SCHEMA)
+                connection.executescript(_SCHEMA.read_text())
             yield connection
 
     @contextlib.contextmanager

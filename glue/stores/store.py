@@ -319,6 +319,11 @@ class BlockingStore:
     """The methods of a store, made of blocking ones that run in a worker thread."""
 
     _log = Log
+    _writer: Callable[[str, Record], Writer]  # takes an id, and the header of the session should it be new
+    _list: Callable[[], tuple[SessionInfo, ...]]
+    _read: Callable[[str], tuple[tuple[Message, ...], Mapping[str, float]]]  # messages, and when each was stored
+    _search: Callable[[Query], tuple[SearchHit, ...]]
+    _delete: Callable[[str], None]
 
     def log(
         self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
@@ -352,23 +357,6 @@ class BlockingStore:
 
     async def _in_thread(self, work: Callable[..., T], *values: Any) -> T:
         return await anyio.to_thread.run_sync(work, *values)
-
-    def _writer(self, id: str, first: Record) -> Writer:
-        """Make the writer of a session; `first` is its header, should it be new."""
-        raise NotImplementedError
-
-    def _list(self) -> tuple[SessionInfo, ...]:
-        raise NotImplementedError
-
-    def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float]]:
-        """Give the messages of a session, and when each was stored."""
-        raise NotImplementedError
-
-    def _search(self, query: Query) -> tuple[SearchHit, ...]:
-        raise NotImplementedError
-
-    def _delete(self, id: str) -> None:
-        raise NotImplementedError
 
 
 async def copy(

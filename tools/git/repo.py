@@ -50,34 +50,7 @@ EMPTY_TREE = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
 }
-# A commit-graph or multi-pack-index could lie about what the objects say, so neither is read.
-CONFIG = """\
-[core]
-\trepositoryformatversion = {version}
-\tbare = true
-\tbigFileThreshold = 8m
-\tcommitGraph = false
-\tmultiPackIndex = false
-\tquotePath = false
-\tfsmonitor = false
-\thooksPath = /dev/null
-\tattributesFile = /dev/null
-\tpackedGitLimit = 256m
-\tpackedGitWindowSize = 32m
-[protocol]
-\tallow = never
-[gc]
-\tauto = 0
-[maintenance]
-\tauto = false
-[diff]
-\trenameLimit = 400
-[grep]
-\tthreads = 1
-[log]
-\tshowSignature = false
-\tmailmap = false
-"""
+CONFIG = Path(__file__).with_name("gitconfig")  # of our own git directories
 
 
 class Repo:
@@ -429,7 +402,10 @@ class Repo:
         self.partial = PARTIAL.search(config) is not None
         wide = SHA256.search(config) is not None
         extra = "[extensions]\n\tobjectFormat = sha256\n" if wide else ""
-        files = {"HEAD": "ref: refs/heads/nothing\n", "config": CONFIG.format(version=1 if wide else 0) + extra}
+        files = {
+            "HEAD": "ref: refs/heads/nothing\n",
+            "config": CONFIG.read_text().format(version=1 if wide else 0) + extra,
+        }
         if self.shallow:
             files["shallow"] = "".join(f"{line}\n" for line in self.shallow)
         self.directory = tempfile.mkdtemp(prefix="glue-git-")  # noted at once: what fails below removes it
