@@ -258,17 +258,6 @@ def spent(messages: Iterable[Message]) -> Usage:
 # The state of a map -----------------------------------------------------------------------------------
 
 VERSION = 1
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS map (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS map_rows (
-    number INTEGER PRIMARY KEY,
-    digest TEXT NOT NULL,
-    outcome TEXT NOT NULL,
-    cost REAL,
-    tokens INTEGER NOT NULL,
-    line TEXT NOT NULL
-);
-"""
 
 
 class MapState:
@@ -302,7 +291,7 @@ class MapState:
             raise
 
     def _begin(self, connection: Connection) -> None:
-        for statement in filter(str.strip, _SCHEMA.split(";")):
+        for statement in Path(__file__).with_name("map.sql").read_text().split(";"):
             connection.execute(statement)
         connection.execute("INSERT OR IGNORE INTO map VALUES ('version', ?), ('id', ?)", (str(VERSION), new_id()))
         found = dict(connection.execute("SELECT name, value FROM map").fetchall())
