@@ -12,20 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from glue.codec import from_json, to_json, to_plain
+from glue.codec import Json, from_json, to_json, to_plain
 from glue.errors import ConfigError, NewerSchema, SessionBusy, StoreError
 from glue.limits import Outcome, StopReason
-from glue.messages import (
-    AssistantMessage,
-    Json,
-    Message,
-    Part,
-    Usage,
-    message_to_json,
-    messages_from_json,
-    new_id,
-    user,
-)
+from glue.messages import AssistantMessage, Message, Part, Usage, message_to_json, messages_from_json, new_id, user
 from glue.result import RunResult
 from glue.stores.sqlite import ExclusiveStore, SessionLocks, hold
 

@@ -27,7 +27,6 @@ from glue.stores.store import (
     missing,
     read_message,
     sync_data,
-    terms,
 )
 
 _log = logging.getLogger("glue.stores")
@@ -101,13 +100,13 @@ class FileStore(BlockingStore):
 class _Writer:
     def __init__(self, path: Path, id: str, first: Record, sync: bool) -> None:
         self.path, self.id, self.first, self.sync = path, id, first, sync
-        self.blocks = sync  # without a wait for the disk a write is quicker than a thread
+        self.blocks = True
         self.fd = -1
         self.end = 0  # where the last whole record ends
         self.failed: StoreError | None = None
 
     def open(self, fold: Fold) -> None:
-        self.failed = None
+        self.failed, self.blocks = None, self.sync  # without a wait for the disk a write is quicker than a thread
         try:
             self.fd = open_locked(self.path, self.id, self.sync)
         except OSError as error:
@@ -167,6 +166,7 @@ class _Writer:
         if self.fd >= 0:
             os.close(self.fd)  # gives up the lock too
             self.fd = -1
+        self.blocks = True  # to open it again is to read it
 
     def _wait(self, fd: int) -> None:
         if self.sync:
@@ -311,19 +311,19 @@ def scan(path: Path, query: Query) -> list[SearchHit]:
         return query.find(session, ((one, times.get(one.id, 0.0)) for one in fold.messages))
     dropped = {key for record in changes if record["type"] == "drop" for key in record.get("ids", ())}
     # Half a surrogate pair makes a line be written in escapes: then only ASCII can be looked for.
-    lines = _lines_with(data, data.lower(), _needles(query.text, only_ascii=b"\\ud" in data))
+    lines = _lines_with(data, data.lower(), _needles(query, only_ascii=b"\\ud" in data))
     records = (record for record in lines if record["type"] == "message" and isinstance(record.get("message"), dict))
     found = ((read_message(record["message"]), record.get("at", 0.0)) for record in records)
     return query.find(session, ((one, at) for one, at in found if one and one.id not in dropped), most=query.limit)
 
 
-def _needles(query: str, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
+def _needles(query: Query, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
     """Make literals, with patterns around them, that a line, its ASCII in lower case, must fit to match a query.
 
     What JSON may write in another way, or what has two cases beyond ASCII, does not count.
     """
     made = []
-    for term, prefix in terms(query):
+    for term, prefix in query.terms:
         for match in _SURE.finditer(term.lower()):
             piece = match.group()
             if not piece.isascii():

@@ -19,18 +19,7 @@ import anyio.to_thread
 from glue.errors import ConfigError, StoreError
 from glue.messages import Json, Message, new_id
 from glue.stores.sql import Connection, Found, SQLStore, SQLWriter, T
-from glue.stores.store import (
-    AROUND,
-    Fold,
-    Query,
-    Record,
-    busy,
-    join_words,
-    read_message,
-    searchable,
-    split_words,
-    terms,
-)
+from glue.stores.store import AROUND, Fold, Query, Record, busy, join_words, read_message, searchable, split_words
 
 LEASE = 6.0  # seconds after which a session of a dead holder may be taken by another
 PATIENCE = 30.0  # seconds to wait for a server that was there before and is gone: it may be starting again
@@ -102,7 +91,7 @@ class PostgresStore(SQLStore):
         return read_message({**json.loads(body[0]), "excluded": body[1]})
 
     def _match(self, query: Query) -> str:
-        return _tsquery(query.text)
+        return _tsquery(query)
 
     def _snippet(self, query: Query, found: str) -> str | None:
         message = read_message(json.loads(found))
@@ -262,9 +251,9 @@ def _vector(text: str) -> str:
     return " ".join(f"'{word}':{','.join(found)}" for word, found in places.items())
 
 
-def _tsquery(query: str) -> str:
+def _tsquery(query: Query) -> str:
     parts = []
-    for term, prefix in terms(query):
+    for term, prefix in query.terms:
         words = [f"'{word}'" for word in _WORD.findall(split_words(term.encode(errors="replace").decode()).lower())]
         if words and prefix:
             words[-1] += ":*"

@@ -17,19 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from glue.errors import ConfigError, StoreError
 from glue.messages import SCHEMA_VERSION, Json, Message
 from glue.stores.sql import SQLStore, SQLWriter
-from glue.stores.store import (
-    Fold,
-    Log,
-    Query,
-    Record,
-    busy,
-    join_words,
-    read_message,
-    searchable,
-    split_words,
-    sync_data,
-    terms,
-)
+from glue.stores.store import Fold, Query, Record, busy, join_words, read_message, searchable, split_words, sync_data
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -400,7 +388,7 @@ class SQLiteStore(SQLStore):
         return read_message(json.loads(body[0]))
 
     def _match(self, query: Query) -> str:
-        quoted = [(split_words(term).replace('"', '""'), "*" if prefix else "") for term, prefix in terms(query.text)]
+        quoted = [(split_words(term).replace('"', '""'), "*" if prefix else "") for term, prefix in query.terms]
         return " ".join(f'"{term}"{star}' for term, star in quoted)
 
     def _snippet(self, query: Query, found: str) -> str | None:
@@ -456,21 +444,12 @@ class _Writer(SQLWriter):
         self.stack.close()
 
 
-class _ExclusiveLog(Log):
-    async def __aenter__(self) -> Log:
-        self._writer.open(self._fold)  # as quick as a thread would be to start
-        self._entered = True
-        return self
-
-
 class ExclusiveStore(SQLiteStore):
     """Sessions of a file that this process alone has, by `hold`, on one connection: none needs a lock or a thread.
 
     A write is some 0.1 ms, without a wait for the disk: it survives kill -9; a power cut may cost the last ones.
     A session begins with its first message: one transaction less.
     """
-
-    _log = _ExclusiveLog
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, sync=False)
