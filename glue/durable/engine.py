@@ -96,11 +96,8 @@ class EngineDatabase:
             url = url.set(drivername="postgresql+psycopg")
             pool = {"pool_size": 2, "max_overflow": 2, "pool_pre_ping": True}
             given = {"connect_args": {"connect_timeout": 10}, **pool}
-            self._now, self._table, self._most = (
-                "extract(epoch FROM clock_timestamp())",
-                "dbos.workflow_status",
-                "greatest",
-            )
+            self._now, self._table = "extract(epoch FROM clock_timestamp())", "dbos.workflow_status"
+            self._most = "greatest"
         self._engine = sqlalchemy.create_engine(url, **given)
 
     def close(self) -> None:
@@ -120,14 +117,7 @@ class EngineDatabase:
             with self._engine.begin() as connection:
                 if not self.sqlite:
                     self._execute(connection, "SELECT pg_advisory_xact_lock(7305)")  # two workers may start at once
-                for statement in (
-                    "CREATE TABLE IF NOT EXISTS glue_schema (version INTEGER NOT NULL)",
-                    "CREATE TABLE IF NOT EXISTS glue_rates (name TEXT PRIMARY KEY, free DOUBLE PRECISION NOT NULL)",
-                    """CREATE TABLE IF NOT EXISTS glue_workers (
-                        id TEXT PRIMARY KEY, queue TEXT NOT NULL, host TEXT NOT NULL, pid INTEGER NOT NULL,
-                        concurrency INTEGER NOT NULL, seen DOUBLE PRECISION NOT NULL
-                    )""",
-                ):
+                for statement in filter(str.strip, Path(__file__).with_name("engine.sql").read_text().split(";")):
                     self._execute(connection, statement)
                 version = self._execute(connection, "SELECT max(version) FROM glue_schema").scalar()
                 if version is None:
@@ -436,7 +426,6 @@ _PLAIN = ("text", "notice", "turns", "requests", "continuations", "repairs", "se
 
 
 def result_to_json(result: RunResult[Any]) -> dict[str, Any]:
-    """Encode the whole of a result."""
     return {
         **{name: getattr(result, name) for name in _PLAIN},
         "outcome": result.outcome.value,

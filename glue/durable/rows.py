@@ -281,7 +281,7 @@ class MapState:
             raise
 
     def _begin(self, connection: Connection) -> None:
-        for statement in Path(__file__).with_name("map.sql").read_text().split(";"):
+        for statement in filter(str.strip, Path(__file__).with_name("map.sql").read_text().split(";")):
             connection.execute(statement)
         connection.execute("INSERT OR IGNORE INTO map VALUES ('version', ?), ('id', ?)", (str(VERSION), new_id()))
         found = dict(connection.execute("SELECT name, value FROM map").fetchall())

@@ -172,7 +172,9 @@ class _Pool:
                 with self._free:
                     return self._once(work)
             except (self.errors.OperationalError, self.errors.InterfaceError) as error:
-                if not self._was_there or time.monotonic() > end or _is_final(error):
+                state = getattr(error, "sqlstate", None)
+                final = state is not None and not state.startswith(("08", "57P", "40"))  # the server says no
+                if not self._was_there or time.monotonic() > end or final:
                     raise self._error(error) from error
             except self.errors.Error as error:
                 raise self._error(error) from error
@@ -201,12 +203,6 @@ class _Pool:
     def _error(self, error: Exception) -> StoreError:
         text = " ".join(str(error).split("\n")[0].split())
         return StoreError(f"{self.name}: {text or type(error).__name__}")
-
-
-def _is_final(error: Exception) -> bool:
-    """Tell whether an error would come again: the server speaks, and says no."""
-    state = getattr(error, "sqlstate", None)
-    return state is not None and not state.startswith(("08", "57P", "40"))
 
 
 def _migrate(connection: Connection) -> int:

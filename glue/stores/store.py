@@ -16,17 +16,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import anyio
 import anyio.to_thread
 
+from glue.codec import Json
 from glue.errors import NewerSchema, SessionBusy, StoreError
-from glue.messages import (
-    SCHEMA_VERSION,
-    AssistantMessage,
-    Json,
-    Message,
-    ToolMessage,
-    UserMessage,
-    message_from_json,
-    message_to_json,
-)
+from glue.messages import SCHEMA_VERSION, AssistantMessage, Message, ToolMessage, message_from_json, message_to_json
 
 T = TypeVar("T")
 Record: TypeAlias = dict[str, Json]  # a header, or one of: message, amend, drop, exclude
@@ -407,7 +399,7 @@ def describe(header: Record, messages: Sequence[Message], updated: float) -> Ses
     """Sum up a session from its header and its first messages."""
     created = header.get("created")
     created = float(created) if isinstance(created, (int, float)) else 0.0
-    prompts = (message.text for message in messages if isinstance(message, UserMessage) and message.text.strip())
+    prompts = (message.text for message in messages if role_of(message) == "user" and message.text.strip())
     return SessionInfo(
         id=header["session"],
         created=created,

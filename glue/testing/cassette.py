@@ -139,6 +139,7 @@ class Replay:
             raise ValueError(f"by must be 'order' or 'hash', not {by!r}")
         self.cassette = cassette if isinstance(cassette, Cassette) else Cassette.load(cassette)
         self.by, self.name = by, name or self.cassette.provider
+        self._label = self.name if self.cassette.path is None else self.cassette.path.name
         self._left = list(self.cassette.exchanges)
         self._total = len(self._left)
         self._asked = 0
@@ -163,10 +164,6 @@ class Replay:
                 yield from_json(_EVENTS[event["type"]], fields)
         if error := exchange.get("error"):
             raise ProviderError(error["message"], **{name: error[name] for name in _DETAILS})
-
-    @property
-    def _label(self) -> str:
-        return self.cassette.path.name if self.cassette.path is not None else self.name
 
     def _take(self, request: Request) -> Mapping[str, Json]:
         self._asked += 1

@@ -284,7 +284,6 @@ class Blocklist:
         return found
 
     def blocks(self, path: str) -> bool:
-        """Say whether a path is blocked."""
         return self.match(path) is not None
 
     def guard(self, names: tuple[str, ...]) -> None:

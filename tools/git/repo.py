@@ -22,16 +22,7 @@ from glue.errors import GitError
 from glue.tools.fs.root import look, same, shorten
 from glue.tools.git.command import CAP, DIFF, MEMORY, SECONDS, answer, environment, find_git, literal_pathspec
 from glue.tools.git.layout import MAX_CONFIG, Layout, small
-from glue.tools.git.objects import (
-    HASH,
-    FileChange,
-    GitCommit,
-    GrepHit,
-    ObjectReader,
-    TreeEntry,
-    parse_changes,
-    path_name,
-)
+from glue.tools.git.objects import HASH, FileChange, GitCommit, GrepHit, ObjectReader, TreeEntry, parse_changes, path_of
 from glue.tools.process import Sink, StopFlag, ruleset, run, start
 
 ResultT = TypeVar("ResultT")
@@ -230,7 +221,7 @@ class Repo:
         for record in self.git([*options, *below], cap=32 * 1024 * 1024).split(b"\0")[:-1]:
             head, _, name = record.partition(b"\t")
             mode, kind, sha = head.decode("ascii").split()
-            entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=path_name(name)))
+            entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=path_of(name)))
         return entries
 
     def entry(self, rev: str, path: str) -> TreeEntry | None:
@@ -304,7 +295,7 @@ class Repo:
         found = []
         for match in filter(None, map(HIT.match, out.split(b"\n")[:-1])):
             text = match[3].decode("utf-8", "replace").removesuffix("\r")
-            found.append(GrepHit(path=path_name(match[1]), line=int(match[2]), text=text))
+            found.append(GrepHit(path=path_of(match[1]), line=int(match[2]), text=text))
         return found[:limit]
 
     def blame(self, rev: str, path: str, first: int = 1, last: int = 0) -> str:
