@@ -14,20 +14,8 @@ from pathlib import Path
 
 from glue.errors import ConfigError, StoreError
 from glue.messages import Message
-from glue.stores.store import (
-    BlockingStore,
-    Fold,
-    Query,
-    Record,
-    SearchHit,
-    SessionInfo,
-    busy,
-    check_id,
-    describe,
-    missing,
-    read_message,
-    sync_data,
-)
+from glue.stores import store
+from glue.stores.store import BlockingStore, Fold, Query, Record, SearchHit, SessionInfo
 
 _log = logging.getLogger("glue.stores")
 _log.addHandler(logging.NullHandler())  # silent unless someone listens
@@ -52,7 +40,8 @@ class FileStore(BlockingStore):
 
     def path(self, id: str) -> Path:
         """Say where a session is kept; characters that are unsafe in file names are written as %XX."""
-        name = _PLAIN.sub(lambda match: b"%%%02X" % match.group()[0], check_id(id).encode("utf-8", "surrogatepass"))
+        plain = store.check_id(id).encode("utf-8", "surrogatepass")
+        name = _PLAIN.sub(lambda match: b"%%%02X" % match.group()[0], plain)
         if len(name) > 240:
             raise ValueError(f"the session id {id!r} is too long for a file name")
         return self.root / (name.decode() + _SUFFIX)
@@ -66,7 +55,7 @@ class FileStore(BlockingStore):
     def _there(self, id: str) -> Path:
         path = self.path(id)
         if not path.exists():
-            raise missing(id, [info.id for info in self._list()])
+            raise store.missing(id, [info.id for info in self._list()])
         return path
 
     def _list(self) -> tuple[SessionInfo, ...]:
@@ -74,7 +63,7 @@ class FileStore(BlockingStore):
         for path in self._paths():
             with contextlib.suppress(StoreError, OSError):  # one unreadable file must not hide the others
                 fold, _ = read(path, brief=True)
-                infos.append(describe(fold.header, fold.messages, path.stat().st_mtime))
+                infos.append(store.describe(fold.header, fold.messages, path.stat().st_mtime))
         return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
 
     def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float]]:
@@ -170,7 +159,7 @@ class _Writer:
 
     def _wait(self, fd: int) -> None:
         if self.sync:
-            sync_data(fd)
+            store.sync_data(fd)
 
     def _cut(self, tail: bytes) -> None:
         side = self.path.with_suffix(".torn")
@@ -220,7 +209,7 @@ def lock(fd: int, id: str) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise busy(id) from error
+        raise store.busy(id) from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -313,7 +302,7 @@ def scan(path: Path, query: Query) -> list[SearchHit]:
     # Half a surrogate pair makes a line be written in escapes: then only ASCII can be looked for.
     lines = _lines_with(data, data.lower(), _needles(query, only_ascii=b"\\ud" in data))
     records = (record for record in lines if record["type"] == "message" and isinstance(record.get("message"), dict))
-    found = ((read_message(record["message"]), record.get("at", 0.0)) for record in records)
+    found = ((store.read_message(record["message"]), record.get("at", 0.0)) for record in records)
     return query.find(session, ((one, at) for one, at in found if one and one.id not in dropped), most=query.limit)
 
 
