@@ -358,7 +358,13 @@ class Repo:
         return [self.program, "--no-pager", *threshold, *(_argument(arg) for arg in args)]
 
     def _environment(self, literal: bool = True) -> dict[str, str]:
-        env = environment(self.root, GIT_DIR=self.directory, GIT_OBJECT_DIRECTORY=self._objects())
+        # By descriptor where that can be said: then no swap of directories leads git elsewhere.
+        objects = f"/proc/self/fd/{self.layout.objects}"
+        if not os.path.isdir(objects):
+            objects = os.path.join(os.path.realpath(self.root), ".git", "objects")
+            if not same(look(objects, follow=True), os.fstat(self.layout.objects)):
+                raise GitError("the object directory was moved; linked worktrees need /proc", kind="unsafe")
+        env = environment(self.root, GIT_DIR=self.directory, GIT_OBJECT_DIRECTORY=objects)
         if not literal:
             del env["GIT_LITERAL_PATHSPECS"]
         return env
@@ -370,16 +376,6 @@ class Repo:
     def _check_open(self) -> None:
         if not self.directory:
             raise GitError("the repository is closed", kind="usage")
-
-    def _objects(self) -> str:
-        # By descriptor where that can be said: then no swap of directories leads git elsewhere.
-        held = f"/proc/self/fd/{self.layout.objects}"
-        if os.path.isdir(held):
-            return held
-        guess = os.path.join(os.path.realpath(self.root), ".git", "objects")
-        if not same(look(guess, follow=True), os.fstat(self.layout.objects)):
-            raise GitError("the object directory was moved; linked worktrees need /proc", kind="unsafe")
-        return guess
 
     def _tree(self, name: str) -> str:
         return name if name in EMPTY_TREE.values() else self.resolve(name)
