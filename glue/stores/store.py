@@ -278,15 +278,12 @@ class Store(Protocol):
         self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
     ) -> Log:
         """Give the conversation's log; nothing is read or made before it is entered."""
-        ...
 
     async def list(self) -> tuple[SessionInfo, ...]:
         """List all sessions, the last changed first."""
-        ...
 
     async def load(self, id: str) -> tuple[Message, ...]:
         """Read a conversation without taking hold of it."""
-        ...
 
     async def search(
         self,
@@ -299,7 +296,6 @@ class Store(Protocol):
         until: float | None = None,
     ) -> tuple[SearchHit, ...]:
         """Find messages that hold every word of the query; "a phrase" in quotes, a prefix as word*."""
-        ...
 
     async def delete(self, id: str) -> None: ...
 
