@@ -187,10 +187,7 @@ def _read_record(cls: Any, data: Json) -> Any:
     for name, value in data.items():
         if name in readers:
             read = readers[name]
-            try:
-                values[name] = value if read is None else read(value)
-            except Mismatch as wrong:
-                raise wrong.below(f".{name}") from None
+            values[name] = value if read is None else _read_at(".{}", name, read, value)
         elif name not in tags:
             extra[name] = value
     if is_open:
@@ -266,25 +263,20 @@ def _union_reader(args: tuple[Any, ...], is_open: bool) -> Reader | None:
 def _read_items(value: Json, read: Reader | None, make: Any) -> Any:
     if not isinstance(value, (list, tuple)):
         raise Mismatch(f" must be a list, not {kind_of(value)}")
-    items = []
-    for index, item in enumerate(value):
-        try:
-            items.append(item if read is None else read(item))
-        except Mismatch as wrong:
-            raise wrong.below(f"[{index}]") from None
-    return make(items)
+    return make(value if read is None else (_read_at("[{}]", at, read, item) for at, item in enumerate(value)))
 
 
 def _read_mapping(value: Json, read: Reader | None) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise Mismatch(f" must be an object, not {kind_of(value)}")
-    out: dict[str, Any] = {}
-    for key, item in value.items():
-        try:
-            out[key] = item if read is None else read(item)
-        except Mismatch as wrong:
-            raise wrong.below(f"[{key!r}]") from None
-    return out
+    return {key: item if read is None else _read_at("[{!r}]", key, read, item) for key, item in value.items()}
+
+
+def _read_at(place: str, key: object, read: Reader, value: Json) -> Any:
+    try:
+        return read(value)
+    except Mismatch as wrong:
+        raise wrong.below(place.format(key)) from None
 
 
 def _read_bytes(value: Json) -> bytes:

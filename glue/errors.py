@@ -62,14 +62,7 @@ class GlueError(Exception):
     result: RunResult[Any] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), self.args), self.__dict__
-
-
-def _restore(cls: type[GlueError], args: tuple[Any, ...]) -> GlueError:
-    """Make an error again as it was pickled, whatever its class takes."""
-    error = cls.__new__(cls)
-    error.args = args
-    return error
+        return type(self).__new__, (type(self), *self.args), self.__dict__  # whatever the class's own __init__ takes
 
 
 def attach_result(error: BaseException, result: RunResult[Any] | None) -> None:

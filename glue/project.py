@@ -55,19 +55,14 @@ class Project:
 def load_project(root: str | os.PathLike[str]) -> Project:
     """Read AGENTS.md and the skills of a folder; what is not there is left out."""
     root = Path(root)
-    return Project(instructions=_read(root / "AGENTS.md") or "", skills=load_skills(root))
-
-
-def load_skills(root: str | os.PathLike[str]) -> tuple[Skill, ...]:
     skills = []
-    for folder in _entries(Path(root) / ".agents" / "skills"):
-        text = _read(folder / "SKILL.md")
-        if text is None:
+    for folder in _entries(root / ".agents" / "skills"):
+        if (text := _read(folder / "SKILL.md")) is None:
             continue
         matter, body = front_matter(text)
         description = " ".join(matter.get("description", "").split())[:300]
         skills.append(Skill(name=folder.name, description=description, text=body))
-    return tuple(skills)
+    return Project(instructions=_read(root / "AGENTS.md") or "", skills=tuple(skills))
 
 
 def load_roles(folder: str | os.PathLike[str]) -> Mapping[str, Role]:

@@ -18,20 +18,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from glue.agent import Agent
 from glue.context import Cancel
+from glue.durable import rows
 from glue.durable.rates import LocalMeter, Rate, limited
-from glue.durable.rows import (
-    INVALID,
-    OPEN,
-    InputLine,
-    Items,
-    MapRow,
-    MapState,
-    Reader,
-    finished_row,
-    numbered,
-    row_from_transcript,
-    spent,
-)
+from glue.durable.rows import INVALID, OPEN, InputLine, Items, MapRow, MapState, Reader
 from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError
 from glue.events import RunResult
 from glue.limits import Limits, Outcome
@@ -206,7 +195,9 @@ class Map:
                     self.state = MapState(path)
                     await self._host(send)
             except Exception as error:
-                raised.append(_only(error))
+                while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+                    error = error.exceptions[0]  # all that a task group has to say
+                raised.append(error)
             finally:
                 ended.set()
 
@@ -251,7 +242,7 @@ class Map:
                 if item is _END:
                     return
                 number += 1
-                line = numbered(number, item)
+                line = rows.numbered(number, item)
                 self._given.append(line.number)
                 finished = self.state.finished(line) if self.resume else None
                 if finished is None:
@@ -342,14 +333,14 @@ class EmbeddedEngine:
         name, earlier = f"row-{line.number}", Usage(cost=0.0)
         history = await _history(job.state, name) if job.resume else ()
         while history and not needs_answer(history):
-            ended = row_from_transcript(line, key, history, name, job.agent.output)
+            ended = rows.row_from_transcript(line, key, history, name, job.agent.output)
             if ended.outcome not in OPEN:
                 job.spending.settle("", earlier + ended.usage)
                 return replace(ended, usage=earlier + ended.usage)
             earlier += ended.usage  # cancelled, say, in the middle of a reply: what was paid is paid
             name += "-again"
             history = await _history(job.state, name)
-        earlier += spent(history)
+        earlier += rows.spent(history)
         job.spending.settle("", earlier)
         tries = 0
         while True:
@@ -362,7 +353,7 @@ class EmbeddedEngine:
                 log.warning("row %d failed", line.number, exc_info=True)
                 return MapRow(number=line.number, id=key, outcome=Outcome.FAILED, error=f"{type(bug).__name__}: {bug}")
             job.spending.settle(result.run_id, result.usage)
-            row = finished_row(line, key, result, earlier=earlier, tries=tries, session=name)
+            row = rows.finished_row(line, key, result, earlier=earlier, tries=tries, session=name)
             failure = result.error
             if result.outcome is not Outcome.FAILED or not isinstance(failure, ProviderError):
                 return row
@@ -391,10 +382,3 @@ class EmbeddedEngine:
 async def _history(state: MapState, name: str) -> tuple[Message, ...]:
     async with state.store.log(name) as session:
         return session.messages
-
-
-def _only(error: Exception) -> Exception:
-    """Give what a task group wrapped, where it is one error."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

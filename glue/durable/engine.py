@@ -95,11 +95,8 @@ class EngineDatabase:
             url = url.set(drivername="postgresql+psycopg")
             pool = {"pool_size": 2, "max_overflow": 2, "pool_pre_ping": True}
             given = {"connect_args": {"connect_timeout": 10}, **pool}
-            self._now, self._table, self._most = (
-                "extract(epoch FROM clock_timestamp())",
-                "dbos.workflow_status",
-                "greatest",
-            )
+            self._now, self._table = "extract(epoch FROM clock_timestamp())", "dbos.workflow_status"
+            self._most = "greatest"
         self._engine = sqlalchemy.create_engine(url, **given)
 
     def close(self) -> None:
@@ -119,14 +116,7 @@ class EngineDatabase:
             with self._engine.begin() as connection:
                 if not self.sqlite:
                     self._execute(connection, "SELECT pg_advisory_xact_lock(7305)")  # two workers may start at once
-                for statement in (
-                    "CREATE TABLE IF NOT EXISTS glue_schema (version INTEGER NOT NULL)",
-                    "CREATE TABLE IF NOT EXISTS glue_rates (name TEXT PRIMARY KEY, free DOUBLE PRECISION NOT NULL)",
-                    """CREATE TABLE IF NOT EXISTS glue_workers (
-                        id TEXT PRIMARY KEY, queue TEXT NOT NULL, host TEXT NOT NULL, pid INTEGER NOT NULL,
-                        concurrency INTEGER NOT NULL, seen DOUBLE PRECISION NOT NULL
-                    )""",
-                ):
+                for statement in filter(str.strip, Path(__file__).with_name("engine.sql").read_text().split(";")):
                     self._execute(connection, statement)
                 version = self._execute(connection, "SELECT max(version) FROM glue_schema").scalar()
                 if version is None:
@@ -391,7 +381,10 @@ async def _workflow(payload: dict[str, Any]) -> dict[str, Any]:
         with continued(payload.get("trace")):
             return await _run(worker, name, payload)
     except BaseExceptionGroup as group:  # of tool calls side by side; DBOS knows its own signals by their class
-        raise _first(group) from None
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = next((each for each in error.exceptions if not isinstance(each, Exception)), error.exceptions[0])
+        raise error from None
     finally:
         worker.running.discard(name)
 
@@ -428,18 +421,10 @@ async def _run(worker: Worker, id: str, payload: dict[str, Any]) -> dict[str, An
     return {**result_to_json(result), "tries": tries}
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = next((each for each in error.exceptions if not isinstance(each, Exception)), error.exceptions[0])
-    return error
-
-
 _PLAIN = ("text", "notice", "turns", "requests", "continuations", "repairs", "seconds", "run_id", "delivered")
 
 
 def result_to_json(result: RunResult[Any]) -> dict[str, Any]:
-    """Encode the whole of a result."""
     return {
         **{name: getattr(result, name) for name in _PLAIN},
         "outcome": result.outcome.value,

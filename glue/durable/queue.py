@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from glue.codec import from_json
 from glue.durable.batch import Map, Put
-from glue.durable.engine import LEASE, WORKFLOW, EngineDatabase, application, need_dbos, version
-from glue.durable.rows import INVALID, InputLine, MapRow
+from glue.durable.engine import LEASE, WORKFLOW, EngineDatabase, application, need_dbos, result_from_json, version
+from glue.durable.rows import INVALID, NOTHING, InputLine, MapRow, finished_row
 from glue.errors import StoreError
 from glue.limits import Outcome
-from glue.messages import Json, Message, Usage, messages_to_json
+from glue.messages import Json, Message, messages_to_json
 from glue.telemetry import inject
 
 log = logging.getLogger("glue.map")
@@ -166,18 +165,8 @@ class QueueEngine:
 
 def _row(line: InputLine, key: Json, run: Any, *, spent: bool) -> MapRow:
     if run.status == "SUCCESS":
-        data = run.output
-        error = " ".join(data["error"]["message"].split()) if data["error"] else ""
-        names = ("outcome", "text", "output", "turns", "requests", "tries")
-        return MapRow(
-            number=line.number,
-            id=key,
-            usage=from_json(Usage, data["usage"]),
-            seconds=round(data["seconds"], 3),
-            session=run.workflow_id,
-            error=error,
-            **{name: data[name] for name in names},
-        )
+        result, tries = result_from_json(run.output), run.output["tries"]
+        return finished_row(line, key, result, earlier=NOTHING, tries=tries, session=run.workflow_id)
     if run.status == "CANCELLED" and spent:
         outcome, error = Outcome.BUDGET, "cancelled: the budget of all rows is spent"
     elif run.status == "CANCELLED":

@@ -34,7 +34,6 @@ class Meter(Protocol):
 
     async def take(self, name: str, seconds: float) -> float:
         """Book a turn; give the seconds until it begins."""
-        ...
 
 
 class LocalMeter:

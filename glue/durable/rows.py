@@ -12,21 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from glue.codec import from_json, to_json, to_plain
+from glue.codec import Json, from_json, to_json, to_plain
 from glue.errors import ConfigError, NewerSchema, SessionBusy, StoreError
 from glue.events import RunResult
 from glue.limits import Outcome, StopReason
-from glue.messages import (
-    AssistantMessage,
-    Json,
-    Message,
-    Part,
-    Usage,
-    message_to_json,
-    messages_from_json,
-    new_id,
-    user,
-)
+from glue.messages import AssistantMessage, Message, Part, Usage, message_to_json, messages_from_json, new_id, user
 from glue.stores.sqlite import ExclusiveStore, SessionLocks, hold
 
 if TYPE_CHECKING:
@@ -258,17 +248,6 @@ def spent(messages: Iterable[Message]) -> Usage:
 # The state of a map -----------------------------------------------------------------------------------
 
 VERSION = 1
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS map (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS map_rows (
-    number INTEGER PRIMARY KEY,
-    digest TEXT NOT NULL,
-    outcome TEXT NOT NULL,
-    cost REAL,
-    tokens INTEGER NOT NULL,
-    line TEXT NOT NULL
-);
-"""
 
 
 class MapState:
@@ -302,7 +281,7 @@ class MapState:
             raise
 
     def _begin(self, connection: Connection) -> None:
-        for statement in filter(str.strip, _SCHEMA.split(";")):
+        for statement in filter(str.strip, Path(__file__).with_name("map.sql").read_text().split(";")):
             connection.execute(statement)
         connection.execute("INSERT OR IGNORE INTO map VALUES ('version', ?), ('id', ?)", (str(VERSION), new_id()))
         found = dict(connection.execute("SELECT name, value FROM map").fetchall())

@@ -30,7 +30,6 @@ class Checkpoints(Protocol):
 
     async def step(self, name: str, body: Body) -> Json:
         """Run the body and keep what it returns before giving it back; what was kept is not run again."""
-        ...
 
 
 class DurableProvider:

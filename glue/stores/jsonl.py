@@ -14,21 +14,8 @@ from pathlib import Path
 
 from glue.errors import ConfigError, StoreError
 from glue.messages import Message
-from glue.stores.store import (
-    BlockingStore,
-    Fold,
-    Query,
-    Record,
-    SearchHit,
-    SessionInfo,
-    busy,
-    check_id,
-    describe,
-    missing,
-    read_message,
-    sync_data,
-    terms,
-)
+from glue.stores import store
+from glue.stores.store import BlockingStore, Fold, Query, Record, SearchHit, SessionInfo
 
 _log = logging.getLogger("glue.stores")
 _log.addHandler(logging.NullHandler())  # silent unless someone listens
@@ -53,7 +40,8 @@ class FileStore(BlockingStore):
 
     def path(self, id: str) -> Path:
         """Say where a session is kept; characters that are unsafe in file names are written as %XX."""
-        name = _PLAIN.sub(lambda match: b"%%%02X" % match.group()[0], check_id(id).encode("utf-8", "surrogatepass"))
+        plain = store.check_id(id).encode("utf-8", "surrogatepass")
+        name = _PLAIN.sub(lambda match: b"%%%02X" % match.group()[0], plain)
         if len(name) > 240:
             raise ValueError(f"the session id {id!r} is too long for a file name")
         return self.root / (name.decode() + _SUFFIX)
@@ -67,7 +55,7 @@ class FileStore(BlockingStore):
     def _there(self, id: str) -> Path:
         path = self.path(id)
         if not path.exists():
-            raise missing(id, [info.id for info in self._list()])
+            raise store.missing(id, [info.id for info in self._list()])
         return path
 
     def _list(self) -> tuple[SessionInfo, ...]:
@@ -75,7 +63,7 @@ class FileStore(BlockingStore):
         for path in self._paths():
             with contextlib.suppress(StoreError, OSError):  # one unreadable file must not hide the others
                 fold, _ = read(path, brief=True)
-                infos.append(describe(fold.header, fold.messages, path.stat().st_mtime))
+                infos.append(store.describe(fold.header, fold.messages, path.stat().st_mtime))
         return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
 
     def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float]]:
@@ -101,20 +89,22 @@ class FileStore(BlockingStore):
 class _Writer:
     def __init__(self, path: Path, id: str, first: Record, sync: bool) -> None:
         self.path, self.id, self.first, self.sync = path, id, first, sync
-        self.blocks = sync  # without a wait for the disk a write is quicker than a thread
+        self.blocks = True
         self.fd = -1
         self.end = 0  # where the last whole record ends
         self.failed: StoreError | None = None
 
     def open(self, fold: Fold) -> None:
-        self.failed = None
+        self.failed, self.blocks = None, self.sync  # without a wait for the disk a write is quicker than a thread
         try:
             self.fd = open_locked(self.path, self.id, self.sync)
         except OSError as error:
             self._open_to_read(fold, error)
             return
         size = os.fstat(self.fd).st_size
-        if not self.end or size < self.end or not self._same(fold):
+        head = line(fold.header)
+        # A file that was made anew may well have the old inode.
+        if not self.end or size < self.end or pread(self.fd, 0, len(head)) != head:
             fold.clear()
             self.end = 0
         tail = pread(self.fd, self.end, size)
@@ -144,11 +134,6 @@ class _Writer:
         fold.header, fold.messages, fold.read_only = found.header, found.messages, found.read_only or why
         self.end = 0
 
-    def _same(self, fold: Fold) -> bool:
-        """Tell whether the fold was read from this file; one made anew may well have the old inode."""
-        head = line(fold.header)
-        return pread(self.fd, 0, len(head)) == head
-
     def write(self, records: Sequence[Record]) -> None:
         if self.failed is not None:
             raise StoreError(f"{self.failed}; an earlier write failed: open the session again") from self.failed
@@ -170,10 +155,11 @@ class _Writer:
         if self.fd >= 0:
             os.close(self.fd)  # gives up the lock too
             self.fd = -1
+        self.blocks = True  # to open it again is to read it
 
     def _wait(self, fd: int) -> None:
         if self.sync:
-            sync_data(fd)
+            store.sync_data(fd)
 
     def _cut(self, tail: bytes) -> None:
         side = self.path.with_suffix(".torn")
@@ -223,7 +209,7 @@ def lock(fd: int, id: str) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise busy(id) from error
+        raise store.busy(id) from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -314,19 +300,19 @@ def scan(path: Path, query: Query) -> list[SearchHit]:
         return query.find(session, ((one, times.get(one.id, 0.0)) for one in fold.messages))
     dropped = {key for record in changes if record["type"] == "drop" for key in record.get("ids", ())}
     # Half a surrogate pair makes a line be written in escapes: then only ASCII can be looked for.
-    lines = _lines_with(data, data.lower(), _needles(query.text, only_ascii=b"\\ud" in data))
+    lines = _lines_with(data, data.lower(), _needles(query, only_ascii=b"\\ud" in data))
     records = (record for record in lines if record["type"] == "message" and isinstance(record.get("message"), dict))
-    found = ((read_message(record["message"]), record.get("at", 0.0)) for record in records)
+    found = ((store.read_message(record["message"]), record.get("at", 0.0)) for record in records)
     return query.find(session, ((one, at) for one, at in found if one and one.id not in dropped), most=query.limit)
 
 
-def _needles(query: str, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
+def _needles(query: Query, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
     """Make literals, with patterns around them, that a line, its ASCII in lower case, must fit to match a query.
 
     What JSON may write in another way, or what has two cases beyond ASCII, does not count.
     """
     made = []
-    for term, prefix in terms(query):
+    for term, prefix in query.terms:
         for match in _SURE.finditer(term.lower()):
             piece = match.group()
             if not piece.isascii():

@@ -6,18 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from glue.messages import Message
-from glue.stores.store import (
-    BlockingStore,
-    Fold,
-    Query,
-    Record,
-    SearchHit,
-    SessionInfo,
-    busy,
-    check_id,
-    describe,
-    missing,
-)
+from glue.stores.store import BlockingStore, Fold, Query, Record, SearchHit, SessionInfo, busy, describe, missing
 
 T = TypeVar("T")
 
@@ -34,7 +23,7 @@ class MemoryStore(BlockingStore):
         return work(*values)  # quicker than a thread
 
     def _writer(self, id: str, first: Record) -> _Writer:
-        return _Writer(self, check_id(id), first)
+        return _Writer(self, id, first)
 
     def _list(self) -> tuple[SessionInfo, ...]:
         infos = [

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,51 +19,13 @@ import anyio.to_thread
 from glue.errors import ConfigError, StoreError
 from glue.messages import Json, Message, new_id
 from glue.stores.sql import Connection, Found, SQLStore, SQLWriter, T
-from glue.stores.store import (
-    AROUND,
-    Fold,
-    Query,
-    Record,
-    busy,
-    join_words,
-    read_message,
-    searchable,
-    split_words,
-    terms,
-)
+from glue.stores.store import AROUND, Fold, Query, Record, busy, join_words, read_message, searchable, split_words
 
 LEASE = 6.0  # seconds after which a session of a dead holder may be taken by another
 PATIENCE = 30.0  # seconds to wait for a server that was there before and is gone: it may be starting again
 CONNECTIONS = 4
 
-MIGRATIONS = (
-    """
-    CREATE TABLE glue_sessions (
-        number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        id TEXT NOT NULL UNIQUE,
-        header TEXT NOT NULL,
-        updated DOUBLE PRECISION NOT NULL,
-        changes BIGINT NOT NULL DEFAULT 0,
-        holder TEXT,
-        token BIGINT NOT NULL DEFAULT 0,
-        expires TIMESTAMPTZ
-    );
-    CREATE TABLE glue_messages (
-        number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        session BIGINT NOT NULL REFERENCES glue_sessions(number) ON DELETE CASCADE,
-        position DOUBLE PRECISION NOT NULL,
-        id TEXT NOT NULL,
-        role TEXT NOT NULL,
-        at DOUBLE PRECISION NOT NULL,
-        excluded BOOLEAN NOT NULL,
-        body TEXT NOT NULL,
-        words TSVECTOR NOT NULL
-    );
-    CREATE INDEX glue_messages_by_position ON glue_messages(session, position);
-    CREATE INDEX glue_messages_by_id ON glue_messages(session, id);
-    CREATE INDEX glue_messages_by_word ON glue_messages USING gin(words);
-    """,
-)
+MIGRATIONS = ("postgres-1.sql",)
 _MIGRATING = 0x676C7565  # the advisory lock of those who change the tables
 
 
@@ -128,7 +91,7 @@ class PostgresStore(SQLStore):
         return read_message({**json.loads(body[0]), "excluded": body[1]})
 
     def _match(self, query: Query) -> str:
-        return _tsquery(query.text)
+        return _tsquery(query)
 
     def _snippet(self, query: Query, found: str) -> str | None:
         message = read_message(json.loads(found))
@@ -209,7 +172,9 @@ class _Pool:
                 with self._free:
                     return self._once(work)
             except (self.errors.OperationalError, self.errors.InterfaceError) as error:
-                if not self._was_there or time.monotonic() > end or _is_final(error):
+                state = getattr(error, "sqlstate", None)
+                final = state is not None and not state.startswith(("08", "57P", "40"))  # the server says no
+                if not self._was_there or time.monotonic() > end or final:
                     raise self._error(error) from error
             except self.errors.Error as error:
                 raise self._error(error) from error
@@ -240,12 +205,6 @@ class _Pool:
         return StoreError(f"{self.name}: {text or type(error).__name__}")
 
 
-def _is_final(error: Exception) -> bool:
-    """Tell whether an error would come again: the server speaks, and says no."""
-    state = getattr(error, "sqlstate", None)
-    return state is not None and not state.startswith(("08", "57P", "40"))
-
-
 def _migrate(connection: Connection) -> int:
     """Bring the tables up to date, version by version in one transaction; give the version that is there."""
     found = connection.execute("SELECT to_regclass('glue_schema')").fetchone()
@@ -255,8 +214,8 @@ def _migrate(connection: Connection) -> int:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
     connection.execute("CREATE TABLE IF NOT EXISTS glue_schema (version INTEGER NOT NULL)")
     version = _version(connection)
-    for number, sql in enumerate(MIGRATIONS[version:], version + 1):
-        connection.execute(sql)
+    for number, name in enumerate(MIGRATIONS[version:], version + 1):
+        connection.execute(Path(__file__).with_name(name).read_text())
         connection.execute("DELETE FROM glue_schema")
         connection.execute("INSERT INTO glue_schema VALUES (%s)", (number,))
         version = number
@@ -288,9 +247,9 @@ def _vector(text: str) -> str:
     return " ".join(f"'{word}':{','.join(found)}" for word, found in places.items())
 
 
-def _tsquery(query: str) -> str:
+def _tsquery(query: Query) -> str:
     parts = []
-    for term, prefix in terms(query):
+    for term, prefix in query.terms:
         words = [f"'{word}'" for word in _WORD.findall(split_words(term.encode(errors="replace").decode()).lower())]
         if words and prefix:
             words[-1] += ":*"

@@ -8,24 +8,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from glue.errors import StoreError
 from glue.messages import Json, Message, message_from_json, message_to_json
-from glue.stores.store import (
-    BlockingStore,
-    Fold,
-    Query,
-    Record,
-    SearchHit,
-    SessionInfo,
-    amended,
-    busy,
-    check_fork,
-    check_id,
-    describe,
-    header,
-    missing,
-    read_message,
-    role_of,
-    taken_already,
-)
+from glue.stores import store
+from glue.stores.store import BlockingStore, Fold, Query, Record, SearchHit, SessionInfo
 
 T = TypeVar("T")
 Connection: TypeAlias = Any  # of sqlite3 or of psycopg, each imported only where it is used
@@ -44,10 +28,14 @@ class SQLStore(BlockingStore):
     _live: str  # the condition that it is not
     _free = ""  # a further condition that a session may be deleted
     _matches: str  # gives the hits of a search, the best first
+    _encode: Callable[[Message, Mapping[str, Json]], tuple[object, ...]]  # gives what goes into the columns
+    _decode: Callable[..., Message | None]  # makes the message of them again; None where only a newer version can
+    _match: Callable[[Query], str]  # writes a search as the database wants it
+    _snippet: Callable[[Query, str], str | None]
 
     def check(self, id: str) -> str:
         """Refuse what cannot be the id of a session here."""
-        return check_id(id)
+        return store.check_id(id)
 
     def _get(self, work: Callable[[Connection], T]) -> T:
         """Do something that only reads."""
@@ -55,21 +43,6 @@ class SQLStore(BlockingStore):
 
     def _change(self, id: str, work: Callable[[Connection], T]) -> T:
         """Do something in a transaction, while nobody else has the session."""
-        raise NotImplementedError
-
-    def _encode(self, message: Message, data: Mapping[str, Json]) -> tuple[object, ...]:
-        """Give what goes into the columns."""
-        raise NotImplementedError
-
-    def _decode(self, *body: Any) -> Message | None:
-        """Make the message again; None where only a newer version can."""
-        raise NotImplementedError
-
-    def _match(self, query: Query) -> str:
-        """Write a search as the database wants it."""
-        raise NotImplementedError
-
-    def _snippet(self, query: Query, found: str) -> str | None:
         raise NotImplementedError
 
     # The methods of a store ----------------------------------------------------------------------------
@@ -81,8 +54,11 @@ class SQLStore(BlockingStore):
                 ORDER BY position LIMIT 1
             ) FROM glue_sessions AS s ORDER BY updated DESC"""
         rows = self._get(lambda connection: self.execute(connection, sql).fetchall())
-        found = [(head, updated, read_message(json.loads(first)) if first else None) for head, updated, first in rows]
-        return tuple(describe(json.loads(head), [first] if first else [], updated) for head, updated, first in found)
+        infos = []
+        for head, updated, body in rows:
+            first = store.read_message(json.loads(body)) if body else None
+            infos.append(store.describe(json.loads(head), [first] if first else [], updated))
+        return tuple(infos)
 
     def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float]]:
         rows = self._get(lambda connection: self.find(connection, id)[3]) or []
@@ -116,7 +92,7 @@ class SQLStore(BlockingStore):
         def delete(connection: Connection) -> None:
             number = self.row(connection, id)[0]
             if not self.execute(connection, f"DELETE FROM glue_sessions WHERE number = ?{self._free}", number).rowcount:
-                raise busy(id)
+                raise store.busy(id)
 
         self._get(lambda connection: self.row(connection, id))
         self._change(id, delete)
@@ -130,12 +106,12 @@ class SQLStore(BlockingStore):
         count = "SELECT count(*) FROM glue_messages WHERE session = ?"
         number = self.row(connection, id)[0]
         (there,) = self.execute(connection, count, number).fetchone()
-        check_fork(id, at, there)
-        head = header(new_id, id, there if at is None else at)
+        store.check_fork(id, at, there)
+        head = store.header(new_id, id, there if at is None else at)
         new = self.begin(connection, head)
         (taken,) = self.execute(connection, count, new).fetchone()
         if taken:
-            raise taken_already(new_id, taken)
+            raise store.taken_already(new_id, taken)
         sql = f"""
             INSERT INTO glue_messages(session, position, id, role, at, {self._columns})
             SELECT ?, position, id, role, ?, {self._columns} FROM
@@ -157,7 +133,7 @@ class SQLStore(BlockingStore):
         row = self.execute(connection, sql, id).fetchone()
         if row is None:
             there = self.execute(connection, "SELECT id FROM glue_sessions ORDER BY id LIMIT 9").fetchall()
-            raise missing(id, [name for (name,) in there])
+            raise store.missing(id, [name for (name,) in there])
         return row[0], json.loads(row[1]), row[2]
 
     def find(self, connection: Connection, id: str, seen: object = None) -> Found:
@@ -192,8 +168,9 @@ class SQLStore(BlockingStore):
                 self._put(connection, session, [(place, record["at"], record["message"])])
             elif record["type"] == "amend":
                 position, number, at, message = self._there(connection, session, record["id"])
+                changed = message_to_json(store.amended(message, record["fields"]))
                 self.execute(connection, "DELETE FROM glue_messages WHERE number = ?", number)
-                self._put(connection, session, [(position, at, message_to_json(amended(message, record["fields"])))])
+                self._put(connection, session, [(position, at, changed)])
             elif record["type"] == "drop":
                 self._some(connection, "DELETE FROM glue_messages", session, record["ids"])
             elif record["type"] == "exclude":
@@ -207,7 +184,7 @@ class SQLStore(BlockingStore):
         values = []
         for position, at, data in rows:
             message = message_from_json(data)
-            values.append((session, position, message.id, role_of(message), at, *self._encode(message, data)))
+            values.append((session, position, message.id, store.role_of(message), at, *self._encode(message, data)))
         connection.cursor().executemany(self._text(sql), values)
 
     def _some(self, connection: Connection, what: str, session: int, ids: Sequence[str]) -> None:

@@ -17,55 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from glue.errors import ConfigError, StoreError
 from glue.messages import SCHEMA_VERSION, Json, Message
 from glue.stores.sql import SQLStore, SQLWriter
-from glue.stores.store import (
-    Fold,
-    Log,
-    Query,
-    Record,
-    busy,
-    join_words,
-    read_message,
-    searchable,
-    split_words,
-    sync_data,
-    terms,
-)
+from glue.stores.store import Fold, Query, Record, busy, join_words, read_message, searchable, split_words, sync_data
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
 T = TypeVar("T")
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS sessions (
-    number INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    header TEXT NOT NULL,
-    updated REAL NOT NULL,
-    changes INTEGER NOT NULL DEFAULT 0
-);
-CREATE TABLE IF NOT EXISTS messages (
-    number INTEGER PRIMARY KEY,
-    session INTEGER NOT NULL REFERENCES sessions(number) ON DELETE CASCADE,
-    position REAL NOT NULL,
-    id TEXT NOT NULL,
-    role TEXT NOT NULL,
-    at REAL NOT NULL,
-    text TEXT NOT NULL,
-    body TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS messages_by_position ON messages(session, position);
-CREATE INDEX IF NOT EXISTS messages_by_id ON messages(session, id);
-CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content='messages', content_rowid='number');
-CREATE TRIGGER IF NOT EXISTS words_added AFTER INSERT ON messages BEGIN
-    INSERT INTO words(rowid, text) VALUES (new.number, new.text);
-END;
-CREATE TRIGGER IF NOT EXISTS words_removed AFTER DELETE ON messages BEGIN
-    INSERT INTO words(words, rowid, text) VALUES ('delete', old.number, old.text);
-END;
-"""
-
-
+_SCHEMA = Path(__file__).with_name("sqlite.sql")
 WAIT = 60.0  # seconds for a lock of another program; our own writers queue by themselves
 
 
@@ -92,7 +51,9 @@ def connect(path: Path) -> Connection:
         if version > SCHEMA_VERSION:
             connection.execute("PRAGMA query_only = ON")
         elif version < SCHEMA_VERSION:
-            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT")
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {_SCHEMA.read_text()} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT"
+            )
     except BaseException:
         connection.close()
         raise
@@ -389,7 +350,7 @@ class SQLiteStore(SQLStore):
                     is_store = connection.execute(tables).fetchone()[0]
             if connection is None or not is_store:
                 connection = opened("file::memory:")
-                connection.executescript(_SCHEMA)
+                connection.executescript(_SCHEMA.read_text())
             yield connection
 
     @contextlib.contextmanager
@@ -427,7 +388,7 @@ class SQLiteStore(SQLStore):
         return read_message(json.loads(body[0]))
 
     def _match(self, query: Query) -> str:
-        quoted = [(split_words(term).replace('"', '""'), "*" if prefix else "") for term, prefix in terms(query.text)]
+        quoted = [(split_words(term).replace('"', '""'), "*" if prefix else "") for term, prefix in query.terms]
         return " ".join(f'"{term}"{star}' for term, star in quoted)
 
     def _snippet(self, query: Query, found: str) -> str | None:
@@ -483,21 +444,12 @@ class _Writer(SQLWriter):
         self.stack.close()
 
 
-class _ExclusiveLog(Log):
-    async def __aenter__(self) -> Log:
-        self._writer.open(self._fold)  # as quick as a thread would be to start
-        self._entered = True
-        return self
-
-
 class ExclusiveStore(SQLiteStore):
     """Sessions of a file that this process alone has, by `hold`, on one connection: none needs a lock or a thread.
 
     A write is some 0.1 ms, without a wait for the disk: it survives kill -9; a power cut may cost the last ones.
     A session begins with its first message: one transaction less.
     """
-
-    _log = _ExclusiveLog
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, sync=False)

@@ -16,17 +16,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import anyio
 import anyio.to_thread
 
+from glue.codec import Json
 from glue.errors import NewerSchema, SessionBusy, StoreError
-from glue.messages import (
-    SCHEMA_VERSION,
-    AssistantMessage,
-    Json,
-    Message,
-    ToolMessage,
-    UserMessage,
-    message_from_json,
-    message_to_json,
-)
+from glue.messages import SCHEMA_VERSION, AssistantMessage, Message, ToolMessage, message_from_json, message_to_json
 
 T = TypeVar("T")
 Record: TypeAlias = dict[str, Json]  # a header, or one of: message, amend, drop, exclude
@@ -97,6 +89,7 @@ def newer(header: Record) -> str:
 
 
 def header(id: str, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None) -> Record:
+    check_id(id)
     record: Record = {"type": "header", "schema": SCHEMA_VERSION, "session": id, "created": round(time.time(), 6)}
     if parent:
         record |= {"parent": parent, "forked_at": forked_at}
@@ -231,30 +224,23 @@ async def finish(work: Callable[[], None], *, always: bool = False) -> None:
     anyio's own shield does not withstand `task.cancel()` of asyncio. `always` does the work also where
     the cancellation came before it began.
     """
-    guard = threading.Lock()
-    over = threading.Event()
-    state = ["waiting"]
+    begun, over = threading.Lock(), threading.Event()
 
     def run() -> None:
-        with guard:
-            if state[0] != "waiting":
-                return
-            state[0] = "begun"
-        try:
-            work()
-        finally:
-            over.set()
+        if begun.acquire(blocking=False):
+            try:
+                work()
+            finally:
+                over.set()
 
     try:
         await anyio.to_thread.run_sync(run)
     except anyio.get_cancelled_exc_class():
-        with guard:
-            begun = state[0] == "begun"
-            state[0] = state[0] if begun else "given up"
-        if not begun and always:
-            state[0] = "waiting"
-            threading.Thread(target=run, name="glue-store").start()
-        while (begun or always) and not over.is_set():
+        if always:
+            threading.Thread(target=run, name="glue-store").start()  # which does nothing where it had begun
+        elif begun.acquire(blocking=False):
+            raise  # it had not begun, and never will
+        while not over.is_set():
             with anyio.CancelScope(shield=True), contextlib.suppress(anyio.get_cancelled_exc_class()):
                 await anyio.to_thread.run_sync(over.wait)
         raise
@@ -296,15 +282,12 @@ class Store(Protocol):
         self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
     ) -> Log:
         """Give the conversation's log; nothing is read or made before it is entered."""
-        ...
 
     async def list(self) -> tuple[SessionInfo, ...]:
         """List all sessions, the last changed first."""
-        ...
 
     async def load(self, id: str) -> tuple[Message, ...]:
         """Read a conversation without taking hold of it."""
-        ...
 
     async def search(
         self,
@@ -317,7 +300,6 @@ class Store(Protocol):
         until: float | None = None,
     ) -> tuple[SearchHit, ...]:
         """Find messages that hold every word of the query; "a phrase" in quotes, a prefix as word*."""
-        ...
 
     async def delete(self, id: str) -> None: ...
 
@@ -325,12 +307,16 @@ class Store(Protocol):
 class BlockingStore:
     """The methods of a store, made of blocking ones that run in a worker thread."""
 
-    _log = Log
+    _writer: Callable[[str, Record], Writer]  # takes an id, and the header of the session should it be new
+    _list: Callable[[], tuple[SessionInfo, ...]]
+    _read: Callable[[str], tuple[tuple[Message, ...], Mapping[str, float]]]  # messages, and when each was stored
+    _search: Callable[[Query], tuple[SearchHit, ...]]
+    _delete: Callable[[str], None]
 
     def log(
         self, id: str, *, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None
     ) -> Log:
-        return self._log(id, self._writer(id, header(id, parent, forked_at, meta)))
+        return Log(id, self._writer(id, header(id, parent, forked_at, meta)))
 
     async def list(self) -> tuple[SessionInfo, ...]:
         return await self._in_thread(self._list)
@@ -359,23 +345,6 @@ class BlockingStore:
 
     async def _in_thread(self, work: Callable[..., T], *values: Any) -> T:
         return await anyio.to_thread.run_sync(work, *values)
-
-    def _writer(self, id: str, first: Record) -> Writer:
-        """Make the writer of a session; `first` is its header, should it be new."""
-        raise NotImplementedError
-
-    def _list(self) -> tuple[SessionInfo, ...]:
-        raise NotImplementedError
-
-    def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float]]:
-        """Give the messages of a session, and when each was stored."""
-        raise NotImplementedError
-
-    def _search(self, query: Query) -> tuple[SearchHit, ...]:
-        raise NotImplementedError
-
-    def _delete(self, id: str) -> None:
-        raise NotImplementedError
 
 
 async def copy(
@@ -430,7 +399,7 @@ def describe(header: Record, messages: Sequence[Message], updated: float) -> Ses
     """Sum up a session from its header and its first messages."""
     created = header.get("created")
     created = float(created) if isinstance(created, (int, float)) else 0.0
-    prompts = (message.text for message in messages if isinstance(message, UserMessage) and message.text.strip())
+    prompts = (message.text for message in messages if role_of(message) == "user" and message.text.strip())
     return SessionInfo(
         id=header["session"],
         created=created,
@@ -503,18 +472,6 @@ def role_of(message: Message) -> str:
     return "tool" if isinstance(message, ToolMessage) else "user"
 
 
-def terms(query: str) -> tuple[tuple[str, bool], ...]:
-    """Split a query into words and quoted phrases; the flag says that the term is only a beginning."""
-    out: list[tuple[str, bool]] = []
-    for phrase, word in _QUERY.findall(query.replace("\0", " ")):
-        term = phrase or word.rstrip("*").strip('"')
-        if re.search(r"\w", term):
-            out.append((term, word.endswith("*")))
-    if not out:
-        raise ValueError(f"nothing to search for in {query!r}; give at least one word")
-    return tuple(out)
-
-
 @dataclass(frozen=True)
 class Query:
     """A search, checked: what every store is asked alike."""
@@ -527,15 +484,23 @@ class Query:
     until: float | None = None
 
     def __post_init__(self) -> None:
-        terms(self.text)
+        if not self.terms:
+            raise ValueError(f"nothing to search for in {self.text!r}; give at least one word")
         if type(self.limit) is not int or self.limit < 0:
             raise ValueError(f"limit must be a number of hits, 0 or more, not {self.limit!r}")
+
+    @functools.cached_property
+    def terms(self) -> tuple[tuple[str, bool], ...]:
+        """The words and quoted phrases; the flag says that a term is only a beginning."""
+        found = _QUERY.findall(self.text.replace("\0", " "))
+        terms = [(phrase or word.rstrip("*").strip('"'), word.endswith("*")) for phrase, word in found]
+        return tuple((term, prefix) for term, prefix in terms if re.search(r"\w", term))
 
     @functools.cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
         """One pattern for each term; a text fits when all of them are found."""
         made = []
-        for term, prefix in terms(self.text):
+        for term, prefix in self.terms:
             words = split_words(term).strip(_GAP)
             made.append(re.compile(rf"(?<!\w){re.escape(words)}" + ("" if prefix else r"(?!\w)"), re.IGNORECASE))
         return tuple(made)

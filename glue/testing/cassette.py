@@ -96,12 +96,8 @@ class Recorder:
     """A provider that passes everything on and records each request with its streamed reply."""
 
     def __init__(self, provider: Provider, cassette: Cassette | str | os.PathLike[str]) -> None:
-        self.provider = provider
+        self.provider, self.name = provider, provider.name
         self.cassette = cassette if isinstance(cassette, Cassette) else Cassette(cassette)
-
-    @property
-    def name(self) -> str:
-        return self.provider.name
 
     async def aclose(self) -> None:
         if (close := getattr(self.provider, "aclose", None)) is not None:
@@ -143,6 +139,7 @@ class Replay:
             raise ValueError(f"by must be 'order' or 'hash', not {by!r}")
         self.cassette = cassette if isinstance(cassette, Cassette) else Cassette.load(cassette)
         self.by, self.name = by, name or self.cassette.provider
+        self._label = self.name if self.cassette.path is None else self.cassette.path.name
         self._left = list(self.cassette.exchanges)
         self._total = len(self._left)
         self._asked = 0
@@ -160,13 +157,13 @@ class Replay:
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         exchange = self._take(request)
         for event in exchange["events"]:
-            yield _event_from_json(event)
+            fields = {name: value for name, value in event.items() if name != "type"}
+            if event["type"] == "done":
+                yield Done(message=cast(AssistantMessage, message_from_json(fields["message"])))
+            else:
+                yield from_json(_EVENTS[event["type"]], fields)
         if error := exchange.get("error"):
             raise ProviderError(error["message"], **{name: error[name] for name in _DETAILS})
-
-    @property
-    def _label(self) -> str:
-        return self.cassette.path.name if self.cassette.path is not None else self.name
 
     def _take(self, request: Request) -> Mapping[str, Json]:
         self._asked += 1
@@ -226,13 +223,6 @@ def _comparable(asked: Mapping[str, Json]) -> dict[str, Json]:
         {key: value for key, value in message.items() if key not in _BOOKKEEPING} for message in asked["messages"]
     ]
     return {**asked, "messages": messages}
-
-
-def _event_from_json(data: Mapping[str, Json]) -> ProviderEvent:
-    if data["type"] == "done":
-        return Done(message=cast(AssistantMessage, message_from_json(data["message"])))
-    event: ProviderEvent = from_json(_EVENTS[data["type"]], {key: data[key] for key in data if key != "type"})
-    return event
 
 
 @contextmanager

@@ -46,7 +46,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     if mark is not None:
         from glue.testing.cassette import use_provider
 
-        models = item.stash[_models] = Models(_folder(item, mark), mark.kwargs.get("by", "order"), record)
+        named = mark.args[0] if mark.args else mark.kwargs.get("folder")
+        folder = item.path.parent / (named or Path("cassettes", _plain_name(item.name)))
+        models = item.stash[_models] = Models(folder, mark.kwargs.get("by", "order"), record)
     try:
         with use_provider(models.open) if mark is not None else nullcontext():
             return (yield)
@@ -79,12 +81,6 @@ class RequestGuard:
             f"a test tried to reach {origin}; use glue.testing.Script, replay a cassette with"
             " @pytest.mark.glue_cassette, or let it out with @pytest.mark.glue_live"
         )
-
-
-def _folder(item: pytest.Item, mark: pytest.Mark) -> Path:
-    named = mark.args[0] if mark.args else mark.kwargs.get("folder")
-    here = Path(item.path).parent
-    return here / named if named else here / "cassettes" / _plain_name(item.name)
 
 
 class Models:

@@ -160,13 +160,13 @@ class Script:
 
 def shape(messages: Iterable[Message]) -> str:
     """Draw a transcript: u user, a assistant, t tool result; u+ is a message of the loop's own."""
-    return " ".join(_letter(message) for message in messages)
-
-
-def _letter(message: Message) -> str:
-    if isinstance(message, UserMessage):
-        return "u" if message.origin in ("user", "steering", "follow_up") else "u+"
-    return "a" if isinstance(message, AssistantMessage) else "t"
+    letters = []
+    for message in messages:
+        if isinstance(message, UserMessage):
+            letters.append("u" if message.origin in ("user", "steering", "follow_up") else "u+")
+        else:
+            letters.append("a" if isinstance(message, AssistantMessage) else "t")
+    return " ".join(letters)
 
 
 def _deltas(reply: Reply) -> list[ProviderEvent]:

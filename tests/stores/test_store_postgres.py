@@ -21,6 +21,7 @@ from glue import user
 from glue.errors import ConfigError, SessionBusy, StoreError
 from glue.stores import PostgresStore
 from glue.stores import postgres as module
+from glue.stores.store import Query
 
 scale = pytest.mark.scale
 
@@ -56,7 +57,8 @@ def test_words_have_places_and_long_texts_an_end() -> None:
     assert module._vector("Don't a/b x.y 3.14") == "'don':1 't':2 'a':3 'b':4 'x':5 'y':6 '3':7 '14':8"
     assert len(module._vector("word " * 100_000)) < 20_000
     assert len(module._vector(" ".join(f"w{number}" for number in range(100_000)))) < 1_000_000
-    assert module._tsquery('budget "context window" comp*') == "('budget') & ('context' <-> 'window') & ('comp':*)"
+    query = Query('budget "context window" comp*')
+    assert module._tsquery(query) == "('budget') & ('context' <-> 'window') & ('comp':*)"
 
 
 # Leases ----------------------------------------------------------------------------------------------

@@ -283,10 +283,9 @@ def tools(
 def _spooled(path: str) -> BufferedReader | None:
     """Open the whole of what another tool said, which it may have been told to read here."""
     try:
-        file = current_spool.get().open(path)
+        return cast(BufferedReader, current_spool.get().open(path))
     except FileNotFoundError:
         return None  # a file, whatever it is called
-    return cast(BufferedReader, file)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 
 from glue.errors import UnsafePath
 from glue.tools.fs.root import shorten
@@ -34,20 +35,7 @@ CLASSES = {
     "upper": "A-Z",
     "xdigit": "0-9a-fA-F",
 }
-# Files that tend to hold secrets.
-SECRETS = tuple(
-    """
-    .env .env.* *.env !.env.example !.env.sample !.env.template !example.env
-    *.pem *.key *.p12 *.pfx *.jks *.keystore *.kdbx *.ppk *.asc *.gpg *.ovpn *.tfstate *.tfstate.* *.tfvars
-    id_rsa* id_dsa* id_ecdsa* id_ed25519* !id_*.pub
-    .ssh .gnupg .aws .azure .kube .docker .netrc _netrc .npmrc .pypirc .pgpass .my.cnf .htpasswd .git-credentials
-    .dockercfg .vault-token **/.git/config **/.git/config.worktree **/.git/modules/**/config
-    **/.config/gh/hosts.yml **/.config/gcloud/**
-    credentials credentials.json credentials.yml credentials.yaml credentials.toml
-    client_secret*.json service-account*.json service_account*.json
-    secrets.json secrets.yml secrets.yaml secrets.toml secret.json secret.yml secret.yaml master.key
-    """.split()
-)
+SECRETS = tuple(Path(__file__).with_name("blocklist.txt").read_text().split())  # files that tend to hold secrets
 
 
 class Glob:
@@ -296,7 +284,6 @@ class Blocklist:
         return found
 
     def blocks(self, path: str) -> bool:
-        """Say whether a path is blocked."""
         return self.match(path) is not None
 
     def guard(self, names: tuple[str, ...]) -> None:

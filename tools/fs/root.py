@@ -214,7 +214,6 @@ def regular(found: os.stat_result, path: str) -> None:
 
 
 def kind(mode: int) -> str:
-    """Name the type of a file."""
     return KINDS.get(stat.S_IFMT(mode), "special file")
 
 

@@ -48,57 +48,45 @@ class WalkEntry:
         return "/".join(self.names)
 
 
-@dataclass(slots=True)
-class _Level:
-    fd: int
-    names: tuple[str, ...]
-    entries: list[tuple[str, str]]  # reversed: taken from the end
-    rules: tuple[Gitignore, ...]
-
-
 def walk(root: Root, place: ResolvedPath, budget: Budget, *, everything: bool = False) -> Iterator[WalkEntry]:
     """Yield what lies below a directory of a root, sorted, folders before what they hold.
 
     What .gitignore leaves out, here or above, and .git itself, is passed over unless `everything` is asked for.
     """
     rules = () if everything else _rules_above(root, place.names)
-    levels = [_enter(os.dup(place.fd), place.names, rules, budget, everything)]
-    try:
-        while levels:
-            level = levels[-1]
-            if not level.entries or budget.spent:
-                os.close(levels.pop().fd)
-                continue
-            name, kind = level.entries.pop()
-            names = (*level.names, name)
-            if not everything and (name == ".git" or ignored(level.rules, names, kind == "folder")):
-                continue
-            yield WalkEntry(level.fd, names, kind)
-            if kind != "folder":
-                continue
-            try:
-                fd = os.open(name, DIRECTORY, dir_fd=level.fd) if len(levels) <= MAX_DEPTH else -1
-            except OSError:  # unreadable, gone, or a link by now: the rest of the tree is still worth it
-                fd = -1
-            if fd >= 0:
-                levels.append(_enter(fd, names, level.rules, budget, everything))
-            else:
-                budget.skipped += 1
-    finally:
-        for level in levels:
-            os.close(level.fd)
+    return _below(place.fd, place.names, rules, budget, everything, MAX_DEPTH)
 
 
-def _enter(fd: int, names: tuple[str, ...], rules: tuple[Gitignore, ...], budget: Budget, everything: bool) -> _Level:
+def _below(
+    fd: int, names: tuple[str, ...], rules: tuple[Gitignore, ...], budget: Budget, everything: bool, depth: int
+) -> Iterator[WalkEntry]:
     entries: list[tuple[str, str]] = []
     try:
         entries.extend(scan(fd, budget))
     except OSError:
         budget.skipped += 1
-    entries.sort(reverse=True)
     if not everything and (".gitignore", "file") in entries:
         rules = (*rules, *_rules(fd, len(names)))
-    return _Level(fd, names, entries, rules)
+    for name, kind in sorted(entries):
+        if budget.spent:
+            return
+        path = (*names, name)
+        if not everything and (name == ".git" or ignored(rules, path, kind == "folder")):
+            continue
+        yield WalkEntry(fd, path, kind)
+        if kind != "folder":
+            continue
+        try:
+            inner = os.open(name, DIRECTORY, dir_fd=fd) if depth else -1
+        except OSError:  # unreadable, gone, or a link by now: the rest of the tree is still worth it
+            inner = -1
+        if inner < 0:
+            budget.skipped += 1
+            continue
+        try:
+            yield from _below(inner, path, rules, budget, everything, depth - 1)
+        finally:
+            os.close(inner)
 
 
 def scan(fd: int, budget: Budget) -> Iterator[tuple[str, str]]:

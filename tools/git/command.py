@@ -45,6 +45,16 @@ SWITCHED_OFF = tuple(
     core.attributesFile=/dev/null core.quotePath=false
     """.split()
 )
+# All that git sees of an environment.
+ENVIRONMENT = dict(
+    entry.split("=")
+    for entry in """
+    PATH=/usr/bin:/bin HOME=/nonexistent LC_ALL=C GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null
+    GIT_CONFIG_SYSTEM=/dev/null GIT_ATTR_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0
+    GIT_NO_REPLACE_OBJECTS=1 GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL= GIT_PROTOCOL_FROM_USER=0
+    GIT_ASKPASS=/bin/false GIT_SSH_COMMAND=/bin/false GIT_EDITOR=/bin/false GIT_PAGER=cat GIT_LITERAL_PATHSPECS=1
+    """.split()
+)
 DIFF = tuple(
     """
     --no-ext-diff --no-textconv --no-color --src-prefix=a/ --dst-prefix=b/ --find-renames --submodule=short
@@ -149,28 +159,8 @@ def find_git(root: str = "") -> str:
 
 def environment(root: str, **more: str) -> dict[str, str]:
     """Build a child's environment from nothing; no variable of ours reaches git."""
-    return {
-        "PATH": "/usr/bin:/bin",
-        "HOME": "/nonexistent",
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_SYSTEM": os.devnull,
-        "GIT_ATTR_NOSYSTEM": "1",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_NO_REPLACE_OBJECTS": "1",
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_ALLOW_PROTOCOL": "",
-        "GIT_PROTOCOL_FROM_USER": "0",
-        "GIT_ASKPASS": "/bin/false",
-        "GIT_SSH_COMMAND": "/bin/false",
-        "GIT_EDITOR": "/bin/false",
-        "GIT_PAGER": "cat",
-        "GIT_LITERAL_PATHSPECS": "1",
-        "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.abspath(root)) if root else "/",
-        **more,
-    }
+    above = os.path.dirname(os.path.abspath(root)) if root else "/"
+    return {**ENVIRONMENT, "GIT_CEILING_DIRECTORIES": above, **more}
 
 
 def build_pathspec(includes: Iterable[str] = (), excludes: Iterable[str] = ()) -> list[str]:

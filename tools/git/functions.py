@@ -185,7 +185,6 @@ def commit_page(repo: Repo, revision: str, offset: int = 1, blocklist: Blocklist
 
 
 def file_page(repo: Repo, revision: str, path: str, offset: int) -> str:
-    """Write a page of a file at a revision."""
     entry = repo.entry(revision, path)
     if entry is None:
         name = path.rpartition("/")[2]
@@ -287,7 +286,6 @@ def _line(change: FileChange) -> str:
 
 
 def worktree_tools(root: str, blocklist: Blocklist | None) -> list[Tool[..., Any]]:
-    """Make the tools that look at the work tree."""
 
     @tool(max_output=None)
     async def git_status() -> str:

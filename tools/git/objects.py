@@ -193,7 +193,6 @@ class ObjectReader:
 
 
 def parse_tree(found: GitObject) -> list[TreeEntry]:
-    """Read the entries of a tree object."""
     entries: list[TreeEntry] = []
     content, at, width = found.content, 0, len(found.sha) // 2
     while at < len(content):
@@ -203,7 +202,7 @@ def parse_tree(found: GitObject) -> list[TreeEntry]:
         mode = content[at:blank].decode("ascii", "replace").zfill(6)
         kind = {"040000": "tree", "160000": "commit"}.get(mode, "blob")
         sha = content[end + 1 : end + 1 + width].hex()
-        entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=path_name(content[blank + 1 : end])))
+        entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=path_of(content[blank + 1 : end])))
         at = end + 1 + width
     return entries
 
@@ -212,7 +211,7 @@ def _broken(name: str) -> GitError:
     return GitError(f"object {name[:12]} cannot be read: the repository is damaged or forged", kind="damaged")
 
 
-def path_name(raw: bytes) -> str:
+def path_of(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -225,14 +224,14 @@ def parse_changes(out: bytes) -> list[FileChange]:
         if field.startswith(b":"):
             raw: dict[str, Any] = dict(zip(RAW, field[1:].decode("ascii").split(), strict=True))
             raw["status"] = raw["status"][0]  # without how much of it is alike
-            old_path = path_name(next(fields))
-            path = path_name(next(fields)) if raw["status"] in "RC" else old_path
+            old_path = path_of(next(fields))
+            path = path_of(next(fields)) if raw["status"] in "RC" else old_path
             found.append(FileChange(path=path, old_path=old_path, **raw))
         elif field:
             added, deleted, name = field.split(b"\t", 2)
             if not name:  # a rename: both names follow
                 next(fields)
                 name = next(fields)
-            counts[path_name(name)] = (None, None) if added == b"-" else (int(added), int(deleted))
+            counts[path_of(name)] = (None, None) if added == b"-" else (int(added), int(deleted))
     lines = [counts.get(change.path, (0, 0)) for change in found]
     return [replace(change, added=old, deleted=new) for change, (old, new) in zip(found, lines, strict=True)]

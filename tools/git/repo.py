@@ -22,16 +22,7 @@ from glue.errors import GitError
 from glue.tools.fs.root import look, same, shorten
 from glue.tools.git.command import CAP, DIFF, MEMORY, SECONDS, answer, environment, find_git, literal_pathspec
 from glue.tools.git.layout import MAX_CONFIG, Layout, small
-from glue.tools.git.objects import (
-    HASH,
-    FileChange,
-    GitCommit,
-    GrepHit,
-    ObjectReader,
-    TreeEntry,
-    parse_changes,
-    path_name,
-)
+from glue.tools.git.objects import HASH, FileChange, GitCommit, GrepHit, ObjectReader, TreeEntry, parse_changes, path_of
 from glue.tools.process import Sink, StopFlag, ruleset, run, start
 
 ResultT = TypeVar("ResultT")
@@ -50,34 +41,7 @@ EMPTY_TREE = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
 }
-# A commit-graph or multi-pack-index could lie about what the objects say, so neither is read.
-CONFIG = """\
-[core]
-\trepositoryformatversion = {version}
-\tbare = true
-\tbigFileThreshold = 8m
-\tcommitGraph = false
-\tmultiPackIndex = false
-\tquotePath = false
-\tfsmonitor = false
-\thooksPath = /dev/null
-\tattributesFile = /dev/null
-\tpackedGitLimit = 256m
-\tpackedGitWindowSize = 32m
-[protocol]
-\tallow = never
-[gc]
-\tauto = 0
-[maintenance]
-\tauto = false
-[diff]
-\trenameLimit = 400
-[grep]
-\tthreads = 1
-[log]
-\tshowSignature = false
-\tmailmap = false
-"""
+CONFIG = Path(__file__).with_name("gitconfig")  # of our own git directories
 
 
 class Repo:
@@ -257,7 +221,7 @@ class Repo:
         for record in self.git([*options, *below], cap=32 * 1024 * 1024).split(b"\0")[:-1]:
             head, _, name = record.partition(b"\t")
             mode, kind, sha = head.decode("ascii").split()
-            entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=path_name(name)))
+            entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=path_of(name)))
         return entries
 
     def entry(self, rev: str, path: str) -> TreeEntry | None:
@@ -331,7 +295,7 @@ class Repo:
         found = []
         for match in filter(None, map(HIT.match, out.split(b"\n")[:-1])):
             text = match[3].decode("utf-8", "replace").removesuffix("\r")
-            found.append(GrepHit(path=path_name(match[1]), line=int(match[2]), text=text))
+            found.append(GrepHit(path=path_of(match[1]), line=int(match[2]), text=text))
         return found[:limit]
 
     def blame(self, rev: str, path: str, first: int = 1, last: int = 0) -> str:
@@ -394,7 +358,13 @@ class Repo:
         return [self.program, "--no-pager", *threshold, *(_argument(arg) for arg in args)]
 
     def _environment(self, literal: bool = True) -> dict[str, str]:
-        env = environment(self.root, GIT_DIR=self.directory, GIT_OBJECT_DIRECTORY=self._objects())
+        # By descriptor where that can be said: then no swap of directories leads git elsewhere.
+        objects = f"/proc/self/fd/{self.layout.objects}"
+        if not os.path.isdir(objects):
+            objects = os.path.join(os.path.realpath(self.root), ".git", "objects")
+            if not same(look(objects, follow=True), os.fstat(self.layout.objects)):
+                raise GitError("the object directory was moved; linked worktrees need /proc", kind="unsafe")
+        env = environment(self.root, GIT_DIR=self.directory, GIT_OBJECT_DIRECTORY=objects)
         if not literal:
             del env["GIT_LITERAL_PATHSPECS"]
         return env
@@ -406,16 +376,6 @@ class Repo:
     def _check_open(self) -> None:
         if not self.directory:
             raise GitError("the repository is closed", kind="usage")
-
-    def _objects(self) -> str:
-        # By descriptor where that can be said: then no swap of directories leads git elsewhere.
-        held = f"/proc/self/fd/{self.layout.objects}"
-        if os.path.isdir(held):
-            return held
-        guess = os.path.join(os.path.realpath(self.root), ".git", "objects")
-        if not same(look(guess, follow=True), os.fstat(self.layout.objects)):
-            raise GitError("the object directory was moved; linked worktrees need /proc", kind="unsafe")
-        return guess
 
     def _tree(self, name: str) -> str:
         return name if name in EMPTY_TREE.values() else self.resolve(name)
@@ -429,7 +389,10 @@ class Repo:
         self.partial = PARTIAL.search(config) is not None
         wide = SHA256.search(config) is not None
         extra = "[extensions]\n\tobjectFormat = sha256\n" if wide else ""
-        files = {"HEAD": "ref: refs/heads/nothing\n", "config": CONFIG.format(version=1 if wide else 0) + extra}
+        files = {
+            "HEAD": "ref: refs/heads/nothing\n",
+            "config": CONFIG.read_text().format(version=1 if wide else 0) + extra,
+        }
         if self.shallow:
             files["shallow"] = "".join(f"{line}\n" for line in self.shallow)
         self.directory = tempfile.mkdtemp(prefix="glue-git-")  # noted at once: what fails below removes it

@@ -68,7 +68,7 @@ class ServerConnection:
         elicit: Elicit | None,
         backoff: Sequence[float],
     ) -> None:
-        self.config, self.timeout, self.on_change = config, timeout, on_change
+        self.config, self.name, self.timeout, self.on_change = config, config.name, timeout, on_change
         self.roots, self.elicit, self.backoff = roots, elicit, backoff
         self.tools: tuple[Tool[..., Any], ...] = ()
         self.prompts: tuple[ServerPrompt, ...] = ()
@@ -79,10 +79,6 @@ class ServerConnection:
         self._changed = False
         self._restarts = 0
         self._contexts: list[Context[Any]] = []  # of the calls under way
-
-    @property
-    def name(self) -> str:
-        return self.config.name
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Hold the connection, in one task from its beginning to its end: the SDK's scopes ask for that."""
@@ -514,7 +510,6 @@ def tool_result(result: Mapping[str, Any]) -> ToolResult:
 
 
 def content_part(block: Mapping[str, Any]) -> Part:
-    """Map one content block."""
     kind = block.get("type")
     if kind == "text":
         return Text(text=str(block.get("text", "")))

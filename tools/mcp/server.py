@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, BinaryIO, get_type_hints, is_typeddict
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_type_hints, is_typeddict
 
 import anyio
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from glue.agent import Agent
 
+    RequestContext: TypeAlias = ServerRequestContext[Any]
 
 INSTRUCTIONS = "glue://agent/instructions"
 
@@ -59,14 +60,10 @@ def make_server(agent: Agent[Any, Any], tools: dict[str, AnyTool], permission: P
         raise ConfigError(f"serving MCP needs the extra{old}: pip install 'glue-agents[mcp]'") from error
     from glue import __version__
 
-    async def list_tools(
-        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
+    async def list_tools(context: RequestContext, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_described(tool) for tool in tools.values()])
 
-    async def call_tool(
-        context: ServerRequestContext[Any], params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
+    async def call_tool(context: RequestContext, params: types.CallToolRequestParams) -> types.CallToolResult:
         result = await _run(tools, permission, context, params.name, params.arguments or {})
         structured = None
         if not result.is_error and params.name in schemas:
@@ -83,11 +80,11 @@ def make_server(agent: Agent[Any, Any], tools: dict[str, AnyTool], permission: P
             uri=INSTRUCTIONS, name="instructions", description="What the agent is told to do.", mime_type="text/plain"
         )
 
-        async def list_resources(context: ServerRequestContext[Any], params: Any) -> types.ListResourcesResult:
+        async def list_resources(context: RequestContext, params: Any) -> types.ListResourcesResult:
             return types.ListResourcesResult(resources=[resource])
 
         async def read_resource(
-            context: ServerRequestContext[Any], params: types.ReadResourceRequestParams
+            context: RequestContext, params: types.ReadResourceRequestParams
         ) -> types.ReadResourceResult:
             if str(params.uri) != INSTRUCTIONS:
                 raise MCPError(types.INVALID_PARAMS, f"there is no resource {params.uri}; there is: {INSTRUCTIONS}")
@@ -163,7 +160,7 @@ async def serve(server: Server[Any], source: BinaryIO, sink: BinaryIO) -> None:
 
 
 async def _run(
-    tools: dict[str, AnyTool], permission: Permission, request: ServerRequestContext[Any], name: str, arguments: Any
+    tools: dict[str, AnyTool], permission: Permission, request: RequestContext, name: str, arguments: Any
 ) -> ToolResult:
     tool = tools.get(name)
     if tool is None:

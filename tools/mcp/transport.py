@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import anyio.to_thread
+from anyio.abc import ObjectReceiveStream
 
 from glue.errors import ConfigError
 from glue.paths import state_dir
@@ -170,7 +171,7 @@ class Transport:
             self.hint = f"HTTP {status}, it wants other credentials; set {way}"
 
 
-class _Watched:
+class _Watched(ObjectReceiveStream[Any]):
     """A stream that says when it has ended: the SDK reports that with a code that a server may send, too."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
@@ -179,15 +180,6 @@ class _Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def __aiter__(self) -> _Watched:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
     async def receive(self) -> Any:
         try:
             return await self._stream.receive()
@@ -195,12 +187,8 @@ class _Watched:
             self._on_end()
             raise
 
-    async def __aenter__(self) -> _Watched:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> Any:
-        return await self._stream.__aexit__(*error)
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def load_sdk() -> None:
