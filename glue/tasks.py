@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -112,10 +112,35 @@ async def _call_in_thread(function: Callable[..., T], args: tuple[Any, ...]) -> 
     except IndexError:
         worker = _Worker()
     worker.inbox.put((work, lambda: soon(ended.set)))
-    await ended.wait()
+    with _hearing_signals():
+        await ended.wait()
     if errors:
         raise errors[0]
     return values[0]
+
+
+@contextlib.contextmanager
+def _hearing_signals() -> Iterator[None]:
+    """Have asyncio look for signals while only a thread may wake it: one that comes right before it waits is not heard.
+
+    `run_sync` does better (`_woken_by_signals`), but this loop is the caller's.
+    """
+    if threading.current_thread() is not threading.main_thread() or not on_asyncio():
+        yield
+        return
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+
+    def look() -> None:
+        timers[:] = [loop.call_later(_LOOK_SECONDS, look)]
+
+    look()
+    try:
+        yield
+    finally:
+        timers[0].cancel()
 
 
 class _Worker(threading.Thread):
@@ -145,6 +170,7 @@ class _Worker(threading.Thread):
 
 _idle: deque[_Worker] = deque()
 _IDLE_SECONDS = 10.0
+_LOOK_SECONDS = 0.2  # until an interrupt that was missed is heard
 
 
 async def _woken_by_signals(main: Callable[[], Awaitable[T]]) -> T:

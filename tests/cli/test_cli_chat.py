@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from glue import providers
+
 GLUE = str(Path(sys.executable).parent / "glue")
 SECONDS = 15.0
 
@@ -452,7 +454,8 @@ agent = Agent("counted:one")
 """
 
 
-def test_a_compaction_leaves_no_provider_open(cli: Callable[..., Any]) -> None:
+def test_a_compaction_leaves_no_provider_open(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers, "_registry", dict(providers._registry))
     Path("agent.py").write_text(COUNTED)
 
     done = cli("chat", "agent.py", input="one\ntwo\n/compact\nthree\n")
