@@ -19,7 +19,7 @@ from glue.acp.updates import CallIds
 from glue.context import AnyTool, Cancel
 from glue.errors import GlueError
 from glue.limits import Limits
-from glue.messages import Effort, Part, Text, Usage
+from glue.messages import EFFORTS, Effort, Part, Text, Usage
 from glue.session import Session
 from glue.slash import COMMANDS, SETTABLE_LIMITS, answer, change_limits, model_name, parse
 from glue.stores.store import SessionInfo
@@ -35,7 +35,6 @@ MODES = {
     "allow": ("Allow", "Run every tool without asking."),
     "read": ("Read only", "Refuse every tool that needs permission."),
 }
-EFFORTS = ("none", "minimal", "low", "medium", "high")
 # Offered as lists, because the protocol knows no numbers; other values may be set too.
 _CHOICES = {
     "max_turns": ("Turns", (8, 16, 32, 64, 128)),

@@ -16,7 +16,7 @@ import click
 from glue.cli.config import glue_table, load_env, resolve_alias, settings
 from glue.errors import ConfigError
 from glue.limits import Limits
-from glue.messages import File, Image, Part, Text
+from glue.messages import EFFORTS, File, Image, Part, Text
 from glue.options import Options
 from glue.permission import AllowAll, Ask, Decision, Permission, PermissionRequest, Rules, deny
 from glue.slash import SETTABLE_LIMITS
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-EFFORTS = ("none", "minimal", "low", "medium", "high")
 
 
 def complete_model(text: str) -> list[str]:

@@ -84,6 +84,8 @@ def test_every_option_of_a_request_reaches_it(echo: Callable[..., str]) -> None:
     assert echo(*given) == "Be brief.|0.5|99|low|look"
     assert echo() == "Own.|None|None|None|look,save"
     assert echo("--no-tools") == "Own.|None|None|None|"
+    for level in ("none", "minimal", "low", "medium", "high", "xhigh", "max"):
+        assert f"|{level}|" in echo("--reasoning", level)
 
 
 def test_instructions_come_from_a_file_or_the_catalog(echo: Callable[..., str], cli: Cli) -> None:
