@@ -363,6 +363,8 @@ def test_requests_fit_githubs_own_description(tmp_path: Path) -> None:
 
     checked = 0
     for call in calls:
+        if call.path == "/graphql":  # threads are resolved there; the description is of REST
+            continue
         path = next(known for known in document["paths"] if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", known), call.path))
         operation = document["paths"][path][call.method.lower()]
         if call.body is None:
