@@ -38,7 +38,7 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
     if stop.outcome is Outcome.TRUNCATED:
         state.notice = NOTICE
     if state.chain is not None:
-        end_chain(state, "empty" if isinstance(stop.error, EmptyReply) else stop.outcome.chain_end)
+        end_chain(state, state.chain, "empty" if isinstance(stop.error, EmptyReply) else stop.outcome.chain_end)
     close_turn(state)
     seconds = time.monotonic() - state.purse.started
     state.emit(

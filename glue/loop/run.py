@@ -415,7 +415,7 @@ async def _apply(state: State, verdict: Verdict) -> Stop | None:
         state.joins = again
         await state.store(message)
     if state.chain is not None and not again and verdict.stop is None:
-        end_chain(state, "completed")
+        end_chain(state, state.chain, "completed")
     state.in_chain, state.paused = again, verdict.then == "pause"
     if state.paused:
         state.turns += 1

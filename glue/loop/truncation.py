@@ -81,7 +81,7 @@ def _continue(state: State, reply: AssistantMessage) -> Verdict:
     chain.chars += len(reply.text)
     chain.tokens += reply.usage.output if reply.usage else state.limits.estimator(reply.text)
     if reason := _exhausted(state.continuations, chain, state.limits):
-        end_chain(state, reason)
+        end_chain(state, chain, reason)
         return _give_up(reply)
     state.continuations += 1
     chain.attempts += 1
@@ -109,11 +109,10 @@ def _exhausted(used: int, chain: Chain, limits: Limits) -> str:
     return ""
 
 
-def end_chain(state: State, reason: str) -> None:
+def end_chain(state: State, chain: Chain, reason: str) -> None:
     """Say once how a chain of continuations ended."""
-    attempts = state.chain.attempts if state.chain is not None else 0
     provider, model = (last.provider, last.model) if (last := state.last_reply) else (state.provider.name, "")
-    state.emit(ContinuationTerminated(reason=reason, attempts=attempts, provider=provider, model=model))
+    state.emit(ContinuationTerminated(reason=reason, attempts=chain.attempts, provider=provider, model=model))
     state.chain = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from glue import (
     Limits,
     Message,
     Outcome,
+    Request,
     StopReason,
     Text,
     ToolCall,
@@ -28,7 +30,7 @@ from glue import (
     tool,
     user,
 )
-from glue.compaction import INTRODUCTION, Compaction, render
+from glue.compaction import INTRODUCTION, Compaction, render, size
 from glue.errors import ContextOverflow
 from glue.events import Compacted
 from glue.limits import estimate_tokens
@@ -93,6 +95,7 @@ def test_the_largest_tail_that_fits_is_kept() -> None:
     assert keep_recent(3).tail(messages) == tuple(messages[-3:])
     assert keep_recent(n_tokens=30).tail(messages) == tuple(messages[-3:])
     assert keep_recent(n_tokens=39).tail(messages) == tuple(messages[-3:])
+    assert keep_recent(9).tail(messages) == tuple(messages[1:])
     assert keep_recent(10).tail(messages) is None
     assert keep_recent(n_tokens=1).tail(messages) == tuple(messages[-1:])
 
@@ -222,6 +225,13 @@ async def test_a_providers_own_count_goes_before_the_guess() -> None:
     assert [len(request.messages) for request in script.requests] == [1, 3, 5, 3]
 
 
+def test_a_reply_that_stands_last_is_counted_by_its_provider() -> None:
+    reply = AssistantMessage(content=(Text(text="on it"),), usage=Usage(input=7, output=2))
+    state: Any = SimpleNamespace(new=[user("go"), reply], limits=LOOSE)
+
+    assert size(state, Request()) == 9
+
+
 async def test_a_window_that_nobody_knows_is_not_guessed() -> None:
     script = Script(*turns(12, "done"))
 
@@ -289,8 +299,9 @@ async def test_a_summary_longer_than_what_it_replaces_is_not_used() -> None:
     assert not any(isinstance(event, Compacted) for event in events)
 
 
-async def test_a_summary_counts_as_a_request_and_is_left_out_when_none_is_left() -> None:
-    limits = Limits(repeat_nudge=None, repeat_halt=None, max_requests=6)
+@pytest.mark.parametrize(("requests", "summaries"), [(6, 0), (7, 1)])
+async def test_a_summary_counts_as_a_request_and_is_left_out_when_none_is_left(requests: int, summaries: int) -> None:
+    limits = Limits(repeat_nudge=None, repeat_halt=None, max_requests=requests)
     other = Script("in short")
     script = Script(*turns(4, fail("context_overflow"), "done"))
     agent = Agent(script, tools=[noop], compaction=summarize(other, keep=keep_recent(2)), limits=limits)
@@ -298,7 +309,7 @@ async def test_a_summary_counts_as_a_request_and_is_left_out_when_none_is_left()
     result = await agent.run("goal")
 
     assert result.text == "done"
-    assert other.requests == []
+    assert len(other.requests) == summaries
 
 
 def test_long_messages_are_shortened_for_a_summary() -> None:

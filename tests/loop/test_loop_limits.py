@@ -178,7 +178,7 @@ async def test_s131_money_without_a_price_ends_the_run_at_the_first_reply(usage:
 
     assert (result.outcome, result.requests) == ("failed", 1)
     assert isinstance(result.error, ConfigError)
-    assert "usd_budget cannot be kept: no price is known" in str(result.error)
+    assert "usd_budget cannot be kept: no price is known for script-1;" in str(result.error)
     assert result.messages[-1].text == "not run: the run ended (failed)"
 
 
@@ -257,9 +257,14 @@ async def test_the_clock_ends_a_reply_and_keeps_its_text() -> None:
             finally:
                 closed.append(True)
 
-    result = await run(Hangs(), "go", limits=Limits(seconds=0.3))
+    events: list[Event] = []
+
+    result = await run(Hangs(), "go", limits=Limits(seconds=0.3), on_event=events.append)
 
     assert (result.outcome, result.text, shape(result.messages)) == ("budget", "a", "u a")
+    assert isinstance(result.error, BudgetExceeded)
+    assert (result.error.kind, result.error.limit) == ("seconds", 0.3)
+    assert [(event.kind, event.max) for event in events if isinstance(event, LimitReached)] == [("seconds", 0.3)]
     assert result.stop_reason is StopReason.TOKEN_BUDGET
     assert closed == [True]
 
@@ -358,6 +363,15 @@ async def test_s084_a_follow_up_goes_on() -> None:
 
     assert (result.requests, result.outcome, shape(result.messages), result.text) == (2, "done", "u a u a", "two")
     assert result.turns == 1
+
+
+async def test_a_follow_up_may_be_a_message_and_is_kept_as_it_is() -> None:
+    waiting = [user("and this?", origin="steering")]
+    said = waiting[0]
+
+    result = await run(Script("one", "two"), "go", policies=[FollowUp(lambda: [waiting.pop()] if waiting else [])])
+
+    assert result.messages[2] == said
 
 
 async def test_s085_steering_goes_in_front_of_the_next_request() -> None:

@@ -461,8 +461,9 @@ async def test_delivery_without_eager_does_not_nudge() -> None:
     assert (result.outcome, result.delivered, result.requests) == (Outcome.DONE, None, 1)
 
 
-async def test_a_long_answer_that_ends_in_a_question_is_an_answer() -> None:
-    text = "The report. " * 50 + "Shall I go on?"
+@pytest.mark.parametrize("length", [400, 600])
+async def test_a_long_answer_that_ends_in_a_question_is_an_answer(length: int) -> None:
+    text = ("The report. " * 50)[: length - 14] + "Shall I go on?"
 
     result = await run(Script(text), "go", tools=[noop], policies=[Delivery("deliver", eager=True, nudges=0)])
 
