@@ -21,6 +21,10 @@ _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*\r\n", re.IGNO
 _HEAD = 65536
 _LINE_END = -1  # what is still to come of a chunk: the end of its line
 
+# asyncio reads into a block of 256 KiB. glibc asks the kernel for such a block and gives it back at every read (some
+# 25 us), until a larger one was freed.
+bytes(1 << 20)
+
 
 class Chunks:
     """Joins the chunks of one answer that came together to one; what is no plain chunk is passed on as it came."""
