@@ -13,7 +13,7 @@ from glue.loop.state import Journal, State, watched
 from glue.loop.transcript import estimate, merge
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
 from glue.policies import Answer, Policy, Rewrite
-from glue.provider import Done, Provider, capabilities
+from glue.provider import Provider, ask, capabilities
 
 Estimator = Callable[[str], int]
 
@@ -258,7 +258,7 @@ class Summarize:
         request = Request(model=model, system=self.prompt, messages=(user(transcript),), max_tokens=self.max_tokens)
         state.count_request()
         try:
-            reply = await _reply(provider, request)
+            reply = await ask(provider, request)
         except ProviderError:
             return ""
         if reply is None:
@@ -279,18 +279,6 @@ def summarize(
     `model` is a name or a provider; None asks the model of the run itself.
     """
     return Summarize(model=model, keep=keep or keep_recent(8), prompt=prompt, max_tokens=max_tokens)
-
-
-async def _reply(provider: Provider, request: Request) -> AssistantMessage | None:
-    stream = provider.stream(request)
-    try:
-        async for event in stream:
-            if isinstance(event, Done):
-                return event.message
-    finally:
-        if (close := getattr(stream, "aclose", None)) is not None:
-            await close()
-    return None
 
 
 def render(messages: Sequence[Message]) -> str:

@@ -191,3 +191,19 @@ class AnyTool(Protocol):
     def advisory(self) -> bool: ...  # its result has no say in ending the run
 
     def invoke(self, call: ToolCall, context: Context[Any]) -> Awaitable[ToolResult]: ...
+
+
+class ToolWrapper:
+    """A tool around another one: what it does not say itself it asks of that one."""
+
+    spec: ToolSpec
+    alone: bool
+    advisory: bool
+
+    def __init__(self, tool: AnyTool) -> None:
+        self.tool = tool
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "tool":  # while it is copied
+            raise AttributeError(name)
+        return getattr(self.tool, name)

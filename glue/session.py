@@ -30,6 +30,7 @@ from glue.options import (
     session_options,
 )
 from glue.policies import FollowUp, Steering
+from glue.provider import Closeable
 from glue.stores.store import Log, Store, copy
 from glue.stream import Events
 from glue.tasks import caller, complete, run_blocking
@@ -41,7 +42,7 @@ T = TypeVar("T")
 _DEFAULT = Limits()
 
 
-class Session(Generic[DepsT, OutputT]):
+class Session(Closeable, Generic[DepsT, OutputT]):
     """A named conversation of an agent, in a store. Made by `agent.session(...)`."""
 
     def __init__(
@@ -223,12 +224,6 @@ class Session(Generic[DepsT, OutputT]):
         """Cancel what runs, and close what the agent opened in this event loop."""
         self.cancel()
         await self.agent.aclose()
-
-    async def __aenter__(self) -> Session[DepsT, OutputT]:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, {self.agent!r})"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from glue.acp.rpc import RpcError
 from glue.acp.session import DEFAULTS
 from glue.acp.updates import CallIds, ShownCall, diff_of, disk_text, edited_path, edited_text, tool_call, tool_update
-from glue.context import Context, ToolResult
+from glue.context import Context, ToolResult, ToolWrapper
 from glue.errors import ToolError
 from glue.function.decorator import Tool, tool
 from glue.messages import ToolCall
@@ -54,14 +54,12 @@ def ready_agent(model: Any, bundle: str) -> Callable[..., Agent[Any, Any]]:
     return make
 
 
-class _Spanning:
+class _Spanning(ToolWrapper):
     """A tool over several roots: an absolute path picks its own."""
 
     def __init__(self, first: Tool[..., Any], others: Sequence[tuple[str, Tool[..., Any]]]) -> None:
-        self._first, self._others = first, others
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._first, name)
+        super().__init__(first)
+        self._others = others
 
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
         try:
@@ -71,7 +69,7 @@ class _Spanning:
         for root, other in self._others:
             if isinstance(path, str) and (path == root or path.startswith(root.rstrip("/") + "/")):
                 return await other.invoke(call, context)
-        return await self._first.invoke(call, context)
+        return await self.tool.invoke(call, context)
 
 
 def editor_tools(tools: Iterable[Tool[..., Any]], root: str, server: Server) -> list[Tool[..., Any]]:

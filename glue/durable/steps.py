@@ -11,11 +11,11 @@ import anyio
 
 from glue import errors
 from glue.codec import from_json, to_json
-from glue.context import AnyTool, Context, ToolResult, error_result
+from glue.context import AnyTool, Context, ToolResult, ToolWrapper, error_result
 from glue.errors import EmptyReply, ProviderError
 from glue.function.call import failed
 from glue.messages import AssistantMessage, Json, Request, ToolCall, Usage, message_from_json, message_to_json
-from glue.provider import Attempt, Done, Provider, ProviderEvent
+from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper, opened
 from glue.subagent import child_usage
 
 Body: TypeAlias = Callable[[], Awaitable[Json]]
@@ -32,17 +32,12 @@ class Checkpoints(Protocol):
         """Run the body and keep what it returns before giving it back; what was kept is not run again."""
 
 
-class DurableProvider:
+class DurableProvider(Wrapper):
     """A provider whose replies are kept: a run that goes on elsewhere does not ask for them again."""
 
     def __init__(self, provider: Provider, checkpoints: Checkpoints) -> None:
-        self.provider, self.checkpoints = provider, checkpoints
-        self.name = provider.name
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "provider":
-            raise AttributeError(name)
-        return getattr(self.provider, name)  # what it can do is what the other one can
+        super().__init__(provider)
+        self.checkpoints = checkpoints
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         send, receive = anyio.create_memory_object_stream[ProviderEvent](float("inf"))
@@ -77,7 +72,7 @@ class DurableProvider:
 async def _ask(provider: Provider, request: Request, tell: Callable[[ProviderEvent], None]) -> Json:
     attempts: list[Json] = []
     try:
-        async with aclosing(cast(Any, provider.stream(request))) as events:
+        async with aclosing(opened(provider, request)) as events:
             async for event in events:
                 if isinstance(event, Done):
                     return {"message": message_to_json(event.message), "attempts": attempts}
@@ -89,17 +84,13 @@ async def _ask(provider: Provider, request: Request, tell: Callable[[ProviderEve
     return {"error": error_to_json(EmptyReply(provider=provider.name)), "attempts": attempts}
 
 
-class DurableTool:
+class DurableTool(ToolWrapper):
     """A tool whose results are kept. A call that was under way when its machine was lost is not repeated,
     unless the tool is idempotent."""
 
     def __init__(self, tool: AnyTool, checkpoints: Checkpoints, slots: anyio.Semaphore) -> None:
-        self.tool, self.checkpoints, self.slots = tool, checkpoints, slots
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "tool":
-            raise AttributeError(name)
-        return getattr(self.tool, name)
+        super().__init__(tool)
+        self.checkpoints, self.slots = checkpoints, slots
 
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
         # Both steps begin here and now, so that their numbers do not depend on which call is quicker.

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
@@ -15,7 +15,17 @@ from glue.codec import from_json, to_json, to_plain
 from glue.context import provider_names
 from glue.errors import ProviderError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Json, Request, message_from_json, messages_to_json
-from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.provider import (
+    Attempt,
+    Done,
+    Provider,
+    ProviderEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Wrapper,
+    opened,
+)
 from glue.secrets import mask_secrets
 
 SCHEMA = 1
@@ -92,34 +102,28 @@ class Cassette:
             raise StoreError(f"the cassette {self.path} cannot be written: {error}") from error
 
 
-class Recorder:
+class Recorder(Wrapper):
     """A provider that passes everything on and records each request with its streamed reply."""
 
     def __init__(self, provider: Provider, cassette: Cassette | str | os.PathLike[str]) -> None:
-        self.provider, self.name = provider, provider.name
+        super().__init__(provider)
         self.cassette = cassette if isinstance(cassette, Cassette) else Cassette(cassette)
-
-    async def aclose(self) -> None:
-        if (close := getattr(self.provider, "aclose", None)) is not None:
-            await close()
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         number = self.cassette.begin(self.name)
         asked = request_to_json(request)
         events: list[Json] = []
         error: Json = None
-        stream = self.provider.stream(request)
         try:
-            async for event in stream:
-                events.append({"type": _NAMES[type(event)], **to_plain(event)})
-                yield event
+            async with aclosing(opened(self.provider, request)) as stream:
+                async for event in stream:
+                    events.append({"type": _NAMES[type(event)], **to_plain(event)})
+                    yield event
         except ProviderError as failure:
             text = str(failure).removeprefix(f"{failure.provider}: " if failure.provider else "")
             error = {"message": text, **{name: getattr(failure, name) for name in _DETAILS}}
             raise
         finally:
-            if (close := getattr(stream, "aclose", None)) is not None:
-                await close()
             exchange = {"type": "exchange", "number": number, "hash": request_hash(asked), "request": asked}
             self.cassette.add({**exchange, "events": events, "error": error})
 
