@@ -301,9 +301,9 @@ async def perform(
     project = "" if agent.project is None else _load_project(agent.project, tools)
     system = "\n\n".join(part for part in (text.strip("\n"), project) if part)
     if (check_rules := getattr(options.permission, "check", None)) is not None:
-        import glue.tools  # noqa: F401  # rules may name the ready-made ones
+        from glue.tools import READY_MADE
 
-        check_rules(tools)
+        check_rules(tools, READY_MADE)
     if agent.compaction is not None:
         from glue.compaction import compaction_for
 

@@ -235,10 +235,10 @@ class EditorPermission:
         self._ids, self._mode, self._own = ids, mode, own
         self._remembering = Ask(self._ask)
 
-    def check(self, tools: Iterable[Any]) -> None:
+    def check(self, tools: Iterable[Any], ready_made: Iterable[str] = ()) -> None:
         """Have the agent's own rules looked at before a run."""
         if isinstance(self._own, Rules):
-            self._own.check(tools)
+            self._own.check(tools, ready_made)
 
     async def decide(self, request: PermissionRequest) -> Decision:
         mode = self._mode()

@@ -20,6 +20,7 @@ from glue.limits import Limits
 from glue.messages import File, Image, Text, ToolCall, new_id
 from glue.options import instructions_text
 from glue.permission import DenyAll, Permission, Rules
+from glue.tools import READY_MADE
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -45,7 +46,7 @@ def policy(agent: Agent[Any, Any], allowed: Iterable[str]) -> Permission:
     """Allow what was named on the command line, and otherwise what the agent's own policy allows."""
     own = agent.settings.permission or DenyAll("start `glue mcp` with --allow NAME to allow it")
     rules = Rules(allow=allowed, otherwise=own)
-    rules.check(agent.settings.tools or ())
+    rules.check(agent.settings.tools or (), READY_MADE)
     return rules
 
 
