@@ -56,6 +56,10 @@ ErrorKind: TypeAlias = Literal[
 GitErrorKind: TypeAlias = Literal["failed", "missing", "timeout", "too_large", "memory", "damaged", "unsafe", "usage"]
 
 
+# What a provider's error is made of besides its text, for whoever writes one down and makes it again.
+PROVIDER_ERROR_FIELDS = tuple("kind provider model status retry_after request_id emitted retryable body".split())
+
+
 class GlueError(Exception):
     """The root of all errors of this package. `result` is set where a run was under way."""
 

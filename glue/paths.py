@@ -1,4 +1,4 @@
-"""Folders of the user: settings and state, where the XDG specification puts them."""
+"""Folders of the user, where the XDG specification puts them, and files that nobody else may read."""
 
 from __future__ import annotations
 
@@ -22,3 +22,17 @@ def _home(environ: Mapping[str, str], name: str, usual: str) -> Path:
     if not os.path.isabs(named):  # the specification says to ignore a relative one
         named = os.path.join(environ.get("HOME") or os.path.expanduser("~"), usual)
     return Path(named) / "glue"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a whole file or nothing, readable by its owner alone."""
+    import tempfile
+
+    fd, name = tempfile.mkstemp(prefix=".glue-", dir=path.parent)  # made with 0600
+    try:
+        with open(fd, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

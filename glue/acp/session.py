@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from glue.context import AnyTool, Cancel
 from glue.errors import GlueError
 from glue.limits import Limits
 from glue.messages import EFFORTS, Effort, Part, Text, Usage
+from glue.paths import write_private
 from glue.session import Session
 from glue.slash import COMMANDS, SETTABLE_LIMITS, answer, change_limits, model_name, parse
 from glue.stores.store import SessionInfo
@@ -171,8 +171,7 @@ class OpenSession:
             kept["model"] = settings.model
         kept |= {name: value for name in ("reasoning", "cache") if (value := getattr(settings, name)) is not None}
         with contextlib.suppress(OSError):  # what was set holds for now, whatever the disk says
-            self.saved.with_suffix(".new").write_text(json.dumps(kept))
-            os.replace(self.saved.with_suffix(".new"), self.saved)
+            write_private(self.saved, json.dumps(kept))
 
     def restore(self) -> None:
         """Set again what was set before; what no longer holds, such as a model without a key, is left as it is."""

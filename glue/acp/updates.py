@@ -261,13 +261,9 @@ def diff_of(shown: ShownCall, before: str | None) -> dict[str, Any] | None:
 
 def edited_text(before: str, arguments: dict[str, Any]) -> str:
     """Give the text after an edit, as the tool itself would make it; raises ToolError."""
-    from glue.tools.fs.edit import Replacement, edit_all
+    from glue.tools.fs.edit import edit_all, read_edits
 
-    several = [Replacement(old=each["old"], new=each["new"]) for each in arguments.get("edits") or ()]
-    if arguments.get("old") or not several:
-        old, new = arguments.get("old", ""), arguments.get("new", "")
-        several.insert(0, Replacement(old=old, new=new, replace_all=bool(arguments.get("replace_all"))))
-    return edit_all(before.encode(), several).content.decode()
+    return edit_all(before.encode(), read_edits(arguments)).content.decode()
 
 
 def _title(name: str, arguments: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from glue.errors import ConfigError
-from glue.paths import config_dir
+from glue.paths import config_dir, write_private
 from glue.text import suggest
 
 # Each setting with the form it has in a file and what it must be. As a variable it is GLUE_ and its name in capitals.
@@ -364,20 +364,6 @@ def _write_keys(found: Mapping[str, str]) -> None:
     path = keys_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_private(path, "".join(f"{variable}={value}\n" for variable, value in sorted(found.items())))
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a whole file or nothing, readable by its owner alone."""
-    import tempfile
-
-    fd, name = tempfile.mkstemp(prefix=".glue-", dir=path.parent)  # made with 0600
-    try:
-        with open(fd, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 @click.group(invoke_without_command=True)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import click
 
-from glue.cli.config import settings, write_private
+from glue.cli.config import settings
 from glue.cli.output import is_interactive, print_table
 from glue.errors import ConfigError, GlueError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Message, Thinking, ToolMessage, message_to_json
-from glue.paths import state_dir
+from glue.paths import state_dir, write_private
 from glue.text import clean_text, count, dollars, one_line
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import anyio
 from glue import errors
 from glue.codec import from_json, to_json
 from glue.context import AnyTool, Context, ToolResult, ToolWrapper, error_result
-from glue.errors import EmptyReply, ProviderError
+from glue.errors import PROVIDER_ERROR_FIELDS, EmptyReply, ProviderError
 from glue.function.call import failed
 from glue.messages import AssistantMessage, Json, Request, ToolCall, Usage, message_from_json, message_to_json
 from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper, opened
@@ -156,12 +156,9 @@ async def _end(*tasks: asyncio.Future[Any]) -> None:
             task.exception()  # seen: whoever awaited it has raised it
 
 
-_ERROR_FIELDS = ("kind", "provider", "model", "status", "retry_after", "request_id", "emitted", "retryable", "body")
-
-
 def error_to_json(error: BaseException) -> Json:
     """Encode an error with what callers and the loop ask of it."""
-    fields = {name: getattr(error, name) for name in _ERROR_FIELDS if getattr(error, name, None) is not None}
+    fields = {name: getattr(error, name) for name in PROVIDER_ERROR_FIELDS if getattr(error, name, None) is not None}
     usage, attempts = getattr(error, "usage", None), getattr(error, "attempts", ())
     return {
         "class": type(error).__name__,
@@ -178,7 +175,7 @@ def error_from_json(data: Json) -> errors.GlueError:
     if not (isinstance(cls, type) and issubclass(cls, errors.GlueError)):
         cls = errors.RunError
     error = cast(Any, cls.__new__(cls, data["message"]))
-    for name in _ERROR_FIELDS if issubclass(cls, ProviderError) else ():
+    for name in PROVIDER_ERROR_FIELDS if issubclass(cls, ProviderError) else ():
         setattr(error, name, data["fields"].get(name))
     for name, value in data["fields"].items():
         setattr(error, name, value)

@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from glue.codec import from_json, to_json, to_plain
 from glue.context import provider_names
-from glue.errors import ProviderError, ReplayError, StoreError
+from glue.errors import PROVIDER_ERROR_FIELDS, ProviderError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Json, Request, message_from_json, messages_to_json
 from glue.provider import (
     Attempt,
@@ -38,7 +38,6 @@ _EVENTS: dict[str, type] = {
     "done": Done,
 }
 _NAMES = {cls: name for name, cls in _EVENTS.items()}
-_DETAILS = ("kind", "provider", "model", "status", "retry_after", "request_id", "emitted", "retryable", "body")
 
 
 class Cassette:
@@ -121,7 +120,7 @@ class Recorder(Wrapper):
                     yield event
         except ProviderError as failure:
             text = str(failure).removeprefix(f"{failure.provider}: " if failure.provider else "")
-            error = {"message": text, **{name: getattr(failure, name) for name in _DETAILS}}
+            error = {"message": text, **{name: getattr(failure, name) for name in PROVIDER_ERROR_FIELDS}}
             raise
         finally:
             exchange = {"type": "exchange", "number": number, "hash": request_hash(asked), "request": asked}
@@ -167,7 +166,7 @@ class Replay:
             else:
                 yield from_json(_EVENTS[event["type"]], fields)
         if error := exchange.get("error"):
-            raise ProviderError(error["message"], **{name: error[name] for name in _DETAILS})
+            raise ProviderError(error["message"], **{name: error[name] for name in PROVIDER_ERROR_FIELDS})
 
     def _take(self, request: Request) -> Mapping[str, Json]:
         self._asked += 1
