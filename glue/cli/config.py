@@ -215,7 +215,7 @@ def config(ctx: click.Context, as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     from glue.cli.output import print_table
-    from glue.cli.sessions import store_path
+    from glue.stores import store_path
 
     made = settings()
     found = {name: made.get(name, Setting(None, "")) for name in SETTINGS}

@@ -20,11 +20,10 @@ import click
 
 from glue.cli.config import settings
 from glue.cli.output import Screen
-from glue.cli.sessions import is_address, open_store, store_name, store_path
 from glue.errors import ConfigError, GlueError
 from glue.providers import default, find_base_url, known, lookup
 from glue.providers.models import date
-from glue.stores.store import SessionInfo, Store
+from glue.stores import SessionInfo, Store, is_address, open_store, store_name, store_path
 from glue.text import one_line
 
 

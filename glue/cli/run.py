@@ -219,7 +219,7 @@ class Run:
         options: dict[str, Any] = {"on_event": listener, "cancel": self.cancel, "unwrap": False}
         if not given["session"] and not given["resume"]:
             return await self.agent.run(prompt, **self.overrides(), **options)
-        from glue.cli.sessions import open_store
+        from glue.stores import open_store
 
         session = await self.session(open_store(self.sources.find("store") or ""))
         self.session_id = session.id
