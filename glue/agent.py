@@ -327,11 +327,11 @@ async def perform(
 
 def _load_project(path: str | os.PathLike[str], tools: list[AnyTool]) -> str:
     """Give what a project says to the model, and add the tool that reads its skills."""
-    from glue.project import SkillTool, load_project
+    from glue.project import load_project, skill_tool
 
     project = load_project(path)
     if project.skills and not any(tool.spec.name == "skill" for tool in tools):
-        tools.append(SkillTool(project.skills))
+        tools.append(skill_tool(project.skills))
     return project.prompt
 
 

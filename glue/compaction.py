@@ -11,7 +11,17 @@ from glue.events import Compacted, RunResult
 from glue.limits import estimate_tokens
 from glue.loop.state import Journal, State, watched
 from glue.loop.transcript import estimate, merge
-from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
+from glue.messages import (
+    HUMAN_ORIGINS,
+    AssistantMessage,
+    Message,
+    Request,
+    Text,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    user,
+)
 from glue.policies import Answer, Policy, Rewrite
 from glue.provider import Provider, ask, capabilities
 
@@ -204,7 +214,7 @@ def _starts(messages: Sequence[Message]) -> list[int]:
 
 def _prompt_before(messages: Sequence[Message], start: int) -> tuple[Message, ...]:
     for message in reversed(messages[:start]):
-        if isinstance(message, UserMessage) and message.origin in ("user", "steering", "follow_up", "summary"):
+        if isinstance(message, UserMessage) and message.origin in (*HUMAN_ORIGINS, "summary"):
             return (message,)
     return ()
 

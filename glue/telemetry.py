@@ -156,7 +156,7 @@ def uninstrument() -> None:
 
 
 def telemetry_of(setting: bool | OpenTelemetry | None) -> OpenTelemetry | None:
-    """Give what traces a run with this setting; None leaves it to GLUE_OTEL."""
+    """Give what traces a run with this setting; None where it is not to be traced."""
     global _shared
     if isinstance(setting, OpenTelemetry):
         return setting

@@ -19,6 +19,7 @@ from glue.events import Event, RunResult
 from glue.limits import Outcome, StopReason, estimate_tokens
 from glue.loop.transcript import estimate
 from glue.messages import (
+    HUMAN_ORIGINS,
     AssistantMessage,
     File,
     Image,
@@ -437,7 +438,6 @@ def failure(error: BaseException | None, result: RunResult[Any] | None = None) -
 
 
 _CHUNKS = {Text: "agent_message_chunk", Thinking: "agent_thought_chunk"}
-_HUMAN_ORIGINS = ("user", "steering", "follow_up")  # what people said, and not the loop
 
 
 def replay(messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] = ()) -> Iterator[dict[str, Any]]:
@@ -449,7 +449,7 @@ def replay(messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] =
         if isinstance(message, UserMessage):
             if message.origin != "continue":
                 chain = ""
-            if message.origin in _HUMAN_ORIGINS:
+            if message.origin in HUMAN_ORIGINS:
                 for block in content_blocks(message.content):
                     yield {"sessionUpdate": "user_message_chunk", "content": block, "messageId": message.id}
         elif isinstance(message, AssistantMessage):

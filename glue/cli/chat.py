@@ -33,7 +33,7 @@ from glue.provider import capabilities
 from glue.stores import open_store
 from glue.stores.memory import MemoryStore
 from glue.stores.store import copy, lineage
-from glue.text import clean_text, cut, one_line
+from glue.text import clean_text, cut, dollars, one_line
 
 if TYPE_CHECKING:
     from glue.session import Session
@@ -156,7 +156,7 @@ class Chat:
         total = self.total
         if total.total:
             words.append(f"{total.input:,} in, {total.output:,} out")
-            words += [f"${total.cost:.4f}"] if total.cost is not None else []
+            words += [dollars(total.cost)] if total.cost is not None else []
         words += [f"kept as {self.kept}"] if self.kept else []
         return cut(one_line("  ·  ".join(words)), self.printer.out.width - 1)
 

@@ -94,7 +94,7 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is no valid TOML: {error}") from None
-    table = tool_table(data) if "tool" in data or not trusted else data
+    table = glue_section(data) if "tool" in data or not trusted else data
     if isinstance(table, dict) and "providers" in table:
         if not trusted:
             raise ConfigError(f"{path}: 'providers' is not taken from a project; set it in {user_file()}")
@@ -108,7 +108,7 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
     return values
 
 
-def tool_table(data: Mapping[str, Any]) -> Any:
+def glue_section(data: Mapping[str, Any]) -> Any:
     """Give what stands in `[tool.glue]`."""
     tool = data.get("tool", {})
     return tool.get("glue", {}) if isinstance(tool, dict) else {}
@@ -198,7 +198,7 @@ def parse_header(text: str, name: str = "the file") -> dict[str, Any]:
 def glue_table(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Give the checked `[tool.glue]` table of a file's header."""
     header = parse_header(read_source(path), os.fspath(path))
-    return checked(tool_table(header), f"{Path(path).name}, [tool.glue]")
+    return checked(glue_section(header), f"{Path(path).name}, [tool.glue]")
 
 
 # `glue config` ------------------------------------------------------------------------------------

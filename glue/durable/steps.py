@@ -11,9 +11,8 @@ import anyio
 
 from glue import errors
 from glue.codec import from_json, to_json
-from glue.context import AnyTool, Context, ToolResult, ToolWrapper, error_result
+from glue.context import AnyTool, Context, ToolResult, ToolWrapper, error_result, failed
 from glue.errors import PROVIDER_ERROR_FIELDS, EmptyReply, ProviderError
-from glue.function.call import failed
 from glue.messages import AssistantMessage, Json, Request, ToolCall, Usage, message_from_json, message_to_json
 from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper, opened
 from glue.subagent import child_usage

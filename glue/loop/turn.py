@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import time
-import traceback
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
@@ -12,8 +10,8 @@ from typing import Any
 
 import anyio
 
-from glue.context import AnyTool, Context, ToolResult, error_result
-from glue.errors import Cancelled, EmptyReply, MaxTurnsExceeded, ProviderError, ToolError
+from glue.context import AnyTool, Context, ToolResult, error_result, failed
+from glue.errors import Cancelled, EmptyReply, MaxTurnsExceeded, ProviderError
 from glue.events import (
     LimitReached,
     MessageStart,
@@ -30,8 +28,6 @@ from glue.messages import AssistantMessage, Json, Part, Request, ToolCall, ToolM
 from glue.policies import Stop
 from glue.policies.budgets import out_of_time
 from glue.provider import Attempt, Done, ProviderEvent, TextDelta, opened
-
-_log = logging.getLogger("glue.tools")
 
 
 @dataclass(slots=True)
@@ -291,11 +287,8 @@ async def _invoke(state: State, call: ToolCall) -> ToolResult:
         if not isinstance(result, ToolResult):
             raise TypeError(f"tool {call.name!r} must return a glue.ToolResult, not {result!r}")
         return result
-    except ToolError as error:
-        return error_result(str(error))
     except Exception as error:
-        _log.warning("tool %s raised %s", call.name, type(error).__name__, exc_info=error)
-        return replace(error_result(error), traceback=traceback.format_exc())
+        return failed(error, call.name)
 
 
 def _unavailable(state: State, name: str, tool: AnyTool | None) -> str:

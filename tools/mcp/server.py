@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_type_hints, is_t
 
 import anyio
 
-from glue.context import AnyTool, Cancel, Context, Host, Purse, ToolResult, error_result
-from glue.errors import ConfigError, ToolError
+from glue.context import AnyTool, Cancel, Context, Host, Purse, ToolResult, error_result, failed
+from glue.errors import ConfigError
 from glue.limits import Limits
 from glue.messages import File, Image, Text, ToolCall, new_id
 from glue.options import instructions_text
@@ -190,7 +190,7 @@ async def _run(
             try:
                 result = await tool.invoke(call, context)
             except Exception as error:
-                result = error_result(str(error) if isinstance(error, ToolError) else error)
+                result = failed(error, name)
     return result
 
 
