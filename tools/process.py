@@ -272,6 +272,8 @@ async def in_thread(function: Callable[[StopFlag], ResultT]) -> ResultT:
     import anyio
     import anyio.to_thread
 
+    from glue.tasks import background
+
     stop = StopFlag()
 
     async def watch() -> None:
@@ -280,18 +282,9 @@ async def in_thread(function: Callable[[StopFlag], ResultT]) -> ResultT:
         finally:
             stop.set()
 
-    failure: Exception | None = None
-    async with anyio.create_task_group() as group:
-        group.start_soon(watch)
-        try:
-            value = await anyio.to_thread.run_sync(function, stop)
-        except Exception as error:
-            failure = error  # raised outside, for the task group would wrap it in a group
-        finally:
-            group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    return value
+    async with background() as tasks:
+        tasks.start_soon(watch)
+        return await anyio.to_thread.run_sync(function, stop)
 
 
 # Landlock ------------------------------------------------------------------------------------------------

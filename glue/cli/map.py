@@ -22,6 +22,7 @@ from glue.cli.output import Screen, cost_text, usage_text
 from glue.errors import ConfigError
 from glue.limits import Outcome
 from glue.messages import Part, Usage
+from glue.tasks import background
 from glue.text import one_line, seconds
 
 if TYPE_CHECKING:
@@ -126,12 +127,11 @@ def _overrides(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) -> d
 
 
 async def _write(job: Map, output: Path, progress: Progress) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(_listen, job)
         tasks.start_soon(progress.turn)
-        error: Exception | None = None
+        file = None
         try:
-            file = None
             async for row in job:
                 if file is None:  # only now: a state that is in use must not cost the output of whoever uses it
                     file = open(output, "w", encoding="utf-8")  # noqa: SIM115
@@ -140,14 +140,9 @@ async def _write(job: Map, output: Path, progress: Progress) -> None:
                 progress.add(row)
             if file is None:
                 output.touch()
-        except Exception as raised:  # a task group would wrap it
-            error = raised
         finally:
             if file is not None:
                 file.close()
-            tasks.cancel_scope.cancel()
-    if error is not None:
-        raise error
 
 
 async def _listen(job: Map) -> None:

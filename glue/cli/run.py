@@ -24,6 +24,7 @@ from glue.events import RunResult, error_to_json, result_to_json
 from glue.limits import Outcome
 from glue.permission import Decision, PermissionRequest
 from glue.provider import Provider
+from glue.tasks import background
 from glue.text import clean_text, one_line
 
 if TYPE_CHECKING:
@@ -184,24 +185,17 @@ class Run:
 
     async def attended(self, prompt: Any) -> RunResult[Any]:
         """Run while the spinner turns and Ctrl-C is listened for."""
-        ended: RunResult[Any] | Exception
-        async with anyio.create_task_group() as group:
-            await group.start(self._listen)
+        async with background() as tasks:
+            await tasks.start(self._listen)
             if self.printer.spinner.is_on:
-                group.start_soon(self.spin)
+                tasks.start_soon(self.spin)
             try:
                 async with self.connected():
-                    ended = await self._prompt(prompt)
-            except Exception as error:  # a task group would wrap it
-                ended = error
+                    return await self._prompt(prompt)
             finally:
                 self.printer.spinner.stop()
                 with anyio.CancelScope(shield=True):
                     await self.agent.aclose()
-                group.cancel_scope.cancel()
-        if isinstance(ended, Exception):
-            raise ended
-        return ended
 
     async def _prompt(self, prompt: Any) -> RunResult[Any]:
         given = self.sources.given
