@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from glue.errors import ConfigError
+
 
 def config_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Give the folder of settings and keys: ~/.config/glue unless XDG_CONFIG_HOME says otherwise."""
@@ -28,11 +30,15 @@ def write_private(path: Path, text: str) -> None:
     """Write a whole file or nothing, readable by its owner alone."""
     import tempfile
 
-    fd, name = tempfile.mkstemp(prefix=".glue-", dir=path.parent)  # made with 0600
+    name = ""
     try:
+        fd, name = tempfile.mkstemp(prefix=".glue-", dir=path.parent)  # made with 0600
         with open(fd, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
         os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
+    except BaseException as error:
+        if name:
+            os.unlink(name)
+        if isinstance(error, OSError):
+            raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
         raise

@@ -16,7 +16,7 @@ import anyio
 from glue.acp.rpc import INVALID_PARAMS, RpcError
 from glue.acp.updates import CallIds
 from glue.context import AnyTool, Cancel
-from glue.errors import GlueError
+from glue.errors import ConfigError, GlueError
 from glue.limits import BUDGETS, Limits
 from glue.messages import EFFORTS, Effort, Part, Text, Usage
 from glue.paths import write_private
@@ -170,7 +170,7 @@ class OpenSession:
         if isinstance(settings.model, str) and settings.model != session.agent.settings.model:
             kept["model"] = settings.model
         kept |= {name: value for name in ("reasoning", "cache") if (value := getattr(settings, name)) is not None}
-        with contextlib.suppress(OSError):  # what was set holds for now, whatever the disk says
+        with contextlib.suppress(ConfigError):  # what was set holds for now, whatever the disk says
             write_private(self.saved, json.dumps(kept))
 
     def restore(self) -> None:
