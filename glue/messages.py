@@ -214,9 +214,8 @@ class Messages(Sequence[Message]):
 
     __slots__ = ("_items", "_size")
 
-    def __init__(self, items: list[Message], size: int | None = None) -> None:
-        self._items = items
-        self._size = len(items) if size is None else size
+    def __init__(self, items: list[Message]) -> None:
+        self._items, self._size = items, len(items)
 
     def __len__(self) -> int:
         return self._size

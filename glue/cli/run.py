@@ -270,13 +270,13 @@ class Run:
 
 def finish(result: RunResult[Any], printer: Printer, given: Mapping[str, Any], run: Run) -> int:
     """Write the answer and what else there is to say; give the exit code."""
-    ended = {**result_to_json(result, run.session_id), "exit_code": exit_code(result)}
-    if run.log is not None:
-        run.log.end(ended)
+    ends = [] if run.log is None else [run.log.end]
     if given["as_json"]:
-        JsonLines(printer.out.write).write(ended)
+        ends.append(JsonLines(printer.out.write).write)
     else:
         write_answer(result, printer)
+    for end in ends:
+        end({**result_to_json(result, run.session_id), "exit_code": exit_code(result)})
     if result.error is not None and not given["as_json"]:
         printer.note(f"glue: {one_line(str(result.error))}", "red")
     if result.notice and not given["quiet"]:

@@ -47,11 +47,15 @@ class Cassette:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None = None, exchanges: Iterable[Mapping[str, Json]] = ()
+        self,
+        path: str | os.PathLike[str] | None = None,
+        exchanges: Iterable[Mapping[str, Json]] = (),
+        *,
+        provider: str = "",
     ) -> None:
         self.path = None if path is None else Path(path)
         self.exchanges = list(exchanges)
-        self.provider = ""
+        self.provider = provider
         self._begun = 0
 
     @classmethod
@@ -67,13 +71,12 @@ class Cassette:
             exchanges = [line for line in lines if line["type"] == "exchange"]
             if not all(isinstance(one["events"], list) and isinstance(one["request"], dict) for one in exchanges):
                 raise ValueError("an exchange is damaged")
-            made = cls(path, sorted(exchanges, key=lambda exchange: int(exchange["number"])))
-            made.provider = str(header["provider"])
+            exchanges.sort(key=lambda exchange: int(exchange["number"]))
+            return cls(path, exchanges, provider=str(header["provider"]))
         except OSError as error:
             raise ReplayError(f"the cassette {path} cannot be read: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ReplayError(f"{path} is no cassette: {error}") from error
-        return made
 
     def begin(self, provider: str) -> int:
         """Give the number of a new exchange."""
