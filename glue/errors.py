@@ -119,8 +119,8 @@ class EmptyReply(ProviderError):
 class FailoverError(ProviderError):
     """Every provider of a chain failed. `kind` is that of the last failure, or an overflow if there was one."""
 
-    def __init__(self, message: str, *, kind: ErrorKind, attempts: Sequence[Attempt], model: str = "") -> None:
-        super().__init__(message, kind=kind, provider="failover", model=model)
+    def __init__(self, message: str, *, kind: ErrorKind, attempts: Sequence[Attempt]) -> None:
+        super().__init__(message, kind=kind, provider="failover")
         self.attempts = tuple(attempts)
 
 
