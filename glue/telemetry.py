@@ -433,10 +433,10 @@ class _TracedProvider(Wrapper):
         self._telemetry = telemetry
 
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        return _Chat(self._telemetry, self.provider, request)
+        return _TracedStream(self._telemetry, self.provider, request)
 
 
-class _Chat:
+class _TracedStream:
     """A stream with a span for each attempt, current at every step of the stream and nowhere else."""
 
     def __init__(self, telemetry: OpenTelemetry, provider: Provider, request: Request) -> None:

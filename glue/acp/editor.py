@@ -44,7 +44,7 @@ def ready_agent(model: Any, bundle: str) -> Callable[..., Agent[Any, Any]]:
         for name, each in tools_below(cwd).items():
             same = [(root, named[name]) for root, named in others if name in named]
             takes_path = "path" in each.spec.parameters.get("properties", {})
-            tools.append(_Spanning(each, same) if same and takes_path else each)
+            tools.append(_MultiRootTool(each, same) if same and takes_path else each)
         tools.append(plan_tool())
         instructions = coding.prompt(tools)
         if more:
@@ -54,7 +54,7 @@ def ready_agent(model: Any, bundle: str) -> Callable[..., Agent[Any, Any]]:
     return make
 
 
-class _Spanning(ToolWrapper):
+class _MultiRootTool(ToolWrapper):
     """A tool over several roots: an absolute path picks its own."""
 
     def __init__(self, first: Tool[..., Any], others: Sequence[tuple[str, Tool[..., Any]]]) -> None:
