@@ -29,11 +29,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 FORMATS = ("terminal", "markdown", "html", "json", "sarif", "rdjson", "codequality", "annotations")
 INTERRUPTED = "interrupted"
-TEMPLATES = {
-    "github": ("github.yml", ".github/workflows/review.yml"),
-    "gitlab": ("gitlab.yml", ".gitlab/review.yml"),
-    "gitea": ("gitea.yml", ".gitea/workflows/review.yml"),
-    "pre-push": ("pre-push", ".git/hooks/pre-push"),
+TEMPLATES = {  # a file, where it goes, and what is left to do
+    "github": ("github.yml", ".github/workflows/review.yml", ""),
+    "gitlab": ("gitlab.yml", ".gitlab/review.yml", "add to .gitlab-ci.yml:  include: {local: .gitlab/review.yml}"),
+    "gitea": ("gitea.yml", ".gitea/workflows/review.yml", ""),
+    "pre-push": ("pre-push", ".git/hooks/pre-push", ""),
 }
 
 
@@ -291,7 +291,7 @@ def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
 
     from glue.agents.review.change.collect import top
 
-    name, place = TEMPLATES[kind]
+    name, place, hint = TEMPLATES[kind]
     path = Path(top(root), place)
     if path.exists() and not force:
         raise ConfigError(f"{path} is there already; --force replaces it")
@@ -311,8 +311,8 @@ def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
     click.echo(f"wrote {path}")
     if unpinned:
         click.echo("put the repository and the commit of glue where it says OWNER/glue and REPLACE_..., or use --from")
-    if kind == "gitlab":
-        click.echo(f"add to .gitlab-ci.yml:  include: {{local: {place}}}")
+    if hint:
+        click.echo(hint)
 
 
 @review.command()
