@@ -115,10 +115,10 @@ class Cancel:
 
 
 @dataclass(slots=True)
-class Purse:
-    """What has been spent, here and in every purse above: a sub-agent spends its parent's money."""
+class Spending:
+    """What has been spent, here and in every run above: a sub-agent spends its parent's money."""
 
-    parent: Purse | None = None
+    parent: Spending | None = None
     requests: int = 0
     tokens_in: int = 0  # estimate of what this run added
     tokens_out: int = 0
@@ -127,15 +127,15 @@ class Purse:
     started: float = field(default_factory=time.monotonic)
 
     def spend(self, *, requests: int = 0, tokens_in: int = 0, tokens_out: int = 0, usage: Usage | None = None) -> None:
-        purse: Purse | None = self
-        while purse is not None:
-            purse.requests += requests
-            purse.tokens_in += tokens_in
-            purse.tokens_out += tokens_out
+        spending: Spending | None = self
+        while spending is not None:
+            spending.requests += requests
+            spending.tokens_in += tokens_in
+            spending.tokens_out += tokens_out
             if usage is not None:
-                purse.usage += usage
-                purse.usd += usage.cost or 0.0
-            purse = purse.parent
+                spending.usage += usage
+                spending.usd += usage.cost or 0.0
+            spending = spending.parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ class Context(Generic[DepsT]):
     call: ToolCall
     host: Host = field(default_factory=Host)
     cancel: Cancel = field(default_factory=Cancel)
-    purse: Purse = field(default_factory=Purse)
+    spending: Spending = field(default_factory=Spending)
     report: Callable[[str, Any, Any], None] = lambda text, data, event: None  # text, data, nested event
     limits: Any = None  # the run's Limits at the moment of the call
     turns_left: int | None = None
