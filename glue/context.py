@@ -9,10 +9,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from threading import get_ident
-from typing import Any, Generic, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_args
 
 from glue.errors import ToolError
+from glue.limits import Limits
 from glue.messages import Json, Part, Text, ToolCall, ToolSpec, Usage, join_text, new_id
+
+if TYPE_CHECKING:
+    from glue.function.call import ToolHook
+    from glue.permission import Permission
+    from glue.telemetry import OpenTelemetry
 
 DepsT = TypeVar("DepsT", covariant=True)
 _PARTS = get_args(Part)
@@ -145,10 +151,10 @@ class Host:
     run_id: str = field(default_factory=new_id)
     session_id: str = ""
     deps: Any = None
-    permission: Any = None  # glue.permission.Permission; None denies
-    hooks: tuple[Any, ...] = ()  # before and after each tool, see glue.tool
+    permission: Permission | None = None  # None denies
+    hooks: tuple[ToolHook, ...] = ()  # before and after each tool
     identity: Mapping[str, Json] | None = None
-    telemetry: Any = None  # glue.telemetry.OpenTelemetry, where the run is traced
+    telemetry: OpenTelemetry | None = None  # where the run is traced
     parent: Context[Any] | None = None  # set for a run inside a tool of another run
 
 
@@ -161,7 +167,7 @@ class Context(Generic[DepsT]):
     cancel: Cancel = field(default_factory=Cancel)
     spending: Spending = field(default_factory=Spending)
     report: Callable[[str, Any, Any], None] = lambda text, data, event: None  # text, data, nested event
-    limits: Any = None  # the run's Limits at the moment of the call
+    limits: Limits = field(default_factory=Limits)  # the run's, at the moment of the call
     turns_left: int | None = None
 
     @property

@@ -28,7 +28,7 @@ async def save(path: str = "default.txt", text: str = "") -> str:
     return "saved"
 
 
-async def invoke(tool: glue.Tool[..., Any], arguments: Any, policy: object) -> glue.ToolResult:
+async def invoke(tool: glue.Tool[..., Any], arguments: Any, policy: Any) -> glue.ToolResult:
     asked = call(tool.name, arguments, id="c1")
     context: glue.Context[Any] = glue.Context(
         call=asked,
