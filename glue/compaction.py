@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +25,7 @@ from glue.messages import (
     user,
 )
 from glue.policies import Answer, Policy, Rewrite
-from glue.provider import Provider, ask, capabilities
+from glue.provider import Done, Provider, capabilities, opened
 
 Estimator = Callable[[str], int]
 
@@ -255,14 +256,14 @@ class Summarize:
         model = state.template.model if self.model is None else ""
         request = Request(model=model, system=self.prompt, messages=(user(transcript),), max_tokens=self.max_tokens)
         state.count_request()
-        try:
-            reply = await ask(provider, request)
-        except ProviderError:
-            return ""
-        if reply is None:
-            return ""
-        state.charge_reply(reply.usage, lambda: reply.text)
-        return reply.text.strip()
+        text = ""
+        with suppress(ProviderError):
+            async with opened(provider, request) as events:
+                async for event in events:
+                    if isinstance(event, Done):
+                        text = event.message.text.strip()
+                        state.charge_reply(event.message.usage, lambda said=text: said)
+        return text
 
 
 def summarize(

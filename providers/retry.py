@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -93,7 +92,7 @@ class Retries(Wrapper):
         while True:
             started, emitted, done = time.monotonic(), False, None
             try:
-                async with aclosing(opened(self.provider, request)) as events:
+                async with opened(self.provider, request) as events:
                     async for event in events:
                         if isinstance(event, Done):
                             done = event
@@ -203,7 +202,7 @@ class Escalation(Wrapper):
         left = self._attempts
         while True:
             started, done = time.monotonic(), None
-            async with aclosing(opened(self.provider, request)) as events:
+            async with opened(self.provider, request) as events:
                 async for event in events:
                     if isinstance(event, Done):
                         done = event

@@ -12,7 +12,7 @@ import pytest
 from glue.durable.rates import Limited, LocalMeter, Rate
 from glue.durable.steps import DurableProvider
 from glue.messages import AssistantMessage, Request, Text, user
-from glue.provider import Capabilities, Done, ProviderEvent, TextDelta, ask, capabilities, close
+from glue.provider import Capabilities, Done, ProviderEvent, TextDelta, capabilities, close, opened
 from glue.providers.failover import with_failover
 from glue.providers.retry import with_escalation, with_retries
 from glue.testing import Recorder, Script
@@ -67,8 +67,8 @@ def test_a_wrapper_has_the_model_of_what_it_wraps_and_nothing_that_is_not_there(
 
 async def test_a_provider_without_a_way_to_close_it_is_left_alone() -> None:
     await close(Script())
-    async with with_retries(Script("hi")) as provider:
-        reply = await ask(provider, Request(messages=(user("x"),)))
+    async with with_retries(Script("hi")) as provider, opened(provider, Request(messages=(user("x"),))) as events:
+        said = [event async for event in events]
 
-    assert reply is not None
-    assert reply.text == "hi"
+    assert isinstance(said[-1], Done)
+    assert said[-1].message.text == "hi"
