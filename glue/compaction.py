@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -261,9 +262,9 @@ class Summarize:
             async with opened(provider, request) as events:
                 async for event in events:
                     if isinstance(event, Done):
-                        text = event.message.text.strip()
-                        state.charge_reply(event.message.usage, lambda said=text: said)
-        return text
+                        text = event.message.text
+                        state.charge_reply(event.message.usage, partial(str, text))
+        return text.strip()
 
 
 def summarize(
