@@ -186,6 +186,14 @@ async def test_a_second_overflow_ends_the_run() -> None:
     assert len(script.requests) == 6
 
 
+async def test_a_run_is_compacted_once_however_well_it_shrinks() -> None:
+    script = Script(*turns(4, fail("context_overflow"), *turns(4, fail("context_overflow"), "done")))
+
+    result = await Agent(script, tools=[noop], compaction=keep_recent(2), limits=LOOSE).run("goal", unwrap=False)
+
+    assert (result.outcome, len(script.requests)) == (Outcome.CONTEXT_WINDOW, 10)
+
+
 async def test_a_compactor_that_cannot_shrink_ends_the_run() -> None:
     result = await Agent(Script(fail("context_overflow")), compaction=keep_recent(2)).run("goal", unwrap=False)
 

@@ -303,14 +303,16 @@ async def test_s077_limits_are_read_before_each_request() -> None:
     assert (first.turns, second.turns) == (1, 2)
 
 
-async def test_s078_a_wrap_up_is_asked_for_once() -> None:
+@pytest.mark.parametrize("grace", [1, 3])
+async def test_s078_a_wrap_up_is_asked_for_once(grace: int) -> None:
     events: list[Event] = []
     provider = Script(calls("noop"), calls("noop"), "end")
+    limits = Limits(max_turns=2 + grace, grace=grace)
 
-    result = await run(provider, "go", tools=[noop], limits=Limits(max_turns=5, grace=3), on_event=events.append)
+    result = await run(provider, "go", tools=[noop], limits=limits, on_event=events.append)
 
     assert (shape(result.messages), result.outcome, result.complete) == ("u a t a t u+ a", "wrapped_up", True)
-    assert [event.turns_left for event in events if isinstance(event, WrapUp)] == [3]
+    assert [event.turns_left for event in events if isinstance(event, WrapUp)] == [grace]
     assert result.outcome.exit_code == 0
 
 
@@ -521,6 +523,16 @@ async def test_s094_a_question_is_not_delivered() -> None:
     )
 
     assert result.delivered == "T1"
+
+
+@pytest.mark.parametrize(("length", "delivered"), [(399, "T1"), (400, "long")])
+async def test_a_long_answer_that_ends_in_a_question_is_an_answer(length: int, delivered: str) -> None:
+    long = "?".rjust(length, "x")
+    provider = Script(long, "T1", "T2")
+
+    result = await run(provider, "go", tools=[deliver, noop], policies=[Delivery("deliver", eager=True, nudges=2)])
+
+    assert result.delivered == (long if delivered == "long" else delivered)
 
 
 async def test_s095_without_eagerness_a_plain_answer_stalls() -> None:
