@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, overload
 
 from glue.options import (
     AgentOptions,
@@ -26,6 +26,7 @@ from glue.options import (
     with_meta,
     with_role,
 )
+from glue.provider import Closeable, close
 
 if TYPE_CHECKING:
     from glue.compaction import Compactor
@@ -53,7 +54,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 
-class Agent(Generic[DepsT, OutputT]):
+class Agent(Closeable, Generic[DepsT, OutputT]):
     """A model with tools and instructions. Immutable: it may serve many tasks and threads at once."""
 
     __slots__ = ("_opened", "compaction", "deps_type", "name", "project", "roles", "settings")
@@ -264,14 +265,7 @@ class Agent(Generic[DepsT, OutputT]):
     async def aclose(self) -> None:
         """Close what was opened by name, in this event loop."""
         for provider in tuple(self._opened.values()):
-            if (close := getattr(provider, "aclose", None)) is not None:
-                await close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+            await close(provider)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"an Agent is immutable; give {name!r} to the call, to a session or to a new Agent")
@@ -307,9 +301,9 @@ async def perform(
     project = "" if agent.project is None else _load_project(agent.project, tools)
     system = "\n\n".join(part for part in (text.strip("\n"), project) if part)
     if (check_rules := getattr(options.permission, "check", None)) is not None:
-        import glue.tools  # noqa: F401  # rules may name the ready-made ones
+        from glue.tools import READY_MADE
 
-        check_rules(tools)
+        check_rules(tools, READY_MADE)
     if agent.compaction is not None:
         from glue.compaction import compaction_for
 
@@ -333,11 +327,11 @@ async def perform(
 
 def _load_project(path: str | os.PathLike[str], tools: list[AnyTool]) -> str:
     """Give what a project says to the model, and add the tool that reads its skills."""
-    from glue.project import SkillTool, load_project
+    from glue.project import load_project, skill_tool
 
     project = load_project(path)
     if project.skills and not any(tool.spec.name == "skill" for tool in tools):
-        tools.append(SkillTool(project.skills))
+        tools.append(skill_tool(project.skills))
     return project.prompt
 
 

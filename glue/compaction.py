@@ -11,9 +11,19 @@ from glue.events import Compacted, RunResult
 from glue.limits import estimate_tokens
 from glue.loop.state import Journal, State, watched
 from glue.loop.transcript import estimate, merge
-from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
+from glue.messages import (
+    HUMAN_ORIGINS,
+    AssistantMessage,
+    Message,
+    Request,
+    Text,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    user,
+)
 from glue.policies import Answer, Policy, Rewrite
-from glue.provider import Done, Provider, capabilities
+from glue.provider import Provider, ask, capabilities
 
 Estimator = Callable[[str], int]
 
@@ -204,7 +214,7 @@ def _starts(messages: Sequence[Message]) -> list[int]:
 
 def _prompt_before(messages: Sequence[Message], start: int) -> tuple[Message, ...]:
     for message in reversed(messages[:start]):
-        if isinstance(message, UserMessage) and message.origin in ("user", "steering", "follow_up", "summary"):
+        if isinstance(message, UserMessage) and message.origin in (*HUMAN_ORIGINS, "summary"):
             return (message,)
     return ()
 
@@ -258,7 +268,7 @@ class Summarize:
         request = Request(model=model, system=self.prompt, messages=(user(transcript),), max_tokens=self.max_tokens)
         state.count_request()
         try:
-            reply = await _reply(provider, request)
+            reply = await ask(provider, request)
         except ProviderError:
             return ""
         if reply is None:
@@ -279,18 +289,6 @@ def summarize(
     `model` is a name or a provider; None asks the model of the run itself.
     """
     return Summarize(model=model, keep=keep or keep_recent(8), prompt=prompt, max_tokens=max_tokens)
-
-
-async def _reply(provider: Provider, request: Request) -> AssistantMessage | None:
-    stream = provider.stream(request)
-    try:
-        async for event in stream:
-            if isinstance(event, Done):
-                return event.message
-    finally:
-        if (close := getattr(stream, "aclose", None)) is not None:
-            await close()
-    return None
 
 
 def render(messages: Sequence[Message]) -> str:

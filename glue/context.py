@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import get_ident
 from typing import Any, Generic, Protocol, TypeVar, get_args
 
-from glue.messages import Json, Part, Text, ToolCall, ToolSpec, Usage, new_id
+from glue.errors import ToolError
+from glue.messages import Json, Part, Text, ToolCall, ToolSpec, Usage, join_text, new_id
 
 DepsT = TypeVar("DepsT", covariant=True)
 _PARTS = get_args(Part)
+_log = logging.getLogger("glue.tools")
 
 # Gives the provider for a model's name in place of glue.providers, where tests and recordings set it.
 provider_names: ContextVar[Callable[[str], Any] | None] = ContextVar("glue.provider_names", default=None)
@@ -36,24 +39,17 @@ class ToolResult:
         if content is None or not all(isinstance(part, _PARTS) for part in content):
             raise TypeError(f"the content of a ToolResult must be parts such as glue.Text, not {self.content!r}")
         object.__setattr__(self, "content", content)
-        if self.meta is not None:
-            check_meta("a ToolResult", self.meta)
+        try:
+            fits = self.meta is None or (isinstance(self.meta, Mapping) and bool(json.dumps(dict(self.meta))))
+            why = f"not {self.meta!r}"
+        except (TypeError, ValueError) as error:
+            fits, why = False, f"which this is not: {error}"
+        if not fits:  # no store could write it
+            raise TypeError(f"the meta of a ToolResult must be a mapping of JSON values, {why}")
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.content if isinstance(part, Text))
-
-
-def check_meta(owner: str, meta: object) -> None:
-    """Refuse a meta that no store could write."""
-    try:
-        if isinstance(meta, Mapping):
-            json.dumps(dict(meta))
-            return
-        why = f"not {meta!r}"
-    except (TypeError, ValueError) as error:
-        why = f"which this is not: {error}"
-    raise TypeError(f"the meta of {owner} must be a mapping of JSON values, {why}")
+        return join_text(self.content)
 
 
 def text_result(text: str) -> ToolResult:
@@ -67,6 +63,26 @@ def error_result(error: BaseException | str) -> ToolResult:
         detail = str(error)
         error = f"{type(error).__name__}: {detail}" if detail else type(error).__name__
     return ToolResult(content=(Text(text=error),), is_error=True)
+
+
+def failed(error: Exception, name: str = "") -> ToolResult:
+    """Make an error result of an exception, with its traceback; one that no tool raises on purpose is logged."""
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]  # a task group says nothing that its one error does not say better
+    if type(error).__module__ == "sqlite3" and "same thread" in str(error):
+        _log.warning(
+            "a plain function runs in a thread of its own, and this connection belongs to another: open it with "
+            "check_same_thread=False, open it inside the tool, or make the tool an async function"
+        )
+    if isinstance(error, ToolError):
+        result = error_result(str(error))
+    else:
+        result = error_result(error)
+        _log.warning("tool %s raised %s", name or "call", type(error).__name__, exc_info=error)
+    return replace(result, traceback=text)
 
 
 class Cancel:
@@ -191,3 +207,19 @@ class AnyTool(Protocol):
     def advisory(self) -> bool: ...  # its result has no say in ending the run
 
     def invoke(self, call: ToolCall, context: Context[Any]) -> Awaitable[ToolResult]: ...
+
+
+class ToolWrapper:
+    """A tool around another one: what it does not say itself it asks of that one."""
+
+    spec: ToolSpec
+    alone: bool
+    advisory: bool
+
+    def __init__(self, tool: AnyTool) -> None:
+        self.tool = tool
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "tool":  # while it is copied
+            raise AttributeError(name)
+        return getattr(self.tool, name)

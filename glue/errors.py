@@ -56,6 +56,10 @@ ErrorKind: TypeAlias = Literal[
 GitErrorKind: TypeAlias = Literal["failed", "missing", "timeout", "too_large", "memory", "damaged", "unsafe", "usage"]
 
 
+# What a provider's error is made of besides its text, for whoever writes one down and makes it again.
+PROVIDER_ERROR_FIELDS = tuple("kind provider model status retry_after request_id emitted retryable body".split())
+
+
 class GlueError(Exception):
     """The root of all errors of this package. `result` is set where a run was under way."""
 
@@ -115,8 +119,8 @@ class EmptyReply(ProviderError):
 class FailoverError(ProviderError):
     """Every provider of a chain failed. `kind` is that of the last failure, or an overflow if there was one."""
 
-    def __init__(self, message: str, *, kind: ErrorKind, attempts: Sequence[Attempt], model: str = "") -> None:
-        super().__init__(message, kind=kind, provider="failover", model=model)
+    def __init__(self, message: str, *, kind: ErrorKind, attempts: Sequence[Attempt]) -> None:
+        super().__init__(message, kind=kind, provider="failover")
         self.attempts = tuple(attempts)
 
 

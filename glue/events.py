@@ -323,7 +323,7 @@ class Listeners:
                 _log.debug("a listener failed", exc_info=True)
 
 
-class Paced(Listeners):
+class PacedListeners(Listeners):
     """The same with listeners among them that set the pace."""
 
     async def drain(self) -> None:
@@ -364,7 +364,7 @@ def join(given: Iterable[Listener | None]) -> Listener | None:
     found = [listener for listener in given if listener is not None]
     if len(found) <= 1:
         return found[0] if found else None
-    return (Paced if any(hasattr(listener, "drain") for listener in found) else Listeners)(found)
+    return (PacedListeners if any(hasattr(listener, "drain") for listener in found) else Listeners)(found)
 
 
 def writers(stream: TextIO | None, tool_log: TextIO | None) -> list[Listener]:

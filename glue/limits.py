@@ -129,8 +129,8 @@ class Limits:
 
 
 _GUARDS = ("repeat_nudge", "repeat_halt", "error_nudge", "error_halt")
-_BUDGETS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
-_OPTIONAL = frozenset((*_BUDGETS, *_GUARDS, "continuation_max_total_completion_tokens"))
+BUDGETS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
+_OPTIONAL = frozenset((*BUDGETS, *_GUARDS, "continuation_max_total_completion_tokens"))
 _POSITIVE = frozenset((*_GUARDS, "parallel_tools"))
 
 

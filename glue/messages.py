@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, get_args, overload
 
 from glue.codec import Family, to_json
 from glue.codec import Json as Json
@@ -193,6 +193,7 @@ class ToolMessage:
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
+HUMAN_ORIGINS = ("user", "steering", "follow_up")  # of what people said, and not the loop
 
 
 def join_text(content: Sequence[Part]) -> str:
@@ -213,9 +214,8 @@ class Messages(Sequence[Message]):
 
     __slots__ = ("_items", "_size")
 
-    def __init__(self, items: list[Message], size: int | None = None) -> None:
-        self._items = items
-        self._size = len(items) if size is None else size
+    def __init__(self, items: list[Message]) -> None:
+        self._items, self._size = items, len(items)
 
     def __len__(self) -> int:
         return self._size
@@ -254,7 +254,7 @@ class ToolSpec:
 
 
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-EFFORTS: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")  # from least to most
+EFFORTS: tuple[Effort, ...] = get_args(Effort)  # from least to most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

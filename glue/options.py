@@ -13,13 +13,12 @@ from typing import (
     TypeAlias,
     TypedDict,
     TypeVar,
-    get_args,
     runtime_checkable,
 )
 
 from glue.dataclass import dataclass
 from glue.limits import Limits
-from glue.messages import Effort, File, Image, Json, Message, Opaque, Part, Request, Text, UserMessage, user
+from glue.messages import EFFORTS, Effort, File, Image, Json, Message, Opaque, Part, Request, Text, UserMessage, user
 from glue.provider import Provider
 from glue.text import suggest
 
@@ -130,8 +129,8 @@ def _check_request(given: Options | Request) -> None:
         raise ValueError(f"max_tokens must be a whole number of 1 or more, or None for no cap, not {cap!r}")
     if temperature is not None and (isinstance(temperature, bool) or not isinstance(temperature, (int, float))):
         raise TypeError(f"temperature must be a number, or None for the model's own, not {temperature!r}")
-    if given.reasoning is not None and given.reasoning not in get_args(Effort):
-        raise ValueError(f"reasoning must be one of {', '.join(get_args(Effort))}, not {given.reasoning!r}")
+    if given.reasoning is not None and given.reasoning not in EFFORTS:
+        raise ValueError(f"reasoning must be one of {', '.join(EFFORTS)}, not {given.reasoning!r}")
     if given.options is not None and not isinstance(given.options, Mapping):
         raise TypeError(f"options must be a mapping that goes into the request's body, not {given.options!r}")
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from anyio import Lock
     from anyio.lowlevel import RunVar
 
-ready_made: set[str] = set()  # tools that a rule may name although an agent has them not; whoever offers some adds them
 
 MAX_WORDS = 500  # of a command that are held against a pattern; what is longer is asked about
 
@@ -105,12 +104,15 @@ class Rules:
         self.allowed, self.denied = tuple(allow), tuple(deny)
         self.otherwise: Permission = otherwise or DenyAll("no rule allows it")
 
-    def check(self, tools: Iterable[Any]) -> None:
-        """Refuse a rule that names no known tool: a misspelt one would never be heard of again."""
+    def check(self, tools: Iterable[Any], ready_made: Iterable[str] = ()) -> None:
+        """Refuse a rule that names none of these tools: a misspelt one would never be heard of again.
+
+        Rules may also name `ready_made` tools, which an agent need not have.
+        """
         asks = {
             each.spec.name: each.action if getattr(each, "needs_permission", False) else "" for each in _nested(tools)
         }
-        known = ready_made | {name for names in asks.items() for name in names if name}
+        known = {*ready_made} | {name for names in asks.items() for name in names if name}
         for rule in (*self.allowed, *self.denied):
             action = rule.partition(":")[0]
             if not any(fnmatchcase(each, action) for each in known):
@@ -119,7 +121,7 @@ class Rules:
                 raise ConfigError(f"the rule {rule!r} would do nothing: {action} asks for no permission; leave it out")
         inner = getattr(self.otherwise, "check", None)
         if inner is not None:
-            inner(tools)
+            inner(tools, ready_made)
 
     def decide(self, request: PermissionRequest) -> Decision | Awaitable[Decision]:
         command = request.touched.command if request.touched is not None else None

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from glue.context import Context, ToolResult, text_result
 from glue.dataclass import dataclass
-from glue.errors import ConfigError, ToolError
-from glue.messages import ToolCall, ToolSpec
+from glue.errors import ConfigError
+from glue.function.decorator import Tool
 
 MOST = 32 * 1024  # bytes of one file
 
@@ -104,29 +103,16 @@ def front_matter(text: str) -> tuple[dict[str, str], str]:
     return {}, text
 
 
-class SkillTool:
-    """Lets a model read a skill in full."""
+def skill_tool(skills: Iterable[Skill]) -> Tool[..., Any]:
+    """Make the tool by which a model reads a skill in full."""
+    texts = {skill.name: skill.text for skill in skills}
+    names = {"type": "string", "enum": list(texts)}
+    parameters = {"type": "object", "properties": {"name": names}, "required": ["name"]}
 
-    alone = False
-    advisory = False
+    async def read(arguments: dict[str, str]) -> str:
+        return texts[arguments["name"]]
 
-    def __init__(self, skills: Iterable[Skill]) -> None:
-        self.skills = {skill.name: skill for skill in skills}
-        names = {"type": "string", "enum": list(self.skills)}
-        self.spec = ToolSpec(
-            name="skill",
-            description="Read one of the project's skills in full.",
-            parameters={"type": "object", "properties": {"name": names}, "required": ["name"]},
-        )
-
-    async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
-        import json
-
-        try:
-            name = json.loads(call.arguments or "{}")["name"]
-            return text_result(self.skills[name].text)
-        except (ValueError, KeyError, TypeError):
-            raise ToolError(f"name must be one of: {', '.join(self.skills)}") from None
+    return Tool.from_schema("skill", "Read one of the project's skills in full.", parameters, read)
 
 
 def _entries(folder: Path) -> list[Path]:

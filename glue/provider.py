@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol, Self, TypeAlias, cast, runtime_checkable
 
 from glue.dataclass import dataclass
 from glue.messages import AssistantMessage, Request, Usage
@@ -113,3 +114,65 @@ class Provider(Protocol):
     def name(self) -> str: ...
 
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]: ...
+
+
+class Closeable:
+    """An async context manager that is closed at the end of its block."""
+
+    __slots__ = ()
+
+    async def aclose(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class Wrapper(Closeable):
+    """A provider around another one: what it does not say itself it asks of that one, which it closes."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self.name = provider.name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.provider!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "provider":  # while it is copied
+            raise AttributeError(name)
+        return getattr(self.provider, name)
+
+    async def aclose(self) -> None:
+        await close(self.provider)
+
+
+async def close(provider: Provider) -> None:
+    """Close a provider that can be closed."""
+    if (aclose := getattr(provider, "aclose", None)) is not None:
+        await aclose()
+
+
+def opened(provider: Provider, request: Request) -> AsyncGenerator[ProviderEvent, None]:
+    """Start a stream, as something that can be closed."""
+    stream = provider.stream(request)
+    if hasattr(stream, "aclose"):
+        return cast("AsyncGenerator[ProviderEvent, None]", stream)
+
+    async def events() -> AsyncGenerator[ProviderEvent, None]:
+        async for event in stream:
+            yield event
+
+    return events()
+
+
+async def ask(provider: Provider, request: Request) -> AssistantMessage | None:
+    """Send one request and give the whole reply; None where the stream ends without one."""
+    async with aclosing(opened(provider, request)) as events:
+        async for event in events:
+            if isinstance(event, Done):
+                return event.message
+    return None

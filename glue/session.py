@@ -30,9 +30,10 @@ from glue.options import (
     session_options,
 )
 from glue.policies import FollowUp, Steering
+from glue.provider import Closeable
 from glue.stores.store import Log, Store, copy
 from glue.stream import Events
-from glue.tasks import caller, complete, run_blocking
+from glue.tasks import caller, run_blocking
 
 DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")
@@ -41,7 +42,7 @@ T = TypeVar("T")
 _DEFAULT = Limits()
 
 
-class Session(Generic[DepsT, OutputT]):
+class Session(Closeable, Generic[DepsT, OutputT]):
     """A named conversation of an agent, in a store. Made by `agent.session(...)`."""
 
     def __init__(
@@ -224,12 +225,6 @@ class Session(Generic[DepsT, OutputT]):
         self.cancel()
         await self.agent.aclose()
 
-    async def __aenter__(self) -> Session[DepsT, OutputT]:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
     def __repr__(self) -> str:
         return f"Session({self.id!r}, {self.agent!r})"
 
@@ -286,28 +281,21 @@ class Session(Generic[DepsT, OutputT]):
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Log]:
         """Take the conversation in its store, which others may hold: objects, threads and processes on the same id."""
-        entered, delay = False, 0.005
-
-        async def enter() -> None:
-            nonlocal entered
-            await self._log.__aenter__()
-            entered = True
-
+        delay = 0.005
+        while True:
+            try:
+                await self._log.__aenter__()
+                break
+            except SessionBusy:
+                if not self.queue:
+                    raise
+                await anyio.sleep(delay)
+                delay = min(2 * delay, 0.1)
         try:
-            while not entered:
-                try:
-                    await (complete(enter()) if self._log.blocks else enter())
-                except SessionBusy:
-                    if not self.queue:
-                        raise
-                    await anyio.sleep(delay)
-                    delay = min(2 * delay, 0.1)
             await anyio.lowlevel.checkpoint()  # others have their turn, also where a store does not wait
             yield self._log
         finally:
-            if entered:
-                leave = self._log.__aexit__(None, None, None)
-                await (complete(leave) if self._log.blocks else leave)
+            await self._log.__aexit__()
 
 
 def _take(waiting: deque[str | UserMessage]) -> list[str | UserMessage]:

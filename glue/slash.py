@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from glue.limits import Limits
+from glue.limits import BUDGETS, Limits
 from glue.text import one_line
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ COMMANDS = (
     SlashCommand("help", "List the commands."),
     SlashCommand("quit", "Leave, as Ctrl-D does."),
 )
-SETTABLE_LIMITS = ("max_turns", "max_requests", "token_budget", "usd_budget", "seconds")
 
 
 def parse(text: str) -> tuple[str, str]:
@@ -54,7 +53,7 @@ def answer(session: Session[Any, Any], name: str, argument: str) -> str | None:
         if argument:
             given = dict(item.partition("=")[::2] for item in argument.split())
             session.limits = change_limits(session.limits, given)
-        return ", ".join(f"{each}={getattr(session.limits, each)}" for each in SETTABLE_LIMITS)
+        return ", ".join(f"{each}={getattr(session.limits, each)}" for each in BUDGETS)
     if name == "tools":
         return "\n".join(map(_tool_line, session.settings.tools or ())) or "There are no tools."
     return None
@@ -74,8 +73,8 @@ def _tool_line(tool: Any) -> str:
 def change_limits(limits: Limits, given: Mapping[str, Any]) -> Limits:
     """Set limits by name; a value is a number, or none for no limit. ValueError or TypeError says what is wrong."""
     for name in given:
-        if name not in SETTABLE_LIMITS:
-            raise ValueError(f"there is no limit {name!r}; there are: {', '.join(SETTABLE_LIMITS)}")
+        if name not in BUDGETS:
+            raise ValueError(f"there is no limit {name!r}; there are: {', '.join(BUDGETS)}")
     return replace(limits, **{name: _number(name, value) for name, value in given.items()})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import sniffio
+from anyio.abc import TaskGroup
 
 T = TypeVar("T")
 
@@ -66,6 +67,21 @@ def spawn(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 _running: set[Any] = set()
+
+
+@contextlib.asynccontextmanager
+async def background() -> AsyncIterator[TaskGroup]:
+    """Run tasks beside a block and cancel them at its end; what the block raises comes out as it is, in no group."""
+    raised: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield tasks
+        except Exception as error:
+            raised = error
+        finally:
+            tasks.cancel_scope.cancel()
+    if raised is not None:
+        raise raised
 
 
 def caller() -> Callable[[Callable[[], object]], None]:

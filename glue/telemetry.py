@@ -22,14 +22,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from glue import events
-from glue.context import AnyTool, Context, Host, ToolResult
+from glue.context import AnyTool, Context, Host, ToolResult, ToolWrapper
 from glue.errors import ConfigError, ProviderError
 from glue.events import Event, RunResult, event_to_json, join
 from glue.limits import Outcome
 from glue.messages import AssistantMessage, Message, Part, Request, Text, Thinking, ToolCall, ToolMessage, Usage
 from glue.options import Options
 from glue.permission import Decision, Permission, PermissionRequest, as_decision
-from glue.provider import Attempt, Done, Provider, ProviderEvent
+from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper, opened
 from glue.secrets import mask_secrets
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def uninstrument() -> None:
 
 
 def telemetry_of(setting: bool | OpenTelemetry | None) -> OpenTelemetry | None:
-    """Give what traces a run with this setting; None leaves it to GLUE_OTEL."""
+    """Give what traces a run with this setting; None where it is not to be traced."""
     global _shared
     if isinstance(setting, OpenTelemetry):
         return setting
@@ -393,17 +393,15 @@ class _TracedPermission:
 _denied: ContextVar[bool] = ContextVar("glue.telemetry.denied", default=False)
 
 
-class _TracedTool:
+class _TracedTool(ToolWrapper):
     """A tool with a span for each call, current while it runs."""
 
     def __init__(self, telemetry: OpenTelemetry, tool: AnyTool) -> None:
-        self._telemetry, self._tool = telemetry, tool
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tool, name)
+        super().__init__(tool)
+        self._telemetry = telemetry
 
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
-        spec, content = self._tool.spec, self._telemetry.content
+        spec, content = self.spec, self._telemetry.content
         attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": spec.name,
@@ -415,7 +413,7 @@ class _TracedTool:
         with self._telemetry._span(f"execute_tool {spec.name}", _known(attributes)) as span:
             denied = _denied.set(False)
             try:
-                result = await self._tool.invoke(call, context)
+                result = await self.tool.invoke(call, context)
                 if result.is_error:  # named by the last line of its traceback
                     last = result.traceback.strip().rpartition("\n")[2].partition(":")[0].strip()
                     kind = last if last.replace(".", "").isidentifier() else "tool_error"
@@ -427,26 +425,23 @@ class _TracedTool:
             return result
 
 
-class _TracedProvider:
+class _TracedProvider(Wrapper):
     """A provider with a span for each attempt to answer a request."""
 
     def __init__(self, telemetry: OpenTelemetry, provider: Provider) -> None:
-        self._telemetry, self._provider = telemetry, provider
-        self.name = provider.name
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._provider, name)
+        super().__init__(provider)
+        self._telemetry = telemetry
 
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        return _Chat(self._telemetry, self._provider, request)
+        return _TracedStream(self._telemetry, self.provider, request)
 
 
-class _Chat:
+class _TracedStream:
     """A stream with a span for each attempt, current at every step of the stream and nowhere else."""
 
     def __init__(self, telemetry: OpenTelemetry, provider: Provider, request: Request) -> None:
         self._telemetry, self._provider, self._request = telemetry, provider, request
-        self._stream = provider.stream(request)
+        self._stream = opened(provider, request)
         self._attempt = 0
         self._names = (provider.name, request.model or getattr(provider, "model", ""))
         self._span: Span | None = None
@@ -487,8 +482,7 @@ class _Chat:
 
     async def aclose(self) -> None:
         try:
-            if (close := getattr(self._stream, "aclose", None)) is not None:
-                await close()
+            await self._stream.aclose()
         finally:
             self._end("cancelled")
 

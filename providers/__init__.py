@@ -301,7 +301,7 @@ def _open(
 ) -> Provider:
     """Make a provider of a row."""
     from glue.providers.http import HTTP
-    from glue.providers.retry import Wrapper, with_retries
+    from glue.providers.retry import with_retries
 
     if key is None:
         variables = row.key[:1] if row.auth in CLOUDS else row.key  # the others the wire itself makes use of
@@ -325,7 +325,7 @@ def _open(
         engine=engine,
     )
     provider = wire_class(row.wire)(row, http, model)
-    return with_retries(provider) if retries else Wrapper(provider)
+    return with_retries(provider) if retries else provider
 
 
 def find_base_url(row: Row, environ: Mapping[str, str]) -> str:

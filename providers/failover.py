@@ -15,16 +15,19 @@ from glue.messages import Request
 from glue.provider import (
     Attempt,
     Capabilities,
+    Closeable,
     Done,
     Provider,
     ProviderEvent,
     TextDelta,
     ThinkingDelta,
     capabilities,
+    close,
     common,
+    opened,
 )
 from glue.providers import key_available, lookup, new, parse, resolve
-from glue.providers.retry import Retries, attempt_of, close, is_empty, no_reply, opened, with_retries
+from glue.providers.retry import Retries, attempt_of, is_empty, no_reply, with_retries
 
 log = logging.getLogger("glue.failover")
 
@@ -49,7 +52,7 @@ def with_failover(
     return Failover(providers, on_refusal=on_refusal, clock=clock, skipped=skipped)
 
 
-class Failover:
+class Failover(Closeable):
     def __init__(
         self, providers: Sequence[Provider], *, on_refusal: bool, clock: Callable[[], float], skipped: Sequence[str]
     ) -> None:
@@ -176,12 +179,6 @@ class Failover:
     async def aclose(self) -> None:
         for provider in self.providers:
             await close(provider)
-
-    async def __aenter__(self) -> Failover:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
 
 def named_chain(specs: Sequence[str], options: Mapping[str, Any]) -> Retries | Failover:

@@ -93,6 +93,13 @@ class HTTPResponse:
     def text(self) -> str:
         return self.body.decode("utf-8", "replace")
 
+    @property
+    def retry_after(self) -> float | None:
+        """The seconds that the server asks to wait, in a header or in words."""
+        from glue.providers.errors import advised_wait
+
+        return advised_wait(self.headers, None, self.text[:2000].lower(), True)
+
     def json(self) -> Json:
         """Decode the body; raises ValueError where it is no JSON, None for an empty one."""
         try:
@@ -183,7 +190,7 @@ class HTTP:
             except ProviderError as error:
                 outcome = error
             if backoff is not None and _again(outcome, repeat):
-                wait = backoff.wait(tried, _advice(outcome))
+                wait = backoff.wait(tried, outcome.retry_after)
                 if wait is not None:
                     await backoff.sleep(wait)
                     continue
@@ -267,19 +274,11 @@ class HTTP:
         return Connection(self.engine.AsyncHTTPConnection(origin=origin, **options), watch)
 
 
-def _advice(answer: HTTPResponse | ProviderError) -> float | None:
-    if isinstance(answer, ProviderError):
-        return None
-    from glue.providers.errors import advised_wait
-
-    return advised_wait(answer.headers, None, answer.text[:2000].lower(), True)
-
-
 def _again(answer: HTTPResponse | ProviderError, repeat: bool) -> bool:
     """Say whether a request may be sent once more: it was not carried out, or does no harm twice."""
     if isinstance(answer, ProviderError):
         return answer.retryable and (repeat or not answer.ambiguous)
-    if answer.status == 429 or (answer.status in (403, 503) and _advice(answer) is not None):
+    if answer.status == 429 or (answer.status in (403, 503) and answer.retry_after is not None):
         return True
     return repeat and (answer.status >= 500 or answer.status == 408)
 

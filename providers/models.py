@@ -8,13 +8,12 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from glue.errors import ConfigError, GlueError
 from glue.messages import Json, Request, Usage, user
-from glue.provider import Capabilities, Done
+from glue.provider import Capabilities, ask, close
 from glue.providers import key_available, known, lookup, new, plugins, wire_class
 from glue.providers.catalog import ROWS, Row
 
@@ -179,14 +178,11 @@ def model_rows(provider: str = "") -> list[dict[str, Any]]:
 
 async def server_models(spec: str, **options: Any) -> list[str]:
     """Ask a server which models it has."""
-    from glue.providers.retry import close
-
     provider: Any = new(spec if lookup(spec).model or ":" in spec else f"{spec}:any", retries=False, **options)
     try:
-        ask = getattr(getattr(provider, "provider", provider), "models", None)
-        if ask is None:
+        if not hasattr(provider, "models"):
             raise ConfigError(f"{provider.name}: this provider cannot list its models")
-        found: list[str] = await ask()
+        found: list[str] = await provider.models()
         return found
     finally:
         await close(provider)
@@ -194,18 +190,13 @@ async def server_models(spec: str, **options: Any) -> list[str]:
 
 async def check(spec: str, **options: Any) -> tuple[int, str]:
     """Send one tiny request and say in one line what happened; returns the exit code as well."""
-    from glue.providers.retry import close, opened
-
     started, provider = time.monotonic(), None
     try:
         provider = new(spec, retries=False, **options)
         request = Request(messages=(user("Say ok."),), max_tokens=64)
-        async with aclosing(opened(provider, request)) as events:
-            async for event in events:
-                if isinstance(event, Done):
-                    said = " ".join(event.message.text.split())[:60]
-                    seconds = time.monotonic() - started
-                    return 0, f"{provider.name}: {event.message.model} answered {said!r} in {seconds:.1f} s"
+        if (reply := await ask(provider, request)) is not None:
+            said = " ".join(reply.text.split())[:60]
+            return 0, f"{provider.name}: {reply.model} answered {said!r} in {time.monotonic() - started:.1f} s"
     except ConfigError as error:
         return 2, str(error)
     except GlueError as error:

@@ -88,9 +88,6 @@ class Offline:
             model=self.model,
         )
 
-    async def aclose(self) -> None:
-        """There is nothing to close."""
-
 
 # Playing an agent ---------------------------------------------------------------------------------
 

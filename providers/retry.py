@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import anyio
 
@@ -15,56 +15,7 @@ from glue.errors import EmptyReply, ProviderError
 from glue.limits import StopReason
 from glue.loop.transcript import has_content
 from glue.messages import AssistantMessage, Request, user
-from glue.provider import Attempt, Capabilities, Done, Provider, ProviderEvent, ThinkingDelta, capabilities
-
-
-class Wrapper:
-    """A provider around another one; closing it closes the other."""
-
-    def __init__(self, provider: Provider) -> None:
-        self.provider = provider
-        self.name = provider.name
-        self.model: str = getattr(provider, "model", "")
-        self.skipped: tuple[str, ...] = getattr(provider, "skipped", ())  # of a chain: those without a key
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.provider!r})"
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return capabilities(self.provider)
-
-    def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        return self.provider.stream(request)
-
-    async def aclose(self) -> None:
-        await close(self.provider)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-
-def opened(provider: Provider, request: Request) -> AsyncGenerator[ProviderEvent, None]:
-    """Start a stream, as something that can be closed."""
-    stream = provider.stream(request)
-    if hasattr(stream, "aclose"):
-        return cast("AsyncGenerator[ProviderEvent, None]", stream)
-
-    async def events() -> AsyncGenerator[ProviderEvent, None]:
-        async for event in stream:
-            yield event
-
-    return events()
-
-
-async def close(provider: Provider) -> None:
-    """Close a provider that can be closed, or the connections of one that only holds them."""
-    aclose = getattr(provider, "aclose", None) or getattr(getattr(provider, "http", None), "aclose", None)
-    if aclose is not None:
-        await aclose()
+from glue.provider import Attempt, Done, Provider, ProviderEvent, ThinkingDelta, Wrapper, opened
 
 
 def attempt_of(error: ProviderError, provider: Provider, request: Request, started: float, **more: Any) -> Attempt:

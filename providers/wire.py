@@ -23,7 +23,7 @@ from glue.messages import (
     UserMessage,
     new_id,
 )
-from glue.provider import Capabilities, Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.provider import Capabilities, Closeable, Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers import encoding
 from glue.providers.catalog import Quirks, Row, efforts
 from glue.providers.sse import Parser
@@ -298,7 +298,7 @@ def _count(raw: Mapping[str, Json], places: Sequence[str]) -> int | None:
     return None
 
 
-class Wire:
+class Wire(Closeable):
     """A provider on one wire: it encodes a request, sends it, and decodes the reply."""
 
     path: ClassVar[str] = ""
@@ -335,6 +335,9 @@ class Wire:
         from glue.providers.models import capabilities_of
 
         return capabilities_of(self.row, self.model)
+
+    async def aclose(self) -> None:
+        await self.http.aclose()
 
     async def models(self) -> list[str]:
         """Ask the server which models it has."""

@@ -4,7 +4,6 @@
 """
 
 from glue.lazy import lazy_names
-from glue.permission import ready_made
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +21,8 @@ __all__ = sorted(" ".join(_HOMES.values()).split())
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
-ready_made.update(
+# What a permission rule may name although an agent has it not.
+READY_MADE = frozenset(
     "read_file list_dir find_files grep write_file edit_file shell shell_job git_diff_branch git_log_branch git_show"
     " git_blame git_status git_diff_worktree".split()
 )

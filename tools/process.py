@@ -82,19 +82,19 @@ def run(
     """
     began = time.monotonic()
     child = start(argv, env=env, cwd=cwd, pass_fds=pass_fds, memory=memory, stdin=bool(feed), rules=rules)
-    talk = _Talk(child, cap, sink, both)
+    pipes = _Pipes(child, cap, sink, both)
     left: dict[int, str] = {}
     try:
-        reason = talk.listen(began + deadline, feed, stop)
+        reason = pipes.listen(began + deadline, feed, stop)
     finally:
         left = marked(mark) if mark else {}
         end_group(child, polite=polite)
         for pid in marked(mark) if left else ():
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        talk.close()
+        pipes.close()
     names = tuple(name for pid, name in left.items() if pid != child.pid)
-    return Finished(child.returncode, bytes(talk.out), bytes(talk.err), reason, time.monotonic() - began, names)
+    return Finished(child.returncode, bytes(pipes.out), bytes(pipes.err), reason, time.monotonic() - began, names)
 
 
 def start(
@@ -133,7 +133,7 @@ def start(
     return child
 
 
-class _Talk:
+class _Pipes:
     """The pipes of one child."""
 
     def __init__(self, child: subprocess.Popen[bytes], cap: int, sink: Sink | None, both: Sink | None) -> None:
@@ -272,6 +272,8 @@ async def in_thread(function: Callable[[StopFlag], ResultT]) -> ResultT:
     import anyio
     import anyio.to_thread
 
+    from glue.tasks import background
+
     stop = StopFlag()
 
     async def watch() -> None:
@@ -280,18 +282,9 @@ async def in_thread(function: Callable[[StopFlag], ResultT]) -> ResultT:
         finally:
             stop.set()
 
-    failure: Exception | None = None
-    async with anyio.create_task_group() as group:
-        group.start_soon(watch)
-        try:
-            value = await anyio.to_thread.run_sync(function, stop)
-        except Exception as error:
-            failure = error  # raised outside, for the task group would wrap it in a group
-        finally:
-            group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    return value
+    async with background() as tasks:
+        tasks.start_soon(watch)
+        return await anyio.to_thread.run_sync(function, stop)
 
 
 # Landlock ------------------------------------------------------------------------------------------------

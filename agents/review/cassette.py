@@ -35,8 +35,7 @@ class RunFile:
 
     def record(self, provider: Provider) -> Provider:
         """Let a provider's exchanges go to a cassette of their own."""
-        self.cassettes.append(Cassette())
-        self.cassettes[-1].provider = provider.name
+        self.cassettes.append(Cassette(provider=provider.name))
         return Recorder(provider, self.cassettes[-1])
 
     def replays(self) -> Sequence[Provider]:
@@ -74,9 +73,7 @@ def load(path: str | Path) -> RunFile:
         if head.get("type") != KIND or head.get("version") != 1:
             raise ConfigError(f"{path} is no run file of a review (version 1)")
         file = RunFile(head["seed"], records.from_json(Bundle, rows[1]["bundle"], f"{path}: bundle"))
-        for name in head.get("providers", ()):
-            file.cassettes.append(Cassette())
-            file.cassettes[-1].provider = name
+        file.cassettes = [Cassette(provider=name) for name in head.get("providers", ())]
         file.config = head.get("config", {})
         for row in rows[2:]:
             _add(file, row, path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from glue.acp.rpc import RpcError
 from glue.acp.session import DEFAULTS
 from glue.acp.updates import CallIds, ShownCall, diff_of, disk_text, edited_path, edited_text, tool_call, tool_update
-from glue.context import Context, ToolResult
+from glue.context import Context, ToolResult, ToolWrapper
 from glue.errors import ToolError
 from glue.function.decorator import Tool, tool
 from glue.messages import ToolCall
@@ -44,7 +44,7 @@ def ready_agent(model: Any, bundle: str) -> Callable[..., Agent[Any, Any]]:
         for name, each in tools_below(cwd).items():
             same = [(root, named[name]) for root, named in others if name in named]
             takes_path = "path" in each.spec.parameters.get("properties", {})
-            tools.append(_Spanning(each, same) if same and takes_path else each)
+            tools.append(_MultiRootTool(each, same) if same and takes_path else each)
         tools.append(plan_tool())
         instructions = coding.prompt(tools)
         if more:
@@ -54,14 +54,12 @@ def ready_agent(model: Any, bundle: str) -> Callable[..., Agent[Any, Any]]:
     return make
 
 
-class _Spanning:
+class _MultiRootTool(ToolWrapper):
     """A tool over several roots: an absolute path picks its own."""
 
     def __init__(self, first: Tool[..., Any], others: Sequence[tuple[str, Tool[..., Any]]]) -> None:
-        self._first, self._others = first, others
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._first, name)
+        super().__init__(first)
+        self._others = others
 
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
         try:
@@ -71,7 +69,7 @@ class _Spanning:
         for root, other in self._others:
             if isinstance(path, str) and (path == root or path.startswith(root.rstrip("/") + "/")):
                 return await other.invoke(call, context)
-        return await self._first.invoke(call, context)
+        return await self.tool.invoke(call, context)
 
 
 def editor_tools(tools: Iterable[Tool[..., Any]], root: str, server: Server) -> list[Tool[..., Any]]:
@@ -237,10 +235,10 @@ class EditorPermission:
         self._ids, self._mode, self._own = ids, mode, own
         self._remembering = Ask(self._ask)
 
-    def check(self, tools: Iterable[Any]) -> None:
+    def check(self, tools: Iterable[Any], ready_made: Iterable[str] = ()) -> None:
         """Have the agent's own rules looked at before a run."""
         if isinstance(self._own, Rules):
-            self._own.check(tools)
+            self._own.check(tools, ready_made)
 
     async def decide(self, request: PermissionRequest) -> Decision:
         mode = self._mode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,11 +16,12 @@ import anyio
 from glue.acp.rpc import INVALID_PARAMS, RpcError
 from glue.acp.updates import CallIds
 from glue.context import AnyTool, Cancel
-from glue.errors import GlueError
-from glue.limits import Limits
+from glue.errors import ConfigError, GlueError
+from glue.limits import BUDGETS, Limits
 from glue.messages import EFFORTS, Effort, Part, Text, Usage
+from glue.paths import write_private
 from glue.session import Session
-from glue.slash import COMMANDS, SETTABLE_LIMITS, answer, change_limits, model_name, parse
+from glue.slash import COMMANDS, answer, change_limits, model_name, parse
 from glue.stores.store import SessionInfo
 
 if TYPE_CHECKING:
@@ -166,13 +166,12 @@ class OpenSession:
         """Write down what is set, for when the session is opened again."""
         session, settings = self.session, self.session.settings
         kept: dict[str, Any] = {"mode": self.mode, "directories": list(self.directories)}
-        kept["limits"] = {name: getattr(session.limits, name) for name in SETTABLE_LIMITS}
+        kept["limits"] = {name: getattr(session.limits, name) for name in BUDGETS}
         if isinstance(settings.model, str) and settings.model != session.agent.settings.model:
             kept["model"] = settings.model
         kept |= {name: value for name in ("reasoning", "cache") if (value := getattr(settings, name)) is not None}
-        with contextlib.suppress(OSError):  # what was set holds for now, whatever the disk says
-            self.saved.with_suffix(".new").write_text(json.dumps(kept))
-            os.replace(self.saved.with_suffix(".new"), self.saved)
+        with contextlib.suppress(ConfigError):  # what was set holds for now, whatever the disk says
+            write_private(self.saved, json.dumps(kept))
 
     def restore(self) -> None:
         """Set again what was set before; what no longer holds, such as a model without a key, is left as it is."""

@@ -19,6 +19,7 @@ from glue.events import Event, RunResult
 from glue.limits import Outcome, StopReason, estimate_tokens
 from glue.loop.transcript import estimate
 from glue.messages import (
+    HUMAN_ORIGINS,
     AssistantMessage,
     File,
     Image,
@@ -261,13 +262,9 @@ def diff_of(shown: ShownCall, before: str | None) -> dict[str, Any] | None:
 
 def edited_text(before: str, arguments: dict[str, Any]) -> str:
     """Give the text after an edit, as the tool itself would make it; raises ToolError."""
-    from glue.tools.fs.edit import Replacement, edit_all
+    from glue.tools.fs.edit import edit_all, read_edits
 
-    several = [Replacement(old=each["old"], new=each["new"]) for each in arguments.get("edits") or ()]
-    if arguments.get("old") or not several:
-        old, new = arguments.get("old", ""), arguments.get("new", "")
-        several.insert(0, Replacement(old=old, new=new, replace_all=bool(arguments.get("replace_all"))))
-    return edit_all(before.encode(), several).content.decode()
+    return edit_all(before.encode(), read_edits(arguments)).content.decode()
 
 
 def _title(name: str, arguments: dict[str, Any]) -> str:
@@ -441,7 +438,6 @@ def failure(error: BaseException | None, result: RunResult[Any] | None = None) -
 
 
 _CHUNKS = {Text: "agent_message_chunk", Thinking: "agent_thought_chunk"}
-_HUMAN_ORIGINS = ("user", "steering", "follow_up")  # what people said, and not the loop
 
 
 def replay(messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] = ()) -> Iterator[dict[str, Any]]:
@@ -453,7 +449,7 @@ def replay(messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] =
         if isinstance(message, UserMessage):
             if message.origin != "continue":
                 chain = ""
-            if message.origin in _HUMAN_ORIGINS:
+            if message.origin in HUMAN_ORIGINS:
                 for block in content_blocks(message.content):
                     yield {"sessionUpdate": "user_message_chunk", "content": block, "messageId": message.id}
         elif isinstance(message, AssistantMessage):

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from glue.agent import Agent
-from glue.cli.config import checked, parse_header, read_source, tool_table
+from glue.cli.config import checked, glue_section, parse_header, read_source
 from glue.errors import ConfigError, GlueError
 from glue.text import clean_text, one_line
 
@@ -128,7 +128,7 @@ def describe(path: str) -> dict[str, Any]:
     """Read a file and give what it declares."""
     text = read_source(path)
     header = parse_header(text, path)
-    settings = checked(tool_table(header), f"{path}, [tool.glue]")
+    settings = checked(glue_section(header), f"{path}, [tool.glue]")
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -14,7 +14,7 @@ import click
 from glue.cli.output import print_table
 from glue.context import AnyTool
 from glue.errors import ConfigError
-from glue.text import clean_text, one_line
+from glue.text import clean_text, count, one_line
 
 if TYPE_CHECKING:
     from glue.prompts import Catalog, Prompt
@@ -262,12 +262,12 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
     from glue.tools.check import ToolProblem, check_tools, load, tools_of
 
     found: list[ToolProblem] = []
-    count = 0
+    checked = 0
     for name in modules:
         with user_errors(name):
             module = load(name)
         made = tools_of(module)
-        count += len(made)
+        checked += len(made)
         found += check_tools(made)
         if not made:
             click.echo(f"glue: {name} holds no tools", err=True)
@@ -277,7 +277,7 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
     else:
         for finding in found:
             click.echo(clean_text(str(finding)))
-    click.echo(f"{count} tool{'s' if count != 1 else ''}, {len(found) or 'nothing'} to mend", err=True)
+    click.echo(f"{count(checked, 'tool')}, {len(found) or 'nothing'} to mend", err=True)
     sys.exit(1 if found else 0)
 
 

@@ -23,7 +23,6 @@ from glue.cli.app import end_process, live_threads
 from glue.cli.options import Sources, chat_options, read_part
 from glue.cli.output import Printer, Screen, answer_of, cost_text, keys, question, usage_line, usage_text
 from glue.cli.run import ONE_SESSION, Run, exit_code, write_answer
-from glue.cli.sessions import open_store
 from glue.compaction import INTRODUCTION, PROMPT, render
 from glue.errors import ConfigError, GlueError
 from glue.events import RunResult
@@ -31,9 +30,10 @@ from glue.limits import Outcome
 from glue.messages import AssistantMessage, Usage, UserMessage, new_id, user
 from glue.permission import Decision, PermissionRequest
 from glue.provider import capabilities
+from glue.stores import open_store
 from glue.stores.memory import MemoryStore
 from glue.stores.store import copy, lineage
-from glue.text import clean_text, cut, one_line
+from glue.text import clean_text, cut, dollars, one_line
 
 if TYPE_CHECKING:
     from glue.session import Session
@@ -156,7 +156,7 @@ class Chat:
         total = self.total
         if total.total:
             words.append(f"{total.input:,} in, {total.output:,} out")
-            words += [f"${total.cost:.4f}"] if total.cost is not None else []
+            words += [dollars(total.cost)] if total.cost is not None else []
         words += [f"kept as {self.kept}"] if self.kept else []
         return cut(one_line("  ·  ".join(words)), self.printer.out.width - 1)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from glue.errors import ConfigError
-from glue.paths import config_dir
+from glue.paths import config_dir, write_private
 from glue.text import suggest
 
 # Each setting with the form it has in a file and what it must be. As a variable it is GLUE_ and its name in capitals.
@@ -94,7 +94,7 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is no valid TOML: {error}") from None
-    table = tool_table(data) if "tool" in data or not trusted else data
+    table = glue_section(data) if "tool" in data or not trusted else data
     if isinstance(table, dict) and "providers" in table:
         if not trusted:
             raise ConfigError(f"{path}: 'providers' is not taken from a project; set it in {user_file()}")
@@ -108,7 +108,7 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
     return values
 
 
-def tool_table(data: Mapping[str, Any]) -> Any:
+def glue_section(data: Mapping[str, Any]) -> Any:
     """Give what stands in `[tool.glue]`."""
     tool = data.get("tool", {})
     return tool.get("glue", {}) if isinstance(tool, dict) else {}
@@ -198,7 +198,7 @@ def parse_header(text: str, name: str = "the file") -> dict[str, Any]:
 def glue_table(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Give the checked `[tool.glue]` table of a file's header."""
     header = parse_header(read_source(path), os.fspath(path))
-    return checked(tool_table(header), f"{Path(path).name}, [tool.glue]")
+    return checked(glue_section(header), f"{Path(path).name}, [tool.glue]")
 
 
 # `glue config` ------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def config(ctx: click.Context, as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     from glue.cli.output import print_table
-    from glue.cli.sessions import store_path
+    from glue.stores import store_path
 
     made = settings()
     found = {name: made.get(name, Setting(None, "")) for name in SETTINGS}
@@ -364,20 +364,6 @@ def _write_keys(found: Mapping[str, str]) -> None:
     path = keys_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_private(path, "".join(f"{variable}={value}\n" for variable, value in sorted(found.items())))
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a whole file or nothing, readable by its owner alone."""
-    import tempfile
-
-    fd, name = tempfile.mkstemp(prefix=".glue-", dir=path.parent)  # made with 0600
-    try:
-        with open(fd, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 @click.group(invoke_without_command=True)

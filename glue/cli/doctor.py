@@ -20,12 +20,11 @@ import click
 
 from glue.cli.config import settings
 from glue.cli.output import Screen
-from glue.cli.sessions import is_address, open_store, store_name, store_path
 from glue.errors import ConfigError, GlueError
 from glue.providers import default, find_base_url, known, lookup
 from glue.providers.models import date
-from glue.stores.store import SessionInfo, Store
-from glue.text import one_line
+from glue.stores import SessionInfo, Store, is_address, open_store, store_name, store_path
+from glue.text import count, one_line
 
 
 class Check(NamedTuple):
@@ -178,7 +177,7 @@ def _store() -> Check:
             return Check("store", str(path), f"{lost}; move them away")
     except (GlueError, OSError) as error:
         return Check("store", "cannot be read", str(error))
-    return Check("store", f"{path}, {len(infos)} conversation{'s' if len(infos) != 1 else ''}, all readable")
+    return Check("store", f"{path}, {count(len(infos), 'conversation')}, all readable")
 
 
 def _network() -> Iterator[Check]:

@@ -18,11 +18,12 @@ import click
 
 from glue.cli.agentfile import open_agent
 from glue.cli.options import Sources, permission_options, read_part
-from glue.cli.output import Screen, usage_text
+from glue.cli.output import Screen, cost_text, usage_text
 from glue.errors import ConfigError
 from glue.limits import Outcome
 from glue.messages import Part, Usage
-from glue.text import dollars, one_line, seconds
+from glue.tasks import background
+from glue.text import one_line, seconds
 
 if TYPE_CHECKING:
     from glue.agent import Agent
@@ -126,12 +127,11 @@ def _overrides(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) -> d
 
 
 async def _write(job: Map, output: Path, progress: Progress) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(_listen, job)
         tasks.start_soon(progress.turn)
-        error: Exception | None = None
+        file = None
         try:
-            file = None
             async for row in job:
                 if file is None:  # only now: a state that is in use must not cost the output of whoever uses it
                     file = open(output, "w", encoding="utf-8")  # noqa: SIM115
@@ -140,14 +140,9 @@ async def _write(job: Map, output: Path, progress: Progress) -> None:
                 progress.add(row)
             if file is None:
                 output.touch()
-        except Exception as raised:  # a task group would wrap it
-            error = raised
         finally:
             if file is not None:
                 file.close()
-            tasks.cancel_scope.cancel()
-    if error is not None:
-        raise error
 
 
 async def _listen(job: Map) -> None:
@@ -218,8 +213,8 @@ class Progress:
         self.rows += 1
         self.usage += row.usage
         if not row.complete and len(self.bad) < _SAID:
-            where = "" if row.error.startswith("line ") else f"line {row.number}: {row.outcome}: "
-            self.bad.append(f"{where}{row.error or 'no answer'}" if where else row.error)
+            where = f"line {row.number}: {row.outcome}: "
+            self.bad.append(row.error if row.outcome == "invalid" else where + (row.error or "no answer"))
 
     def note(self, text: str) -> None:
         """Write a line above."""
@@ -245,7 +240,7 @@ class Progress:
         rate = fresh / passed
         pieces = [f"{self.rows:,}" + (f" of {self.total:,}" if self.total is not None else "") + " rows"]
         pieces.append(f"{rate:.1f}/s" if rate >= 1 else f"{rate * 60:.1f}/min")
-        pieces.append("cost unknown" if self.usage.cost is None else dollars(self.usage.cost))
+        pieces.append(cost_text(self.usage.cost))
         if self.incomplete:
             pieces.append(f"{self.incomplete:,} not complete")
         if self.total is not None and fresh:
@@ -266,9 +261,10 @@ class Progress:
         if self.incomplete > len(self.bad):
             self.screen.line(f"glue: and {self.incomplete - len(self.bad):,} more, all in the output", "yellow")
         counts = ", ".join(f"{count:,} {name}" for name, count in self.job.outcomes.most_common())
-        cost = "cost unknown" if self.usage.cost is None else dollars(self.usage.cost)
         took = seconds(time.monotonic() - self._started)
-        self.screen.line(f"{self.rows:,} rows: {counts}; {usage_text(self.usage)}, {cost}; {took}")
+        self.screen.line(
+            f"{self.rows:,} rows: {counts}; {usage_text(self.usage)}, {cost_text(self.usage.cost)}; {took}"
+        )
         if self.job.unfinished:
             self.screen.line("glue: not all rows were run; --resume goes on", "yellow")
 

@@ -15,11 +15,10 @@ import click
 
 from glue.cli.config import glue_table, load_env, resolve_alias, settings
 from glue.errors import ConfigError
-from glue.limits import Limits
+from glue.limits import BUDGETS, Limits
 from glue.messages import EFFORTS, File, Image, Part, Text
 from glue.options import Options
 from glue.permission import AllowAll, Ask, Decision, Permission, PermissionRequest, Rules, deny
-from glue.slash import SETTABLE_LIMITS
 
 if TYPE_CHECKING:
     from glue.agent import Agent
@@ -184,7 +183,7 @@ class Sources:
 
     def _limits(self, own: Options) -> Limits | None:
         find = self.said.get if own.limits is not None else self.find
-        changed: dict[str, Any] = {name: find(name) for name in SETTABLE_LIMITS if find(name) is not None}
+        changed: dict[str, Any] = {name: find(name) for name in BUDGETS if find(name) is not None}
         try:
             return replace(cast(Limits, own.limits or Limits()), **changed) if changed else None
         except (ValueError, TypeError) as error:

@@ -18,7 +18,7 @@ from glue.limits import StopReason
 from glue.messages import AssistantMessage, Usage, UserMessage, message_to_json
 from glue.permission import Decision, PermissionRequest, allow, deny
 from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
-from glue.text import clean_text, columns, cut, one_line, seconds
+from glue.text import clean_text, columns, count, cut, dollars, one_line, seconds
 
 _WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
@@ -300,13 +300,12 @@ def _plain(value: Any) -> str:
 
 def usage_line(result: RunResult[Any]) -> str:
     """Say what a run used."""
-    requests = f"{result.requests} request{'s' if result.requests != 1 else ''}"
-    used = f"{usage_text(result.usage)}, {cost_text(result.cost)}"
-    return f"{used}, {requests}, {seconds(result.seconds)}, {result.outcome.value}"
+    used = f"{usage_text(result.usage)}, {cost_text(result.cost)}, {count(result.requests, 'request')}"
+    return f"{used}, {seconds(result.seconds)}, {result.outcome.value}"
 
 
 def cost_text(cost: float | None) -> str:
-    return "cost unknown" if cost is None else f"${cost:.4f}"
+    return "cost unknown" if cost is None else dollars(cost)
 
 
 def usage_text(usage: Usage) -> str:

@@ -24,6 +24,7 @@ from glue.events import RunResult, error_to_json, result_to_json
 from glue.limits import Outcome
 from glue.permission import Decision, PermissionRequest
 from glue.provider import Provider
+from glue.tasks import background
 from glue.text import clean_text, one_line
 
 if TYPE_CHECKING:
@@ -184,24 +185,17 @@ class Run:
 
     async def attended(self, prompt: Any) -> RunResult[Any]:
         """Run while the spinner turns and Ctrl-C is listened for."""
-        ended: RunResult[Any] | Exception
-        async with anyio.create_task_group() as group:
-            await group.start(self._listen)
+        async with background() as tasks:
+            await tasks.start(self._listen)
             if self.printer.spinner.is_on:
-                group.start_soon(self.spin)
+                tasks.start_soon(self.spin)
             try:
                 async with self.connected():
-                    ended = await self._prompt(prompt)
-            except Exception as error:  # a task group would wrap it
-                ended = error
+                    return await self._prompt(prompt)
             finally:
                 self.printer.spinner.stop()
                 with anyio.CancelScope(shield=True):
                     await self.agent.aclose()
-                group.cancel_scope.cancel()
-        if isinstance(ended, Exception):
-            raise ended
-        return ended
 
     async def _prompt(self, prompt: Any) -> RunResult[Any]:
         given = self.sources.given
@@ -219,7 +213,7 @@ class Run:
         options: dict[str, Any] = {"on_event": listener, "cancel": self.cancel, "unwrap": False}
         if not given["session"] and not given["resume"]:
             return await self.agent.run(prompt, **self.overrides(), **options)
-        from glue.cli.sessions import open_store
+        from glue.stores import open_store
 
         session = await self.session(open_store(self.sources.find("store") or ""))
         self.session_id = session.id
@@ -276,13 +270,13 @@ class Run:
 
 def finish(result: RunResult[Any], printer: Printer, given: Mapping[str, Any], run: Run) -> int:
     """Write the answer and what else there is to say; give the exit code."""
-    ended = {**result_to_json(result, run.session_id), "exit_code": exit_code(result)}
-    if run.log is not None:
-        run.log.end(ended)
+    ends = [] if run.log is None else [run.log.end]
     if given["as_json"]:
-        JsonLines(printer.out.write).write(ended)
+        ends.append(JsonLines(printer.out.write).write)
     else:
         write_answer(result, printer)
+    for end in ends:
+        end({**result_to_json(result, run.session_id), "exit_code": exit_code(result)})
     if result.error is not None and not given["as_json"]:
         printer.note(f"glue: {one_line(str(result.error))}", "red")
     if result.notice and not given["quiet"]:

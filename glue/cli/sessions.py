@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import click
 
-from glue.cli.config import settings, write_private
+from glue.cli.config import settings
 from glue.cli.output import is_interactive, print_table
 from glue.errors import ConfigError, GlueError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Message, Thinking, ToolMessage, message_to_json
-from glue.paths import state_dir
+from glue.paths import state_dir, write_private
+from glue.stores import is_address, open_store, store_name, store_path
 from glue.text import clean_text, count, dollars, one_line
 
 if TYPE_CHECKING:
@@ -190,44 +191,6 @@ def _markdown(message: Message) -> str:
 def _fenced(text: str) -> str:
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
     return f"{fence}\n{text}\n{fence}"
-
-
-def store_path(named: str = "") -> Path:
-    return Path(named).expanduser() if named else state_dir() / "sessions"
-
-
-def is_address(named: str) -> bool:
-    """Tell whether a store is named by the address of a server."""
-    return "://" in named
-
-
-def store_name(named: str = "") -> str:
-    """Name a store in a message; an address without its user and password."""
-    if not is_address(named):
-        return str(store_path(named))
-    scheme, _, rest = named.partition("://")
-    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
-
-
-def open_store(named: str = "") -> Store:
-    """Open the store that was named, or the usual one: an address is Postgres, a .db file SQLite, the rest folders."""
-    if is_address(named):
-        from glue.stores.postgres import PostgresStore
-
-        return PostgresStore(named)
-    path = store_path(named)
-    if path.suffix in (".db", ".sqlite", ".sqlite3"):
-        if path.is_dir():
-            raise ConfigError(f"the store {path} is a folder; a name that ends in {path.suffix} is a file")
-        from glue.stores.sqlite import SQLiteStore
-
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return SQLiteStore(path)
-    if path.exists() and not path.is_dir():
-        raise ConfigError(f"the store {path} is a file; name a folder, or a file that ends in .db")
-    from glue.stores.jsonl import FileStore
-
-    return FileStore(path)
 
 
 async def last_session(store: Store, named: str = "") -> str:

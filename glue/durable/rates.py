@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 import anyio
 
 from glue.messages import Request
-from glue.provider import Done, Provider, ProviderEvent
+from glue.provider import Done, Provider, ProviderEvent, Wrapper, opened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,34 +57,27 @@ def limited(
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
 ) -> Provider:
     """Hold every provider of a chain to its own rate, each try counted; "" is the rate of those not named."""
-    inner: Any = provider
-    if (chain := getattr(inner, "providers", None)) is not None:
-        clone = copy.copy(inner)
-        clone.providers = tuple(limited(each, rates, meter, sleep) for each in chain)
-        return cast(Provider, clone)
-    if (wrapped := getattr(inner, "provider", None)) is not None and hasattr(wrapped, "stream"):
-        clone = copy.copy(inner)
+    clone: Any = copy.copy(provider)
+    if (wrapped := getattr(provider, "provider", None)) is not None and hasattr(wrapped, "stream"):
         clone.provider = limited(wrapped, rates, meter, sleep)
+        return cast(Provider, clone)
+    if (chain := getattr(provider, "providers", None)) is not None:
+        clone.providers = tuple(limited(each, rates, meter, sleep) for each in chain)
         return cast(Provider, clone)
     rate = rates.get(provider.name) or rates.get("")
     return provider if rate is None else Limited(provider, rate, meter, sleep)
 
 
-class Limited:
+class Limited(Wrapper):
     """A provider that waits for its turn before each request."""
 
     def __init__(
         self, provider: Provider, rate: Rate, meter: Meter, sleep: Callable[[float], Awaitable[None]] = anyio.sleep
     ) -> None:
-        self.provider, self.rate = provider, rate
-        self.name = provider.name
+        super().__init__(provider)
+        self.rate = rate
         self._meter, self._sleep = meter, sleep
         self._mean = 0.0  # tokens of a request so far, booked before its true number is known
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "provider":
-            raise AttributeError(name)
-        return getattr(self.provider, name)  # what it can do is what the other one can
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         wait, booked = 0.0, self._mean
@@ -94,7 +87,7 @@ class Limited:
             wait = max(wait, await self._take_tokens(booked))
         if wait > 0:
             await self._sleep(wait)
-        async with aclosing(cast(Any, self.provider.stream(request))) as events:
+        async with aclosing(opened(self.provider, request)) as events:
             async for event in events:
                 if isinstance(event, Done) and self.rate.tokens is not None and event.message.usage is not None:
                     used = event.message.usage.total

@@ -11,11 +11,10 @@ import anyio
 
 from glue import errors
 from glue.codec import from_json, to_json
-from glue.context import AnyTool, Context, ToolResult, error_result
-from glue.errors import EmptyReply, ProviderError
-from glue.function.call import failed
+from glue.context import AnyTool, Context, ToolResult, ToolWrapper, error_result, failed
+from glue.errors import PROVIDER_ERROR_FIELDS, EmptyReply, ProviderError
 from glue.messages import AssistantMessage, Json, Request, ToolCall, Usage, message_from_json, message_to_json
-from glue.provider import Attempt, Done, Provider, ProviderEvent
+from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper, opened
 from glue.subagent import child_usage
 
 Body: TypeAlias = Callable[[], Awaitable[Json]]
@@ -32,17 +31,12 @@ class Checkpoints(Protocol):
         """Run the body and keep what it returns before giving it back; what was kept is not run again."""
 
 
-class DurableProvider:
+class DurableProvider(Wrapper):
     """A provider whose replies are kept: a run that goes on elsewhere does not ask for them again."""
 
     def __init__(self, provider: Provider, checkpoints: Checkpoints) -> None:
-        self.provider, self.checkpoints = provider, checkpoints
-        self.name = provider.name
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "provider":
-            raise AttributeError(name)
-        return getattr(self.provider, name)  # what it can do is what the other one can
+        super().__init__(provider)
+        self.checkpoints = checkpoints
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         send, receive = anyio.create_memory_object_stream[ProviderEvent](float("inf"))
@@ -77,7 +71,7 @@ class DurableProvider:
 async def _ask(provider: Provider, request: Request, tell: Callable[[ProviderEvent], None]) -> Json:
     attempts: list[Json] = []
     try:
-        async with aclosing(cast(Any, provider.stream(request))) as events:
+        async with aclosing(opened(provider, request)) as events:
             async for event in events:
                 if isinstance(event, Done):
                     return {"message": message_to_json(event.message), "attempts": attempts}
@@ -89,17 +83,13 @@ async def _ask(provider: Provider, request: Request, tell: Callable[[ProviderEve
     return {"error": error_to_json(EmptyReply(provider=provider.name)), "attempts": attempts}
 
 
-class DurableTool:
+class DurableTool(ToolWrapper):
     """A tool whose results are kept. A call that was under way when its machine was lost is not repeated,
     unless the tool is idempotent."""
 
     def __init__(self, tool: AnyTool, checkpoints: Checkpoints, slots: anyio.Semaphore) -> None:
-        self.tool, self.checkpoints, self.slots = tool, checkpoints, slots
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "tool":
-            raise AttributeError(name)
-        return getattr(self.tool, name)
+        super().__init__(tool)
+        self.checkpoints, self.slots = checkpoints, slots
 
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
         # Both steps begin here and now, so that their numbers do not depend on which call is quicker.
@@ -165,12 +155,9 @@ async def _end(*tasks: asyncio.Future[Any]) -> None:
             task.exception()  # seen: whoever awaited it has raised it
 
 
-_ERROR_FIELDS = ("kind", "provider", "model", "status", "retry_after", "request_id", "emitted", "retryable", "body")
-
-
 def error_to_json(error: BaseException) -> Json:
     """Encode an error with what callers and the loop ask of it."""
-    fields = {name: getattr(error, name) for name in _ERROR_FIELDS if getattr(error, name, None) is not None}
+    fields = {name: getattr(error, name) for name in PROVIDER_ERROR_FIELDS if getattr(error, name, None) is not None}
     usage, attempts = getattr(error, "usage", None), getattr(error, "attempts", ())
     return {
         "class": type(error).__name__,
@@ -187,7 +174,7 @@ def error_from_json(data: Json) -> errors.GlueError:
     if not (isinstance(cls, type) and issubclass(cls, errors.GlueError)):
         cls = errors.RunError
     error = cast(Any, cls.__new__(cls, data["message"]))
-    for name in _ERROR_FIELDS if issubclass(cls, ProviderError) else ():
+    for name in PROVIDER_ERROR_FIELDS if issubclass(cls, ProviderError) else ():
         setattr(error, name, data["fields"].get(name))
     for name, value in data["fields"].items():
         setattr(error, name, value)

@@ -18,9 +18,8 @@ import anyio
 import anyio.to_thread
 
 from glue.codec import to_plain
-from glue.context import Context, ToolResult, error_result, text_result
+from glue.context import Context, ToolResult, error_result, failed, text_result
 from glue.dataclass import dataclass
-from glue.errors import ToolError
 from glue.function.validation import ValidationError
 from glue.messages import File, Image, Opaque, Text, ToolCall
 from glue.permission import PermissionRequest, PermissionTarget, as_decision, deny
@@ -144,26 +143,6 @@ def as_result(name: str, value: Any) -> ToolResult:
 
 def _refuse(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def failed(error: Exception, name: str = "") -> ToolResult:
-    """Make an error result of an exception, with its traceback; one that no tool raises on purpose is logged."""
-    import traceback
-
-    text = "".join(traceback.format_exception(error))
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]  # a task group says nothing that its one error does not say better
-    if type(error).__module__ == "sqlite3" and "same thread" in str(error):
-        logging.getLogger("glue.tool").warning(
-            "a plain function runs in a thread of its own, and this connection belongs to another: open it with "
-            "check_same_thread=False, open it inside the tool, or make the tool an async function"
-        )
-    if isinstance(error, ToolError):
-        result = error_result(str(error))
-    else:
-        result = error_result(error)
-        _log.warning("tool %s raised %s", name or "call", type(error).__name__, exc_info=error)
-    return replace(result, traceback=text)
 
 
 class Skip:

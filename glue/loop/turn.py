@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import time
-import traceback
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import anyio
 
-from glue.context import AnyTool, Context, ToolResult, error_result
-from glue.errors import Cancelled, EmptyReply, MaxTurnsExceeded, ProviderError, ToolError
+from glue.context import AnyTool, Context, ToolResult, error_result, failed
+from glue.errors import Cancelled, EmptyReply, MaxTurnsExceeded, ProviderError
 from glue.events import (
     LimitReached,
     MessageStart,
@@ -28,9 +27,7 @@ from glue.loop.state import State, watched
 from glue.messages import AssistantMessage, Json, Part, Request, ToolCall, ToolMessage, new_id
 from glue.policies import Stop
 from glue.policies.budgets import out_of_time
-from glue.provider import Attempt, Done, ProviderEvent, TextDelta
-
-_log = logging.getLogger("glue.tools")
+from glue.provider import Attempt, Done, ProviderEvent, TextDelta, opened
 
 
 @dataclass(slots=True)
@@ -55,15 +52,11 @@ async def send(state: State, request: Request) -> Answered:
         state.emit(RequestStart(number=state.requests, request=request))
     reply = Answered()
     with watched(state) as scope:
-        stream = None
         try:
-            stream = state.provider.stream(request)
-            reply = await _stream(state, stream)
+            async with aclosing(opened(state.provider, request)) as stream:
+                reply = await _stream(state, stream)
         except ProviderError as error:
             reply = Answered(error=error)
-        finally:
-            if (close := getattr(stream, "aclose", None)) is not None:
-                await close()
     if reply.message is None and reply.stop is None:  # what was streamed is paid for, whatever came of it
         state.charge_lost(reply.error.usage if reply.error is not None else None)
     if state.cancel.cancelled or scope.cancelled_caught:
@@ -294,11 +287,8 @@ async def _invoke(state: State, call: ToolCall) -> ToolResult:
         if not isinstance(result, ToolResult):
             raise TypeError(f"tool {call.name!r} must return a glue.ToolResult, not {result!r}")
         return result
-    except ToolError as error:
-        return error_result(str(error))
     except Exception as error:
-        _log.warning("tool %s raised %s", call.name, type(error).__name__, exc_info=error)
-        return replace(error_result(error), traceback=traceback.format_exc())
+        return failed(error, call.name)
 
 
 def _unavailable(state: State, name: str, tool: AnyTool | None) -> str:

@@ -6,16 +6,26 @@ import hashlib
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
 
 from glue.codec import from_json, to_json, to_plain
 from glue.context import provider_names
-from glue.errors import ProviderError, ReplayError, StoreError
+from glue.errors import PROVIDER_ERROR_FIELDS, ProviderError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Json, Request, message_from_json, messages_to_json
-from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.provider import (
+    Attempt,
+    Done,
+    Provider,
+    ProviderEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+    Wrapper,
+    opened,
+)
 from glue.secrets import mask_secrets
 
 SCHEMA = 1
@@ -28,7 +38,6 @@ _EVENTS: dict[str, type] = {
     "done": Done,
 }
 _NAMES = {cls: name for name, cls in _EVENTS.items()}
-_DETAILS = ("kind", "provider", "model", "status", "retry_after", "request_id", "emitted", "retryable", "body")
 
 
 class Cassette:
@@ -38,11 +47,15 @@ class Cassette:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None = None, exchanges: Iterable[Mapping[str, Json]] = ()
+        self,
+        path: str | os.PathLike[str] | None = None,
+        exchanges: Iterable[Mapping[str, Json]] = (),
+        *,
+        provider: str = "",
     ) -> None:
         self.path = None if path is None else Path(path)
         self.exchanges = list(exchanges)
-        self.provider = ""
+        self.provider = provider
         self._begun = 0
 
     @classmethod
@@ -58,13 +71,12 @@ class Cassette:
             exchanges = [line for line in lines if line["type"] == "exchange"]
             if not all(isinstance(one["events"], list) and isinstance(one["request"], dict) for one in exchanges):
                 raise ValueError("an exchange is damaged")
-            made = cls(path, sorted(exchanges, key=lambda exchange: int(exchange["number"])))
-            made.provider = str(header["provider"])
+            exchanges.sort(key=lambda exchange: int(exchange["number"]))
+            return cls(path, exchanges, provider=str(header["provider"]))
         except OSError as error:
             raise ReplayError(f"the cassette {path} cannot be read: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ReplayError(f"{path} is no cassette: {error}") from error
-        return made
 
     def begin(self, provider: str) -> int:
         """Give the number of a new exchange."""
@@ -92,34 +104,28 @@ class Cassette:
             raise StoreError(f"the cassette {self.path} cannot be written: {error}") from error
 
 
-class Recorder:
+class Recorder(Wrapper):
     """A provider that passes everything on and records each request with its streamed reply."""
 
     def __init__(self, provider: Provider, cassette: Cassette | str | os.PathLike[str]) -> None:
-        self.provider, self.name = provider, provider.name
+        super().__init__(provider)
         self.cassette = cassette if isinstance(cassette, Cassette) else Cassette(cassette)
-
-    async def aclose(self) -> None:
-        if (close := getattr(self.provider, "aclose", None)) is not None:
-            await close()
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         number = self.cassette.begin(self.name)
         asked = request_to_json(request)
         events: list[Json] = []
         error: Json = None
-        stream = self.provider.stream(request)
         try:
-            async for event in stream:
-                events.append({"type": _NAMES[type(event)], **to_plain(event)})
-                yield event
+            async with aclosing(opened(self.provider, request)) as stream:
+                async for event in stream:
+                    events.append({"type": _NAMES[type(event)], **to_plain(event)})
+                    yield event
         except ProviderError as failure:
             text = str(failure).removeprefix(f"{failure.provider}: " if failure.provider else "")
-            error = {"message": text, **{name: getattr(failure, name) for name in _DETAILS}}
+            error = {"message": text, **{name: getattr(failure, name) for name in PROVIDER_ERROR_FIELDS}}
             raise
         finally:
-            if (close := getattr(stream, "aclose", None)) is not None:
-                await close()
             exchange = {"type": "exchange", "number": number, "hash": request_hash(asked), "request": asked}
             self.cassette.add({**exchange, "events": events, "error": error})
 
@@ -163,7 +169,7 @@ class Replay:
             else:
                 yield from_json(_EVENTS[event["type"]], fields)
         if error := exchange.get("error"):
-            raise ProviderError(error["message"], **{name: error[name] for name in _DETAILS})
+            raise ProviderError(error["message"], **{name: error[name] for name in PROVIDER_ERROR_FIELDS})
 
     def _take(self, request: Request) -> Mapping[str, Json]:
         self._asked += 1

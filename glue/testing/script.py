@@ -13,6 +13,7 @@ import anyio
 from glue.errors import ErrorKind, ProviderError
 from glue.limits import StopReason
 from glue.messages import (
+    HUMAN_ORIGINS,
     AssistantMessage,
     Message,
     Messages,
@@ -163,7 +164,7 @@ def shape(messages: Iterable[Message]) -> str:
     letters = []
     for message in messages:
         if isinstance(message, UserMessage):
-            letters.append("u" if message.origin in ("user", "steering", "follow_up") else "u+")
+            letters.append("u" if message.origin in HUMAN_ORIGINS else "u+")
         else:
             letters.append("a" if isinstance(message, AssistantMessage) else "t")
     return " ".join(letters)

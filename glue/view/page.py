@@ -12,6 +12,7 @@ from importlib.resources import files
 from string import Template
 
 from glue.messages import (
+    HUMAN_ORIGINS,
     AssistantMessage,
     File,
     Image,
@@ -410,7 +411,7 @@ def _said(block: Said, number: int, start: float | None) -> str:
         body = fold(f"call {'bad' if message.is_error else 'good'}", title, _content(message))
         return _article("said", f"m{number}", has_problem(block), _rail(block.entry, start), body)
     origin = message.origin if isinstance(message, UserMessage) else "user"
-    person = origin in ("user", "steering", "follow_up")
+    person = origin in HUMAN_ORIGINS
     waited = ""
     if person and block.waited is not None and block.waited >= _PAUSE:
         waited = f'<span class="figures">after {seconds(block.waited)}</span>'

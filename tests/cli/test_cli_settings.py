@@ -18,8 +18,8 @@ from glue.cli.config import SETTINGS, aliases, resolve_alias, user_file
 from glue.cli.options import read_attachment, read_schema
 from glue.cli.output import Screen, table
 from glue.errors import BudgetExceeded
+from glue.limits import BUDGETS
 from glue.messages import Usage
-from glue.slash import SETTABLE_LIMITS
 from glue.testing import Script, say
 
 Cli = Callable[..., Any]
@@ -101,7 +101,7 @@ def test_instructions_come_from_a_file_or_the_catalog(echo: Callable[..., str], 
     assert "there is no prompt 'nope'" in cli("run", "echo.py", "-t", "nope", "hi").err
 
 
-@pytest.mark.parametrize("name", SETTABLE_LIMITS)
+@pytest.mark.parametrize("name", BUDGETS)
 def test_a_limit_has_one_name_everywhere(name: str, cli: Cli) -> None:
     assert name in SETTINGS
     assert name in Limits.__dataclass_fields__

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from glue.paths import config_dir, state_dir
+import pytest
+
+from glue.errors import ConfigError
+from glue.paths import config_dir, state_dir, write_private
 
 
 def test_folders_are_where_the_specification_puts_them() -> None:
@@ -25,3 +28,18 @@ def test_a_relative_folder_is_ignored() -> None:
 
     assert state_dir(environ) == Path("/home/ada/.local/state/glue")
     assert config_dir(environ) == Path("/home/ada/.config/glue")
+
+
+def test_a_private_file_is_its_owners_alone_and_whole_or_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("old")
+    path.chmod(0o644)
+
+    write_private(path, "new")
+    with pytest.raises(UnicodeEncodeError):
+        write_private(path, "half a \ud800 character")
+    with pytest.raises(ConfigError, match=r"nowhere/keys cannot be written: No such file"):
+        write_private(tmp_path / "nowhere" / "keys", "x")
+
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)
+    assert [each.name for each in tmp_path.iterdir()] == ["keys"]

@@ -11,9 +11,8 @@ import pytest
 
 import glue
 from glue.context import Purse
-from glue.permission import ready_made
 from glue.testing import Script, call
-from glue.tools import fs, git, shell
+from glue.tools import READY_MADE, fs, git, shell
 
 
 def request(action: str = "write", target: str = "a", session: str = "s") -> glue.PermissionRequest:
@@ -512,7 +511,7 @@ async def test_rules_about_tools_of_a_sub_agent_and_ready_made_ones_are_known(tm
 def test_every_ready_made_tool_is_known_to_rules(tmp_path: Path) -> None:
     made = [*fs.tools(tmp_path, write=True), *git.tools(tmp_path, trust=True), *shell.tools(tmp_path)]
 
-    assert {tool.name for tool in made} == ready_made
+    assert {tool.name for tool in made} == READY_MADE
 
 
 async def test_a_remembered_yes_covers_exactly_what_was_asked(tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ async def test_a_user_who_may_only_read_can_read(postgres: Postgres, database: s
 
 
 def test_an_address_is_named_without_its_password() -> None:
-    from glue.cli.sessions import store_name
+    from glue.stores import store_name
 
     assert store_name("postgresql://me:hunter22@db.example:5432/x?options=-c") == "postgresql://db.example:5432/x"
 

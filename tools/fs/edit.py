@@ -10,12 +10,13 @@ import re
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, unified_diff
 from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from math import gcd
+from typing import Any
 
 from glue.errors import ToolError
 from glue.tools.fs.files import decode
@@ -47,6 +48,15 @@ class Replacement:
     old: str
     new: str
     replace_all: bool = False
+
+
+def read_edits(given: Mapping[str, Any]) -> list[Replacement]:
+    """Read what the arguments of edit_file ask for."""
+    several = [Replacement(old=each["old"], new=each["new"]) for each in given.get("edits") or ()]
+    if given.get("old") or not several:
+        whole = bool(given.get("replace_all"))
+        several.insert(0, Replacement(old=given.get("old", ""), new=given.get("new", ""), replace_all=whole))
+    return several
 
 
 @dataclass(frozen=True, slots=True)

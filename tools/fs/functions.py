@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from io import BufferedReader
 from posixpath import normpath
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from glue import PermissionTarget
 from glue.errors import GlueError, ToolError, UnsafePath
@@ -22,9 +22,6 @@ from glue.tools.fs import files, path_target, walk
 from glue.tools.fs.files import LINES, Mark, decode, mark_of, show
 from glue.tools.fs.patterns import Blocklist, globs
 from glue.tools.fs.root import Guard, Root, kind, look, shorten
-
-if TYPE_CHECKING:
-    from glue.tools.fs.edit import Replacement
 
 LISTED = 1000
 RESULT = 200 * 1024
@@ -51,13 +48,13 @@ class _Permit:
 
     def target(self, given: Mapping[str, Any]) -> PermissionTarget:
         """Say where a call would write, and what it would change; nothing of that where it could not be made."""
-        from glue.tools.fs.edit import compare, edit_all
+        from glue.tools.fs.edit import compare, edit_all, read_edits
 
         found = path_target(self.root, given["path"])
         self.judged[given["path"]] = found.paths[0]
         content, _ = _present(self.root, given["path"], self.watch)
         try:
-            new = given["content"] if "content" in given else decode(edit_all(content, _replacements(given)).content)[0]
+            new = given["content"] if "content" in given else decode(edit_all(content, read_edits(given)).content)[0]
             return replace(found, preview=compare(decode(content)[0], new))
         except ToolError:
             return found
@@ -230,9 +227,9 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             replace_all: every place that fits
             edits: several replacements instead of old and new; all are made, or none
         """
-        from glue.tools.fs.edit import edit_all
+        from glue.tools.fs.edit import edit_all, read_edits
 
-        several = _replacements({"old": old, "new": new, "replace_all": replace_all, "edits": edits})
+        several = read_edits({"old": old, "new": new, "replace_all": replace_all, "edits": edits})
         with _told(path, root):
             with root.open(path, guard=watch) as file:
                 found = os.fstat(file.fileno())
@@ -314,16 +311,6 @@ def _near(root: Root, path: str) -> list[str]:
     names = names or difflib.get_close_matches(wanted, found, n=3, cutoff=0.75)
     paths = [each for name in names for each in found[name] if each != path]
     return sorted(paths, key=lambda each: -difflib.SequenceMatcher(None, each, path).quick_ratio())[:3]
-
-
-def _replacements(given: Mapping[str, Any]) -> list[Replacement]:
-    from glue.tools.fs.edit import Replacement
-
-    several = [Replacement(old=each["old"], new=each["new"]) for each in given.get("edits") or ()]
-    if given.get("old") or not several:
-        whole = given.get("replace_all", False)
-        several.insert(0, Replacement(old=given.get("old", ""), new=given.get("new", ""), replace_all=whole))
-    return several
 
 
 def _present(root: Root, path: str, watch: Guard | None) -> tuple[bytes, Mark | None]:

@@ -6,14 +6,10 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from glue import one_line
 from glue.errors import GitError
 from glue.tools.process import Finished, Sink, StopFlag, run
-
-if TYPE_CHECKING:
-    from glue.tools.git.repo import Repo
 
 CAP = 512 * 1024  # kept of what git prints
 SECONDS = 15.0
@@ -72,7 +68,6 @@ def run_git(
     cut: bool = False,
     sink: Sink | None = None,
     stop: StopFlag | None = None,
-    repo: Repo | None = None,
     trust: bool = False,
 ) -> bytes:
     """Run one reading command over a repository's objects, and give what it prints.
@@ -86,8 +81,6 @@ def run_git(
     if not trust:
         from glue.tools.git.repo import Repo
 
-        if repo is not None:
-            return repo.git(args, cap=cap, seconds=seconds, cut=cut, sink=sink)
         with Repo(root, seconds=seconds, stop=stop) as opened:
             return opened.git(args, cap=cap, cut=cut, sink=sink)
     home = os.path.abspath(root)

@@ -21,6 +21,7 @@ from glue.errors import ConfigError, ToolError
 from glue.function.decorator import Tool
 from glue.messages import File, Image, Part, Text
 from glue.permission import PermissionRequest, as_decision
+from glue.tasks import background
 from glue.tools.mcp.transport import ServerConfig, Transport, load_sdk, logger, read_config
 
 if TYPE_CHECKING:
@@ -396,16 +397,8 @@ async def connect(
         if names.count(name) > 1:
             raise ConfigError(f"MCP servers must have different names; {name!r} is there twice")
     connections = [ServerConnection(config, timeout, on_change, roots, elicit, backoff) for config in configs]
-    raised: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        try:
-            yield Servers(await _start(tasks, connections, on_error))
-        except Exception as error:
-            raised = error  # raised again outside, so that no group is wrapped around it
-        finally:
-            tasks.cancel_scope.cancel()
-    if raised is not None:
-        raise raised
+    async with background() as tasks:
+        yield Servers(await _start(tasks, connections, on_error))
 
 
 @asynccontextmanager

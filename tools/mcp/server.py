@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_type_hints, is_t
 
 import anyio
 
-from glue.context import AnyTool, Cancel, Context, Host, Purse, ToolResult, error_result
-from glue.errors import ConfigError, ToolError
+from glue.context import AnyTool, Cancel, Context, Host, Purse, ToolResult, error_result, failed
+from glue.errors import ConfigError
 from glue.limits import Limits
 from glue.messages import File, Image, Text, ToolCall, new_id
 from glue.options import instructions_text
 from glue.permission import DenyAll, Permission, Rules
+from glue.tools import READY_MADE
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -45,7 +46,7 @@ def policy(agent: Agent[Any, Any], allowed: Iterable[str]) -> Permission:
     """Allow what was named on the command line, and otherwise what the agent's own policy allows."""
     own = agent.settings.permission or DenyAll("start `glue mcp` with --allow NAME to allow it")
     rules = Rules(allow=allowed, otherwise=own)
-    rules.check(agent.settings.tools or ())
+    rules.check(agent.settings.tools or (), READY_MADE)
     return rules
 
 
@@ -189,7 +190,7 @@ async def _run(
             try:
                 result = await tool.invoke(call, context)
             except Exception as error:
-                result = error_result(str(error) if isinstance(error, ToolError) else error)
+                result = failed(error, name)
     return result
 
 

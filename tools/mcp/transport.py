@@ -23,7 +23,7 @@ import anyio.to_thread
 from anyio.abc import ObjectReceiveStream
 
 from glue.errors import ConfigError
-from glue.paths import state_dir
+from glue.paths import state_dir, write_private
 
 if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
@@ -245,14 +245,8 @@ class TokenFile:
         return found if isinstance(found, dict) else {}
 
     def _write(self, **fields: Any) -> None:
-        data = json.dumps({**self._read(), **fields}).encode()
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new = self.path.with_suffix(f".{os.getpid()}.new")
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, 0o600)
-            file.write(data)
-        os.replace(new, self.path)
+        write_private(self.path, json.dumps({**self._read(), **fields}))
 
 
 @contextmanager

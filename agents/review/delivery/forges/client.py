@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -170,18 +169,7 @@ def _judge(what: str, answer: HTTPResponse) -> HTTPResponse:
 
 def _wait(answer: HTTPResponse) -> float | None:
     """How long a rate limit asks to wait; None where it is no rate limit."""
-    advised = _number(answer.headers.get("retry-after", ""))
-    if advised is not None:
-        return advised
-    if answer.headers.get("x-ratelimit-remaining") == "0":
-        reset = _number(answer.headers.get("x-ratelimit-reset", ""))
-        return max(1.0, reset - time.time()) if reset is not None else 60.0
-    return 60.0 if answer.status == 429 or b"rate limit" in answer.body[:2000] else None
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and value >= 0 else None
+    if answer.retry_after is not None:
+        return answer.retry_after
+    spent = answer.status == 429 or answer.headers.get("x-ratelimit-remaining") == "0"
+    return 60.0 if spent or b"rate limit" in answer.body[:2000] else None
