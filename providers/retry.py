@@ -15,7 +15,7 @@ from glue.errors import EmptyReply, ProviderError
 from glue.limits import StopReason
 from glue.loop.transcript import has_content
 from glue.messages import AssistantMessage, Request, user
-from glue.provider import Attempt, Capabilities, Done, Provider, ProviderEvent, ThinkingDelta, capabilities
+from glue.provider import Attempt, Capabilities, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, capabilities
 
 
 class Wrapper:
@@ -147,8 +147,9 @@ class Retries(Wrapper):
                         if isinstance(event, Done):
                             done = event
                             break
-                        if not isinstance(event, (Attempt, ThinkingDelta)):  # thinking does not commit to a try
-                            emitted = True
+                        blank = isinstance(event, TextDelta) and not event.text.strip()
+                        if not blank and not isinstance(event, (Attempt, ThinkingDelta)):
+                            emitted = True  # neither blanks nor thinking commit to a try
                         yield event
                 if done is not None and (emitted or not is_empty(done.message)):
                     yield done
