@@ -10,7 +10,7 @@ from glue.errors import ProviderError
 from glue.events import Compacted, RunResult
 from glue.limits import estimate_tokens
 from glue.loop.state import Journal, State, watched
-from glue.loop.transcript import estimate, merge
+from glue.loop.transcript import OURS, estimate, merge, run_start
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
 from glue.policies import Answer, Policy, Rewrite
 from glue.provider import Done, Provider, capabilities
@@ -156,12 +156,13 @@ class KeepRecent:
         return self.tail(messages, state.limits.estimator)
 
     def tail(self, messages: Sequence[Message], estimator: Estimator = estimate_tokens) -> Sequence[Message] | None:
-        """Give the messages to keep; a tail that begins with a reply keeps the prompt it answers."""
+        """Give the messages to keep; a tail that begins inside a run keeps what the user said to that run."""
         start = self.cut(messages, estimator)
         if start == 0:
             return None
-        head = () if isinstance(messages[start], UserMessage) else _prompt_before(messages, start)
-        kept = (*head, *messages[start:])
+        before = messages[run_start(messages[: start + 1]) : start]
+        said = (each for each in before if isinstance(each, UserMessage) and each.origin not in OURS)
+        kept = (*said, *messages[start:])
         return kept if len(kept) < len(messages) else None
 
     def cut(self, messages: Sequence[Message], estimator: Estimator = estimate_tokens) -> int:
@@ -200,13 +201,6 @@ def _starts(messages: Sequence[Message]) -> list[int]:
             starts.append(index)
         in_chain = carries_on or (isinstance(message, AssistantMessage) and message.stop_reason == "pause_turn")
     return starts
-
-
-def _prompt_before(messages: Sequence[Message], start: int) -> tuple[Message, ...]:
-    for message in reversed(messages[:start]):
-        if isinstance(message, UserMessage) and message.origin in ("user", "steering", "follow_up", "summary"):
-            return (message,)
-    return ()
 
 
 # Summaries ----------------------------------------------------------------------------------------

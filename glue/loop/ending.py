@@ -12,7 +12,7 @@ from glue.errors import Cancelled, EmptyReply
 from glue.events import RunEnd, RunResult, TurnEnd
 from glue.limits import Outcome, StopReason
 from glue.loop.state import State
-from glue.loop.transcript import ENDED, OURS, UNSENT, needs_answer, unanswered
+from glue.loop.transcript import ENDED, OURS, UNSENT, needs_answer, run_start, unanswered
 from glue.loop.truncation import NOTICE, end_chain
 from glue.messages import AssistantMessage, Json, Message, Text, UserMessage, new_id
 from glue.policies import Stop
@@ -121,12 +121,13 @@ async def _tag(state: State, outcome: Outcome, dropped: Sequence[UserMessage]) -
 
 async def _exclude(state: State, outcome: Outcome) -> None:
     """Keep in the log and out of every later request: a refused run, and a prompt that fits no window."""
-    overlong = outcome is Outcome.CONTEXT_WINDOW and state.last_reply is None
+    run = state.messages[run_start(state.messages) :] if state.resumed else state.new
+    overlong = outcome is Outcome.CONTEXT_WINDOW and not any(isinstance(each, AssistantMessage) for each in run)
     if not overlong and outcome is not Outcome.REFUSED:
         return
     if overlong:
         state.notice = OVERLONG
-    ids = tuple(message.id for message in state.new)
+    ids = tuple(message.id for message in run)
     for each in ids:
         _replace(state, each, excluded=True)
     await state.record(lambda journal: journal.exclude(ids))

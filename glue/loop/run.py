@@ -218,6 +218,7 @@ async def _begin(state: State, prompt: Sequence[Message] | None, said: Sequence[
     if keep:
         for result in unanswered(state.messages, NO_RESULT):
             await state.store(result)
+    state.resumed = not prompt
     if prompt is not None:
         state.new = []  # this run begins with its prompt
     elif said:

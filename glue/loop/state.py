@@ -65,6 +65,7 @@ class State:
     prices: Prices = field(default_factory=dict)
     history: History = field(default_factory=History)
 
+    resumed: bool = False  # goes on with an earlier run, whose prompt is not in `new`
     turns: int = 0
     requests: int = 0
     continuations: int = 0

@@ -146,6 +146,14 @@ def prompt_start(messages: Sequence[Message]) -> int:
     return start
 
 
+def run_start(messages: Sequence[Message]) -> int:
+    """Return where the last run begins: at the caller's last prompt."""
+    for index in range(len(messages) - 1, -1, -1):
+        if isinstance(message := messages[index], UserMessage) and message.origin in ("user", "summary"):
+            return index
+    return 0
+
+
 def needs_answer(messages: Sequence[Message], prompt: Sequence[Message] = ()) -> bool:
     """Tell whether a model could go on from here."""
     last = next((message for message in chain(reversed(prompt), reversed(messages)) if not message.excluded), None)

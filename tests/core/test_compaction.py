@@ -115,6 +115,19 @@ def test_a_tail_of_replies_keeps_the_prompt_they_answer() -> None:
     assert kept[0].text == "goal"
 
 
+def test_a_tail_of_replies_keeps_what_was_said_to_the_run_they_belong_to() -> None:
+    texts = ("old", "x", "go", "a", "left", "b", "try again", "c")
+    origins = {"left": "steering", "try again": "nudge"}
+    messages: list[Message] = [
+        AssistantMessage(content=(Text(text=text),)) if len(text) == 1 else user(text, origin=origins.get(text, "user"))
+        for text in texts
+    ]
+
+    for most, kept in ((1, "go left c"), (2, "go left try again c"), (3, "go left b try again c")):
+        tail = keep_recent(most).tail(messages)
+        assert " ".join(message.text for message in tail or ()) == kept
+
+
 def test_a_long_transcript_is_measured_once() -> None:
     messages = [user(f"{number}") for number in range(1_000)]
     measured: list[str] = []

@@ -831,6 +831,30 @@ async def test_what_ended_cannot_be_resumed(script: Any, before: tuple[Any, ...]
     assert (await session.prompt("more")).text == "next"
 
 
+@pytest.mark.parametrize("last", [fail("content_filter"), say("no", stop="refusal"), fail("context_overflow")])
+async def test_a_resumed_run_is_excluded_from_its_prompt_on(last: Any) -> None:
+    provider = Script(fail("auth"), fail("auth"), last, "fine")
+    session = Agent(provider).session()
+    for prompt in ("one", "two"):
+        await session.prompt(prompt, unwrap=False)
+
+    await session.resume(unwrap=False)
+    await session.prompt("three")
+
+    assert next(message.text for message in session.messages if message.excluded) == "two"
+    assert [message.text for message in provider.requests[-1].messages] == ["one", "three"]
+
+
+async def test_a_resumed_run_that_has_a_reply_is_not_left_out_when_it_grows_too_long() -> None:
+    session = Agent(Script(calls("noop"), fail("auth"), fail("context_overflow")), tools=[noop]).session()
+    await session.prompt("go", unwrap=False)
+
+    result = await session.resume(unwrap=False)
+
+    assert (result.outcome, result.notice) == (Outcome.CONTEXT_WINDOW, "")
+    assert not any(message.excluded for message in result.messages)
+
+
 async def test_a_call_that_a_killed_run_left_open_is_answered_when_it_is_resumed() -> None:
     killed = [user("go"), reply(call("noop", id="a"), call("noop", id="b"), stop=StopReason.TOOL_USE)]
     journal = Book()
