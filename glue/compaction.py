@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -13,7 +14,8 @@ from glue.loop.state import Journal, State, watched
 from glue.loop.transcript import OURS, estimate, merge, run_start
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
 from glue.policies import Answer, Policy, Rewrite
-from glue.provider import Done, Provider, capabilities
+from glue.policies.budgets import priced
+from glue.provider import Done, Provider, capabilities, opened
 
 Estimator = Callable[[str], int]
 
@@ -251,14 +253,14 @@ class Summarize:
         model = state.template.model if self.model is None else ""
         request = Request(model=model, system=self.prompt, messages=(user(transcript),), max_tokens=self.max_tokens)
         state.count_request()
-        try:
-            reply = await _reply(provider, request)
-        except ProviderError:
-            return ""
-        if reply is None:
-            return ""
-        state.charge_reply(reply.usage, lambda: reply.text)
-        return reply.text.strip()
+        text = ""
+        with suppress(ProviderError):
+            async with opened(provider, request) as events:
+                async for event in events:
+                    if isinstance(event, Done):
+                        text = event.message.text.strip()
+                        state.charge_reply(priced(event.message, state.prices).usage, text)
+        return text
 
 
 def summarize(
@@ -273,18 +275,6 @@ def summarize(
     `model` is a name or a provider; None asks the model of the run itself.
     """
     return Summarize(model=model, keep=keep or keep_recent(8), prompt=prompt, max_tokens=max_tokens)
-
-
-async def _reply(provider: Provider, request: Request) -> AssistantMessage | None:
-    stream = provider.stream(request)
-    try:
-        async for event in stream:
-            if isinstance(event, Done):
-                return event.message
-    finally:
-        if (close := getattr(stream, "aclose", None)) is not None:
-            await close()
-    return None
 
 
 def render(messages: Sequence[Message]) -> str:

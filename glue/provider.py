@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from glue.dataclass import dataclass
 from glue.messages import AssistantMessage, Request, Usage
@@ -113,3 +114,16 @@ class Provider(Protocol):
     def name(self) -> str: ...
 
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]: ...
+
+
+def opened(provider: Provider, request: Request) -> aclosing[AsyncGenerator[ProviderEvent, None]]:
+    """Start a stream that `async with` closes."""
+    stream = provider.stream(request)
+    if hasattr(stream, "aclose"):
+        return aclosing(cast("AsyncGenerator[ProviderEvent, None]", stream))
+
+    async def events() -> AsyncGenerator[ProviderEvent, None]:
+        async for event in stream:
+            yield event
+
+    return aclosing(events())

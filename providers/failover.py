@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +21,10 @@ from glue.provider import (
     ThinkingDelta,
     capabilities,
     common,
+    opened,
 )
 from glue.providers import key_available, lookup, new, parse, resolve
-from glue.providers.retry import Retries, attempt_of, close, is_empty, no_reply, opened, with_retries
+from glue.providers.retry import Retries, attempt_of, close, is_empty, no_reply, with_retries
 
 log = logging.getLogger("glue.failover")
 
@@ -84,7 +84,7 @@ class Failover:
             provider = self.providers[index]
             started, committed, done = time.monotonic(), False, None
             try:
-                async with aclosing(opened(provider, request)) as events:
+                async with opened(provider, request) as events:
                     async for event in events:
                         if isinstance(event, Done):
                             done = event

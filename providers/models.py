@@ -8,13 +8,12 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from glue.errors import ConfigError, GlueError
 from glue.messages import Json, Request, Usage, user
-from glue.provider import Capabilities, Done
+from glue.provider import Capabilities, Done, opened
 from glue.providers import key_available, known, lookup, new, plugins, wire_class
 from glue.providers.catalog import ROWS, Row
 
@@ -194,13 +193,13 @@ async def server_models(spec: str, **options: Any) -> list[str]:
 
 async def check(spec: str, **options: Any) -> tuple[int, str]:
     """Send one tiny request and say in one line what happened; returns the exit code as well."""
-    from glue.providers.retry import close, opened
+    from glue.providers.retry import close
 
     started, provider = time.monotonic(), None
     try:
         provider = new(spec, retries=False, **options)
         request = Request(messages=(user("Say ok."),), max_tokens=64)
-        async with aclosing(opened(provider, request)) as events:
+        async with opened(provider, request) as events:
             async for event in events:
                 if isinstance(event, Done):
                     said = " ".join(event.message.text.split())[:60]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self, TypeAlias, cast
+from typing import Any, Literal, Self, TypeAlias
 
 import anyio
 
@@ -15,7 +14,17 @@ from glue.errors import EmptyReply, ProviderError
 from glue.limits import StopReason
 from glue.loop.transcript import has_content
 from glue.messages import AssistantMessage, Request, user
-from glue.provider import Attempt, Capabilities, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, capabilities
+from glue.provider import (
+    Attempt,
+    Capabilities,
+    Done,
+    Provider,
+    ProviderEvent,
+    TextDelta,
+    ThinkingDelta,
+    capabilities,
+    opened,
+)
 
 
 class Wrapper:
@@ -45,19 +54,6 @@ class Wrapper:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-def opened(provider: Provider, request: Request) -> AsyncGenerator[ProviderEvent, None]:
-    """Start a stream, as something that can be closed."""
-    stream = provider.stream(request)
-    if hasattr(stream, "aclose"):
-        return cast("AsyncGenerator[ProviderEvent, None]", stream)
-
-    async def events() -> AsyncGenerator[ProviderEvent, None]:
-        async for event in stream:
-            yield event
-
-    return events()
 
 
 async def close(provider: Provider) -> None:
@@ -142,7 +138,7 @@ class Retries(Wrapper):
         while True:
             started, emitted, done = time.monotonic(), False, None
             try:
-                async with aclosing(opened(self.provider, request)) as events:
+                async with opened(self.provider, request) as events:
                     async for event in events:
                         if isinstance(event, Done):
                             done = event
@@ -253,7 +249,7 @@ class Escalation(Wrapper):
         left = self._attempts
         while True:
             started, done = time.monotonic(), None
-            async with aclosing(opened(self.provider, request)) as events:
+            async with opened(self.provider, request) as events:
                 async for event in events:
                     if isinstance(event, Done):
                         done = event

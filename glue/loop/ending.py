@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from glue.limits import Outcome, StopReason
 from glue.loop.state import State
 from glue.loop.transcript import ENDED, OURS, UNSENT, needs_answer, run_start, unanswered
 from glue.loop.truncation import NOTICE, end_chain
-from glue.messages import AssistantMessage, Json, Message, Text, UserMessage, new_id
+from glue.messages import AssistantMessage, Text, UserMessage, new_id
 from glue.policies import Stop
 
 OVERLONG = "The prompt does not fit the model's context window; it is left out of later requests."
@@ -33,7 +33,7 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
     for message in unanswered(state.new, reason):
         await state.store(message)
     if stop.outcome.complete and needs_answer(state.new):  # a vote ended it, and a stored transcript has to tell
-        await _amend(state, state.new[-1], meta={ENDED: True})
+        await _amend(state, state.new[-1].id, meta={**(state.new[-1].meta or {}), ENDED: True})
     tag = await _tag(state, stop.outcome, dropped)
     await _exclude(state, stop.outcome)
     if stop.outcome is Outcome.TRUNCATED:
@@ -113,9 +113,9 @@ async def _tag(state: State, outcome: Outcome, dropped: Sequence[UserMessage]) -
         fields["stop_reason"] = tag
     unsent = [{"origin": said.origin, "text": said.text} for said in reversed(dropped) if said.origin != "wrap_up"]
     if unsent or (fields and last.stop_reason is StopReason.PAUSE_TURN):
-        fields["meta"] = {UNSENT: unsent}
+        fields["meta"] = {**(last.meta or {}), UNSENT: unsent}
     if fields:
-        await _amend(state, last, **fields)
+        await _amend(state, last.id, **fields)
     return tag or last.stop_reason
 
 
@@ -133,12 +133,9 @@ async def _exclude(state: State, outcome: Outcome) -> None:
     await state.record(lambda journal: journal.exclude(ids))
 
 
-async def _amend(state: State, message: Message, *, meta: Mapping[str, Json] | None = None, **fields: Any) -> None:
-    """Change fields of a message, and add to its meta, in both lists and the journal."""
-    if meta is not None:
-        fields["meta"] = {**(message.meta or {}), **meta}
-    _replace(state, message.id, **fields)
-    await state.record(lambda journal: journal.amend(message.id, to_plain(fields)))
+async def _amend(state: State, id: str, **fields: Any) -> None:
+    _replace(state, id, **fields)
+    await state.record(lambda journal: journal.amend(id, to_plain(fields)))
 
 
 def _replace(state: State, id: str, **fields: Any) -> None:

@@ -216,15 +216,15 @@ class State:
 
         await self.whole(work())
 
-    def charge_reply(self, usage: Usage | None, text: Callable[[], str]) -> None:
+    def charge_reply(self, usage: Usage | None, text: str) -> None:
         """Count what a reply cost; without usage its text is estimated."""
-        usage = usage or Usage(output=self.limits.estimator(text()))
+        usage = usage or Usage(output=self.limits.estimator(text))
         self.purse.spend(tokens_out=usage.output, usage=usage)
 
     def charge_lost(self, usage: Usage | None) -> None:
         """Count what a reply cost of which only pieces have come."""
         if usage is not None or self.partial:
-            self.charge_reply(usage, lambda: "".join(self.partial))
+            self.charge_reply(usage, "".join(self.partial))
 
 
 HOOKS = ("before_request", "on_reply", "after_tools", "on_settle")

@@ -28,7 +28,7 @@ from glue.loop.state import State, watched
 from glue.messages import AssistantMessage, Json, Part, Request, ToolCall, ToolMessage, new_id
 from glue.policies import Stop
 from glue.policies.budgets import out_of_time
-from glue.provider import Attempt, Done, ProviderEvent, TextDelta
+from glue.provider import Attempt, Done, ProviderEvent, TextDelta, opened
 
 _log = logging.getLogger("glue.tools")
 
@@ -55,15 +55,11 @@ async def send(state: State, request: Request) -> Answered:
         state.emit(RequestStart(number=state.requests, request=request))
     reply = Answered()
     with watched(state) as scope:
-        stream = None
         try:
-            stream = state.provider.stream(request)
-            reply = await _stream(state, stream)
+            async with opened(state.provider, request) as stream:
+                reply = await _stream(state, stream)
         except ProviderError as error:
             reply = Answered(error=error)
-        finally:
-            if (close := getattr(stream, "aclose", None)) is not None:
-                await close()
     if reply.message is None and reply.stop is None:  # what was streamed is paid for, whatever came of it
         state.charge_lost(reply.error.usage if reply.error is not None else None)
     if state.cancel.cancelled or scope.cancelled_caught:

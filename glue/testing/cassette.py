@@ -15,7 +15,7 @@ from glue.codec import from_json, to_json, to_plain
 from glue.context import provider_names
 from glue.errors import ProviderError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Json, Request, message_from_json, messages_to_json
-from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, opened
 from glue.secrets import mask_secrets
 
 SCHEMA = 1
@@ -108,18 +108,16 @@ class Recorder:
         asked = request_to_json(request)
         events: list[Json] = []
         error: Json = None
-        stream = self.provider.stream(request)
         try:
-            async for event in stream:
-                events.append({"type": _NAMES[type(event)], **to_plain(event)})
-                yield event
+            async with opened(self.provider, request) as stream:
+                async for event in stream:
+                    events.append({"type": _NAMES[type(event)], **to_plain(event)})
+                    yield event
         except ProviderError as failure:
             text = str(failure).removeprefix(f"{failure.provider}: " if failure.provider else "")
             error = {"message": text, **{name: getattr(failure, name) for name in _DETAILS}}
             raise
         finally:
-            if (close := getattr(stream, "aclose", None)) is not None:
-                await close()
             exchange = {"type": "exchange", "number": number, "hash": request_hash(asked), "request": asked}
             self.cassette.add({**exchange, "events": events, "error": error})
 

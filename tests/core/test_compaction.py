@@ -287,6 +287,16 @@ async def test_a_summary_may_come_from_another_model() -> None:
     assert script.requests[-1].messages[0].text == INTRODUCTION + "in short"
 
 
+async def test_a_summary_has_its_price() -> None:
+    other = Script(say("in short", usage=Usage(input=9_000, output=1_000)))
+    script = Script(fail("context_overflow"), say("done", usage=Usage(input=1_000)))
+    agent = Agent(script, compaction=summarize(other, keep=keep_recent(1)), prices={"script-1": (1.0, 1.0)})
+
+    result = await agent.run("go on", message_history=[user("x" * 999), AssistantMessage(content=(Text(text="ok"),))])
+
+    assert result.cost == pytest.approx(0.011)
+
+
 @pytest.mark.parametrize("step", [fail("overloaded"), say("  "), say("long " * 2000), say(terminal=False)])
 async def test_without_a_usable_summary_the_run_still_goes_on_or_ends_clearly(step: Any) -> None:
     script = Script(*turns(4, fail("context_overflow"), "done"))
