@@ -766,6 +766,19 @@ async def test_s127_resume_after_a_cut_call() -> None:
     assert "cut off by the token limit" in result.messages[2].text
 
 
+async def test_s127_a_resumed_repair_is_still_one_reply() -> None:
+    broken = calls(call("noop", {}, complete=False), text="I look: ", stop="max_tokens")
+    first = await run(Script(broken), "go", tools=[noop], limits=Limits(max_requests=1))
+    provider = Script("no need", "fine")
+
+    result = await run_continue(provider, first.messages, tools=[noop], policies=[Steering(queue("psst"))])
+
+    assert [message.text for message in provider.requests[0].messages][-1].startswith("Your last reply was cut off")
+    assert [message.text for message in result.messages[-3:]] == ["no need", "psst", "fine"]
+    alone = await run_continue(Script("no need"), first.messages, tools=[noop])
+    assert alone.text == "I look: no need"
+
+
 @pytest.mark.parametrize("script", [[fail("transient")], [calls("noop"), fail("transient")]])
 async def test_s127_resume_after_a_failed_request(script: list[Any]) -> None:
     first = await run(Script(*script), "go", tools=[noop])
