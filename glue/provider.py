@@ -150,28 +150,28 @@ class Wrapper(Closeable):
         await close(self.provider)
 
 
-async def close(provider: Provider) -> None:
-    """Close a provider that can be closed."""
-    if (aclose := getattr(provider, "aclose", None)) is not None:
+async def close(closeable: object) -> None:
+    """Close a provider or a stream, where it can be closed."""
+    if (aclose := getattr(closeable, "aclose", None)) is not None:
         await aclose()
 
 
-def opened(provider: Provider, request: Request) -> AsyncGenerator[ProviderEvent, None]:
-    """Start a stream, as something that can be closed."""
+def opened(provider: Provider, request: Request) -> aclosing[AsyncGenerator[ProviderEvent, None]]:
+    """Start a stream that `async with` closes."""
     stream = provider.stream(request)
     if hasattr(stream, "aclose"):
-        return cast("AsyncGenerator[ProviderEvent, None]", stream)
+        return aclosing(cast("AsyncGenerator[ProviderEvent, None]", stream))
 
     async def events() -> AsyncGenerator[ProviderEvent, None]:
         async for event in stream:
             yield event
 
-    return events()
+    return aclosing(events())
 
 
 async def ask(provider: Provider, request: Request) -> AssistantMessage | None:
     """Send one request and give the whole reply; None where the stream ends without one."""
-    async with aclosing(opened(provider, request)) as events:
+    async with opened(provider, request) as events:
         async for event in events:
             if isinstance(event, Done):
                 return event.message

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -87,7 +86,7 @@ class Failover(Closeable):
             provider = self.providers[index]
             started, committed, done = time.monotonic(), False, None
             try:
-                async with aclosing(opened(provider, request)) as events:
+                async with opened(provider, request) as events:
                     async for event in events:
                         if isinstance(event, Done):
                             done = event

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -15,7 +14,7 @@ from glue.errors import EmptyReply, ProviderError
 from glue.limits import StopReason
 from glue.loop.transcript import has_content
 from glue.messages import AssistantMessage, Request, user
-from glue.provider import Attempt, Done, Provider, ProviderEvent, ThinkingDelta, Wrapper, opened
+from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, Wrapper, opened
 
 
 def attempt_of(error: ProviderError, provider: Provider, request: Request, started: float, **more: Any) -> Attempt:
@@ -93,13 +92,14 @@ class Retries(Wrapper):
         while True:
             started, emitted, done = time.monotonic(), False, None
             try:
-                async with aclosing(opened(self.provider, request)) as events:
+                async with opened(self.provider, request) as events:
                     async for event in events:
                         if isinstance(event, Done):
                             done = event
                             break
-                        if not isinstance(event, (Attempt, ThinkingDelta)):  # thinking does not commit to a try
-                            emitted = True
+                        blank = isinstance(event, TextDelta) and not event.text.strip()
+                        if not blank and not isinstance(event, (Attempt, ThinkingDelta)):
+                            emitted = True  # neither blanks nor thinking commit to a try
                         yield event
                 if done is not None and (emitted or not is_empty(done.message)):
                     yield done
@@ -203,7 +203,7 @@ class Escalation(Wrapper):
         left = self._attempts
         while True:
             started, done = time.monotonic(), None
-            async with aclosing(opened(self.provider, request)) as events:
+            async with opened(self.provider, request) as events:
                 async for event in events:
                     if isinstance(event, Done):
                         done = event

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -87,7 +86,7 @@ class Limited(Wrapper):
             wait = max(wait, await self._take_tokens(booked))
         if wait > 0:
             await self._sleep(wait)
-        async with aclosing(opened(self.provider, request)) as events:
+        async with opened(self.provider, request) as events:
             async for event in events:
                 if isinstance(event, Done) and self.rate.tokens is not None and event.message.usage is not None:
                     used = event.message.usage.total

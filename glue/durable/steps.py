@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 # the engines there are run on it, and a step is a task
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
 from typing import Any, Protocol, TypeAlias, cast
 
 import anyio
@@ -71,7 +70,7 @@ class DurableProvider(Wrapper):
 async def _ask(provider: Provider, request: Request, tell: Callable[[ProviderEvent], None]) -> Json:
     attempts: list[Json] = []
     try:
-        async with aclosing(opened(provider, request)) as events:
+        async with opened(provider, request) as events:
             async for event in events:
                 if isinstance(event, Done):
                     return {"message": message_to_json(event.message), "attempts": attempts}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -53,7 +52,7 @@ async def send(state: State, request: Request) -> Answered:
     reply = Answered()
     with watched(state) as scope:
         try:
-            async with aclosing(opened(state.provider, request)) as stream:
+            async with opened(state.provider, request) as stream:
                 reply = await _stream(state, stream)
         except ProviderError as error:
             reply = Answered(error=error)

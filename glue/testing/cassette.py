@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
@@ -117,7 +117,7 @@ class Recorder(Wrapper):
         events: list[Json] = []
         error: Json = None
         try:
-            async with aclosing(opened(self.provider, request)) as stream:
+            async with opened(self.provider, request) as stream:
                 async for event in stream:
                     events.append({"type": _NAMES[type(event)], **to_plain(event)})
                     yield event

@@ -34,7 +34,7 @@ async def collect(provider: Provider, request: Request | None = None) -> list[Pr
         return [event async for event in events]
 
 
-@pytest.mark.parametrize("first", [fail("empty"), Reply(), Reply(terminal=False)])
+@pytest.mark.parametrize("first", [fail("empty"), Reply(), Reply(terminal=False), say(" \n")])
 async def test_an_empty_reply_is_asked_for_again_after_a_quarter_second(first: Any) -> None:
     script, sleeps = Script(first, "ok"), Sleeps()
 
