@@ -279,8 +279,12 @@ def _take_json(text: str, desk: Desk) -> bool:
             finding = from_json(Finding, known)
         except ConfigError:
             continue
-        with suppress(ToolError):  # it is kept among the refused
-            desk.report(replace(finding, source=desk.source, claimed=claimed))
+        finding = replace(finding, source=desk.source, claimed=claimed)
+        try:
+            desk.report(finding)
+        except ToolError:  # who answers so cannot mend it, so the gate counts it; a double is not unsound
+            code = gate.finding_code(finding, desk.bundle, shown=desk.shown, language=desk.config.language)
+            desk.refused[-1] = replace(finding, dropped=code or gate.ANSWERED)
     try:
         desk.finish(data["summary"])
     except ToolError:

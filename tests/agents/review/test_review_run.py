@@ -208,6 +208,17 @@ async def test_a_model_without_tools_may_answer_with_one_json_object() -> None:
     assert run.finished
 
 
+@pytest.mark.parametrize("sound", [0, 1])
+async def test_a_json_object_of_which_most_is_unsound_is_inconclusive(sound: int) -> None:
+    wrong = [FOUND | {"quote": f"return nothing_like_{n}(prices)"} for n in range(2)]
+    answer = json.dumps({"findings": [*wrong, *[FOUND] * sound], "summary": SUMMARY})
+
+    run = await review(shop(), providers=[Script(say(answer))])
+
+    assert "run.dropped" in run.codes
+    assert len(run.dropped) == 2
+
+
 async def test_free_text_is_never_taken_for_a_finding() -> None:
     run = await review(shop(), providers=[Script(say("shop.py:3 is wrong"), say("really"))])
 
