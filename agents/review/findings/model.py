@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TextIO
 
 from anyio import to_thread
@@ -320,8 +321,12 @@ async def review(
     if record is not None and replay:
         ruled, around = record.ruled, record.callers
     else:
-        found = () if alone else await to_thread.run_sync(lambda: deterministic(bundle, disable=config.disable))
-        ruled, around = (*found, *analysed), callers(bundle, repo) if providers else ""
+        wanted = partial(deterministic, bundle, disable=config.disable, hints=bool(providers))
+        found = () if alone else await to_thread.run_sync(wanted)
+        hints = [f"- {one.where}: {one.title}" for one in found if rules.is_hint(one)]
+        ruled = (*(one for one in found if not rules.is_hint(one)), *analysed)
+        lost = "\n".join(["Went away in this change, perhaps by mistake:", *hints[:20]]) if hints else ""
+        around = "\n\n".join(filter(None, (lost, callers(bundle, repo)))) if providers else ""
     for finding in ruled if providers else ():
         work.say(said(finding))
 

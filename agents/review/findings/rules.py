@@ -72,7 +72,10 @@ _INTENT = re.compile(
     re.IGNORECASE,
 )
 _SKIPS = {
-    "python": re.compile(r"@ (?:pytest \. mark \. (?:skip|xfail)|(?:unittest \. )?(?:skip|expectedFailure))\b(?!if)"),
+    "python": re.compile(
+        r"@ (?:pytest \. mark \. (?:skip|xfail)|(?:unittest \. )?(?:skip|expectedFailure)) "
+        r"(?:;|\( (?![^;]*\bcondition =)(?:\)|[bfru]?[\"']|\w+ = ))"
+    ),
     "go": re.compile(r"\bt \. Skip(?:Now|f)? \("),
 }
 _JS_TEST = re.compile(r"\b(x?(?:it|test|describe))((?:\.\w+)*)\s*\(\s*(['\"`])((?:\\.|(?!\3).)+)\3")
@@ -205,6 +208,11 @@ def check(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ..
             continue
         kept.setdefault((finding.path, finding.line, finding.category), finding)
     return tuple(kept.values())
+
+
+def is_hint(finding: Finding) -> bool:
+    """Whether a rule was right too seldom to speak for itself: the model is told where to look."""
+    return bool(RULES.get(finding.rule, {}).get("hint"))
 
 
 def _ignored(finding: Finding, bundle: Bundle) -> bool:
@@ -368,8 +376,9 @@ def _lost(view: View, new: Function, edit: Edit, words: tuple[str, ...], few: bo
     elif not few or view.sides.intended:
         return
     elif match := _CLOSE.search(text):
-        owner = match["owner"] or ""
-        if not moved(match.group()) and (not owner or owner in new.words):
+        owner, left = match["owner"] or "", " ".join(new.words)
+        closed = match.group() in left or re.search(rf"\bwith\b[^;]* as {owner}\b", left)  # elsewhere, or by itself
+        if not closed and not moved(match.group()) and (not owner or owner in new.words):
             yield from view.say("close-removed", edit.line, what=_code(match.group()).rstrip("("), function=name)
     elif (match := _LIMIT.search(text)) and len(words) < 12 and not moved(match.group()):
         yield from view.say("limit-removed", edit.line, what=_code(match.group()))
@@ -479,7 +488,9 @@ def _functions_off(view: View) -> Iterator[tuple[int, str]]:
     for old, new in pairs(functions(view.base, view.language), functions(view.head, view.language)):
         name = new.name.rsplit(".", 1)[-1]
         was, now = " ".join(old.words), " ".join(new.words)
-        if re.match(r"[Tt]est", name) and skips.search(now) and not skips.search(was):
+        mark = skips.search(now) if re.match(r"[Tt]est", name) else None
+        above = now[: mark.start()] if mark else ""
+        if mark and above.count("{") - above.count("}") <= 1 and not skips.search(was):
             line = next((t.line for t in new.tokens if re.match(r"skip|xfail|Skip", t.text)), new.start)
             if not re.search(r"version|platform|os\.name|\bif\b|condition", view.lines[line - 1]):
                 yield line, name

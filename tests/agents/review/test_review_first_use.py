@@ -218,7 +218,7 @@ def test_a_skipped_file_counts_with_its_lines() -> None:
 def history(root: Path) -> None:
     code = "def first(rows):\n    if not rows:\n        return None\n    return rows[0]\n"
     test = "def test_first():\n    assert first([]) is None\n"
-    broken = code.replace("    if not rows:\n        return None\n", "")
+    broken = code.replace("    if not rows:\n        return None\n", "    log(rows)\n")
     started = {"a.py": broken, "b.py": "x = 1\n", "tests/test_a.py": "def test_x():\n    assert 1\n"}
     fixed = {"a.py": code, "tests/test_a.py": test}
     root.mkdir(exist_ok=True)
@@ -272,11 +272,11 @@ def test_scores_are_kept_and_compared(tmp_path: Path, monkeypatch: pytest.Monkey
 
 async def test_a_byte_order_mark_and_quoted_names_are_read_right() -> None:
     old, new = (
-        "\ufeffdef f(x):\n    if x is None:\n        return 0\n    return x.n\n",
+        "\ufeffdef f(x):\n    require_admin(x)\n    return x.n\n",
         "\ufeffdef f(x):\n    return x.n\n",
     )
     bundle = from_texts({'dé "q".py': old}, {'dé "q".py': new}, Change(title="x"))
 
     run = await review(bundle)
 
-    assert [(one.rule, one.path, one.line) for one in run.findings] == [("check-removed", 'dé "q".py', 2)]
+    assert [(one.rule, one.path, one.line) for one in run.findings] == [("auth-removed", 'dé "q".py', 2)]

@@ -43,7 +43,7 @@ def results(script: Script) -> list[ToolMessage]:
 
 
 async def test_without_a_model_analysers_and_rules_speak_alone() -> None:
-    bundle = from_texts({}, {"a.py": "def f(seen=[]):\n    breakpoint()\n"})
+    bundle = from_texts({}, {"a.py": "def f(seen=[]):\n    breakpoint()\n    return seen\n"})
 
     run = await review(bundle)
 
@@ -605,7 +605,9 @@ def test_nothing_to_review_is_no_failure(larder: Path) -> None:
 
 
 def test_a_diff_can_be_reviewed_from_a_file(larder: Path) -> None:
-    (larder.parent / "x.diff").write_text("--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+def f(seen=[]): breakpoint()\n")
+    (larder.parent / "x.diff").write_text(
+        "--- /dev/null\n+++ b/a.py\n@@ -0,0 +1,2 @@\n+def f(seen=[]):\n+    return seen\n"
+    )
 
     code, out = invoke("--diff", "../x.diff")
 
