@@ -52,6 +52,7 @@ QUIET = [
     ("README.rst", "Title\n=======\n\ntext\n"),
     ("locales/km.json", '{"a": "ធ្វើ\u200bការ\u200bងារ"}\n'),
     ("a.py", "\ufeffx = 1\n"),
+    ("certs/server.key.insecure", "-----BEGIN RSA " + "PRIVATE KEY-----\nMIIEowIBAAKCAQEAzOg55vIp1cXlCJWzSYHd\n"),
     ("find_key.py", 'if line.startswith("-----BEGIN RSA ' + 'PRIVATE KEY-----"):\n    pass\n'),
 ]
 LOCKED = "class A:\n    def put(self, x):\n        with self.lock:\n            self.rows.append(x)\n            self.count += 1\n"
@@ -95,6 +96,7 @@ SAME = [
     ("a check that guarded nothing that is left", "def f(x):\n    if x is None:\n        return 0\n    return 1\n", "def f(x):\n    return 1\n"),
     ("closed on every way still", "def f(p):\n    x = open_it(p)\n    try:\n        x.go()\n        x.close()\n        x.done()\n    finally:\n        x.close()\n", "def f(p):\n    x = open_it(p)\n    try:\n        x.go()\n        x.done()\n    finally:\n        x.close()\n"),
     ("closed by its block", "def f(p):\n    x = open(p)\n    try:\n        use(x.read())\n    finally:\n        x.close()\n", "def f(p):\n    with open(p) as x:\n        use(x.read())\n"),
+    ("a lock of another name", LOCKED, LOCKED.replace("        with self.lock:\n            self.rows.append(x)\n            self.count += 1\n", "        self.rows.append(x)\n        self.count += 1\n") + "\n    def both(self, x):\n        with self.rows_lock:\n            self.put(x)\n"),
     ("old versions", "def f(x):\n    if PY2 and x:\n        return x.size\n    return x\n", "def f(x):\n    if x:\n        return x.size\n    return x\n"),
 ]  # fmt: skip
 
@@ -127,6 +129,18 @@ def test_what_went_away_is_found_and_stands_where_its_quote_is(rule: str, path: 
 @pytest.mark.parametrize(("old", "text"), [case[1:] for case in SAME], ids=[case[0] for case in SAME])
 def test_moved_renamed_and_reformatted_code_is_the_same_code(old: str, text: str) -> None:
     assert edited("a.py", old, text) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "text", "title"),
+    [
+        ("a.js", "async function f(d) {\n  await d.save(1);\n}\n", "async function f(d) {\n  d.save(1);\n}\n", "fetch: remove await"),
+        ("a.js", "async function f(d) {\n  saved ??= await d.save(1);\n}\n", "function f(d) {\n  saved ??= d.save(1)\n    .then(noop);\n}\n", ""),
+        ("a.test.js", "// it('works', () => {\n//   go();\n// });\n", "it.skip('works', () => {\n  go();\n});\n", ""),
+    ],
+)  # fmt: skip
+def test_what_was_meant_or_never_ran_is_no_loss(path: str, old: str, text: str, title: str) -> None:
+    assert edited(path, old, text, title) == []
 
 
 def test_a_check_that_the_author_says_to_remove_is_not_questioned() -> None:
