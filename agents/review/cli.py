@@ -33,7 +33,7 @@ TEMPLATES = {
     "github": ("github.yml", ".github/workflows/review.yml"),
     "gitlab": ("gitlab.yml", ".gitlab/review.yml"),
     "gitea": ("gitea.yml", ".gitea/workflows/review.yml"),
-    "pre-push": ("pre-push", ".git/hooks/pre-push"),
+    "pre-push": ("pre-push", ""),  # where git looks for hooks
 }
 
 
@@ -46,6 +46,16 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+class _Out(click.Path):
+    """A file to be written: that it cannot be is said before anything is paid for."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not Path(value).parent.is_dir():
+            self.fail(f"there is no folder {str(Path(value).parent)!r}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_OUT = _Out(dir_okay=False, writable=True)
 _FILES = click.Path(exists=True, dir_okay=False)
 _FOLDER = click.Path(exists=True, file_okay=False)
 _MODEL_HELP = "Provider and model; several with commas. Left out: GLUE_MODEL, or rules alone."
@@ -66,7 +76,7 @@ _pr = click.option("--pr", type=int, help="The pull request; found in CI by itse
 _model = _options(
     click.option("-m", "--model", default="", help=_MODEL_HELP),
     click.option("--config", "config_path", type=_FILES, help="Settings to use instead of the base's own."),
-    click.option("--record", type=click.Path(dir_okay=False), help="Keep everything in a run file for `replay`."),
+    click.option("--record", type=_OUT, help="Keep everything in a run file for `replay`."),
     click.option(
         "--previous",
         type=click.Path(file_okay=False),
@@ -85,7 +95,7 @@ _gate = _options(
 )
 _output = _options(
     click.option("--format", "form", type=click.Choice(FORMATS), default="terminal", help="What to print."),
-    click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write it to a file instead."),
+    click.option("-o", "--output", type=_OUT, help="Write it to a file instead."),
 )
 
 
@@ -142,7 +152,7 @@ def review(ctx: click.Context, /, **given: Any) -> None:
 @review.command()
 @_where
 @_pr
-@click.option("--out", default="bundle.json", type=click.Path(dir_okay=False), help="Where to write the bundle.")
+@click.option("--out", default="bundle.json", type=_OUT, help="Where to write the bundle.")
 def collect(out: str, **given: Any) -> None:
     """Gather the change from git objects into a bundle. Needs no key and no write token."""
     bundle = _gather(given, os.environ)
@@ -156,7 +166,7 @@ def collect(out: str, **given: Any) -> None:
     "-C", "root", default="", help="The repository, for the reading tools; without it the bundle is all there is."
 )
 @_model
-@click.option("--out", default="findings.json", type=click.Path(dir_okay=False), help="Where to write the findings.")
+@click.option("--out", default="findings.json", type=_OUT, help="Where to write the findings.")
 @click.pass_context
 def run_command(ctx: click.Context, /, bundle_path: str, out: str, **given: Any) -> None:
     """Review a bundle: the rules, and a model where one is named. Never sees a write token."""
@@ -263,7 +273,7 @@ def doctor(ctx: click.Context, /, root: str) -> None:
 @_root
 @click.option("-m", "--model", default="", help="Provider and model to test; left out: GLUE_MODEL.")
 @click.option("--count", default=10, type=click.IntRange(1, 500), help="How many fixes to undo.")
-@click.option("--out", type=click.Path(dir_okay=False), help="Keep the score, to compare with `review diff`.")
+@click.option("--out", type=_OUT, help="Keep the score, to compare with `review diff`.")
 def selftest(root: str, model: str, count: int, out: str | None) -> None:
     """Undo real fixes of your own history, in memory, and see how many a model finds, beside clean changes."""
     from glue.agents.review.change.collect import top
@@ -292,7 +302,7 @@ def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
     from glue.agents.review.change.collect import top
 
     name, place = TEMPLATES[kind]
-    path = Path(top(root), place)
+    path = Path(top(root), place or _hook(top(root), name))
     if path.exists() and not force:
         raise ConfigError(f"{path} is there already; --force replaces it")
     text = files("glue.agents.review").joinpath("ci", name).read_text(encoding="utf-8")
@@ -313,6 +323,19 @@ def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
         click.echo("put the repository and the commit of glue where it says OWNER/glue and REPLACE_..., or use --from")
     if kind == "gitlab":
         click.echo(f"add to .gitlab-ci.yml:  include: {{local: {place}}}")
+
+
+def _hook(root: str, name: str) -> str:
+    """Where git looks for a hook: worktrees share theirs, and `core.hooksPath` names another folder."""
+    import subprocess
+
+    from glue.tools.git import find_git
+
+    argv = [find_git(root), "-C", root, "rev-parse", "--git-path", f"hooks/{name}"]
+    asked = subprocess.run(argv, capture_output=True, check=False)
+    if asked.returncode:
+        raise GitError(f"{root} is no git repository", kind="missing")
+    return os.fsdecode(asked.stdout.rstrip(b"\n"))
 
 
 @review.command()
@@ -357,13 +380,13 @@ def _gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Bundle:
         raise ConfigError("--range, --staged, --dirty, --diff and --base/--head exclude each other; give one")
     if given["diff"]:
         raw = given["diff"].read()
-        bundle = source.from_diff(raw, change=Change(mode="diff"))
-        if raw.strip() and not bundle.files:
+        bundle = source.from_diff(raw, change=Change(mode="diff"), rules=only.narrow(make(_settings(Bundle(), given))))
+        if raw.strip() and not bundle.files and not bundle.skipped:
             raise ConfigError("--diff: this is no diff; give what `git diff` prints")
     elif given["range_"]:
         bundle = source.collect_range(root, given["range_"], only=only)
     elif chosen:
-        bundle = source.collect_dirty(root, staged=given["staged"])
+        bundle = source.collect_dirty(root, staged=given["staged"], only=only)
     else:
         bundle = _branch(root, given, environ, only)
     issues = tuple(given["issues"])
@@ -396,19 +419,24 @@ def _branch(root: str, given: Mapping[str, Any], environ: Mapping[str, str], onl
 def _hint(given: Mapping[str, Any]) -> str:
     """Say what there would be to review."""
     from glue.agents.review.change import collect as source
+    from glue.tools.git import Repo
 
-    asked_for = any(given[name] for name in ("range_", "staged", "dirty", "diff", "base", "head"))
+    if any(given[name] for name in ("range_", "staged", "dirty", "diff", "base", "head")):
+        return ""
+    root = source.top(given["root"])
     try:
-        dirty = not asked_for and bool(source.collect_dirty(source.top(given["root"])).files)
+        if source.collect_dirty(root).files:
+            return "; there are changes that are not committed: --dirty reviews them"
+        with Repo(root) as repo:
+            return "; the clone is shallow: fetch more history, or name --base" if repo.shallow else ""
     except GlueError:
-        dirty = False
-    return "; there are changes that are not committed: --dirty reviews them" if dirty else ""
+        return ""
 
 
 def _settings(bundle: Bundle, given: Mapping[str, Any]) -> Mapping[str, Any]:
     """The base's own settings, or those of the file that the user named."""
     path = given.get("config_path")
-    return read_config(Path(path).read_text(encoding="utf-8"), path) if path else bundle.config
+    return read_config(Path(path).read_text(encoding="utf-8", errors="replace"), path) if path else bundle.config
 
 
 def _run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:

@@ -46,7 +46,7 @@ class Desk:
         try:
             placed, notes = self._checked(finding)
         except ToolError:
-            self.refused.append(replace(finding, dropped="grounding.refused"))
+            self.refused.append(replace(finding, dropped=gate.ANSWERED))
             raise
         self.findings.append(placed)
         self.on_finding(placed)

@@ -16,7 +16,9 @@ from fakes.review import invoke, work_in_larder
 
 from glue.agents.review import doctor, records
 from glue.agents.review.change.chunk import chunks, coverage
-from glue.agents.review.change.collect import collect, from_texts
+from glue.agents.review.change.collect import MAX_UNTRACKED, collect, collect_dirty, from_diff, from_texts
+from glue.agents.review.change.config import Config
+from glue.agents.review.change.diff import between
 from glue.agents.review.findings.model import callers, question, review
 from glue.agents.review.records import Bundle, Change, ReviewRun, SkippedFile
 from glue.agents.review.selftest import Score, changes, differences, selftest
@@ -218,7 +220,7 @@ def test_a_skipped_file_counts_with_its_lines() -> None:
 def history(root: Path) -> None:
     code = "def first(rows):\n    if not rows:\n        return None\n    return rows[0]\n"
     test = "def test_first():\n    assert first([]) is None\n"
-    broken = code.replace("    if not rows:\n        return None\n", "")
+    broken = code.replace("    if not rows:\n        return None\n", "    log(rows)\n")
     started = {"a.py": broken, "b.py": "x = 1\n", "tests/test_a.py": "def test_x():\n    assert 1\n"}
     fixed = {"a.py": code, "tests/test_a.py": test}
     root.mkdir(exist_ok=True)
@@ -270,13 +272,82 @@ def test_scores_are_kept_and_compared(tmp_path: Path, monkeypatch: pytest.Monkey
     assert invoke("diff", str(tmp_path / "one.json"), str(tmp_path / "run.json"))[0] == 2
 
 
+def test_before_the_first_commit_everything_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GLUE_MODEL", raising=False)
+    git(tmp_path, "init", "-q", "-b", "main")
+    (tmp_path / "a.py").write_text("breakpoint()\n")
+
+    assert "a.py:1" in invoke("-C", str(tmp_path), "--dirty")[1]
+    git(tmp_path, "add", "--all")
+    assert "a.py:1" in invoke("-C", str(tmp_path), "--staged")[1]
+
+
+@pytest.mark.parametrize("chosen", [("--dirty",), ("--staged",), ("--diff", "-")])
+def test_globs_narrow_every_kind_of_review(larder: Path, chosen: tuple[str, ...]) -> None:
+    for name in ("one.py", "two.py"):
+        (larder / name).write_text("breakpoint()\n")
+    git(larder, "add", "--all")
+    diff = "".join(between(name, None, "breakpoint()\n") for name in ("one.py", "two.py"))
+    out = larder.parent / "out.json"
+
+    def paths(*options: str) -> set[str]:
+        assert invoke(*chosen, *options, "--format", "json", "-o", str(out), stdin=diff)[0] == 0
+        return {one["path"] for one in json.loads(out.read_text())["findings"]}
+
+    assert paths("--paths", "one.py") == {"one.py"}
+    assert paths("--paths-ignore", "one.py") == {"two.py"}
+
+
+def test_a_diff_of_a_secret_file_is_shown_to_nobody(larder: Path) -> None:
+    diff = "".join(between(name, None, f"TOKEN={name}-value\n") for name in (".env", "a.py"))
+
+    bundle = from_diff(diff, rules=Config())
+
+    assert [file.path for file in bundle.files] == ["a.py"]
+    assert ".env-value" not in bundle.diff
+    assert "may hold secrets" in invoke("--diff", "-", stdin=diff)[1]
+
+
+def test_new_files_beyond_the_most_are_named_as_not_read(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "-b", "main")
+    for at in range(MAX_UNTRACKED + 2):
+        (tmp_path / f"{at}.py").write_text("x = 1\n")
+
+    bundle = collect_dirty(tmp_path)
+
+    assert (len(bundle.files), len(bundle.skipped)) == (MAX_UNTRACKED, 2)
+    assert not coverage(bundle, None).complete
+
+
+def test_a_file_that_cannot_be_written_is_a_usage_error_before_anything_runs(larder: Path) -> None:
+    for options in (("-o", "no/x"), ("--record", "no/x"), ("collect", "--out", "no/x")):
+        code, out = invoke(*options)
+        assert (code, "there is no folder 'no'" in out) == (2, True)
+
+
+def test_settings_that_are_no_text_are_a_usage_error(larder: Path) -> None:
+    (larder / "bad.toml").write_bytes(b"\xff\xfe")
+
+    assert invoke("--config", "bad.toml")[0] == 2
+
+
+def test_the_hook_is_written_where_git_looks_for_it(larder: Path) -> None:
+    git(larder, "worktree", "add", "-q", "../tree")
+    assert invoke("init", "pre-push", "-C", "../tree")[0] == 0
+    assert (larder / ".git/hooks/pre-push").stat().st_mode & 0o111
+
+    git(larder, "config", "core.hooksPath", ".hooks")
+    assert invoke("init", "pre-push")[0] == 0
+    assert (larder / ".hooks/pre-push").is_file()
+
+
 async def test_a_byte_order_mark_and_quoted_names_are_read_right() -> None:
     old, new = (
-        "\ufeffdef f(x):\n    if x is None:\n        return 0\n    return x.n\n",
+        "\ufeffdef f(x):\n    require_admin(x)\n    return x.n\n",
         "\ufeffdef f(x):\n    return x.n\n",
     )
     bundle = from_texts({'dé "q".py': old}, {'dé "q".py': new}, Change(title="x"))
 
     run = await review(bundle)
 
-    assert [(one.rule, one.path, one.line) for one in run.findings] == [("check-removed", 'dé "q".py', 2)]
+    assert [(one.rule, one.path, one.line) for one in run.findings] == [("auth-removed", 'dé "q".py', 2)]
