@@ -107,22 +107,21 @@ class BedrockDecoder(wire.Decoder):
     def _delta(self, at: int, delta: dict[str, Json], events: list[ProviderEvent]) -> None:
         block = self.blocks.get(at)
         if block is None:  # only calls announce themselves
-            block = self.blocks[int(at)] = Block("thinking" if "reasoningContent" in delta else "text")
-        if "text" in delta:
+            block = self.blocks[int(at)] = Block("thinking" if delta.get("reasoningContent") else "text")
+        if delta.get("text"):
             self._say(block, encoding.text_of(delta["text"]), events)
-        elif "toolUse" in delta:
+        elif delta.get("toolUse"):
             self._say(block, encoding.text_of(delta["toolUse"].get("input")), events)
-        elif "reasoningContent" in delta:
-            thought = delta["reasoningContent"]
+        elif thought := delta.get("reasoningContent"):
             self._say(block, encoding.text_of(thought.get("text")), events)
             if signature := encoding.text_of(thought.get("signature")):
                 block.add("signature", signature)
             if redacted := encoding.text_of(thought.get("redactedContent")):
                 block.kind, block.closed = "redacted", True
                 block.add("redactedContent", redacted)
-        elif "citation" in delta:
+        elif delta.get("citation"):
             block.fields.setdefault("citations", []).append(delta["citation"])
-        elif "toolResult" in delta:
+        elif delta.get("toolResult"):
             block.fields["content"] = [*encoding.list_of(block.fields.get("content")), *delta["toolResult"]]
 
     def _sealed(self, block: Block) -> Json:
@@ -136,10 +135,10 @@ class BedrockDecoder(wire.Decoder):
         return {"reasoningContent": {"redactedContent": data}}
 
     def _whole(self, reply: Json) -> None:
-        if "output" not in reply and ("message" in reply or "Message" in reply):
+        if "output" not in reply and reply.keys() & {"message", "Message", "error"}:
             raise self.error(reply)
         for at, block in enumerate(reply["output"]["message"]["content"]):
-            if "text" in block:
+            if block.get("text"):
                 self._delta(at, block, self.late)
             elif thought := block.get("reasoningContent"):
                 thought = encoding.object_of(thought.get("reasoningText")) or thought

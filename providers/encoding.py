@@ -434,6 +434,13 @@ def text_of(value: Json) -> str:
     return value if isinstance(value, str) else ""
 
 
+def json_text(value: Json) -> str:
+    """Return JSON text as it came, or that of a value where a server sends no text."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return dumps(value).decode()
+
+
 def object_of(value: Json) -> dict[str, Json]:
     return value if isinstance(value, dict) else {}
 

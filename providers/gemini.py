@@ -118,18 +118,17 @@ class GeminiDecoder(wire.Decoder):
         self._arguments: dict[str, Json] = {}
 
     def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
-        response = encoding.loads(data)
+        response = _named(encoding.loads(data))
         if response.get("error"):
             raise self.error(response)
         self.seen = True
-        counted = response.get("usageMetadata") or response.get("usage_metadata") or {}
-        self.counts |= {_camel(name): value for name, value in counted.items() if value is not None}
+        self.counts |= _named(response.get("usageMetadata") or {})
         self._learn(response, _FACTS)
-        feedback = response.get("promptFeedback")
-        if feedback and feedback.get("blockReason"):
+        feedback = _named(response.get("promptFeedback") or {})
+        if feedback.get("blockReason"):
             self._learn(feedback, _BLOCK_FACTS)
             self.closed = True
-        for candidate in (response.get("candidates") or ())[:1]:
+        for candidate in map(_named, (response.get("candidates") or ())[:1]):
             content = candidate.get("content") or {}
             for part in content.get("parts") or ():
                 self._part(part, events)
@@ -141,11 +140,11 @@ class GeminiDecoder(wire.Decoder):
         self.facts |= {name: place[key] for key, name in names.items() if place.get(key)}
 
     def _part(self, part: dict[str, Json], events: list[ProviderEvent]) -> None:
-        part = {name: value for name, value in part.items() if value is not None}  # proxies spell out what is not there
+        part = _named(part)
         signature = encoding.text_of(part.get("thoughtSignature"))
         signed = {"thoughtSignature": signature} if signature else {}
         if "functionCall" in part:
-            self._call(part["functionCall"], signed, events)
+            self._call(_named(part["functionCall"]), signed, events)
         elif not isinstance(part.get("text"), str) and part.keys() - {"thought", "thoughtSignature"}:
             self._add(Block("part", part))  # code that the server ran, its outcome, and whatever comes next
         elif part.get("text") or signed:
@@ -194,10 +193,10 @@ class GeminiDecoder(wire.Decoder):
         return self.broken("the answer ends in the middle") if cut else super()._nothing()
 
 
-def _camel(name: str) -> str:
-    """Name a field as Google's own servers do; some proxies write prompt_token_count."""
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+def _named(place: dict[str, Json]) -> dict[str, Json]:
+    """Name fields as Google's own servers do: proxies write prompt_token_count, and spell out what is not there."""
+    fields = ((name.split("_"), value) for name, value in place.items() if value is not None)
+    return {first + "".join(word.capitalize() for word in rest): value for (first, *rest), value in fields}
 
 
 _HEADS = {"user": b'{"role":"user","parts":[', "assistant": b'{"role":"model","parts":['}

@@ -179,7 +179,7 @@ class Decoder:
     def _open_call(self, call_id: Json, name: Json, given: Json, events: list[ProviderEvent]) -> Block:
         block = Block("call")
         block.id, block.name, block.index = encoding.text_of(call_id), encoding.text_of(name), self.calls
-        block.given = encoding.dumps(given).decode() if given is not None else ""
+        block.given = encoding.json_text(given)
         self.calls += 1
         events.append(ToolCallDelta(index=block.index, id=block.id, name=block.name, arguments=block.given))
         return block
@@ -201,6 +201,8 @@ class Decoder:
             opaque = Opaque(wire=self.wire, data=kept) if kept else None
             if block.kind == "call":
                 text = text or block.given
+                if not (block.id or block.name or text):
+                    continue  # some servers fill in every field of a reply that calls nothing
                 call_id = block.id if block.id and block.id not in used else self._made_up_id(block.index)
                 used.add(call_id)
                 # A reply that is cut off may close its last call all the same; only the JSON tells.

@@ -507,6 +507,12 @@ def test_a_stream_without_its_end_is_a_protocol_error() -> None:
     assert "message_stop" in str(error)
 
 
+def test_an_error_may_lack_its_outer_type() -> None:
+    assert (
+        fails(stream(start()) + b'event: error\ndata: {"error":{"type":"overloaded_error"}}\n\n').kind == "overloaded"
+    )
+
+
 def test_an_error_in_the_stream_comes_after_what_was_said() -> None:
     decoder = AnthropicDecoder(Quirks(), "anthropic", MODEL)
     problem = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
