@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -177,7 +177,7 @@ class GeminiDecoder(wire.Decoder):
         block.closed = not call.get("willContinue")
         self._open = None if block.closed else block
         if block.closed:
-            block.given = encoding.dumps(self._arguments).decode()
+            block.given = encoding.json_text(self._arguments)
         if block.closed or call.get("name"):
             events.append(ToolCallDelta(index=block.index, id=block.id, name=block.name, arguments=block.given))
 
@@ -296,13 +296,15 @@ def _finish(schema: Mapping[str, Json], result: Json) -> Json:
 def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
     if message.excluded:
         return b"", b""
+    if isinstance(message, AssistantMessage):
+        return b",".join(map(encoding.dumps, _reply(message, row, model))), b""
+    content = tuple(encoding.taken(message.content, row.quirks))
     if isinstance(message, ToolMessage):
-        return _result(message, model)
-    parts = _reply(message, row, model) if isinstance(message, AssistantMessage) else _parts(message.content)
-    return b",".join(map(encoding.dumps, parts)), b""
+        return _result(message, content, model)
+    return b",".join(map(encoding.dumps, _parts(content))), b""
 
 
-def _parts(content: Sequence[Part]) -> Iterator[dict[str, Json]]:
+def _parts(content: Iterable[Part]) -> Iterator[dict[str, Json]]:
     for part in content:
         if isinstance(part, Text) and part.text:
             yield {"text": part.text}
@@ -334,11 +336,11 @@ def _reply(message: AssistantMessage, row: Row, model: str) -> Iterator[dict[str
             yield kept
 
 
-def _result(message: ToolMessage, model: str) -> tuple[bytes, bytes]:
-    text = "\n".join(part.text for part in message.content if isinstance(part, Text))
+def _result(message: ToolMessage, content: Sequence[Part], model: str) -> tuple[bytes, bytes]:
+    text = "\n".join(part.text for part in content if isinstance(part, Text))
     response: dict[str, Json] = {"error" if message.is_error else "output": text}
     answer: dict[str, Json] = {"name": encoding.call_name(message.name), "id": message.call_id, "response": response}
-    pictures = list(_parts([part for part in message.content if not isinstance(part, Text)]))
+    pictures = list(_parts(part for part in content if not isinstance(part, Text)))
     if pictures and _version(model) >= 3:
         answer["parts"] = pictures
         pictures = []
