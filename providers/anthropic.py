@@ -63,7 +63,7 @@ class AnthropicDecoder(wire.Decoder):
 
     def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
         event = encoding.loads(data)
-        kind = "error" if event.get("error") else event["type"]
+        kind = "error" if event.get("error") else event.get("type")
         if kind == "content_block_delta":
             self._delta(event["index"], event["delta"], events)
         elif kind == "content_block_start":

@@ -92,9 +92,7 @@ class ResponsesDecoder(wire.Decoder):
         return event.get("item_id") or item.get("id") or item.get("call_id") or next(reversed(self._items), 0)
 
     def _show(self, event: dict[str, Json]) -> str:
-        delta = event["delta"]
-        if not isinstance(delta, str):
-            raise TypeError
+        delta = encoding.text_of(event.get("delta"))
         self._shown.setdefault(self._index(event), []).append(delta)
         return delta
 
