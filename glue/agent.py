@@ -124,7 +124,7 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
     ) -> None:
         refuse_unknown(unknown, AgentOptions, "an agent has no")
         if not (isinstance(model, str) and model.strip()) and not callable(getattr(model, "stream", None)):
-            raise TypeError(f"model must be a name such as 'openai:gpt-5-nano', or a provider, not {model!r}")
+            raise TypeError(f"model must be a name such as 'openai:gpt-5.4-nano', or a provider, not {model!r}")
         settings = Options(
             model=model,
             tools=tuple(tool_table(tools or ()).values()),

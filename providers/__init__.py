@@ -193,11 +193,11 @@ def _find(name: str) -> tuple[Row, Factory]:
         return _registry[name]
     from difflib import get_close_matches
 
-    from glue.providers.models import VENDORS, models_of, vendors_of
+    from glue.providers.models import VENDORS, find, models_of
 
     names = known()
     models = {model: f"{vendor}:{found.name}" for vendor in VENDORS for model, found in models_of(vendor).items()}
-    exact = [f"{vendor}:{name}" for vendor in vendors_of(name)]
+    exact = [f"{each}:{name}" for each in names if find(each, name)][:3]
     close = (
         exact
         or get_close_matches(name, names, 3, 0.6)
@@ -247,41 +247,49 @@ def _load_config() -> None:
         return
     if _configured.get(str(path)) == stamp:
         return
-    _configured[str(path)] = stamp
     import tomllib
 
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8")).get("providers", {})
     except (OSError, ValueError):
         return  # the command line says what is wrong with its file
-    for name, table in tables.items() if isinstance(tables, dict) else ():
-        row = _own_row(name.strip().lower(), table, str(path))
-        register(row.name, functools.partial(_open, row), row=row)
+    if not isinstance(tables, dict):
+        raise ConfigError(f"{path}: 'providers' must be tables such as [providers.acme]")
+    for name, table in tables.items():
+        row = _own_row(name.strip().lower(), table, f"{path}: [providers.{name}]")
+        try:
+            register(row.name, functools.partial(_open, row), row=row)
+        except ValueError as error:
+            raise ConfigError(f"{path}: {error}") from None
+    _configured[str(path)] = stamp
 
 
 def _own_row(name: str, table: Any, where: str) -> Row:
-    from glue.providers.catalog import row_of
+    from dataclasses import asdict
 
-    def wrong(what: str) -> ConfigError:
-        return ConfigError(f"{where}: [providers.{name}]: {what}")
+    from glue.providers.catalog import PLAIN, row_of
 
     kinds: dict[str, Any] = {"wire": str, "base_url": str, "key": (str, list), "model": str, "window": int, "auth": str}
     kinds["quirks"] = dict
     if not isinstance(table, dict) or not isinstance(table.get("base_url"), str):
-        raise wrong('base_url is missing, such as "https://host/v1"')
-    for field, value in table.items():
-        if field not in kinds:
-            raise wrong(f"{field!r} is unknown; there are: {', '.join(kinds)}")
-        if not isinstance(value, kinds[field]):
-            raise wrong(f"{field} is no text" if kinds[field] is str else f"{field} is of the wrong kind")
+        raise ConfigError(f'{where}: base_url is missing, such as "https://host/v1"')
+    _check_kinds(table, kinds, where)
+    quirks = {name: list if isinstance(value, tuple) else type(value) for name, value in asdict(PLAIN).items()}
+    _check_kinds(table.get("quirks", {}), quirks, f"{where}: quirks")
     key = table.get("key", [])
     own = {**table, "key": [key] if isinstance(key, str) else key}
     own["quirks"] = {"local": not key, **table.get("quirks", {})}
     wire_class(table.get("wire", "openai_chat"))
-    try:
-        return row_of(name, own)
-    except TypeError as error:
-        raise wrong(f"quirks: {error}") from None
+    return row_of(name, own)
+
+
+def _check_kinds(fields: Mapping[str, Any], kinds: Mapping[str, Any], where: str) -> None:
+    for field, value in fields.items():
+        if field not in kinds:
+            raise ConfigError(f"{where}: {field!r} is unknown; there are: {', '.join(kinds)}")
+        if not isinstance(value, kinds[field]):
+            kind = "no text" if kinds[field] is str else "of the wrong kind"
+            raise ConfigError(f"{where}: {field} is {kind}")
 
 
 # From a row to a provider --------------------------------------------------------------------------
@@ -355,16 +363,14 @@ def find_base_url(row: Row, environ: Mapping[str, str]) -> str:
 
 def wire_class(name: str) -> type[Wire]:
     """Import a wire and return its provider class."""
+    from glue.providers.catalog import ROWS
     from glue.providers.wire import Wire
 
-    try:
-        module = import_module(f"glue.providers.{name}")
-    except ModuleNotFoundError:
-        raise ConfigError(f"there is no wire {name!r}") from None
-    for value in vars(module).values():
-        if isinstance(value, type) and issubclass(value, Wire) and value.__module__ == module.__name__:
-            return value
-    raise ConfigError(f"{name!r} is no wire")
+    if name not in (wires := sorted({row.wire for row in ROWS})):
+        raise ConfigError(f"there is no wire {name!r}; there are: {', '.join(wires)}")
+    module = import_module(f"glue.providers.{name}")
+    found = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Wire))
+    return next(value for value in found if value.__module__ == module.__name__)
 
 
 __getattr__, __dir__ = lazy_names(

@@ -108,7 +108,7 @@ class Retries(Wrapper):
             except ProviderError as caught:
                 error = caught
             error.emitted = error.emitted or emitted
-            delay = self._delay(error, tries)
+            delay = None if emitted else self._delay(error, tries)
             if delay is None:
                 if done is not None:
                     yield done  # the loop says that it is empty; what it cost is on it
@@ -125,7 +125,7 @@ class Retries(Wrapper):
     def _delay(self, error: ProviderError, tries: Counter[_Class]) -> float | None:
         """Return the seconds to wait before the next try, or None to give up."""
         which = _class(error)
-        if which is None or error.emitted:
+        if which is None:
             return None
         tries[which] += 1
         if which == "busy":

@@ -170,15 +170,18 @@ async def test_s074_money_is_a_budget_too() -> None:
     assert result.cost == pytest.approx(0.8)
 
 
-@pytest.mark.parametrize("usage", [None, Usage(output=1)])
-async def test_s131_money_without_a_price_ends_the_run_at_the_first_reply(usage: Usage | None) -> None:
+@pytest.mark.parametrize(
+    ("usage", "why"),
+    [(None, "script-1 does not say what it used;"), (Usage(output=1), "no price is known for script-1;")],
+)
+async def test_s131_money_without_a_price_ends_the_run_at_the_first_reply(usage: Usage | None, why: str) -> None:
     reply = calls("noop", usage=usage)
 
     result = await run(Script(reply, reply, "x"), "go", tools=[noop], limits=Limits(usd_budget=1))
 
     assert (result.outcome, result.requests) == ("failed", 1)
     assert isinstance(result.error, ConfigError)
-    assert "usd_budget cannot be kept: no price is known for script-1;" in str(result.error)
+    assert f"usd_budget cannot be kept: {why}" in str(result.error)
     assert result.messages[-1].text == "not run: the run ended (failed)"
 
 
@@ -222,6 +225,12 @@ async def test_s131_a_price_may_be_given(where: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GLUE_PRICES", "script-1=cheap")
     with pytest.raises(ConfigError, match="GLUE_PRICES must be like"):
         await run(Script("x"), "go")
+
+
+@pytest.mark.parametrize("price", [1.0, (1.0,), ("a", "b"), (-1.0, 2.0), (float("nan"), 1.0)])
+async def test_s131_a_price_that_is_none_is_refused(price: Any) -> None:
+    with pytest.raises(ConfigError, match=r"prices must be like \{'my-model': \(0.1, 0.4\)\}.*not 'script-1': "):
+        await Agent(Script("x"), prices={"script-1": price}).run("go")
 
 
 async def test_s131_a_reply_that_overshoots_ends_the_run_and_its_calls_do_not_run() -> None:

@@ -71,8 +71,9 @@ async def test_thinking_alone_is_an_empty_reply_and_is_asked_for_again() -> None
 
 
 async def test_an_error_behind_thinking_alone_is_tried_again() -> None:
-    broken = Reply(content=say("", thinking="hm").content, error=fail("transient", status=503))
-    script, sleeps = Script(broken, "ok"), Sleeps()
+    # The wires say of any piece, thinking included, that it was emitted.
+    error = ProviderError("busy", kind="transient", status=503, emitted=True)
+    script, sleeps = Script(Reply(content=say("", thinking="hm").content, error=error), "ok"), Sleeps()
 
     events = await collect(wrapped(script, sleeps))
 
