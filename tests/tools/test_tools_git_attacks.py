@@ -896,6 +896,19 @@ def test_forged_folder_hides_no_change(template: Path, tmp_path: Path) -> None:
         repo.changes("HEAD~1", "HEAD")
 
 
+def test_a_link_in_the_place_of_a_ref_shows_no_other_commit(template: Path, tmp_path: Path) -> None:
+    lab = lab_from(template, tmp_path / "lab")
+    ref, decoy = lab.dot / "refs/heads/work", lab.dot / "refs/heads/refs/heads/main"
+    decoy.parent.mkdir(parents=True)
+    decoy.write_text(ref.read_text())
+    ref.unlink()
+    ref.symlink_to("refs/heads/main")  # to git a symbolic ref, to the system a path from the folder that it is in
+    assert lab.sha("refs/heads/work") == lab.sha("refs/heads/main") != decoy.read_text().strip()
+
+    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="is not a plain file"):
+        repo.resolve("work")
+
+
 def test_corpus_is_large_enough() -> None:
     assert len(ROWS) >= 40
     assert sys.platform != "win32"
