@@ -17,8 +17,8 @@ import pytest
 
 from glue.errors import GlueError, ToolError, UnsafePath
 from glue.tools import fs
-from glue.tools.fs import functions as ready
 from glue.tools.fs import files, walk
+from glue.tools.fs import functions as ready
 from glue.tools.fs.root import available, open_at
 
 SECRET = "tOpSeCrEt-4711"
