@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -393,6 +394,19 @@ async def test_a_folder_that_becomes_a_link_after_the_question_is_not_written_th
 
     assert "led elsewhere when permission was given" in result.text
     assert not (project / "src/new.py").exists()
+
+
+@pytest.mark.parametrize("tool", ["write_file", "shell"])
+async def test_what_is_shown_obeys_no_control_character(tmp_path: Path, tool: str) -> None:
+    (asks,) = (each for each in [*fs.tools(tmp_path, write=True), shell.tool(tmp_path)] if each.name == tool)
+    asked, ask = asker(False)
+    text = "docs\x1b[2K\r\u202eok"
+    arguments = {"path": text, "content": "x"} if tool == "write_file" else {"command": text}
+
+    await invoke(asks, arguments, glue.Ask(ask))
+
+    assert asked[0].target.isprintable()
+    assert json.dumps(text) in asked[0].target
 
 
 GIT = glue.Rules(allow=["shell:git *"])
