@@ -125,7 +125,7 @@ class SkillTool:
         try:
             name = json.loads(call.arguments or "{}")["name"]
             return text_result(self.skills[name].text)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise ToolError(f"name must be one of: {', '.join(self.skills)}") from None
 
 
