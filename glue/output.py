@@ -152,7 +152,7 @@ class FinalTool:
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
         try:
             value = self.answer.output.read(json.loads(call.arguments or "{}"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             faults = (
                 error if isinstance(error, ValidationError) else ValidationError([((), f"not valid JSON: {error}")])
             )

@@ -134,6 +134,8 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
         if isinstance(error, click.ClickException) and type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2
             click.echo(error.format_message())
             return
+        from glue.text import one_line
+
         name, text, code = _told(error, program)
         text = " ".join(text.split())
         if as_json:  # the last line on stdout says it too
@@ -141,7 +143,7 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
 
             told = {"class": name, "message": text, "kind": getattr(error, "kind", None)}
             click.echo(dumps({"type": "error", "error": told, "exit_code": code}))
-        click.echo(f"glue: {text}", err=True)
+        click.echo(f"glue: {one_line(text)}", err=True)
         sys.exit(code)
 
 

@@ -77,7 +77,7 @@ def list_models(provider: str | None, server: bool, as_json: bool) -> None:
         import anyio
 
         names = anyio.run(listing.server_models, provider or default())
-        click.echo(json.dumps(names, indent=2) if as_json else "\n".join(names))
+        click.echo(json.dumps(names, indent=2) if as_json else "\n".join(map(one_line, names)))
         return
     name = lookup(provider).name if provider else ""
     rows = listing.model_rows(name)

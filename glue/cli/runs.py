@@ -93,7 +93,7 @@ def summary(path: Path) -> dict[str, Any]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         kind = line[10:].partition('"')[0]
         if kind in ("prompt", "message_end", "result", "error"):
-            with suppress(ValueError):  # cut off by a kill
+            with suppress(ValueError, RecursionError):  # cut off by a kill
                 seen[kind] = json.loads(line)
     prompt, end = seen.get("prompt") or {}, seen.get("result") or seen.get("error") or {}
     reply = (seen.get("message_end") or {}).get("message") or {}
@@ -241,7 +241,7 @@ def as_text(sent: Sent) -> str:
     """Write a request to be read: the body is indented where it is JSON."""
     try:
         body = json.dumps(json.loads(sent.body), indent=2, ensure_ascii=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = sent.body
     return "\n".join((f"{sent.method} {sent.url}", *(f"{name}: {value}" for name, value in sent.headers), "", body))
 

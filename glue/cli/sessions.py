@@ -128,7 +128,7 @@ def export(name: str, store: str | None, form: str, output: str | None) -> None:
     else:
         text = json.dumps({"session": name, "messages": rows}, indent=2)
     if output is None:
-        click.echo(text)
+        click.echo(clean_text(text))
         return
     with open(output, "w", encoding="utf-8") as file:
         file.write(text + "\n")

@@ -247,6 +247,11 @@ def test_a_session_is_shown_searched_and_exported(kept: Cli) -> None:
     assert data["messages"][0]["content"][0]["text"] == "Where is Oslo?"
     assert Path("first.md").read_text().startswith("## User\n\nWhere is Oslo?\n\n## Assistant\n")
     assert len(kept("sessions", "export", "first", "-f", "jsonl").out.splitlines()) == 2
+    assert kept("sessions", "export", "second", "-f", "md").out.startswith("## User\n\nWhere is ␛[31mBergen?\n")
+
+
+def test_a_file_name_in_an_error_does_nothing_to_the_terminal(cli: Cli) -> None:
+    assert cli("run", "-m", "offline", "-a", "a\x1b[2J", "hi").err.startswith("glue: --attach a␛[2J cannot be read")
 
 
 def test_a_session_is_removed_only_when_that_is_meant(kept: Cli) -> None:
@@ -406,7 +411,7 @@ def test_the_users_config_may_name_providers_and_a_projects_may_not(cli: Cli, mo
 def test_models_are_listed_with_windows_prices_and_ends_and_asked_of_a_server(
     cli: Cli, loopback: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body = b'{"data":[{"id":"one"},{"id":"two"}]}'
+    body = rb'{"data":[{"id":"one"},{"id":"two\u001b[2J"}]}'
     server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
     monkeypatch.setenv("VLLM_BASE_URL", server.url)
 
@@ -416,6 +421,6 @@ def test_models_are_listed_with_windows_prices_and_ends_and_asked_of_a_server(
     nano = next(line for line in listed.splitlines() if line.startswith("openai:gpt-5-nano "))
     assert " ".join(nano.split()) == "openai:gpt-5-nano 400,000 0.05 0.4 0.005 ends 2026-12-11"
     assert next(row for row in rows if row["default"])["model"] == "openai:gpt-5.4-nano"
-    assert cli("models", "vllm", "--server").out == "one\ntwo\n"
-    assert json.loads(cli("models", "vllm", "--server", "--json").out) == ["one", "two"]
+    assert cli("models", "vllm", "--server").out == "one\ntwo␛[2J\n"
+    assert json.loads(cli("models", "vllm", "--server", "--json").out) == ["one", "two\x1b[2J"]
     assert "prices" in cli("doctor").out

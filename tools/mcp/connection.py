@@ -546,5 +546,5 @@ def _same(text: str, structured: Any) -> bool:
     wrapped = next(iter(structured.values())) if isinstance(structured, dict) and len(structured) == 1 else structured
     try:
         return text == wrapped or json.loads(text) in (structured, wrapped)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
