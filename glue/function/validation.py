@@ -75,6 +75,18 @@ def show(value: Any, limit: int = 80) -> str:
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
 
+def check_schema(schema: Schema, what: str) -> None:
+    """Refuse what is no JSON schema; the ValueError says what is wrong in it."""
+    import jsonschema
+
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        kind.check_schema(dict(schema))
+    except jsonschema.SchemaError as error:
+        place = f" at {where(tuple(error.absolute_path))}" if error.absolute_path else ""
+        raise ValueError(f"{what} must be a JSON schema; wrong{place}: {one_line(error.message, 200)}") from None
+
+
 class Validator:
     """A schema, ready to judge values; made once, and each part of it compiled once."""
 

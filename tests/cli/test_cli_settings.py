@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from glue import Agent, ConfigError, Image, Limits, Outcome, RunError, Text
-from glue.cli.config import SETTINGS, aliases, resolve_alias, user_file
+from glue.cli.config import SETTINGS, user_file
 from glue.cli.options import read_attachment, read_schema
 from glue.cli.output import Screen, table
 from glue.errors import BudgetExceeded
 from glue.messages import Usage
+from glue.providers import aliases, capabilities, lookup, split
 from glue.slash import SETTABLE_LIMITS
 from glue.testing import Script, say
 
@@ -227,7 +228,10 @@ def test_an_alias_names_a_model(cli: Cli) -> None:
     assert cli("models", "alias", "fast", "offline").code == 0
 
     assert aliases() == {"fast": "offline"}
-    assert resolve_alias("fast,openai") == "offline,openai"
+    assert split("fast, openai:fast") == ["offline", "openai:fast"]
+    assert (lookup("fast").name, capabilities("fast").window) == ("offline", capabilities("offline").window)
+    assert Agent("fast").run_sync("hi").text.startswith("This is the offline stand-in")
+    assert "offline: offline answered" in cli("providers", "--check", "fast").out
     assert cli("run", "-m", "fast", "hi").code == 0
     assert "fast = offline" in cli("models").out
     assert cli("models", "unalias", "fast").code == 0
