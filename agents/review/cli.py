@@ -46,7 +46,15 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+def _beside(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
+    """Refuse a file to write in a folder that is not there, before anything is asked."""
+    if path and not Path(path).parent.is_dir():
+        raise click.BadParameter(f"there is no folder {Path(path).parent}")
+    return path
+
+
 _FILES = click.Path(exists=True, dir_okay=False)
+_TO_WRITE: dict[str, Any] = {"type": click.Path(dir_okay=False), "callback": _beside}
 _FOLDER = click.Path(exists=True, file_okay=False)
 _MODEL_HELP = "Provider and model; several with commas. Left out: GLUE_MODEL, or rules alone."
 _root = click.option("-C", "root", default=".", type=_FOLDER, help="The repository.")
@@ -66,7 +74,7 @@ _pr = click.option("--pr", type=int, help="The pull request; found in CI by itse
 _model = _options(
     click.option("-m", "--model", default="", help=_MODEL_HELP),
     click.option("--config", "config_path", type=_FILES, help="Settings to use instead of the base's own."),
-    click.option("--record", type=click.Path(dir_okay=False), help="Keep everything in a run file for `replay`."),
+    click.option("--record", **_TO_WRITE, help="Keep everything in a run file for `replay`."),
     click.option(
         "--previous",
         type=click.Path(file_okay=False),
@@ -85,7 +93,7 @@ _gate = _options(
 )
 _output = _options(
     click.option("--format", "form", type=click.Choice(FORMATS), default="terminal", help="What to print."),
-    click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write it to a file instead."),
+    click.option("-o", "--output", **_TO_WRITE, help="Write it to a file instead."),
 )
 
 
@@ -102,6 +110,11 @@ class _Group(click.Group):
         except GlueError as error:
             _tell(clean.line(str(error), 600))
             ctx.exit(2 if isinstance(error, ConfigError | GitError | UnsafePath) else 3)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            _tell(f"{clean.line(str(error.filename))}: {error.strerror}")
+            ctx.exit(2)  # 1 would say that something was found
 
 
 @click.group(cls=_Group, invoke_without_command=True)
@@ -142,7 +155,7 @@ def review(ctx: click.Context, /, **given: Any) -> None:
 @review.command()
 @_where
 @_pr
-@click.option("--out", default="bundle.json", type=click.Path(dir_okay=False), help="Where to write the bundle.")
+@click.option("--out", default="bundle.json", **_TO_WRITE, help="Where to write the bundle.")
 def collect(out: str, **given: Any) -> None:
     """Gather the change from git objects into a bundle. Needs no key and no write token."""
     bundle = _gather(given, os.environ)
@@ -156,14 +169,14 @@ def collect(out: str, **given: Any) -> None:
     "-C", "root", default="", help="The repository, for the reading tools; without it the bundle is all there is."
 )
 @_model
-@click.option("--out", default="findings.json", type=click.Path(dir_okay=False), help="Where to write the findings.")
+@click.option("--out", default="findings.json", **_TO_WRITE, help="Where to write the findings.")
 @click.pass_context
 def run_command(ctx: click.Context, /, bundle_path: str, out: str, **given: Any) -> None:
-    """Review a bundle: the rules, and a model where one is named. Never sees a write token."""
+    """Review a bundle: the rules, and a model where one is named and has a key. Never sees a write token."""
     for name in forges.TOKENS:
         os.environ.pop(name, None)
     bundle = records.load(Bundle, bundle_path)
-    run = _run(bundle, given)
+    run = _run(bundle, given, is_model_needed=False)
     records.save(run, out)
     click.echo(f"{out}: {len(run.findings)} findings, {run.coverage.percent:g} % read in full", err=True)
     ctx.exit(3 if run.codes else 0)
@@ -263,7 +276,7 @@ def doctor(ctx: click.Context, /, root: str) -> None:
 @_root
 @click.option("-m", "--model", default="", help="Provider and model to test; left out: GLUE_MODEL.")
 @click.option("--count", default=10, type=click.IntRange(1, 500), help="How many fixes to undo.")
-@click.option("--out", type=click.Path(dir_okay=False), help="Keep the score, to compare with `review diff`.")
+@click.option("--out", **_TO_WRITE, help="Keep the score, to compare with `review diff`.")
 def selftest(root: str, model: str, count: int, out: str | None) -> None:
     """Undo real fixes of your own history, in memory, and see how many a model finds, beside clean changes."""
     from glue.agents.review.change.collect import top
@@ -302,8 +315,9 @@ def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
     unpinned = not source and "REPLACE_WITH_A_FULL_COMMIT_HASH" in text
     if source:
         text = text.replace("OWNER/glue", owner).replace("REPLACE_WITH_A_FULL_COMMIT_HASH", commit)
-    if model:
-        text = text.replace("anthropic:claude-haiku-4-5", model)
+    usual = "anthropic:claude-haiku-5-5"
+    is_variable = model and usual not in text
+    text = text.replace(usual, model or usual)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     if kind == "pre-push":
@@ -311,6 +325,8 @@ def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
     click.echo(f"wrote {path}")
     if unpinned:
         click.echo("put the repository and the commit of glue where it says OWNER/glue and REPLACE_..., or use --from")
+    if is_variable:
+        click.echo(f"set the variable GLUE_MODEL={model} where it runs")
     if kind == "gitlab":
         click.echo(f"add to .gitlab-ci.yml:  include: {{local: {place}}}")
 
@@ -411,7 +427,7 @@ def _settings(bundle: Bundle, given: Mapping[str, Any]) -> Mapping[str, Any]:
     return read_config(Path(path).read_text(encoding="utf-8"), path) if path else bundle.config
 
 
-def _run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
+def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = True) -> ReviewRun:
     """Review a bundle with the rules and, where one is named, a model."""
     import secrets
 
@@ -427,7 +443,7 @@ def _run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
     plain = _settings(bundle, given)
     config = make(plain)
     record = RunFile(secrets.token_hex(16), bundle, config=plain) if given["record"] else None
-    chain = providers(given["model"], config.model)
+    chain = providers(given["model"], config.model, is_model_needed)
     if not find_ruff() and any(file.path.endswith(".py") for file in bundle.files):
         _tell("ruff is not installed and looks at nothing: pip install 'glue-agents[review]'")
     work = Work(say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None)
@@ -495,7 +511,7 @@ def _ask(chain: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
     return anyio.run(asked)
 
 
-def providers(model: str, configured: str = "") -> list[Provider]:
+def providers(model: str, configured: str = "", is_needed: bool = True) -> list[Provider]:
     """The chain by name; without one the rules speak alone. Whoever has no key is left out, and that is said."""
     from glue import providers as known
 
@@ -505,7 +521,7 @@ def providers(model: str, configured: str = "") -> list[Provider]:
     for spec in specs:
         if spec not in ready:
             _tell(f"{spec} has no key and is left out")
-    if specs and not ready:
+    if specs and not ready and is_needed:
         return [known.new(specs[0])]  # raises, and names the variable
     return [known.new(spec) for spec in ready]
 
