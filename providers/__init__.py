@@ -283,7 +283,7 @@ def _load_config() -> None:
 
 
 def _own_row(name: str, table: Any, where: str) -> Row:
-    from glue.providers.catalog import row_of
+    from glue.providers.catalog import Quirks, row_of
 
     def wrong(what: str) -> ConfigError:
         return ConfigError(f"{where}: [providers.{name}]: {what}")
@@ -300,11 +300,11 @@ def _own_row(name: str, table: Any, where: str) -> Row:
     key = table.get("key", [])
     own = {**table, "key": [key] if isinstance(key, str) else key}
     own["quirks"] = {"local": not key, **table.get("quirks", {})}
+    for quirk in own["quirks"]:
+        if quirk not in Quirks.__annotations__:
+            raise wrong(f"quirks: {quirk!r} is unknown; there are: {', '.join(Quirks.__annotations__)}")
     wire_class(table.get("wire", "openai_chat"))
-    try:
-        return row_of(name, own)
-    except TypeError as error:
-        raise wrong(f"quirks: {error}") from None
+    return row_of(name, own)
 
 
 # From a row to a provider --------------------------------------------------------------------------
@@ -383,7 +383,9 @@ def wire_class(name: str) -> type[Wire]:
     try:
         module = import_module(f"glue.providers.{name}")
     except ModuleNotFoundError:
-        raise ConfigError(f"there is no wire {name!r}") from None
+        _built_in()
+        there = sorted({row.wire for row, _ in _registry.values() if row.wire})
+        raise ConfigError(f"there is no wire {name!r}; there are: {', '.join(there)}") from None
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, Wire) and value.__module__ == module.__name__:
             return value

@@ -82,10 +82,7 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
 
     A project may not grant itself permissions: whoever wrote the checkout need not be who runs glue in it.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    text = _read_text(path)
     if "glue" not in text and path.name == "pyproject.toml":
         return {}
     import tomllib
@@ -106,6 +103,13 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
     if not trusted and (os.path.isabs(store) or ".." in Path(store).parts):
         raise ConfigError(f"{path}: 'store' must stay inside the project, not {store!r}")
     return values
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'not a text'}") from None
 
 
 def tool_table(data: Mapping[str, Any]) -> Any:
@@ -281,7 +285,7 @@ def config_path() -> None:
 def write_setting(name: str, value: Any, table: str = "") -> None:
     """Set one name in the user's config.toml, its other lines as they are; None removes it."""
     path = user_file()
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    lines = _read_text(path).splitlines() if path.exists() else []
     starts = [at for at, line in enumerate(lines) if line.lstrip().startswith("[")] + [len(lines)]
     begin, end = 0, starts[0]
     if table:
@@ -328,12 +332,8 @@ def load_env(path: Path) -> None:
 
 
 def _read_env(path: Path) -> dict[str, str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'not a text'}") from None
     found = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_read_text(path).splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _LINE.fullmatch(line)

@@ -240,6 +240,14 @@ def test_an_alias_names_a_model(cli: Cli) -> None:
     assert "unknown provider" in cli("models", "alias", "quick", "nobody:x").err
 
 
+def test_a_file_of_settings_that_is_no_text_is_one_line(cli: Cli) -> None:
+    user_file().parent.mkdir(parents=True)
+    user_file().write_bytes(b"\xff\xfe")
+
+    for args in (("config",), ("config", "set", "log", "true"), ("models", "alias", "fast", "offline")):
+        assert cli(*args).err == f"glue: {user_file()} cannot be read: not a text\n"
+
+
 def test_a_setting_is_written_beside_what_is_there(cli: Cli) -> None:
     user_file().parent.mkdir(parents=True)
     user_file().write_text("# mine\nmodel = 'offline'\n\n[aliases]\nfast = 'groq'\n")

@@ -534,9 +534,9 @@ def test_the_users_own_providers_are_data_too(tmp_path: Path, monkeypatch: pytes
     [
         ('wire = "anthropic"', "base_url is missing"),
         ('base_url = "https://a"\nurl = "x"', "'url' is unknown; there are: wire, base_url"),
-        ('base_url = "https://a"\nwire = "morse"', "there is no wire 'morse'"),
+        ('base_url = "https://a"\nwire = "morse"', "there is no wire 'morse'; there are: anthropic, bedrock"),
         ('base_url = "https://a"\nwindow = "big"', "window is of the wrong kind"),
-        ('base_url = "https://a"\nquirks = {speed = 1}', "quirks: .*speed"),
+        ('base_url = "https://a"\nquirks = {speed = 1}', "quirks: 'speed' is unknown; there are: max_tokens, "),
     ],
 )
 def test_a_mistake_in_the_users_own_providers_is_said(
