@@ -202,7 +202,7 @@ class AgentOptions(Shared, total=False):
 
 
 class CallOptions(Overrides, Generic[DepsT], total=False):
-    """What one prompt may set besides."""
+    """What one prompt may set."""
 
     deps: DepsT
     stream: TextIO | None  # the answer's text, as it comes
@@ -213,7 +213,7 @@ class CallOptions(Overrides, Generic[DepsT], total=False):
 
 
 class RunOptions(CallOptions[DepsT], Generic[DepsT], total=False):
-    """And one without a session."""
+    """What one run without a session may set."""
 
     message_history: Sequence[Message]
 

@@ -69,7 +69,7 @@ def deny(reason: str = "", remember: Scope = "call") -> Decision:
 
 
 class Permission(Protocol):
-    """A policy. Whatever it raises counts as no."""
+    """Decides whether a tool may run. Whatever it raises counts as no."""
 
     def decide(self, request: PermissionRequest) -> Decision | Awaitable[Decision]: ...
 

@@ -1,4 +1,4 @@
-"""Look at tools as the providers will: what is undescribed, and what some wire refuses."""
+"""Checks of tools: what is undescribed, and what the wire of some provider refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be named: `glue providers` and `glue models`, `glue prompts`, `glue tools`."""
+"""Lists of providers, models, prompts and ready-made tools: `glue providers`, `models`, `prompts` and `tools`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command line gives a run: options and settings as one record; words, files and stdin as a prompt."""
+"""Options of a run on the command line: flags and settings become one record; words, files and stdin a prompt."""
 
 from __future__ import annotations
 

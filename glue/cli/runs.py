@@ -1,4 +1,4 @@
-"""What is kept or shown of runs: the log and `glue runs`, cassettes and `glue replay`, requests and `--show-wire`."""
+"""Records of runs: the log and `glue runs`, cassettes and `glue replay`, requests and `--show-wire`."""
 
 from __future__ import annotations
 

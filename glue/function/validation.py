@@ -1,4 +1,4 @@
-"""Whether a JSON value fits a schema: coerced where a model's meaning is clear, judged, and told what is wrong.
+"""Validation of JSON values by a schema: what a model clearly meant is coerced, what is wrong is said.
 
 A quick test made here only ever says yes to what jsonschema would accept too (a test compares them). It says no when
 in doubt, and then jsonschema decides; so that library, which is slow to import, is loaded only for values or schemas

@@ -1,4 +1,4 @@
-"""Where conversations are kept: in memory, in one file each, in SQLite or in Postgres."""
+"""Stores keep conversations: in memory, in one file each, in SQLite or in Postgres."""
 
 from glue.lazy import lazy_names
 from glue.stores.store import SearchHit, SessionInfo, Store, copy, lineage
