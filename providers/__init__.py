@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from os import environ
@@ -57,7 +58,8 @@ CLOUDS = ("aws", "google")  # kinds of `auth` whose credentials the wire itself 
 _PLACE = re.compile(r"\{([^}]+)\}")
 
 _registry: dict[str, tuple[Row, Factory]] = {}
-_configured: dict[str, int] = {}  # config files that were read, and as of when
+_configured: dict[str, int] = {}  # the config file that was read, and as of when
+_aliases: dict[str, str] = {}  # the user's own names of models
 
 
 def register(
@@ -88,7 +90,9 @@ def new(spec: str = "", **options: Any) -> Provider:
     Options: `key`, `base_url`, `headers`, `wire`, `deadlines`, and `retries=False` for none. The
     caller closes what it gets with `aclose()`.
     """
-    specs = [part.strip() for part in (spec.strip() or default()).split(",") if part.strip()]
+    if not isinstance(spec, str):
+        raise TypeError(f"a provider is named by a text such as 'openai:gpt-5.4-nano', not {spec!r}")
+    specs = split(spec.strip() or default())
     if len(specs) > 1:
         from glue.providers.failover import named_chain
 
@@ -96,6 +100,20 @@ def new(spec: str = "", **options: Any) -> Provider:
     name, model = resolve(specs[0]) if specs else ("", "")
     _, factory = _find(name)
     return factory(model, **options)
+
+
+def aliases() -> Mapping[str, str]:
+    """Return the user's own names of models, from `[aliases]` in config.toml."""
+    _load_config()
+    return _aliases
+
+
+def split(spec: str) -> list[str]:
+    """Split names with commas, and put what it stands for in the place of each alias."""
+    found: list[str] = []
+    for name in filter(None, (part.strip() for part in spec.split(","))):
+        found += [name] if _is_known(parse(name)[0]) else _aliases.get(name, name).split(",")
+    return [name.strip() for name in found]
 
 
 def parse(spec: str) -> tuple[str, str]:
@@ -107,6 +125,7 @@ def parse(spec: str) -> tuple[str, str]:
 
 def resolve(spec: str) -> tuple[str, str]:
     """Split as `parse` does; a bare model name that exactly one vendor has means that vendor's provider."""
+    spec = next(iter(split(spec)), "")
     name, model = parse(spec)
     if not _is_known(name):
         from glue.providers.models import vendors_of
@@ -155,7 +174,7 @@ def capabilities(spec: str) -> Capabilities:
     from glue.provider import common
     from glue.providers.models import capabilities_of
 
-    specs = [resolve(part) for part in spec.split(",")]
+    specs = [resolve(part) for part in split(spec)]
     found = [capabilities_of(lookup(name), model) for name, model in specs]
     return found[0] if len(found) == 1 else common(found)
 
@@ -237,24 +256,28 @@ def _load_plugin(name: str) -> None:
 
 
 def _load_config() -> None:
-    """Register the user's own providers: `[providers.NAME]` in config.toml of the user's folder, never a checkout's."""
+    """Take the user's own providers and aliases from config.toml of the user's folder, never from a checkout's."""
     from glue.paths import config_dir
 
     path = config_dir() / "config.toml"
     try:
         stamp = path.stat().st_mtime_ns
     except OSError:
+        stamp = 0
+    if _configured == {str(path): stamp}:
         return
-    if _configured.get(str(path)) == stamp:
-        return
-    import tomllib
+    _configured.clear()
+    _aliases.clear()
+    config: dict[str, Any] = {}
+    with suppress(OSError, ValueError):  # the command line says what is wrong with its file
+        text = path.read_text(encoding="utf-8")
+        import tomllib
 
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8")).get("providers", {})
-    except (OSError, ValueError):
-        return  # the command line says what is wrong with its file
+        config = tomllib.loads(text)
+    tables, own = config.get("providers", {}), config.get("aliases", {})
     if not isinstance(tables, dict):
         raise ConfigError(f"{path}: 'providers' must be tables such as [providers.acme]")
+    _aliases.update({name: str(spec) for name, spec in own.items()} if isinstance(own, dict) else {})
     for name, table in tables.items():
         row = _own_row(name.strip().lower(), table, f"{path}: [providers.{name}]")
         try:

@@ -51,7 +51,7 @@ class _Out(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not Path(value).parent.is_dir():
-            self.fail(f"there is no folder {str(Path(value).parent)!r}", param, ctx)
+            self.fail(f"there is no folder {Path(value).parent}", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -112,6 +112,11 @@ class _Group(click.Group):
         except GlueError as error:
             _tell(clean.line(str(error), 600))
             ctx.exit(2 if isinstance(error, ConfigError | GitError | UnsafePath) else 3)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            _tell(f"{clean.line(str(error.filename))}: {error.strerror}")
+            ctx.exit(2)  # 1 would say that something was found
 
 
 @click.group(cls=_Group, invoke_without_command=True)
@@ -169,11 +174,11 @@ def collect(out: str, **given: Any) -> None:
 @click.option("--out", default="findings.json", type=_OUT, help="Where to write the findings.")
 @click.pass_context
 def run_command(ctx: click.Context, /, bundle_path: str, out: str, **given: Any) -> None:
-    """Review a bundle: the rules, and a model where one is named. Never sees a write token."""
+    """Review a bundle: the rules, and a model where one is named and has a key. Never sees a write token."""
     for name in forges.TOKENS:
         os.environ.pop(name, None)
     bundle = records.load(Bundle, bundle_path)
-    run = _run(bundle, given)
+    run = _run(bundle, given, is_model_needed=False)
     records.save(run, out)
     click.echo(f"{out}: {len(run.findings)} findings, {run.coverage.percent:g} % read in full", err=True)
     ctx.exit(3 if run.codes else 0)
@@ -312,8 +317,9 @@ def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
     unpinned = not source and "REPLACE_WITH_A_FULL_COMMIT_HASH" in text
     if source:
         text = text.replace("OWNER/glue", owner).replace("REPLACE_WITH_A_FULL_COMMIT_HASH", commit)
-    if model:
-        text = text.replace("anthropic:claude-haiku-4-5", model)
+    usual = "anthropic:claude-haiku-5-5"
+    is_variable = model and usual not in text
+    text = text.replace(usual, model or usual)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     if kind == "pre-push":
@@ -321,6 +327,8 @@ def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
     click.echo(f"wrote {path}")
     if unpinned:
         click.echo("put the repository and the commit of glue where it says OWNER/glue and REPLACE_..., or use --from")
+    if is_variable:
+        click.echo(f"set the variable GLUE_MODEL={model} where it runs")
     if kind == "gitlab":
         click.echo(f"add to .gitlab-ci.yml:  include: {{local: {place}}}")
 
@@ -439,7 +447,7 @@ def _settings(bundle: Bundle, given: Mapping[str, Any]) -> Mapping[str, Any]:
     return read_config(Path(path).read_text(encoding="utf-8", errors="replace"), path) if path else bundle.config
 
 
-def _run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
+def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = True) -> ReviewRun:
     """Review a bundle with the rules and, where one is named, a model."""
     import secrets
 
@@ -455,7 +463,7 @@ def _run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
     plain = _settings(bundle, given)
     config = make(plain)
     record = RunFile(secrets.token_hex(16), bundle, config=plain) if given["record"] else None
-    chain = providers(given["model"], config.model)
+    chain = providers(given["model"], config.model, is_model_needed)
     if not find_ruff() and any(file.path.endswith(".py") for file in bundle.files):
         _tell("ruff is not installed and looks at nothing: pip install 'glue-agents[review]'")
     work = Work(say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None)
@@ -523,7 +531,7 @@ def _ask(chain: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
     return anyio.run(asked)
 
 
-def providers(model: str, configured: str = "") -> list[Provider]:
+def providers(model: str, configured: str = "", is_needed: bool = True) -> list[Provider]:
     """The chain by name; without one the rules speak alone. Whoever has no key is left out, and that is said."""
     from glue import providers as known
 
@@ -533,7 +541,7 @@ def providers(model: str, configured: str = "") -> list[Provider]:
     for spec in specs:
         if spec not in ready:
             _tell(f"{spec} has no key and is left out")
-    if specs and not ready:
+    if specs and not ready and is_needed:
         return [known.new(specs[0])]  # raises, and names the variable
     return [known.new(spec) for spec in ready]
 

@@ -1,4 +1,4 @@
-"""What is kept or shown of runs: the log and `glue runs`, cassettes and `glue replay`, requests and `--show-wire`."""
+"""Records of runs: the log and `glue runs`, cassettes and `glue replay`, requests and `--show-wire`."""
 
 from __future__ import annotations
 
@@ -172,8 +172,6 @@ class _NamedReplay:
 @contextmanager
 def record_to(path: str) -> Iterator[Callable[[Provider], Provider]]:
     """Record all that agents ask by name; what is given handles a provider that has none."""
-    if not os.path.isdir(os.path.dirname(path) or "."):
-        raise ConfigError(f"--record {path}: there is no folder {os.path.dirname(path)}")
     from glue.providers import new
     from glue.testing.cassette import Cassette, Recorder, use_provider
 

@@ -35,15 +35,27 @@ def test_glue_alone_shows_the_help(cli: Cli) -> None:
     assert ran.out == cli("--help").out
 
 
-def test_a_full_disk_is_one_line() -> None:
+@pytest.mark.parametrize(
+    "args", [("providers",), ("run", "-m", "offline", "hi"), ("run", "-m", "offline", "--json", "hi")]
+)
+def test_a_full_disk_is_one_line(args: tuple[str, ...]) -> None:
     program = str(Path(sys.executable).parent / "glue")
     if not os.path.exists("/dev/full"):
         pytest.skip("there is no /dev/full here")
 
     with open("/dev/full", "w") as full:
-        ran = subprocess.run([program, "providers"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        ran = subprocess.run([program, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
 
     assert (ran.returncode, ran.stderr) == (1, "glue: No space left on device\n")
+
+
+@pytest.mark.parametrize("args", ["providers", "run -m offline hi", "run -m offline --json hi"])
+def test_a_closed_output_is_no_traceback(args: str) -> None:
+    program = str(Path(sys.executable).parent / "glue")
+
+    ran = subprocess.run(f"{program} {args} >&-", shell=True, stderr=subprocess.PIPE, text=True, timeout=60)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", THERE)
@@ -162,6 +174,13 @@ def test_prompts_are_listed_shown_and_compared(cli: Cli) -> None:
         (("prompts", "--from", "nowhere"), "prompts cannot be read from 'nowhere'"),
         (("tools", "check", "nope.py"), "no such file: nope.py"),
         (("tools", "check", "no.such.module"), "cannot import no.such.module"),
+        (("tools", "check", "."), "give a dotted name or a .py file"),
+        (("config", "set", "model", "nope"), "unknown provider 'nope'"),
+        (("config", "set", "tools", "fs,nope"), "there are no tools 'nope'; there are: fs, edit"),
+        (("config", "set", "max_turns", "x"), "config.toml: max_turns must be a whole number, not 'x'"),
+        (("config", "set", "usd_budget", "-1"), "usd_budget must be a number of US dollars, not -1.0"),
+        (("view", "messages.json", "-o", "no/folder/x.html"), "no/folder/x.html cannot be written: No such file"),
+        (("chat", "-s", "", "-m", "offline"), "--session needs a name"),
         (("inspect", "nope.py"), "nope.py cannot be read: No such file"),
         (("sessions", "show", "nope"), "there is no session 'nope'"),
         (("sessions", "rm", "nope", "--yes"), "there is no session 'nope'"),
@@ -178,6 +197,7 @@ def test_prompts_are_listed_shown_and_compared(cli: Cli) -> None:
 )
 def test_a_mistake_is_one_line_and_code_2(cli: Cli, args: tuple[str, ...], said: str) -> None:
     Path("file.txt").write_text("nothing of interest")
+    Path("messages.json").write_text('[{"v": 1, "role": "user", "content": [{"type": "text", "text": "hi"}]}]')
 
     ran = cli(*args, input="hello\n")
 
@@ -387,7 +407,12 @@ def test_the_page_has_every_event_with_its_fields() -> None:
 
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE.partition("## Events as JSON")[2], re.MULTILINE))
 
-    assert list(rows) == [_snake(event.__name__) for event in get_args(Event)]
+    first, *others = (_snake(event.__name__) for event in get_args(Event))
+    assert list(rows) == [
+        first,
+        "prompt",
+        *others,
+    ]  # which is no event of a run, and is written before its first request
     for event in get_args(Event):
         if event is not RequestStart:
             assert re.findall(r"`(\w+)`", rows[_snake(event.__name__)]) == [field.name for field in fields(event)]

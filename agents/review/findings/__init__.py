@@ -1,4 +1,4 @@
-"""What is wrong with a change: what analysers and rules say without a model, and what a model reports."""
+"""Findings of a review: what analysers and rules say without a model, and what a model reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reviewing model may do: read, look back in time, report a finding, and finish. Nothing writes."""
+"""Tools of the reviewing model: it reads files and history, reports findings, and finishes. Nothing writes."""
 
 from __future__ import annotations
 

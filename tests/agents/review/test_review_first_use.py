@@ -58,6 +58,41 @@ def test_on_main_with_a_dirty_tree_it_says_dirty(larder: Path) -> None:
     assert "Undefined name" in invoke("--dirty")[1]
 
 
+def test_two_rules_on_one_line_are_two_findings(larder: Path) -> None:
+    before = "def take(stock, name):\n    with lock:\n        stock[name] -= 1\n        return stock[name]\n"
+    after = "def take(stock, name, seen=[]):\n    stock[name] -= 1\n    seen.append(name)\n    return stock[name]\n"
+    git(larder, "checkout", "-q", "main")
+    (larder / "larder/take.py").write_text(f"from larder.store import lock\n\n\n{before}")
+    git(larder, "add", ".")
+    git(larder, "commit", "-qm", "take")
+    (larder / "larder/take.py").write_text(f"from larder.store import lock\n\n\n{after}")
+
+    out = invoke("--dirty")[1]
+
+    assert "glue review: 2 findings" in out
+    assert "The lock `with lock` was removed" in out
+    assert "mutable data structures" in out
+
+
+@pytest.mark.parametrize("option", [("-o", "no/x.txt"), ("--record", "no/x.jsonl"), ("collect", "--out", "no/x")])
+def test_a_file_that_cannot_be_written_is_a_mistake_and_no_finding(larder: Path, option: tuple[str, ...]) -> None:
+    code, out = invoke(*option)
+
+    assert (code, "there is no folder no" in out) == (2, True)
+    assert invoke("--save", "larder/store.py/x")[0] == 2
+
+
+def test_in_ci_a_model_without_a_key_leaves_the_rules(larder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "")
+    assert invoke("collect")[0] == 0
+
+    code, out = invoke("run", "-m", "anthropic:claude-haiku-5-5")
+
+    assert (code, "anthropic:claude-haiku-5-5 has no key and is left out" in out) == (0, True)
+    assert records.load(ReviewRun, "findings.json").prompt == "rules"
+    assert invoke("-m", "anthropic")[0] == 2  # by hand it is a mistake
+
+
 @pytest.mark.parametrize("text", ["hello\n", "On branch main\nnothing to commit\n"])
 def test_what_is_no_diff_is_refused(larder: Path, text: str) -> None:
     code, out = invoke("--diff", "-", stdin=text)
@@ -161,6 +196,7 @@ def test_init_writes_the_workflow_once(larder: Path, kind: str, path: str) -> No
     assert (code, path in out) == (0, True)
     assert "REPLACE" not in text
     assert "OWNER" not in text
+    assert ("GLUE_MODEL=openai:gpt-5-nano" in out) == (kind != "github")  # never dropped in silence
     if kind == "github":
         assert f"uses: ann/glue/agents/review@{commit}" in text
         assert "openai:gpt-5-nano" in text
@@ -317,12 +353,6 @@ def test_new_files_beyond_the_most_are_named_as_not_read(tmp_path: Path) -> None
 
     assert (len(bundle.files), len(bundle.skipped)) == (MAX_UNTRACKED, 2)
     assert not coverage(bundle, None).complete
-
-
-def test_a_file_that_cannot_be_written_is_a_usage_error_before_anything_runs(larder: Path) -> None:
-    for options in (("-o", "no/x"), ("--record", "no/x"), ("collect", "--out", "no/x")):
-        code, out = invoke(*options)
-        assert (code, "there is no folder 'no'" in out) == (2, True)
 
 
 def test_settings_that_are_no_text_are_a_usage_error(larder: Path) -> None:
