@@ -19,6 +19,8 @@ from glue.options import (
     RunOptions,
     Schema,
     call_options,
+    check_history,
+    check_list,
     instructions_text,
     prompt_messages,
     refuse_unknown,
@@ -124,7 +126,9 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
     ) -> None:
         refuse_unknown(unknown, AgentOptions, "an agent has no")
         if not (isinstance(model, str) and model.strip()) and not callable(getattr(model, "stream", None)):
-            raise TypeError(f"model must be a name such as 'openai:gpt-5-nano', or a provider, not {model!r}")
+            raise TypeError(f"model must be a name such as 'openai:gpt-5.4-nano', or a provider, not {model!r}")
+        check_list("hooks", hooks)
+        check_list("policies", policies)
         settings = Options(
             model=model,
             tools=tuple(tool_table(tools or ()).values()),
@@ -159,7 +163,7 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
     ) -> RunResult[OutputT]: ...
     async def run(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Run one prompt to its end. A run that went wrong raises; the error carries `result`."""
-        history = options.pop("message_history", ())
+        history = check_history(options.pop("message_history", ()))
         return await perform(self, self.layer(call_options(options, output)), prompt_messages(prompt), history)
 
     @overload
@@ -372,4 +376,8 @@ def _host(agent: Agent[Any, Any], options: Options, identity: Mapping[str, str])
         raise TypeError(f"{agent!r} needs deps of the type {wanted.__name__}; {got}")
     named = {"agent": agent.name, "session": host.session_id, **identity}
     told = {name: value for name, value in named.items() if value}
-    return replace(host, deps=deps, permission=permission, hooks=tuple(hooks or ()), identity=told)
+    hooks = tuple(hooks or ())
+    for hook in hooks:
+        if not hasattr(hook, "before") and not hasattr(hook, "after"):
+            raise TypeError(f"hooks must be such as glue.ToolHook(before=function), not {hook!r}")
+    return replace(host, deps=deps, permission=permission, hooks=hooks, identity=told)

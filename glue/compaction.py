@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -13,20 +12,11 @@ from glue.errors import ProviderError
 from glue.events import Compacted, RunResult
 from glue.limits import estimate_tokens
 from glue.loop.state import Journal, State, watched
-from glue.loop.transcript import estimate, merge
-from glue.messages import (
-    HUMAN_ORIGINS,
-    AssistantMessage,
-    Message,
-    Request,
-    Text,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    user,
-)
+from glue.loop.transcript import OURS, estimate, merge, run_start
+from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
 from glue.policies import Answer, Policy, Rewrite
-from glue.provider import Done, Provider, capabilities, opened
+from glue.policies.budgets import priced
+from glue.provider import Provider, ask, capabilities
 
 Estimator = Callable[[str], int]
 
@@ -169,12 +159,13 @@ class KeepRecent:
         return self.tail(messages, state.limits.estimator)
 
     def tail(self, messages: Sequence[Message], estimator: Estimator = estimate_tokens) -> Sequence[Message] | None:
-        """Give the messages to keep; a tail that begins with a reply keeps the prompt it answers."""
+        """Give the messages to keep; a tail that begins inside a run keeps what the user said to that run."""
         start = self.cut(messages, estimator)
         if start == 0:
             return None
-        head = () if isinstance(messages[start], UserMessage) else _prompt_before(messages, start)
-        kept = (*head, *messages[start:])
+        before = messages[run_start(messages[: start + 1]) : start]
+        said = (each for each in before if isinstance(each, UserMessage) and each.origin not in OURS)
+        kept = (*said, *messages[start:])
         return kept if len(kept) < len(messages) else None
 
     def cut(self, messages: Sequence[Message], estimator: Estimator = estimate_tokens) -> int:
@@ -215,13 +206,6 @@ def _starts(messages: Sequence[Message]) -> list[int]:
     return starts
 
 
-def _prompt_before(messages: Sequence[Message], start: int) -> tuple[Message, ...]:
-    for message in reversed(messages[:start]):
-        if isinstance(message, UserMessage) and message.origin in (*HUMAN_ORIGINS, "summary"):
-            return (message,)
-    return ()
-
-
 # Summaries ----------------------------------------------------------------------------------------
 
 PROMPT = Path(__file__).with_name("compaction.md").read_text(encoding="utf-8")
@@ -259,12 +243,10 @@ class Summarize:
         state.count_request()
         text = ""
         with suppress(ProviderError):
-            async with opened(provider, request) as events:
-                async for event in events:
-                    if isinstance(event, Done):
-                        text = event.message.text
-                        state.charge_reply(event.message.usage, partial(str, text))
-        return text.strip()
+            if (reply := await ask(provider, request)) is not None:
+                text = reply.text.strip()
+                state.charge_reply(priced(reply, state.prices).usage, text)
+        return text
 
 
 def summarize(

@@ -145,7 +145,7 @@ def _amount(value: float, kind: str) -> str:
     if kind == "usd":
         whole, _, cents = f"{value:,.4f}".rstrip("0").partition(".")
         return f"${whole}.{cents:0<2}"
-    return f"{value:,.0f} {kind}" if kind == "tokens" else f"{value:g} {kind}"
+    return f"{value:,.0f} {kind}" if kind == "tokens" else f"{round(value, 3):g} {kind}"
 
 
 class GuardHalted(RunError):

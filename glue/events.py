@@ -324,7 +324,7 @@ class Listeners:
 
 
 class PacedListeners(Listeners):
-    """The same with listeners among them that set the pace."""
+    """Tells every listener, and waits for those that set the pace."""
 
     async def drain(self) -> None:
         for listener in self.listeners:

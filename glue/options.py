@@ -104,10 +104,13 @@ class Options:
         if isinstance(self.request, Request):
             _check_request(self.request)
         for name in ("tools", "hooks", "policies"):
-            given = getattr(self, name)
-            if given is not None and (isinstance(given, str) or not isinstance(given, Iterable)):
-                raise TypeError(f"{name} must be a list, not {given!r}")
+            check_list(name, getattr(self, name))
         check_listener("on_event", self.on_event)
+        if not _offers(self.instructions, "text", "get") and not isinstance(self.instructions, str):
+            raise TypeError(f"instructions must be a text or a prompt of a catalog, not {self.instructions!r}")
+        if not _offers(self.permission, "decide"):
+            wanted = "permission must be an object such as glue.Rules(...) or glue.Ask(function)"
+            raise TypeError(f"{wanted}, not {self.permission!r}")
         for name, kind in (("request", Request), ("host", Host), ("cancel", Cancel)):
             if not isinstance(given := getattr(self, name), kind | None):
                 raise TypeError(f"{name} must be a glue.{kind.__name__}, not {given!r}")
@@ -123,16 +126,29 @@ class Options:
         return replace(wider, **self.given())
 
 
+def _offers(given: object, *names: str) -> bool:
+    """Tell whether an object, where there is one, has one of these attributes; a class is no object of its own kind."""
+    return given is None or (not isinstance(given, type) and any(hasattr(given, name) for name in names))
+
+
 def _check_request(given: Options | Request) -> None:
     cap, temperature = given.max_tokens, given.temperature
     if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or cap < 1):
         raise ValueError(f"max_tokens must be a whole number of 1 or more, or None for no cap, not {cap!r}")
     if temperature is not None and (isinstance(temperature, bool) or not isinstance(temperature, (int, float))):
         raise TypeError(f"temperature must be a number, or None for the model's own, not {temperature!r}")
+    if temperature is not None and not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature must be a number of 0 or more, or None for the model's own, not {temperature!r}")
     if given.reasoning is not None and given.reasoning not in EFFORTS:
         raise ValueError(f"reasoning must be one of {', '.join(EFFORTS)}, not {given.reasoning!r}")
     if given.options is not None and not isinstance(given.options, Mapping):
         raise TypeError(f"options must be a mapping that goes into the request's body, not {given.options!r}")
+
+
+def check_list(name: str, given: object) -> None:
+    """Refuse what is no list of things."""
+    if given is not None and (isinstance(given, str) or not isinstance(given, Iterable)):
+        raise TypeError(f"{name} must be a list, not {given!r}")
 
 
 def check_listener(name: str, listener: object) -> None:
@@ -185,7 +201,7 @@ class AgentOptions(Shared, total=False):
 
 
 class CallOptions(Overrides, Generic[DepsT], total=False):
-    """What one prompt may set besides."""
+    """What one prompt may set."""
 
     deps: DepsT
     stream: TextIO | None  # the answer's text, as it comes
@@ -196,7 +212,7 @@ class CallOptions(Overrides, Generic[DepsT], total=False):
 
 
 class RunOptions(CallOptions[DepsT], Generic[DepsT], total=False):
-    """And one without a session."""
+    """What one run without a session may set."""
 
     message_history: Sequence[Message]
 
@@ -240,11 +256,13 @@ def refuse_unknown(given: Mapping[str, Any], known: Any, refusal: str) -> None:
 
 def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
     """Give tools by name, or say what is no tool or is there twice."""
+    check_list("tools", tools)
     table: dict[str, AnyTool] = {}
     for tool in tools:
         spec = getattr(tool, "spec", None)
         if spec is None or not callable(getattr(tool, "invoke", None)):
-            raise TypeError(f"tools must be made by glue.tool, not {tool!r}")
+            made = f"; make one: glue.tool({tool.__name__})" if hasattr(tool, "__name__") else ""
+            raise TypeError(f"tools must be made by glue.tool, not {tool!r}{made}")
         if spec.name in table:
             raise ValueError(f"tools must have different names; {spec.name!r} is there twice")
         table[spec.name] = tool
@@ -278,6 +296,13 @@ def prompt_messages(prompt: Prompt) -> tuple[Message, ...]:
     if not items or not all(isinstance(item, (str, Text, Image, File, Opaque)) for item in items):
         raise TypeError(f"a prompt is a text, parts, or messages, not {prompt!r}")
     return (user(*items),)  # type: ignore[arg-type]
+
+
+def check_history(messages: Sequence[Message]) -> Sequence[Message]:
+    """Give what was said before, or say that it is no list of messages."""
+    if isinstance(messages, str) or not all(hasattr(message, "content") for message in messages):
+        raise TypeError(f"message_history must be a list of messages, such as result.messages, not {messages!r}")
+    return messages
 
 
 def with_meta(messages: Sequence[Message], identity: Mapping[str, str]) -> tuple[Message, ...]:

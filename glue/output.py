@@ -12,7 +12,7 @@ from glue.context import Context, ToolResult, text_result
 from glue.errors import OutputError, ToolError
 from glue.events import Nudge, RunResult
 from glue.function.schema import Shape, shape_of
-from glue.function.validation import ValidationError
+from glue.function.validation import ValidationError, check_schema
 from glue.limits import Outcome
 from glue.messages import AssistantMessage, Json, ToolCall, ToolMessage, ToolSpec
 from glue.policies import Hook, Policy, Stop, nudge
@@ -36,6 +36,8 @@ class Output(Generic[T]):
             raise TypeError(f"output must be a type or a JSON schema, not the text {kind!r}")
         self.shape = Shape(kind) if isinstance(kind, Mapping) else shape_of(kind)
         own = self.shape.schema
+        if isinstance(kind, Mapping) and self.shape.fits is None:
+            check_schema(kind, "output")
         # A tool's arguments, and the JSON modes of most wires, are objects: anything else goes into one.
         self.wrapped = own.get("type") != "object"
         self.schema: Mapping[str, Json] = own
@@ -152,7 +154,7 @@ class FinalTool:
     async def invoke(self, call: ToolCall, context: Context[Any]) -> ToolResult:
         try:
             value = self.answer.output.read(json.loads(call.arguments or "{}"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             faults = (
                 error if isinstance(error, ValidationError) else ValidationError([((), f"not valid JSON: {error}")])
             )

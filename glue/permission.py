@@ -68,7 +68,7 @@ def deny(reason: str = "", remember: Scope = "call") -> Decision:
 
 
 class Permission(Protocol):
-    """A policy. Whatever it raises counts as no."""
+    """Decides whether a tool may run. Whatever it raises counts as no."""
 
     def decide(self, request: PermissionRequest) -> Decision | Awaitable[Decision]: ...
 
@@ -101,6 +101,9 @@ class Rules:
     def __init__(
         self, *, allow: Iterable[str] = (), deny: Iterable[str] = (), otherwise: Permission | None = None
     ) -> None:
+        for name, rules in (("allow", allow), ("deny", deny)):
+            if isinstance(rules, str):
+                raise TypeError(f"{name} must be a list of rules, such as [{rules!r}], not a text")
         self.allowed, self.denied = tuple(allow), tuple(deny)
         self.otherwise: Permission = otherwise or DenyAll("no rule allows it")
 
@@ -224,6 +227,8 @@ class Ask:
     """
 
     def __init__(self, callback: Asker) -> None:
+        if not callable(callback):
+            raise TypeError(f"Ask takes a function of the request, not {callback!r}")
         self.callback = callback
         self.remembered: dict[tuple[str, str, str], Decision] = {}  # by scope, action, and target or session
         self._lock: RunVar[Lock] | None = None

@@ -53,7 +53,7 @@ class Project:
 
 def load_project(root: str | os.PathLike[str]) -> Project:
     """Read AGENTS.md and the skills of a folder; what is not there is left out."""
-    root = Path(root)
+    root = _folder(root, "project")
     skills = []
     for folder in _entries(root / ".agents" / "skills"):
         if (text := _read(folder / "SKILL.md")) is None:
@@ -64,10 +64,16 @@ def load_project(root: str | os.PathLike[str]) -> Project:
     return Project(instructions=_read(root / "AGENTS.md") or "", skills=tuple(skills))
 
 
+def _folder(path: str | os.PathLike[str], option: str) -> Path:
+    if not Path(path).is_dir():
+        raise ConfigError(f"{option}: there is no folder {os.fspath(path)}")
+    return Path(path)
+
+
 def load_roles(folder: str | os.PathLike[str]) -> Mapping[str, Role]:
     """Read every `*.md` of a folder as a role."""
     roles = {}
-    for path in _entries(Path(folder)):
+    for path in _entries(_folder(folder, "roles")):
         if path.suffix != ".md" or (text := _read(path)) is None:
             continue
         matter, body = front_matter(text)

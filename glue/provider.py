@@ -116,19 +116,6 @@ class Provider(Protocol):
     def stream(self, request: Request) -> AsyncIterator[ProviderEvent]: ...
 
 
-def opened(provider: Provider, request: Request) -> aclosing[AsyncGenerator[ProviderEvent, None]]:
-    """Start a stream that `async with` closes."""
-    stream = provider.stream(request)
-    if hasattr(stream, "aclose"):
-        return aclosing(cast("AsyncGenerator[ProviderEvent, None]", stream))
-
-    async def events() -> AsyncGenerator[ProviderEvent, None]:
-        async for event in stream:
-            yield event
-
-    return aclosing(events())
-
-
 class Closeable:
     """An async context manager that is closed at the end of its block."""
 
@@ -163,7 +150,29 @@ class Wrapper(Closeable):
         await close(self.provider)
 
 
-async def close(provider: Provider) -> None:
-    """Close a provider that can be closed."""
-    if (aclose := getattr(provider, "aclose", None)) is not None:
+async def close(closeable: object) -> None:
+    """Close a provider or a stream, where it can be closed."""
+    if (aclose := getattr(closeable, "aclose", None)) is not None:
         await aclose()
+
+
+def opened(provider: Provider, request: Request) -> aclosing[AsyncGenerator[ProviderEvent, None]]:
+    """Start a stream that `async with` closes."""
+    stream = provider.stream(request)
+    if hasattr(stream, "aclose"):
+        return aclosing(cast("AsyncGenerator[ProviderEvent, None]", stream))
+
+    async def events() -> AsyncGenerator[ProviderEvent, None]:
+        async for event in stream:
+            yield event
+
+    return aclosing(events())
+
+
+async def ask(provider: Provider, request: Request) -> AssistantMessage | None:
+    """Send one request and give the whole reply; None where the stream ends without one."""
+    async with opened(provider, request) as events:
+        async for event in events:
+            if isinstance(event, Done):
+                return event.message
+    return None

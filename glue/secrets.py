@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -41,6 +42,8 @@ def find_secrets(text: str) -> list[tuple[int, int]]:
 def mask_secrets(value: Json) -> Json:
     """Hide secrets in all texts of a JSON value: those of the environment, and what looks like a well-known key."""
     named = {item for name, item in os.environ.items() if len(item) >= SHORTEST and is_secret_name(name)}
+    for _ in range(2):  # as they stand in JSON, and in JSON that is a text in JSON: a call's arguments in a request
+        named |= {json.dumps(item, ensure_ascii=plain)[1:-1] for item in named for plain in (True, False)}
     secrets = sorted(named, key=len, reverse=True)
 
     def hide(value: Json) -> Json:

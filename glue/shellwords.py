@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import takewhile
 
 MAX_NESTED = 8  # of `sh -c` within `sh -c`
 MAX_COMMANDS = 1000
@@ -25,7 +25,12 @@ _WRAPPERS = frozenset(
     "env command builtin exec nohup nice ionice time timeout sudo doas su xargs busybox toybox setsid stdbuf chroot"
     " unshare nsenter flock watch strace ltrace parallel find fd script caffeinate systemd-run runuser".split()
 )
-_READS_CODE = frozenset("eval source . trap alias".split())
+# Those of them that put in words which nobody sees yet: in the place of {}, or at the end.
+_FILLERS = frozenset("xargs find fd".split())
+_FILLED = re.compile(rf"(?:^| )(?:(?:{'|'.join(_WRAPPERS | _SHELLS)})(?: |$)|-(?:-?exec|ok|[xX])\S* {{}})")
+_READS_CODE = frozenset("eval source . trap alias hash parallel".split())
+_CODE_OPTION = re.compile(r"--[\w-]+=|-[A-Za-z]*?[Sc](?=.)|-[A-Za-z](?=.*\s)", re.DOTALL)  # env -S, su -c and others
+_SHELL_OPTION = re.compile(r"[-+][A-NP-Za-np-z]+")  # o and O take a word of their own
 SUBSTITUTION = "a substitution runs another command"
 _PARAMETER = re.compile(r"\{[^}`$]{0,300}\}")
 _SPELT = re.compile(r"x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c?.", re.DOTALL)
@@ -129,14 +134,24 @@ def _inner(words: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
     if not rest:
         return
     yield from _code(rest, depth)
-    if rest[0].text.rpartition("/")[2] not in _WRAPPERS:
+    name = rest[0].text.rpartition("/")[2]
+    if name not in _WRAPPERS:
         return
-    builtins = rest[0].text in ("command", "builtin")
+    shown = rest
+    if name in _FILLERS:
+        if _FILLED.search(" ".join(word.text.rpartition("/")[2] for word in rest[1:])):
+            yield CommandLine((), False, f"{name!r} runs what is not seen here")
+        shown = tuple(Word(word.text, word.opaque or "{}" in word.text or word is rest[-1]) for word in rest)
     for at in range(1, min(len(rest), MAX_WRAPPED)):
-        if re.search(r"\s", rest[at].text):  # env -S, su -c and others take a whole line
-            yield parse(re.sub(r"^(?:--[\w-]+=|-[A-Za-z])", "", rest[at].text), depth + 1)
-        elif not rest[at].text.startswith("-") and (rest[at].text != "." or builtins):
-            yield CommandLine((SimpleCommand(rest[at:]),), False)
+        text = rest[at].text
+        option = _CODE_OPTION.match(text)
+        if option or re.search(r"\s", text):
+            inner = parse(text[option.end() if option else 0 :], depth + 1)
+            yield inner
+            if after := rest[at + 1 :]:
+                yield CommandLine(tuple(SimpleCommand(each.words + after) for each in inner.commands), False)
+        elif not text.startswith("-") and (text != "." or name in ("command", "builtin")):
+            yield CommandLine((SimpleCommand(shown[at:]),), False)
             yield from _code(rest[at:], depth)
     if len(rest) > MAX_WRAPPED:
         yield CommandLine((), False, f"{rest[0].text!r} has too many arguments to look through")
@@ -152,9 +167,9 @@ def _code(rest: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
     elif name in _READS_CODE:
         yield CommandLine((), False, f"{name!r} runs what is not seen here")
     elif name in _SHELLS:
-        options = pairwise(rest[1:])
-        script = next((code for word, code in options if re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word.text)), None)
-        if script is None or script.opaque:
+        flags = list(takewhile(_SHELL_OPTION.fullmatch, (word.text for word in rest[1:])))
+        script = next(iter(rest[1 + len(flags) :]), Word("", opaque=True))
+        if script.opaque or script.text[:1] in ("-", "+") or "c" not in "".join(flags):
             yield CommandLine((), False, "a shell runs what is not seen here")
         else:
             yield parse(script.text, depth + 1)

@@ -53,7 +53,7 @@ class AgentTool:
 def _prompt(call: ToolCall) -> str:
     try:
         prompt = json.loads(call.arguments or "{}")["prompt"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         prompt = None
     if not isinstance(prompt, str) or not prompt.strip():
         raise ToolError('prompt: expected a text that says what to do, as in {"prompt": "..."}')

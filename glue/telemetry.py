@@ -29,7 +29,7 @@ from glue.limits import Outcome
 from glue.messages import AssistantMessage, Message, Part, Request, Text, Thinking, ToolCall, ToolMessage, Usage
 from glue.options import Options
 from glue.permission import Decision, Permission, PermissionRequest, as_decision
-from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper
+from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper, close
 from glue.secrets import mask_secrets
 
 if TYPE_CHECKING:
@@ -441,7 +441,7 @@ class _TracedStream:
 
     def __init__(self, telemetry: OpenTelemetry, provider: Provider, request: Request) -> None:
         self._telemetry, self._provider, self._request = telemetry, provider, request
-        self._stream = provider.stream(request)
+        self._stream = aiter(provider.stream(request))
         self._attempt = 0
         self._names = (provider.name, request.model or getattr(provider, "model", ""))
         self._span: Span | None = None
@@ -482,8 +482,7 @@ class _TracedStream:
 
     async def aclose(self) -> None:
         try:
-            if (close := getattr(self._stream, "aclose", None)) is not None:
-                await close()
+            await close(self._stream)
         finally:
             self._end("cancelled")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from os import environ
@@ -58,7 +59,8 @@ CLOUDS = ("aws", "google")  # kinds of `auth` whose credentials the wire itself 
 _PLACE = re.compile(r"\{([^}]+)\}")
 
 _registry: dict[str, tuple[Row, Factory]] = {}
-_configured: dict[str, int] = {}  # config files that were read, and as of when
+_configured: dict[str, int] = {}  # the config file that was read, and as of when
+_aliases: dict[str, str] = {}  # the user's own names of models
 
 
 def register(
@@ -89,7 +91,9 @@ def new(spec: str = "", **options: Any) -> Provider:
     Options: `key`, `base_url`, `headers`, `wire`, `deadlines`, and `retries=False` for none. The
     caller closes what it gets with `aclose()`.
     """
-    specs = [part.strip() for part in (spec.strip() or default()).split(",") if part.strip()]
+    if not isinstance(spec, str):
+        raise TypeError(f"a provider is named by a text such as 'openai:gpt-5.4-nano', not {spec!r}")
+    specs = split(spec.strip() or default())
     if len(specs) > 1:
         from glue.providers.failover import named_chain
 
@@ -97,6 +101,20 @@ def new(spec: str = "", **options: Any) -> Provider:
     name, model = resolve(specs[0]) if specs else ("", "")
     _, factory = _find(name)
     return factory(model, **options)
+
+
+def aliases() -> Mapping[str, str]:
+    """Return the user's own names of models, from `[aliases]` in config.toml."""
+    _load_config()
+    return _aliases
+
+
+def split(spec: str) -> list[str]:
+    """Split names with commas, and put what it stands for in the place of each alias."""
+    found: list[str] = []
+    for name in filter(None, (part.strip() for part in spec.split(","))):
+        found += [name] if _is_known(parse(name)[0]) else _aliases.get(name, name).split(",")
+    return [name.strip() for name in found]
 
 
 def parse(spec: str) -> tuple[str, str]:
@@ -108,6 +126,7 @@ def parse(spec: str) -> tuple[str, str]:
 
 def resolve(spec: str) -> tuple[str, str]:
     """Split as `parse` does; a bare model name that exactly one vendor has means that vendor's provider."""
+    spec = next(iter(split(spec)), "")
     name, model = parse(spec)
     if not _is_known(name):
         from glue.providers.models import vendors_of
@@ -156,7 +175,7 @@ def capabilities(spec: str) -> Capabilities:
     from glue.provider import common
     from glue.providers.models import capabilities_of
 
-    specs = [resolve(part) for part in spec.split(",")]
+    specs = [resolve(part) for part in split(spec)]
     found = [capabilities_of(lookup(name), model) for name, model in specs]
     return found[0] if len(found) == 1 else common(found)
 
@@ -194,11 +213,11 @@ def _find(name: str) -> tuple[Row, Factory]:
         return _registry[name]
     from difflib import get_close_matches
 
-    from glue.providers.models import VENDORS, models_of, vendors_of
+    from glue.providers.models import VENDORS, find, models_of
 
     names = known()
     models = {model: f"{vendor}:{found.name}" for vendor in VENDORS for model, found in models_of(vendor).items()}
-    exact = [f"{vendor}:{name}" for vendor in vendors_of(name)]
+    exact = [f"{each}:{name}" for each in names if find(each, name)][:3]
     close = (
         exact
         or get_close_matches(name, names, 3, 0.6)
@@ -238,51 +257,63 @@ def _load_plugin(name: str) -> None:
 
 
 def _load_config() -> None:
-    """Register the user's own providers: `[providers.NAME]` in config.toml of the user's folder, never a checkout's."""
+    """Take the user's own providers and aliases from config.toml of the user's folder, never from a checkout's."""
     from glue.paths import config_dir
 
     path = config_dir() / "config.toml"
     try:
         stamp = path.stat().st_mtime_ns
     except OSError:
+        stamp = 0
+    if _configured == {str(path): stamp}:
         return
-    if _configured.get(str(path)) == stamp:
-        return
-    _configured[str(path)] = stamp
-    import tomllib
+    _configured.clear()
+    _aliases.clear()
+    config: dict[str, Any] = {}
+    with suppress(OSError, ValueError):  # the command line says what is wrong with its file
+        text = path.read_text(encoding="utf-8")
+        import tomllib
 
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8")).get("providers", {})
-    except (OSError, ValueError):
-        return  # the command line says what is wrong with its file
-    for name, table in tables.items() if isinstance(tables, dict) else ():
-        row = _own_row(name.strip().lower(), table, str(path))
-        register(row.name, functools.partial(_open, row), row=row)
+        config = tomllib.loads(text)
+    tables, own = config.get("providers", {}), config.get("aliases", {})
+    if not isinstance(tables, dict):
+        raise ConfigError(f"{path}: 'providers' must be tables such as [providers.acme]")
+    _aliases.update({name: str(spec) for name, spec in own.items()} if isinstance(own, dict) else {})
+    for name, table in tables.items():
+        row = _own_row(name.strip().lower(), table, f"{path}: [providers.{name}]")
+        try:
+            register(row.name, functools.partial(_open, row), row=row)
+        except ValueError as error:
+            raise ConfigError(f"{path}: {error}") from None
+    _configured[str(path)] = stamp
 
 
 def _own_row(name: str, table: Any, where: str) -> Row:
-    from glue.providers.catalog import row_of
+    from dataclasses import asdict
 
-    def wrong(what: str) -> ConfigError:
-        return ConfigError(f"{where}: [providers.{name}]: {what}")
+    from glue.providers.catalog import PLAIN, row_of
 
     kinds: dict[str, Any] = {"wire": str, "base_url": str, "key": (str, list), "model": str, "window": int, "auth": str}
     kinds["quirks"] = dict
     if not isinstance(table, dict) or not isinstance(table.get("base_url"), str):
-        raise wrong('base_url is missing, such as "https://host/v1"')
-    for field, value in table.items():
-        if field not in kinds:
-            raise wrong(f"{field!r} is unknown; there are: {', '.join(kinds)}")
-        if not isinstance(value, kinds[field]):
-            raise wrong(f"{field} is no text" if kinds[field] is str else f"{field} is of the wrong kind")
+        raise ConfigError(f'{where}: base_url is missing, such as "https://host/v1"')
+    _check_kinds(table, kinds, where)
+    quirks = {name: list if isinstance(value, tuple) else type(value) for name, value in asdict(PLAIN).items()}
+    _check_kinds(table.get("quirks", {}), quirks, f"{where}: quirks")
     key = table.get("key", [])
     own = {**table, "key": [key] if isinstance(key, str) else key}
     own["quirks"] = {"local": not key, **table.get("quirks", {})}
     wire_class(table.get("wire", "openai_chat"))
-    try:
-        return row_of(name, own)
-    except TypeError as error:
-        raise wrong(f"quirks: {error}") from None
+    return row_of(name, own)
+
+
+def _check_kinds(fields: Mapping[str, Any], kinds: Mapping[str, Any], where: str) -> None:
+    for field, value in fields.items():
+        if field not in kinds:
+            raise ConfigError(f"{where}: {field!r} is unknown; there are: {', '.join(kinds)}")
+        if not isinstance(value, kinds[field]):
+            kind = "no text" if kinds[field] is str else "of the wrong kind"
+            raise ConfigError(f"{where}: {field} is {kind}")
 
 
 # From a row to a provider --------------------------------------------------------------------------
@@ -356,16 +387,14 @@ def find_base_url(row: Row, environ: Mapping[str, str]) -> str:
 
 def wire_class(name: str) -> type[Wire]:
     """Import a wire and return its provider class."""
+    from glue.providers.catalog import ROWS
     from glue.providers.wire import Wire
 
-    try:
-        module = import_module(f"glue.providers.{name}")
-    except ModuleNotFoundError:
-        raise ConfigError(f"there is no wire {name!r}") from None
-    for value in vars(module).values():
-        if isinstance(value, type) and issubclass(value, Wire) and value.__module__ == module.__name__:
-            return value
-    raise ConfigError(f"{name!r} is no wire")
+    if name not in (wires := sorted({row.wire for row in ROWS})):
+        raise ConfigError(f"there is no wire {name!r}; there are: {', '.join(wires)}")
+    module = import_module(f"glue.providers.{name}")
+    found = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Wire))
+    return next(value for value in found if value.__module__ == module.__name__)
 
 
 def tool_rules() -> dict[str, ToolRules]:

@@ -22,7 +22,6 @@ from glue.messages import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    UserMessage,
 )
 from glue.provider import ProviderEvent
 from glue.providers import encoding, wire
@@ -64,7 +63,7 @@ class AnthropicDecoder(wire.Decoder):
 
     def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
         event = encoding.loads(data)
-        kind = event["type"]
+        kind = "error" if event.get("error") else event.get("type")
         if kind == "content_block_delta":
             self._delta(event["index"], event["delta"], events)
         elif kind == "content_block_start":
@@ -202,9 +201,10 @@ def _marked(blocks: bytes) -> bytes:
 def _blocks(message: Message, row: Row, model: str) -> Iterable[dict[str, Json]]:
     if message.excluded:
         return ()
-    if isinstance(message, UserMessage):
-        return _parts(message.content)
-    return (_result(message),) if isinstance(message, ToolMessage) else replay(message, row, model, WIRE, _reply_part)
+    if isinstance(message, AssistantMessage):
+        return replay(message, row, model, WIRE, _reply_part)
+    blocks = _parts(encoding.taken(message.content, row.quirks))
+    return (_result(message, blocks),) if isinstance(message, ToolMessage) else blocks
 
 
 def _reply_part(part: Part, kept: dict[str, Json]) -> Iterable[dict[str, Json]]:
@@ -218,17 +218,17 @@ def _reply_part(part: Part, kept: dict[str, Json]) -> Iterable[dict[str, Json]]:
     return ({**block, **kept} for block in _parts((part,)))
 
 
-def _result(message: ToolMessage) -> dict[str, Json]:
+def _result(message: ToolMessage, blocks: Iterable[dict[str, Json]]) -> dict[str, Json]:
     result: dict[str, Json] = {"type": "tool_result", "tool_use_id": encoding.safe_id(message.call_id)}
     if message.is_error:
         result["is_error"] = True
     if not all(isinstance(part, Text) for part in message.content):
-        return {**result, "content": list(_parts(message.content))}
+        return {**result, "content": list(blocks)}
     text = message.text or ("error" if message.is_error else "")  # an error must say something
     return {**result, "content": text} if text else result
 
 
-def _parts(content: Sequence[Part]) -> Iterator[dict[str, Json]]:
+def _parts(content: Iterable[Part]) -> Iterator[dict[str, Json]]:
     for part in content:
         if isinstance(part, Text) and part.text.strip():
             yield {"type": "text", "text": part.text}
@@ -247,7 +247,8 @@ def _document(part: File) -> dict[str, Json]:
     if part.media_type == "application/pdf":
         return {"type": "base64", "media_type": part.media_type, "data": encoding.base64_text(part.data)}
     try:
-        return {"type": "text", "media_type": "text/plain", "data": part.data.decode("utf-8")}
+        text = part.data.decode("utf-8", "replace" if encoding.is_text(part) else "strict")
+        return {"type": "text", "media_type": "text/plain", "data": text}
     except UnicodeDecodeError:
         text = f"cannot send a file of type {part.media_type}; PDF and text are understood"
         raise ProviderError(text, kind="invalid_request", provider=WIRE) from None

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from glue.errors import ConfigError, MissingKey, ProviderError
 from glue.limits import StopReason
 from glue.messages import (
+    AssistantMessage,
     Effort,
     File,
     Image,
@@ -26,7 +27,6 @@ from glue.messages import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    UserMessage,
 )
 from glue.provider import ProviderEvent
 from glue.providers import anthropic, aws, encoding, wire
@@ -107,22 +107,21 @@ class BedrockDecoder(wire.Decoder):
     def _delta(self, at: int, delta: dict[str, Json], events: list[ProviderEvent]) -> None:
         block = self.blocks.get(at)
         if block is None:  # only calls announce themselves
-            block = self.blocks[int(at)] = Block("thinking" if "reasoningContent" in delta else "text")
-        if "text" in delta:
+            block = self.blocks[int(at)] = Block("thinking" if delta.get("reasoningContent") else "text")
+        if delta.get("text"):
             self._say(block, encoding.text_of(delta["text"]), events)
-        elif "toolUse" in delta:
+        elif delta.get("toolUse"):
             self._say(block, encoding.text_of(delta["toolUse"].get("input")), events)
-        elif "reasoningContent" in delta:
-            thought = delta["reasoningContent"]
+        elif thought := delta.get("reasoningContent"):
             self._say(block, encoding.text_of(thought.get("text")), events)
             if signature := encoding.text_of(thought.get("signature")):
                 block.add("signature", signature)
             if redacted := encoding.text_of(thought.get("redactedContent")):
                 block.kind, block.closed = "redacted", True
                 block.add("redactedContent", redacted)
-        elif "citation" in delta:
+        elif delta.get("citation"):
             block.fields.setdefault("citations", []).append(delta["citation"])
-        elif "toolResult" in delta:
+        elif delta.get("toolResult"):
             block.fields["content"] = [*encoding.list_of(block.fields.get("content")), *delta["toolResult"]]
 
     def _sealed(self, block: Block) -> Json:
@@ -136,10 +135,10 @@ class BedrockDecoder(wire.Decoder):
         return {"reasoningContent": {"redactedContent": data}}
 
     def _whole(self, reply: Json) -> None:
-        if "output" not in reply and ("message" in reply or "Message" in reply):
+        if "output" not in reply and reply.keys() & {"message", "Message", "error"}:
             raise self.error(reply)
         for at, block in enumerate(reply["output"]["message"]["content"]):
-            if "text" in block:
+            if block.get("text"):
                 self._delta(at, block, self.late)
             elif thought := block.get("reasoningContent"):
                 thought = encoding.object_of(thought.get("reasoningText")) or thought
@@ -263,18 +262,18 @@ def _tool(tool: ToolSpec) -> Json:
 def _blocks(message: Message, row: Row, model: str) -> Iterable[dict[str, Json]]:
     if message.excluded:
         return ()
-    if isinstance(message, ToolMessage):
-        return ({"toolResult": _result(message, model)},)
-    if not isinstance(message, UserMessage):
+    if isinstance(message, AssistantMessage):
         return anthropic.replay(message, row, model, WIRE, lambda part, kept: _reply_part(part, kept, message.id))
-    blocks = list(_content(message.content, message.id))
+    blocks = list(_content(encoding.taken(message.content, row.quirks), message.id))
+    if isinstance(message, ToolMessage):
+        return ({"toolResult": _result(message, blocks, model)},)
     documents = [block["document"]["name"] for block in blocks if "document" in block]
     if documents and not any("text" in block for block in blocks):
         blocks.append({"text": documents[0]})  # a document must not come alone
     return blocks
 
 
-def _content(content: Sequence[Part], owner: str) -> Iterator[dict[str, Json]]:
+def _content(content: Iterable[Part], owner: str) -> Iterator[dict[str, Json]]:
     for index, part in enumerate(content):
         if isinstance(part, Text) and part.text.strip():
             yield {"text": part.text}
@@ -314,9 +313,8 @@ def _reply_part(part: Part, kept: dict[str, Json], owner: str) -> Iterable[dict[
     return _content([part], owner)
 
 
-def _result(message: ToolMessage, model: str) -> dict[str, Json]:
-    # Neither nothing nor a blank is taken.
-    content = list(_content(message.content, message.id)) or [{"text": "(no output)"}]
+def _result(message: ToolMessage, blocks: list[dict[str, Json]], model: str) -> dict[str, Json]:
+    content = blocks or [{"text": "(no output)"}]  # neither nothing nor a blank is taken
     result: dict[str, Json] = {"toolUseId": encoding.safe_id(message.call_id), "content": content}
     if "claude" in model or "nova" in model:  # the models of others refuse a status
         result["status"] = "error" if message.is_error else "success"

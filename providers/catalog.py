@@ -54,7 +54,7 @@ PLAIN = Quirks()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """One provider."""
+    """One provider as data: its wire, address, key variables and default model."""
 
     name: str
     _: dataclasses.KW_ONLY

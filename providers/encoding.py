@@ -33,7 +33,7 @@ from glue.providers.catalog import Quirks, Row
 # JSON ---------------------------------------------------------------------------------------------
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_encode_strictly = json.JSONEncoder(allow_nan=False).encode
+_encode_strictly = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 _decoder = json.JSONDecoder()
 _scan = _decoder.scan_once  # type: ignore[attr-defined]
 
@@ -42,8 +42,12 @@ BAD_SHAPE = (ValueError, TypeError, KeyError, IndexError, AttributeError, Recurs
 
 
 def dumps(value: Json) -> bytes:
-    """Encode compactly; a lone surrogate, which UTF-8 cannot carry, becomes a question mark."""
-    return _encode(value).encode("utf-8", "replace")
+    """Encode compactly; a lone surrogate, which UTF-8 cannot carry, becomes a question mark, and NaN becomes null."""
+    try:
+        text = _encode_strictly(value)
+    except ValueError:
+        text = _encode_strictly(json.loads(_encode(value), parse_constant=lambda _: None))
+    return text.encode("utf-8", "replace")
 
 
 def quote(text: str) -> bytes:
@@ -432,6 +436,13 @@ def data_url(part: Image | File) -> str:
 def text_of(value: Json) -> str:
     """Return a string, or "" for anything else that a server may put in its place."""
     return value if isinstance(value, str) else ""
+
+
+def json_text(value: Json) -> str:
+    """Return JSON text as it came, or that of a value where a server sends no text."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return _encode(value)
 
 
 def object_of(value: Json) -> dict[str, Json]:

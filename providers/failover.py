@@ -57,6 +57,9 @@ class Failover(Closeable):
     ) -> None:
         if not providers:
             raise ValueError("failover needs at least one provider")
+        for provider in providers:
+            if not callable(getattr(provider, "stream", None)):
+                raise TypeError(f"failover takes providers, not {provider!r}; glue.providers.new makes one of a name")
         self.providers = tuple(providers)
         self.name = ",".join(provider.name for provider in providers)
         self.model = ""

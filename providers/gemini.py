@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -118,18 +118,17 @@ class GeminiDecoder(wire.Decoder):
         self._arguments: dict[str, Json] = {}
 
     def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
-        response = encoding.loads(data)
+        response = _named(encoding.loads(data))
         if response.get("error"):
             raise self.error(response)
         self.seen = True
-        counted = response.get("usageMetadata") or response.get("usage_metadata") or {}
-        self.counts |= {_camel(name): value for name, value in counted.items() if value is not None}
+        self.counts |= _named(response.get("usageMetadata") or {})
         self._learn(response, _FACTS)
-        feedback = response.get("promptFeedback")
-        if feedback and feedback.get("blockReason"):
+        feedback = _named(response.get("promptFeedback") or {})
+        if feedback.get("blockReason"):
             self._learn(feedback, _BLOCK_FACTS)
             self.closed = True
-        for candidate in (response.get("candidates") or ())[:1]:
+        for candidate in map(_named, (response.get("candidates") or ())[:1]):
             content = candidate.get("content") or {}
             for part in content.get("parts") or ():
                 self._part(part, events)
@@ -141,11 +140,11 @@ class GeminiDecoder(wire.Decoder):
         self.facts |= {name: place[key] for key, name in names.items() if place.get(key)}
 
     def _part(self, part: dict[str, Json], events: list[ProviderEvent]) -> None:
-        part = {name: value for name, value in part.items() if value is not None}  # proxies spell out what is not there
+        part = _named(part)
         signature = encoding.text_of(part.get("thoughtSignature"))
         signed = {"thoughtSignature": signature} if signature else {}
         if "functionCall" in part:
-            self._call(part["functionCall"], signed, events)
+            self._call(_named(part["functionCall"]), signed, events)
         elif not isinstance(part.get("text"), str) and part.keys() - {"thought", "thoughtSignature"}:
             self._add(Block("part", part))  # code that the server ran, its outcome, and whatever comes next
         elif part.get("text") or signed:
@@ -178,7 +177,7 @@ class GeminiDecoder(wire.Decoder):
         block.closed = not call.get("willContinue")
         self._open = None if block.closed else block
         if block.closed:
-            block.given = encoding.dumps(self._arguments).decode()
+            block.given = encoding.json_text(self._arguments)
         if block.closed or call.get("name"):
             events.append(ToolCallDelta(index=block.index, id=block.id, name=block.name, arguments=block.given))
 
@@ -194,10 +193,10 @@ class GeminiDecoder(wire.Decoder):
         return self.broken("the answer ends in the middle") if cut else super()._nothing()
 
 
-def _camel(name: str) -> str:
-    """Name a field as Google's own servers do; some proxies write prompt_token_count."""
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+def _named(place: dict[str, Json]) -> dict[str, Json]:
+    """Name fields as Google's own servers do: proxies write prompt_token_count, and spell out what is not there."""
+    fields = ((name.split("_"), value) for name, value in place.items() if value is not None)
+    return {first + "".join(word.capitalize() for word in rest): value for (first, *rest), value in fields}
 
 
 _HEADS = {"user": b'{"role":"user","parts":[', "assistant": b'{"role":"model","parts":['}
@@ -297,13 +296,15 @@ def _finish(schema: Mapping[str, Json], result: Json) -> Json:
 def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
     if message.excluded:
         return b"", b""
+    if isinstance(message, AssistantMessage):
+        return b",".join(map(encoding.dumps, _reply(message, row, model))), b""
+    content = tuple(encoding.taken(message.content, row.quirks))
     if isinstance(message, ToolMessage):
-        return _result(message, model)
-    parts = _reply(message, row, model) if isinstance(message, AssistantMessage) else _parts(message.content)
-    return b",".join(map(encoding.dumps, parts)), b""
+        return _result(message, content, model)
+    return b",".join(map(encoding.dumps, _parts(content))), b""
 
 
-def _parts(content: Sequence[Part]) -> Iterator[dict[str, Json]]:
+def _parts(content: Iterable[Part]) -> Iterator[dict[str, Json]]:
     for part in content:
         if isinstance(part, Text) and part.text:
             yield {"text": part.text}
@@ -335,11 +336,11 @@ def _reply(message: AssistantMessage, row: Row, model: str) -> Iterator[dict[str
             yield kept
 
 
-def _result(message: ToolMessage, model: str) -> tuple[bytes, bytes]:
-    text = "\n".join(part.text for part in message.content if isinstance(part, Text))
+def _result(message: ToolMessage, content: Sequence[Part], model: str) -> tuple[bytes, bytes]:
+    text = "\n".join(part.text for part in content if isinstance(part, Text))
     response: dict[str, Json] = {"error" if message.is_error else "output": text}
     answer: dict[str, Json] = {"name": encoding.call_name(message.name), "id": message.call_id, "response": response}
-    pictures = list(_parts([part for part in message.content if not isinstance(part, Text)]))
+    pictures = list(_parts(part for part in content if not isinstance(part, Text)))
     if pictures and _version(model) >= 3:
         answer["parts"] = pictures
         pictures = []

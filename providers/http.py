@@ -127,7 +127,9 @@ class HTTP:
         self.provider = provider
         limits = self.deadlines = deadlines or Deadlines()
         self.timeouts = {"connect": limits.connect, "read": limits.read, "write": limits.write}  # as httpcore has them
-        self._secrets = tuple(secret for secret in secrets if len(secret) > 3)
+        self._secrets: tuple[str, ...] = ()
+        for secret in secrets:
+            self.hide(secret)
         self._engine = engine
         self._proxy = proxy_for(self.address, environ)
         self._key = (self.address.origin, self._proxy, engine)
@@ -224,7 +226,7 @@ class HTTP:
     def hide(self, secret: str) -> None:
         """Keep one more secret out of logs and errors: a token that was fetched later."""
         if len(secret) > 3 and secret not in self._secrets:
-            self._secrets = (*self._secrets, secret)
+            self._secrets = (*self._secrets, secret, secret.replace("/", "\\/"))  # as some servers write it in JSON
 
     def mask(self, text: str) -> str:
         """Take every secret out of a text."""

@@ -89,8 +89,8 @@ class ChatDecoder(wire.Decoder):
             self._identify(chunk)
         if chunk.get("usage"):
             self.counts = chunk["usage"]
-        if chunk.get("error"):
-            raise self.error(chunk["error"])
+        if chunk.get("error") or chunk.get("object") == "error":
+            raise self.error(chunk.get("error") or chunk)
         choices = chunk.get("choices")
         if not choices or choices[0].get("index"):  # the usage chunk; another of several answers
             return
@@ -128,8 +128,7 @@ class ChatDecoder(wire.Decoder):
         if delta.get("tool_calls"):
             self._last = None
             self._take_calls(delta["tool_calls"], events)
-        call = delta.get("function_call")  # as it was before there were tools
-        if call and (self._calls or call.get("name")):
+        if call := delta.get("function_call"):  # as it was before there were tools
             self._take_calls([{"index": "function_call", "function": call}], events)
         if refusal := encoding.text_of(delta.get("refusal")):
             self._refused = True
@@ -178,17 +177,15 @@ class ChatDecoder(wire.Decoder):
         """Join fragments to calls, whatever the server does to ids and indexes."""
         for fragment in fragments:
             function = fragment.get("function") or {}
-            arguments = function.get("arguments")
-            text = arguments if isinstance(arguments, str) else ""
-            if arguments is not None and not isinstance(arguments, str):
-                text = encoding.dumps(arguments).decode()
+            text = encoding.json_text(function.get("arguments"))
             call = self._call(
                 fragment.get("index"), encoding.text_of(fragment.get("id")), encoding.text_of(function.get("name"))
             )
             call.texts.append(text)
             if fragment.get("extra_content"):
                 call.fields = {"extra_content": fragment["extra_content"]}
-            events.append(ToolCallDelta(index=call.index, id=call.id, name=call.name, arguments=text))
+            if call.id or call.name or text:
+                events.append(ToolCallDelta(index=call.index, id=call.id, name=call.name, arguments=text))
 
     def _call(self, index: Json, call_id: str, name: str) -> Block:
         # An index is a key, not a position: one server starts at 1, others send none or repeat 0.

@@ -76,7 +76,9 @@ class ResponsesDecoder(wire.Decoder):
             if index not in self._shown:
                 self._show_item(index, item, events)
         elif kind in _TERMINAL:
-            self._take_response(event["response"])
+            response = event["response"]
+            status = encoding.text_of(response.get("status")) or kind.removeprefix("response.")
+            self._take_response(response, status, events)
             self.ended = True
         elif kind == "error" or (kind is None and event.get("error")):
             raise self.error(event.get("error") or event)
@@ -90,14 +92,13 @@ class ResponsesDecoder(wire.Decoder):
         return event.get("item_id") or item.get("id") or item.get("call_id") or next(reversed(self._items), 0)
 
     def _show(self, event: dict[str, Json]) -> str:
-        delta = event["delta"]
-        if not isinstance(delta, str):
-            raise TypeError
+        delta = encoding.text_of(event.get("delta"))
         self._shown.setdefault(self._index(event), []).append(delta)
         return delta
 
     def _show_item(self, index: Json, item: dict[str, Json], events: list[ProviderEvent]) -> None:
         # Some servers send no deltas; what they say is shown all the same.
+        self._shown.setdefault(index, [])
         for part in _parts(item, None, complete=True):
             if isinstance(part, Text) and part.text:
                 events.append(TextDelta(text=part.text))
@@ -112,19 +113,17 @@ class ResponsesDecoder(wire.Decoder):
         return ToolCallDelta(index=position, id=call_id, name=name, arguments=arguments)
 
     def _whole(self, reply: Json) -> None:
-        self._take_response(reply)
-        for index, item in self._items.items():
-            self._show_item(index, item, self.late)
+        status = reply.get("status")
+        if not isinstance(status, str) or "output" not in reply:
+            if reply.get("error") or reply.get("object") == "error" or reply.get("detail") or reply.get("message"):
+                raise self.error(reply.get("error") or reply)
+            raise self.broken("JSON that is no response")
+        self._take_response(reply, status, self.late)
 
-    def _take_response(self, response: Json) -> None:
-        status = response.get("status")
+    def _take_response(self, response: dict[str, Json], status: str, events: list[ProviderEvent]) -> None:
         self.counts = encoding.object_of(response.get("usage"))
         if response.get("error") and status not in ("completed", "incomplete"):
             raise self.error(response["error"])
-        if not isinstance(status, str) or "output" not in response:
-            if response.get("object") == "error" or response.get("detail") or response.get("message"):
-                raise self.error(response)
-            raise self.broken("JSON that is no response")
         self.closed = True
         self.raw_stop = status
         self._response = response
@@ -132,6 +131,8 @@ class ResponsesDecoder(wire.Decoder):
         if len(output) > len(self._whole_items):
             self._items = dict(enumerate(output))
             self._whole_items = set(self._items)
+            for index, item in () if self._shown else self._items.items():
+                self._show_item(index, item, events)
 
     # The whole reply
 
@@ -146,7 +147,7 @@ class ResponsesDecoder(wire.Decoder):
             item = self._items[index]
             complete = index in self._whole_items and item.get("status") not in ("incomplete", "in_progress")
             if complete and self.raw_stop != "completed" and following is None:  # cut; only the JSON of the last tells
-                complete = encoding.is_object(encoding.text_of(item.get("arguments")))
+                complete = encoding.is_object(encoding.json_text(item.get("arguments")))
             if index not in self._whole_items:
                 text = "".join(self._shown.get(index, ()))
                 if item.get("type") == "function_call":
@@ -192,7 +193,7 @@ def _parts(item: dict[str, Json], following: Json, *, complete: bool) -> Iterato
         yield ToolCall(
             id=encoding.text_of(item.get("call_id")) or encoding.text_of(item.get("id")),
             name=encoding.text_of(item.get("name")),
-            arguments=encoding.text_of(item.get("arguments")),
+            arguments=encoding.json_text(item.get("arguments")),
             complete=complete,
             opaque=Opaque(wire=WIRE, data={"id": item["id"]}) if item.get("id") else None,
         )

@@ -14,7 +14,7 @@ from glue.errors import EmptyReply, ProviderError
 from glue.limits import StopReason
 from glue.loop.transcript import has_content
 from glue.messages import AssistantMessage, Request, user
-from glue.provider import Attempt, Done, Provider, ProviderEvent, ThinkingDelta, Wrapper, opened
+from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, Wrapper, opened
 
 
 def attempt_of(error: ProviderError, provider: Provider, request: Request, started: float, **more: Any) -> Attempt:
@@ -97,8 +97,9 @@ class Retries(Wrapper):
                         if isinstance(event, Done):
                             done = event
                             break
-                        if not isinstance(event, (Attempt, ThinkingDelta)):  # thinking does not commit to a try
-                            emitted = True
+                        blank = isinstance(event, TextDelta) and not event.text.strip()
+                        if not blank and not isinstance(event, (Attempt, ThinkingDelta)):
+                            emitted = True  # neither blanks nor thinking commit to a try
                         yield event
                 if done is not None and (emitted or not is_empty(done.message)):
                     yield done
@@ -107,7 +108,7 @@ class Retries(Wrapper):
             except ProviderError as caught:
                 error = caught
             error.emitted = error.emitted or emitted
-            delay = self._delay(error, tries)
+            delay = None if emitted else self._delay(error, tries)
             if delay is None:
                 if done is not None:
                     yield done  # the loop says that it is empty; what it cost is on it
@@ -124,7 +125,7 @@ class Retries(Wrapper):
     def _delay(self, error: ProviderError, tries: Counter[_Class]) -> float | None:
         """Return the seconds to wait before the next try, or None to give up."""
         which = _class(error)
-        if which is None or error.emitted:
+        if which is None:
             return None
         tries[which] += 1
         if which == "busy":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 from glue.errors import ErrorKind, ProviderError
 from glue.limits import StopReason
@@ -179,7 +179,7 @@ class Decoder:
     def _open_call(self, call_id: Json, name: Json, given: Json, events: list[ProviderEvent]) -> Block:
         block = Block("call")
         block.id, block.name, block.index = encoding.text_of(call_id), encoding.text_of(name), self.calls
-        block.given = encoding.dumps(given).decode() if given is not None else ""
+        block.given = encoding.json_text(given)
         self.calls += 1
         events.append(ToolCallDelta(index=block.index, id=block.id, name=block.name, arguments=block.given))
         return block
@@ -201,6 +201,8 @@ class Decoder:
             opaque = Opaque(wire=self.wire, data=kept) if kept else None
             if block.kind == "call":
                 text = text or block.given
+                if not (block.id or block.name or text):
+                    continue  # some servers fill in every field of a reply that calls nothing
                 call_id = block.id if block.id and block.id not in used else self._made_up_id(block.index)
                 used.add(call_id)
                 # A reply that is cut off may close its last call all the same; only the JSON tells.
@@ -227,7 +229,7 @@ class Decoder:
             cache_read=self.uncounted if read is None else read,
             cache_write=self.uncounted if write is None else write,
             reasoning=found.get("reasoning"),
-            cost=float(cost) if isinstance(cost, (int, float)) and not isinstance(cost, bool) else None,
+            cost=float(cost) if _is_amount(cost) else None,
         )
 
     # The end
@@ -293,9 +295,14 @@ def _count(raw: Mapping[str, Json], places: Sequence[str]) -> int | None:
     for place in places:
         outer, _, inner = place.rpartition(".")
         found = (encoding.object_of(raw.get(outer)) if outer else raw).get(inner)
-        if isinstance(found, (int, float)) and not isinstance(found, bool) and 0 <= found < 1e15:
+        if _is_amount(found):
             return int(found)
     return None
+
+
+def _is_amount(value: Json) -> TypeGuard[float]:
+    """Say whether a server's number can be counted with; NaN is none, and nothing is less than nothing."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15
 
 
 UNIONS = ("anyOf", "oneOf", "allOf")

@@ -1,4 +1,4 @@
-"""Look at tools as the providers will: what is undescribed, and what some wire refuses."""
+"""Checks of tools: what is undescribed, and what the wire of some provider refuses."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def load(name: str) -> ModuleType:
         return module
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
+    except (ModuleNotFoundError, TypeError) as error:  # "." is a relative import
         raise ConfigError(f"cannot import {name}: {error}; give a dotted name or a .py file") from None
 
 

@@ -79,7 +79,7 @@ def load(path: str | Path) -> RunFile:
             _add(file, row, path)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, IndexError, AttributeError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path} is no run file of a review: {error}") from error
     return file
 

@@ -33,7 +33,7 @@ TEMPLATES = {  # a file, where it goes, and what is left to do
     "github": ("github.yml", ".github/workflows/review.yml", ""),
     "gitlab": ("gitlab.yml", ".gitlab/review.yml", "add to .gitlab-ci.yml:  include: {local: .gitlab/review.yml}"),
     "gitea": ("gitea.yml", ".gitea/workflows/review.yml", ""),
-    "pre-push": ("pre-push", ".git/hooks/pre-push", ""),
+    "pre-push": ("pre-push", "", ""),  # where git looks for hooks
 }
 
 
@@ -46,6 +46,16 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+class _Out(click.Path):
+    """A file to be written: that it cannot be is said before anything is paid for."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not Path(value).parent.is_dir():
+            self.fail(f"there is no folder {Path(value).parent}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_OUT = _Out(dir_okay=False, writable=True)
 _FILES = click.Path(exists=True, dir_okay=False)
 _FOLDER = click.Path(exists=True, file_okay=False)
 _MODEL_HELP = "Provider and model; several with commas. Left out: GLUE_MODEL, or rules alone."
@@ -66,7 +76,7 @@ _pr = click.option("--pr", type=int, help="The pull request; found in CI by itse
 _model = _options(
     click.option("-m", "--model", default="", help=_MODEL_HELP),
     click.option("--config", "config_path", type=_FILES, help="Settings to use instead of the base's own."),
-    click.option("--record", type=click.Path(dir_okay=False), help="Keep everything in a run file for `replay`."),
+    click.option("--record", type=_OUT, help="Keep everything in a run file for `replay`."),
     click.option(
         "--previous",
         type=click.Path(file_okay=False),
@@ -85,7 +95,7 @@ _gate = _options(
 )
 _output = _options(
     click.option("--format", "form", type=click.Choice(FORMATS), default="terminal", help="What to print."),
-    click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write it to a file instead."),
+    click.option("-o", "--output", type=_OUT, help="Write it to a file instead."),
 )
 
 
@@ -102,6 +112,11 @@ class _Group(click.Group):
         except GlueError as error:
             _tell(clean.line(str(error), 600))
             ctx.exit(2 if isinstance(error, ConfigError | GitError | UnsafePath) else 3)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            _tell(f"{clean.line(str(error.filename))}: {error.strerror}")
+            ctx.exit(2)  # 1 would say that something was found
 
 
 @click.group(cls=_Group, invoke_without_command=True)
@@ -142,7 +157,7 @@ def review(ctx: click.Context, /, **given: Any) -> None:
 @review.command()
 @_where
 @_pr
-@click.option("--out", default="bundle.json", type=click.Path(dir_okay=False), help="Where to write the bundle.")
+@click.option("--out", default="bundle.json", type=_OUT, help="Where to write the bundle.")
 def collect(out: str, **given: Any) -> None:
     """Gather the change from git objects into a bundle. Needs no key and no write token."""
     bundle = _gather(given, os.environ)
@@ -156,14 +171,14 @@ def collect(out: str, **given: Any) -> None:
     "-C", "root", default="", help="The repository, for the reading tools; without it the bundle is all there is."
 )
 @_model
-@click.option("--out", default="findings.json", type=click.Path(dir_okay=False), help="Where to write the findings.")
+@click.option("--out", default="findings.json", type=_OUT, help="Where to write the findings.")
 @click.pass_context
 def run_command(ctx: click.Context, /, bundle_path: str, out: str, **given: Any) -> None:
-    """Review a bundle: the rules, and a model where one is named. Never sees a write token."""
+    """Review a bundle: the rules, and a model where one is named and has a key. Never sees a write token."""
     for name in forges.TOKENS:
         os.environ.pop(name, None)
     bundle = records.load(Bundle, bundle_path)
-    run = _run(bundle, given)
+    run = _run(bundle, given, is_model_needed=False)
     records.save(run, out)
     click.echo(f"{out}: {len(run.findings)} findings, {run.coverage.percent:g} % read in full", err=True)
     ctx.exit(3 if run.codes else 0)
@@ -263,7 +278,7 @@ def doctor(ctx: click.Context, /, root: str) -> None:
 @_root
 @click.option("-m", "--model", default="", help="Provider and model to test; left out: GLUE_MODEL.")
 @click.option("--count", default=10, type=click.IntRange(1, 500), help="How many fixes to undo.")
-@click.option("--out", type=click.Path(dir_okay=False), help="Keep the score, to compare with `review diff`.")
+@click.option("--out", type=_OUT, help="Keep the score, to compare with `review diff`.")
 def selftest(root: str, model: str, count: int, out: str | None) -> None:
     """Undo real fixes of your own history, in memory, and see how many a model finds, beside clean changes."""
     from glue.agents.review.change.collect import top
@@ -292,7 +307,7 @@ def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
     from glue.agents.review.change.collect import top
 
     name, place, hint = TEMPLATES[kind]
-    path = Path(top(root), place)
+    path = Path(top(root), place or _hook(top(root), name))
     if path.exists() and not force:
         raise ConfigError(f"{path} is there already; --force replaces it")
     text = files("glue.agents.review").joinpath("ci", name).read_text(encoding="utf-8")
@@ -302,8 +317,9 @@ def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
     unpinned = not source and "REPLACE_WITH_A_FULL_COMMIT_HASH" in text
     if source:
         text = text.replace("OWNER/glue", owner).replace("REPLACE_WITH_A_FULL_COMMIT_HASH", commit)
-    if model:
-        text = text.replace("anthropic:claude-haiku-4-5", model)
+    usual = "anthropic:claude-haiku-5-5"
+    is_variable = model and usual not in text
+    text = text.replace(usual, model or usual)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     if kind == "pre-push":
@@ -311,8 +327,23 @@ def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
     click.echo(f"wrote {path}")
     if unpinned:
         click.echo("put the repository and the commit of glue where it says OWNER/glue and REPLACE_..., or use --from")
+    if is_variable:
+        click.echo(f"set the variable GLUE_MODEL={model} where it runs")
     if hint:
         click.echo(hint)
+
+
+def _hook(root: str, name: str) -> str:
+    """Where git looks for a hook: worktrees share theirs, and `core.hooksPath` names another folder."""
+    import subprocess
+
+    from glue.tools.git import find_git
+
+    argv = [find_git(root), "-C", root, "rev-parse", "--git-path", f"hooks/{name}"]
+    asked = subprocess.run(argv, capture_output=True, check=False)
+    if asked.returncode:
+        raise GitError(f"{root} is no git repository", kind="missing")
+    return os.fsdecode(asked.stdout.rstrip(b"\n"))
 
 
 @review.command()
@@ -357,13 +388,13 @@ def _gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Bundle:
         raise ConfigError("--range, --staged, --dirty, --diff and --base/--head exclude each other; give one")
     if given["diff"]:
         raw = given["diff"].read()
-        bundle = source.from_diff(raw, change=Change(mode="diff"))
-        if raw.strip() and not bundle.files:
+        bundle = source.from_diff(raw, change=Change(mode="diff"), rules=only.narrow(make(_settings(Bundle(), given))))
+        if raw.strip() and not bundle.files and not bundle.skipped:
             raise ConfigError("--diff: this is no diff; give what `git diff` prints")
     elif given["range_"]:
         bundle = source.collect_range(root, given["range_"], only=only)
     elif chosen:
-        bundle = source.collect_dirty(root, staged=given["staged"])
+        bundle = source.collect_dirty(root, staged=given["staged"], only=only)
     else:
         bundle = _branch(root, given, environ, only)
     issues = tuple(given["issues"])
@@ -396,22 +427,27 @@ def _branch(root: str, given: Mapping[str, Any], environ: Mapping[str, str], onl
 def _hint(given: Mapping[str, Any]) -> str:
     """Say what there would be to review."""
     from glue.agents.review.change import collect as source
+    from glue.tools.git import Repo
 
-    asked_for = any(given[name] for name in ("range_", "staged", "dirty", "diff", "base", "head"))
+    if any(given[name] for name in ("range_", "staged", "dirty", "diff", "base", "head")):
+        return ""
+    root = source.top(given["root"])
     try:
-        dirty = not asked_for and bool(source.collect_dirty(source.top(given["root"])).files)
+        if source.collect_dirty(root).files:
+            return "; there are changes that are not committed: --dirty reviews them"
+        with Repo(root) as repo:
+            return "; the clone is shallow: fetch more history, or name --base" if repo.shallow else ""
     except GlueError:
-        dirty = False
-    return "; there are changes that are not committed: --dirty reviews them" if dirty else ""
+        return ""
 
 
 def _settings(bundle: Bundle, given: Mapping[str, Any]) -> Mapping[str, Any]:
     """The base's own settings, or those of the file that the user named."""
     path = given.get("config_path")
-    return read_config(Path(path).read_text(encoding="utf-8"), path) if path else bundle.config
+    return read_config(Path(path).read_text(encoding="utf-8", errors="replace"), path) if path else bundle.config
 
 
-def _run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
+def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = True) -> ReviewRun:
     """Review a bundle with the rules and, where one is named, a model."""
     import secrets
 
@@ -427,7 +463,7 @@ def _run(bundle: Bundle, given: Mapping[str, Any]) -> ReviewRun:
     plain = _settings(bundle, given)
     config = make(plain)
     record = RunFile(secrets.token_hex(16), bundle, config=plain) if given["record"] else None
-    chain = providers(given["model"], config.model)
+    chain = providers(given["model"], config.model, is_model_needed)
     if not find_ruff() and any(file.path.endswith(".py") for file in bundle.files):
         _tell("ruff is not installed and looks at nothing: pip install 'glue-agents[review]'")
     work = Work(say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None)
@@ -495,7 +531,7 @@ def _ask(chain: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
     return anyio.run(asked)
 
 
-def providers(model: str, configured: str = "") -> list[Provider]:
+def providers(model: str, configured: str = "", is_needed: bool = True) -> list[Provider]:
     """The chain by name; without one the rules speak alone. Whoever has no key is left out, and that is said."""
     from glue import providers as known
 
@@ -505,7 +541,7 @@ def providers(model: str, configured: str = "") -> list[Provider]:
     for spec in specs:
         if spec not in ready:
             _tell(f"{spec} has no key and is left out")
-    if specs and not ready:
+    if specs and not ready and is_needed:
         return [known.new(specs[0])]  # raises, and names the variable
     return [known.new(spec) for spec in ready]
 

@@ -237,7 +237,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRun:
-    """What the review came to: findings.json. Raw model text stays here and is never posted."""
+    """The result of a review: findings.json. Raw model text stays here and is never posted."""
 
     change: Change = Change()
     findings: tuple[Finding, ...] = ()

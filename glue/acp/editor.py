@@ -1,4 +1,4 @@
-"""What the editor does for an agent: reads and writes its buffers, runs its terminals, asks the user for permission."""
+"""The editor as an agent's host: it reads and writes buffers, runs terminals, asks the user for permission."""
 
 from __future__ import annotations
 

@@ -38,6 +38,8 @@ def new(name: str, template: str, force: bool) -> None:
     path = Path(name if name.endswith(".py") else f"{name}.py")
     if path.name.strip(".") in ("", "py"):
         raise click.UsageError(f"{name!r} is no name for a file")
+    if path.stem == "glue" or path.stem in sys.stdlib_module_names:
+        raise click.UsageError(f"{path.name} would stand in the way of the module {path.stem}; choose another name")
     source = Path(__file__).parent / "templates" / f"{template}.py"
     text = source.read_text(encoding="utf-8").replace("NAME.py", path.name)
     try:
@@ -45,8 +47,8 @@ def new(name: str, template: str, force: bool) -> None:
             file.write(text)
     except FileExistsError:
         raise click.UsageError(f"{path} is there already; --force writes over it") from None
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        raise click.UsageError(f"{path} cannot be written: no such folder, or a folder itself") from None
+    except OSError as error:
+        raise click.UsageError(f"{path} cannot be written: {error.strerror}") from None
     click.echo(path)
     prompt = f'"{PROMPTS[template]}"'
     click.echo(f"run it:     python {path} {prompt}", err=True)

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -111,8 +112,10 @@ def main(args: list[str] | None = None) -> None:
 
 def guarded(command: click.Command, args: list[str] | None, program: str) -> None:
     """Run a click command so that every failure has one line and an exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and hasattr(stream, "reconfigure"):
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us: what is written is lost
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream := getattr(sys, name), "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a narrow encoding must not end a run
     from glue.cli.config import load_keys
 
@@ -128,21 +131,29 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
         if isinstance(code, int) and code:
             sys.exit(code)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: leave quietly
-        sys.exit(141)
+        sys.exit(141)  # nobody reads: leave quietly
     except (KeyboardInterrupt, Exception) as error:
         if isinstance(error, click.ClickException) and type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2
             click.echo(error.format_message())
             return
+        from glue.text import one_line
+
         name, text, code = _told(error, program)
         text = " ".join(text.split())
-        if as_json:  # the last line on stdout says it too
-            from json import dumps
+        with suppress(OSError):  # an output that is full, or gone
+            click.echo(f"glue: {one_line(text)}", err=True)
+            if as_json:  # the last line on stdout says it too
+                from json import dumps
 
-            told = {"class": name, "message": text, "kind": getattr(error, "kind", None)}
-            click.echo(dumps({"type": "error", "error": told, "exit_code": code}))
-        click.echo(f"glue: {text}", err=True)
+                told = {"class": name, "message": text, "kind": getattr(error, "kind", None)}
+                click.echo(dumps({"type": "error", "error": told, "exit_code": code}))
         sys.exit(code)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:  # Python would complain of what is left when it ends
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _told(error: BaseException, program: str) -> tuple[str, str, int]:

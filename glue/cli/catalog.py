@@ -1,4 +1,4 @@
-"""What can be named: `glue providers` and `glue models`, `glue prompts`, `glue tools`."""
+"""Lists of providers, models, prompts and ready-made tools: `glue providers`, `models`, `prompts` and `tools`."""
 
 from __future__ import annotations
 
@@ -69,15 +69,14 @@ def models() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_models(provider: str | None, server: bool, as_json: bool) -> None:
     """List known models with windows and prices; PROVIDER narrows it down, --server asks its server."""
-    from glue.cli.config import aliases
-    from glue.providers import default, lookup
+    from glue.providers import aliases, default, lookup
     from glue.providers import models as listing
 
     if server:
         import anyio
 
         names = anyio.run(listing.server_models, provider or default())
-        click.echo(json.dumps(names, indent=2) if as_json else "\n".join(names))
+        click.echo(json.dumps(names, indent=2) if as_json else "\n".join(map(one_line, names)))
         return
     name = lookup(provider).name if provider else ""
     rows = listing.model_rows(name)
@@ -85,9 +84,9 @@ def list_models(provider: str | None, server: bool, as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     if not rows:
-        click.echo(f"no models of {name} are known; any may be named")
+        click.echo(f"no models of {name} are known; any may be named", err=True)
         return
-    print_table([_model_cells(row) for row in rows], ("model", ">window?", ">input", ">output", ">cached?", "?"))
+    print_table([_model_cells(row) for row in rows], ("model", ">window?", ">input", ">output", ">cached?", "note?"))
     for alias, spec in sorted(aliases().items()) if not name else ():
         click.echo(f"{alias} = {spec}")
     click.echo(
@@ -160,6 +159,8 @@ def list_prompts(source: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
+    if not rows:
+        click.echo(f"no prompts in {source}; a prompt is a folder of versions: NAME/v1.md", err=True)
     for row in rows:
         row["versions"] = ", ".join(f"{name}*" if name == row["default"] else name for name in row["versions"])
     print_table([(row["name"], row["versions"], row["hash"]) for row in rows], ("prompt", "versions", "hash"))
@@ -241,9 +242,8 @@ def list_tools(sizes: bool, as_json: bool) -> None:
         with tempfile.TemporaryDirectory() as root:
             made = [*fs.tools(root, write=True), *git.tools(root, trust=True), *shell.tools(root)]
         rows = {each.name: estimate_tokens(json.dumps(to_plain(each.spec), ensure_ascii=False)) for each in made}
-        for name, size in rows.items():
-            click.echo(f"{name:<20}{size:>6}")
-        click.echo(f"{len(rows)} tools{'':<12}{sum(rows.values()):>6} tokens, about")
+        rows |= {f"{len(rows)} tools": sum(rows.values())}
+        print_table(rows.items(), ("tool", ">tokens, about"))
     elif as_json:
         click.echo(json.dumps([{"name": name, "description": text} for name, text in BUNDLES.items()], indent=2))
     else:
@@ -281,12 +281,19 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
     sys.exit(1 if found else 0)
 
 
-def make_tools(names: Iterable[str]) -> list[AnyTool]:
+def check_bundles(names: Iterable[str], own: Iterable[str] = ()) -> list[str]:
+    """Give names of bundles as they are written, or say that there is no such bundle, nor a tool of the agent's own."""
+    names = [name.strip().lower() for name in names]
+    for name in names:
+        if name not in BUNDLES:
+            raise ConfigError(f"there are no tools {name!r}; there are: {', '.join((*own, *BUNDLES))}")
+    return names
+
+
+def make_tools(names: Iterable[str], own: Iterable[str] = ()) -> list[AnyTool]:
     """Make the tools of several bundles in this folder; one that two of them hold comes once."""
     found: dict[str, Any] = {}
-    for name in (each.strip().lower() for each in names):
-        if name not in BUNDLES:
-            raise ConfigError(f"there are no tools {name!r}; there are: {', '.join(BUNDLES)}")
+    for name in check_bundles(names, own):
         module = import_module(f"glue.tools.{'fs' if name == 'edit' else name}")
         try:
             made = module.tools(".", write=True) if name == "edit" else module.tools(".")

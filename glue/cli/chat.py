@@ -22,7 +22,7 @@ from glue.agent import Agent
 from glue.cli.app import end_process, live_threads
 from glue.cli.options import Sources, chat_options, read_part
 from glue.cli.output import Printer, Screen, answer_of, cost_text, keys, question, usage_line, usage_text
-from glue.cli.run import ONE_SESSION, Run, exit_code, write_answer
+from glue.cli.run import Run, check_session, exit_code, write_answer
 from glue.compaction import INTRODUCTION, PROMPT, render
 from glue.errors import ConfigError, GlueError
 from glue.events import RunResult
@@ -54,8 +54,7 @@ def chat(file: str | None, **given: Any) -> None:
         from glue.cli.agentfile import open_agent
 
         agent = open_agent(file)
-    if given["session"] and given["resume"]:
-        raise click.UsageError(ONE_SESSION)
+    check_session(given)
     # SIGINT is for the main thread; asyncio in the other one must not take it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     before = live_threads()

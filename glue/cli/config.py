@@ -19,7 +19,7 @@ from glue.text import suggest
 
 # Each setting with the form it has in a file and what it must be. As a variable it is GLUE_ and its name in capitals.
 SETTINGS: Mapping[str, tuple[type, str]] = {
-    "model": (str, "provider and model, such as 'anthropic:claude-haiku-4-5'"),
+    "model": (str, "provider and model, such as 'anthropic:claude-haiku-5-5'"),
     "tools": (list, "a list of ready-made tools, such as ['fs', 'git']"),
     "allow": (list, "a list of tools that need not ask, such as ['write_file:docs/*']"),
     "deny": (list, "a list of tools that are never allowed"),
@@ -28,7 +28,7 @@ SETTINGS: Mapping[str, tuple[type, str]] = {
     "token_budget": (int, "a whole number of tokens"),
     "usd_budget": (float, "a number of US dollars"),
     "seconds": (float, "a number of seconds"),
-    "store": (str, "the folder, or the .db file, that keeps sessions"),
+    "store": (str, "the folder, the .db file or the postgresql:// address that keeps sessions"),
     "log": (bool, "true or false: whether runs are logged for `glue runs`"),
 }
 TABLES = ("review", "aliases")  # tables inside [tool.glue] that are read elsewhere
@@ -82,10 +82,7 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
 
     A project may not grant itself permissions: whoever wrote the checkout need not be who runs glue in it.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    text = _read_text(path)
     if "glue" not in text and path.name == "pyproject.toml":
         return {}
     import tomllib
@@ -106,6 +103,13 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
     if not trusted and (os.path.isabs(store) or ".." in Path(store).parts):
         raise ConfigError(f"{path}: 'store' must stay inside the project, not {store!r}")
     return values
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'not a text'}") from None
 
 
 def glue_section(data: Mapping[str, Any]) -> Any:
@@ -142,8 +146,8 @@ def _checked(name: str, value: Any, where: str) -> Any:
     return tuple(value) if form is list else float(value) if form is float else value
 
 
-def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Read the GLUE_ variables; lists are parted by commas."""
+def from_environment(environ: Mapping[str, str], where: str = "") -> dict[str, Any]:
+    """Read the GLUE_ variables, or one that stands for a setting made elsewhere; lists are parted by commas."""
     values: dict[str, Any] = {}
     for name, (form, _) in SETTINGS.items():
         text = environ.get(variable(name), "").strip()
@@ -157,7 +161,7 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         elif form is not str:
             with suppress(ValueError):  # said below
                 value = form(text)
-        values[name] = _checked(name, value, variable(name))
+        values[name] = _checked(name, value, where or variable(name))
     return values
 
 
@@ -242,7 +246,7 @@ def config(ctx: click.Context, as_json: bool) -> None:
     click.echo(f"user file:    {user_file()}{'' if user_file().is_file() else ' (not there)'}", err=True)
 
 
-@config.command(name="set")
+@config.command(name="set", context_settings={"ignore_unknown_options": True})  # a value may begin with -
 @click.argument("name")
 @click.argument("value")
 def set_setting(name: str, value: str) -> None:
@@ -250,10 +254,19 @@ def set_setting(name: str, value: str) -> None:
     plain = name.replace("-", "_")
     if plain not in SETTINGS:
         raise ConfigError(f"there is no setting {name!r}; {suggest(plain, SETTINGS)}")
-    parsed = from_environment({variable(plain): value})
-    if plain not in parsed:
+    parsed = from_environment({variable(plain): value}, "config.toml").get(plain)
+    if parsed is None:
         raise ConfigError(f"{plain} must be {SETTINGS[plain][1]}; `glue config unset {plain}` removes it")
-    write_setting(plain, parsed[plain])
+    if plain == "model":
+        from glue.providers import lookup, split
+
+        for each in split(parsed):
+            lookup(each)  # a wrong name is said now
+    elif plain == "tools":
+        from glue.cli.catalog import check_bundles
+
+        check_bundles(parsed)
+    write_setting(plain, parsed)
 
 
 @config.command()
@@ -272,7 +285,7 @@ def config_path() -> None:
 def write_setting(name: str, value: Any, table: str = "") -> None:
     """Set one name in the user's config.toml, its other lines as they are; None removes it."""
     path = user_file()
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    lines = _read_text(path).splitlines() if path.exists() else []
     starts = [at for at, line in enumerate(lines) if line.lstrip().startswith("[")] + [len(lines)]
     begin, end = 0, starts[0]
     if table:
@@ -292,26 +305,6 @@ def write_setting(name: str, value: Any, table: str = "") -> None:
         lines.insert(is_there[0] if is_there else begin, f"{name} = {text}")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def aliases() -> dict[str, str]:
-    """Give the user's own names of models."""
-    path = user_file()
-    if not path.is_file():
-        return {}
-    import tomllib
-
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8")).get("aliases", {})
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
-
-
-def resolve_alias(spec: Any) -> Any:
-    """Put the model in the place of each alias in a name, or a list of names with commas."""
-    known = aliases() if isinstance(spec, str) else {}
-    return ",".join(known.get(name.strip(), name) for name in spec.split(",")) if known else spec
 
 
 # Keys, and `glue keys` ----------------------------------------------------------------------------
@@ -339,12 +332,8 @@ def load_env(path: Path) -> None:
 
 
 def _read_env(path: Path) -> dict[str, str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'not a text'}") from None
     found = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_read_text(path).splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _LINE.fullmatch(line)

@@ -17,7 +17,7 @@ import anyio
 import click
 
 from glue.cli.agentfile import open_agent
-from glue.cli.options import Sources, permission_options, read_part
+from glue.cli.options import TO_WRITE, Sources, permission_options, read_part
 from glue.cli.output import Screen, cost_text, usage_text
 from glue.errors import ConfigError
 from glue.limits import Outcome
@@ -35,7 +35,7 @@ _SAID = 20  # rows that went wrong, told one by one; all of them are in the outp
 @click.command(context_settings={"show_default": True})
 @click.argument("file", metavar="AGENT.py")
 @click.argument("inputs", metavar="INPUTS.jsonl")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Where the results go, one JSON object a line.")
+@click.option("-o", "--output", required=True, **TO_WRITE, help="Where the results go, one JSON object a line.")
 @click.option("-m", "--model", metavar="NAME", help="Provider and model, instead of the agent's.")
 @click.option("-n", "--concurrency", default=8, type=click.IntRange(min=1), help="Rows at once.")
 @click.option("--template", metavar="TEXT", help="The prompt, with {field} for a row's fields; @FILE reads it.")
@@ -78,6 +78,8 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
     state = output.with_name(output.name + ".state.db")
     if inputs != "-" and not os.path.isfile(inputs):
         raise ConfigError(f"there is no file {inputs}")
+    if inputs != "-" and output.exists() and output.samefile(inputs):
+        raise ConfigError(f"{output} holds the inputs; name another file for the results")
     if (output.exists() or state.exists()) and not given["resume"] and not given["overwrite"]:
         there = output if output.exists() else state
         raise ConfigError(f"{there} is there already; --resume goes on with it, --overwrite begins again")

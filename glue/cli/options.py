@@ -1,4 +1,4 @@
-"""What a command line gives a run: options and settings as one record; words, files and stdin as a prompt."""
+"""Options of a run on the command line: flags and settings become one record; words, files and stdin a prompt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from glue.cli.config import glue_table, load_env, resolve_alias, settings
+from glue.cli.config import glue_table, load_env, settings
 from glue.errors import ConfigError
 from glue.limits import BUDGETS, Limits
 from glue.messages import EFFORTS, File, Image, Part, Text
@@ -25,6 +25,17 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def output_file(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
+    """Refuse a value of an option that names a file in a folder that is not there."""
+    folder = os.path.dirname(path or "") or "."
+    if not os.path.isdir(folder):
+        raise click.BadParameter(f"there is no folder {folder}")
+    return path
+
+
+TO_WRITE: dict[str, Any] = {"metavar": "FILE", "type": click.Path(dir_okay=False), "callback": output_file}
 
 
 def complete_model(text: str) -> list[str]:
@@ -57,7 +68,7 @@ _SETTINGS: tuple[Callable[[Any], Any], ...] = (
     click.option("--mcp", metavar="CONFIG", type=click.Path(), help="Add the tools of the MCP servers in this file."),
     click.option("-s", "--session", metavar="NAME", help="Keep the conversation under this name, and go on with it."),
     click.option("-c", "--continue", "resume", is_flag=True, help="Go on with the last conversation."),
-    click.option("--store", metavar="PATH", help="The folder, or the .db file, that keeps sessions."),
+    click.option("--store", metavar="PATH", help="The folder, .db file or postgresql:// address that keeps sessions."),
     click.option(
         "--env",
         metavar="FILE",
@@ -80,7 +91,7 @@ _OUTPUT: tuple[Callable[[Any], Any], ...] = (
     click.option("--usage", is_flag=True, help="Say afterwards what was used, on stderr."),
     click.option("--show-wire", is_flag=True, help="Show the exact requests, keys masked, on stderr."),
     click.option("--as-curl", is_flag=True, help="With --show-wire: as curl commands."),
-    click.option("--record", metavar="FILE", type=click.Path(dir_okay=False), help="Write the run to a cassette."),
+    click.option("--record", **TO_WRITE, help="Write the run to a cassette."),
     click.option("--replay", metavar="FILE", type=click.Path(dir_okay=False), help="Answer from a cassette."),
     click.option("--otel", is_flag=True, help="Send OpenTelemetry traces and metrics, as the OTEL_* variables say."),
     click.option("-q", "--quiet", is_flag=True, help="Only the answer, and errors."),
@@ -145,17 +156,20 @@ class Sources:
         """Give what goes before the agent's own settings; without an agent, all there is."""
         own = self.agent.settings if self.agent is not None else Options()
         find = self.said.get if self.agent is not None else self.find
-        return Options(
-            model=resolve_alias(find("model")) or None,
-            instructions=self._instructions(),
-            limits=self._limits(own),
-            tools=self._tools(own, find("tools") or ()),
-            temperature=self.given.get("temperature"),
-            max_tokens=self.given.get("max_tokens"),
-            reasoning=self.given.get("reasoning"),
-            output=read_schema(self.given["schema"]) if self.given.get("schema") else None,
-            permission=self._permission(own.permission, ask),
-        )
+        try:
+            return Options(
+                model=find("model") or None,
+                instructions=self._instructions(),
+                limits=self._limits(own),
+                tools=self._tools(own, find("tools") or ()),
+                temperature=self.given.get("temperature"),
+                max_tokens=self.given.get("max_tokens"),
+                reasoning=self.given.get("reasoning"),
+                output=read_schema(self.given["schema"]) if self.given.get("schema") is not None else None,
+                permission=self._permission(own.permission, ask),
+            )
+        except (ValueError, TypeError) as error:
+            raise ConfigError(str(error)) from None
 
     def _instructions(self) -> Any:
         system, template = self.given.get("system"), self.given.get("template")
@@ -178,16 +192,13 @@ class Sources:
         names = [name.strip() for name in (named.split(",") if isinstance(named, str) else named) if name.strip()]
         mine = {tool.spec.name: tool for tool in own.tools or ()}
         chosen = {name: mine[name] for name in names if name in mine} or mine
-        made = {tool.spec.name: tool for tool in make_tools([name for name in names if name not in mine])}
+        made = {tool.spec.name: tool for tool in make_tools([name for name in names if name not in mine], mine)}
         return (*chosen.values(), *(tool for name, tool in made.items() if name not in chosen))
 
     def _limits(self, own: Options) -> Limits | None:
         find = self.said.get if own.limits is not None else self.find
         changed: dict[str, Any] = {name: find(name) for name in BUDGETS if find(name) is not None}
-        try:
-            return replace(cast(Limits, own.limits or Limits()), **changed) if changed else None
-        except (ValueError, TypeError) as error:
-            raise ConfigError(str(error)) from None
+        return replace(cast(Limits, own.limits or Limits()), **changed) if changed else None
 
     def _permission(self, own: Permission | None, ask: Callable[[PermissionRequest], Any] | None) -> Permission:
         """Make the policy of a run: flags, then the agent's own, then the person; `ask` is None where there is none."""
@@ -299,13 +310,16 @@ _FIELD = re.compile(r"\s*(\w+)\s*(?:[:\s]\s*(list\[)?(str|int|float|bool)\]?)?\s
 def read_schema(given: str) -> Mapping[str, Any]:
     """Make a JSON schema of a file, of JSON, or of "name: type, ..." (str, int, float, bool, list[...])."""
     if given.lstrip().startswith("{") or given.endswith(".json") or Path(given).is_file():
-        text = given if given.lstrip().startswith("{") else read_text(f"@{given}")
+        from glue.function.validation import check_schema
+
+        part = Text(text=given) if given.lstrip().startswith("{") else read_part(given, "--schema ")
         try:
-            schema = json.loads(text)
+            schema = json.loads(part.text if isinstance(part, Text) else "")
         except ValueError as error:
             raise ConfigError(f"--schema: not valid JSON: {error}") from None
         if not isinstance(schema, dict):
             raise ConfigError("--schema: a JSON schema is an object")
+        check_schema(schema, "--schema")
         return {"title": "Answer", **schema}
     fields: dict[str, Any] = {}
     for text in given.split(","):

@@ -289,7 +289,7 @@ def tool_line(event: events.ToolEnd, width: int = 78) -> str:
     try:
         values = json.loads(call.arguments or "{}").items()
         arguments = ", ".join(f"{key}={one_line(_plain(value), 60)}" for key, value in values)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         arguments = call.arguments
     return f"{'✗' if failed else '·'} {one_line(call.name)}({one_line(arguments, room)}){tail}"
 

@@ -58,7 +58,13 @@ def run(words: tuple[str, ...], **given: Any) -> None:
     sys.exit(execute(agent, words, given, path=path))
 
 
-ONE_SESSION = "--session names the conversation to go on with, --continue takes the last: give one of them"
+def check_session(given: Mapping[str, Any]) -> None:
+    """Refuse what names no conversation, or two."""
+    if given["session"] == "":
+        raise click.UsageError("--session needs a name")
+    if given["session"] and given["resume"]:
+        text = "--session names the conversation to go on with, --continue takes the last: give one of them"
+        raise click.UsageError(text)
 
 
 def execute(
@@ -106,8 +112,7 @@ def execute(
 
 
 def check(given: Mapping[str, Any]) -> None:
-    if given["session"] and given["resume"]:
-        raise click.UsageError(ONE_SESSION)
+    check_session(given)
     if given["as_curl"] and not given["show_wire"]:
         raise click.UsageError("--as-curl needs --show-wire")
     if given["record"] and given["replay"]:

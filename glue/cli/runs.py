@@ -1,4 +1,4 @@
-"""What is kept or shown of runs: the log and `glue runs`, cassettes and `glue replay`, requests and `--show-wire`."""
+"""Records of runs: the log and `glue runs`, cassettes and `glue replay`, requests and `--show-wire`."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def summary(path: Path) -> dict[str, Any]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         kind = line[10:].partition('"')[0]
         if kind in ("prompt", "message_end", "result", "error"):
-            with suppress(ValueError):  # cut off by a kill
+            with suppress(ValueError, RecursionError):  # cut off by a kill
                 seen[kind] = json.loads(line)
     prompt, end = seen.get("prompt") or {}, seen.get("result") or seen.get("error") or {}
     reply = (seen.get("message_end") or {}).get("message") or {}
@@ -172,8 +172,6 @@ class _NamedReplay:
 @contextmanager
 def record_to(path: str) -> Iterator[Callable[[Provider], Provider]]:
     """Record all that agents ask by name; what is given handles a provider that has none."""
-    if not os.path.isdir(os.path.dirname(path) or "."):
-        raise ConfigError(f"--record {path}: there is no folder {os.path.dirname(path)}")
     from glue.providers import new
     from glue.testing.cassette import Cassette, Recorder, use_provider
 
@@ -241,7 +239,7 @@ def as_text(sent: Sent) -> str:
     """Write a request to be read: the body is indented where it is JSON."""
     try:
         body = json.dumps(json.loads(sent.body), indent=2, ensure_ascii=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = sent.body
     return "\n".join((f"{sent.method} {sent.url}", *(f"{name}: {value}" for name, value in sent.headers), "", body))
 

@@ -43,7 +43,7 @@ def acp(file: str | None, model: str, tools: str, store: str | None) -> None:
         run(serve, lambda cwd, server, more: agent, *streams, store, _keys(agent.settings.model))
         return
     from glue.acp.editor import ready_agent
-    from glue.providers import default, lookup
+    from glue.providers import default, lookup, split
 
     chosen: Any = model
     try:
@@ -51,8 +51,8 @@ def acp(file: str | None, model: str, tools: str, store: str | None) -> None:
     except ConfigError as error:
         chosen = _NoModel(error)  # the editor is told what to set, and not only its log
     else:
-        for each in chosen.split(","):
-            lookup(each.strip())  # a wrong name is said now, and not in the middle of the first prompt
+        for each in split(chosen):
+            lookup(each)  # a wrong name is said now, and not in the middle of the first prompt
     run(serve, ready_agent(chosen, tools), *streams, store, _keys(chosen))
 
 
@@ -116,7 +116,7 @@ def mcp(file: str, allow: tuple[str, ...], only_tools: bool, http: str | None) -
         run(serve, server, *streams)
         return
     host, _, port = http.rpartition(":")
-    if not port.isdigit():
+    if not port.isdigit() or int(port) > 65535:
         raise click.UsageError(f"--http takes a port, or host:port, not {http!r}")
     token = os.environ.get("GLUE_MCP_TOKEN", "")
     if len(token) < 16:

@@ -15,6 +15,7 @@ import anyio
 import click
 
 from glue.cli.config import settings
+from glue.cli.options import TO_WRITE
 from glue.cli.output import is_interactive, print_table
 from glue.errors import ConfigError, GlueError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Message, Thinking, ToolMessage, message_to_json
@@ -116,7 +117,7 @@ def search(words: tuple[str, ...], store: str | None, as_json: bool, **options: 
 @click.argument("name")
 @_store
 @click.option("-f", "--format", "form", type=click.Choice(["json", "jsonl", "md"]), default="json", show_default=True)
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write it to a file instead.")
+@click.option("-o", "--output", **TO_WRITE, help="Write it to a file instead.")
 def export(name: str, store: str | None, form: str, output: str | None) -> None:
     """Write one conversation as JSON, JSON lines or Markdown."""
     messages = _load(store, name)
@@ -128,7 +129,7 @@ def export(name: str, store: str | None, form: str, output: str | None) -> None:
     else:
         text = json.dumps({"session": name, "messages": rows}, indent=2)
     if output is None:
-        click.echo(text)
+        click.echo(clean_text(text))
         return
     with open(output, "w", encoding="utf-8") as file:
         file.write(text + "\n")
@@ -208,7 +209,7 @@ async def last_session(store: Store, named: str = "") -> str:
 @click.argument("target", metavar="[SESSION|RUN|FILE]", required=False)
 @click.option("-o", "--output", default="", metavar="OUT.html", help="Where to write it; - for stdout.")
 @click.option("--open", "show", is_flag=True, help="Open the page in a browser.")
-@click.option("--store", metavar="PATH", help="The folder, or the .db file, that keeps the session.")
+@_store
 def view(target: str | None, output: str, show: bool, store: str | None) -> None:
     """Make one HTML page of a transcript, and say where it is; without a name, an index of sessions and runs.
 

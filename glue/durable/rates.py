@@ -29,7 +29,7 @@ class Rate:
 
 
 class Meter(Protocol):
-    """Hands out turns: each is so many seconds long, and begins when those before it are over."""
+    """A meter of requests: it hands out turns of so many seconds, each after those before it."""
 
     async def take(self, name: str, seconds: float) -> float:
         """Book a turn; give the seconds until it begins."""

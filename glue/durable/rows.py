@@ -217,6 +217,7 @@ def row_from_transcript(
     outcome = next((outcome for outcome in Outcome if outcome.tag is reason), Outcome.DONE)
     text, value = replies[-1].text if replies else "", None
     if output is not None and outcome is Outcome.DONE:
+        text = text or "".join(call.arguments for call in replies[-1].calls[-1:])  # handed over by a tool
         from glue.function.validation import ValidationError
         from glue.output import Output
 

@@ -1,4 +1,4 @@
-"""One call of one tool, from the model's text to a result. Only cancellation leaves by an exception."""
+"""Calls of tools: from the model's text to a result. Only cancellation leaves by an exception."""
 
 from __future__ import annotations
 

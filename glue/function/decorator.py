@@ -81,7 +81,7 @@ class Tool(Generic[P, R]):
         self.max_output = max_output
         self.root = ""  # the folder that its paths are below, for whoever shows them; set by tools over a folder
         self.in_editor = False  # whether its paths are those of an editor's buffers
-        if timeout is not None and not timeout > 0:
+        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise ValueError(f"tool {self.name}: timeout must be above 0 seconds, not {timeout!r}")
         if max_output is not None and max_output < 100:
             raise ValueError(f"tool {self.name}: max_output must be at least 100 characters, not {max_output!r}")

@@ -1,4 +1,4 @@
-"""How a type annotation becomes a JSON schema, and how JSON becomes the Python value it describes."""
+"""Type annotations become JSON schemas, and JSON becomes the Python values that they describe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a JSON value fits a schema: coerced where a model's meaning is clear, judged, and told what is wrong.
+"""Validation of JSON values by a schema: what a model clearly meant is coerced, what is wrong is said.
 
 A quick test made here only ever says yes to what jsonschema would accept too (a test compares them). It says no when
 in doubt, and then jsonschema decides; so that library, which is slow to import, is loaded only for values or schemas
@@ -73,6 +73,18 @@ def show(value: Any, limit: int = 80) -> str:
         text = repr(value)
     text = clean_text(text)
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
+
+
+def check_schema(schema: Schema, what: str) -> None:
+    """Refuse what is no JSON schema; the ValueError says what is wrong in it."""
+    import jsonschema
+
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        kind.check_schema(dict(schema))
+    except jsonschema.SchemaError as error:
+        place = f" at {where(tuple(error.absolute_path))}" if error.absolute_path else ""
+        raise ValueError(f"{what} must be a JSON schema; wrong{place}: {one_line(error.message, 200)}") from None
 
 
 class Validator:

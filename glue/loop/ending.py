@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from glue.codec import to_plain
 from glue.errors import Cancelled, EmptyReply
 from glue.events import RunEnd, RunResult, TurnEnd
 from glue.limits import Outcome, StopReason
 from glue.loop.state import State
-from glue.loop.transcript import OURS, UNSENT, unanswered
+from glue.loop.transcript import ENDED, OURS, UNSENT, needs_answer, run_start, unanswered
 from glue.loop.truncation import NOTICE, end_chain
 from glue.messages import AssistantMessage, Text, UserMessage, new_id
 from glue.policies import Stop
@@ -27,12 +28,12 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
     await store_results(state)
     if state.cancel.cancelled and stop.outcome is not Outcome.CANCELLED:
         stop = Stop(Outcome.CANCELLED, Cancelled())
-    for policy in state.policies:
-        stop = policy.finish(state, stop)
     dropped = await _drop_prompts(state)
     reason = "cancelled" if stop.outcome is Outcome.CANCELLED else f"not run: the run ended ({stop.outcome})"
     for message in unanswered(state.new, reason):
         await state.store(message)
+    if stop.outcome.complete and needs_answer(state.new):  # a vote ended it, and a stored transcript has to tell
+        await _amend(state, state.new[-1].id, meta={**(state.new[-1].meta or {}), ENDED: True})
     tag = await _tag(state, stop.outcome, dropped)
     await _exclude(state, stop.outcome)
     if stop.outcome is Outcome.TRUNCATED:
@@ -114,26 +115,30 @@ async def _tag(state: State, outcome: Outcome, dropped: Sequence[UserMessage]) -
     if unsent or (fields and last.stop_reason is StopReason.PAUSE_TURN):
         fields["meta"] = {**(last.meta or {}), UNSENT: unsent}
     if fields:
-        _amend(state, last.id, **fields)
-        plain = {**fields, "stop_reason": str(tag or last.stop_reason)}
-        await state.record(lambda journal: journal.amend(last.id, plain))
+        await _amend(state, last.id, **fields)
     return tag or last.stop_reason
 
 
 async def _exclude(state: State, outcome: Outcome) -> None:
     """Keep in the log and out of every later request: a refused run, and a prompt that fits no window."""
-    overlong = outcome is Outcome.CONTEXT_WINDOW and state.last_reply is None
+    run = state.messages[run_start(state.messages) :] if state.resumed else state.new
+    overlong = outcome is Outcome.CONTEXT_WINDOW and not any(isinstance(each, AssistantMessage) for each in run)
     if not overlong and outcome is not Outcome.REFUSED:
         return
     if overlong:
         state.notice = OVERLONG
-    ids = tuple(message.id for message in state.new)
+    ids = tuple(message.id for message in run)
     for each in ids:
-        _amend(state, each, excluded=True)
+        _replace(state, each, excluded=True)
     await state.record(lambda journal: journal.exclude(ids))
 
 
-def _amend(state: State, id: str, **fields: Any) -> None:
+async def _amend(state: State, id: str, **fields: Any) -> None:
+    _replace(state, id, **fields)
+    await state.record(lambda journal: journal.amend(id, to_plain(fields)))
+
+
+def _replace(state: State, id: str, **fields: Any) -> None:
     """Change a message in both lists, each as it stands there: a policy may have shortened one."""
     for messages in (state.messages, state.new):
         for index in range(len(messages) - 1, -1, -1):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack, cast
@@ -113,6 +114,8 @@ async def drive(
     try:
         await _begin(state, prompt, said, keep_prompt)
         stop = await _turns(state)
+        for policy in state.policies:
+            stop = policy.finish(state, stop)
     except BaseException as error:  # ended here, and raised again
         cancelled = isinstance(error, (anyio.get_cancelled_exc_class(), KeyboardInterrupt))
         mine = Cancelled() if cancelled else error if isinstance(error, GlueError) else None
@@ -215,6 +218,7 @@ async def _begin(state: State, prompt: Sequence[Message] | None, said: Sequence[
     if keep:
         for result in unanswered(state.messages, NO_RESULT):
             await state.store(result)
+    state.resumed = not prompt
     if prompt is not None:
         state.new = []  # this run begins with its prompt
     elif said:
@@ -260,7 +264,10 @@ async def _request(state: State) -> Request | Stop:
     request = replace(state.template, tools=state.specs, tool_choice=choice, messages=messages)
     says: list[UserMessage] = []
     stop: Stop | None = None
-    for policy in state.hooked["before_request"]:
+    waiting = deque(state.hooked["before_request"])
+    changed: list[Policy] = []  # the messages
+    while waiting:
+        policy = waiting.popleft()
         answer = await _ask(state, policy, "before_request", request)
         if isinstance(answer, Stop):
             stop = answer
@@ -270,16 +277,16 @@ async def _request(state: State) -> Request | Stop:
             if after is not before and list(after) != list(before):
                 sizes = [estimate(each, state.limits.estimator) for each in (before, after)]
                 state.emit(ContextChanged(policy=type(policy).__name__, before=sizes[0], after=sizes[1]))
+                changed.append(policy)
             request = answer.request
         elif isinstance(answer, Rewrite):
             from glue.compaction import rewrite
 
-            changed = request.messages is not messages
             await rewrite(state, answer.messages)
-            if changed:  # by a policy before this one: it has to see the new messages
-                return await _request(state)
             messages = state.history.view(state.messages)
             request = replace(request, messages=messages)
+            waiting.extendleft(reversed(changed))  # they have to see the new messages
+            changed = []
         elif isinstance(answer, Say) and not state.in_chain:
             says += answer.messages
     for message in says:  # also before a stop: what was taken from a source must not be lost
@@ -336,7 +343,7 @@ async def _judge(state: State, reply: Answered) -> Verdict:
     message = reply.message
     if message is not None:
         message = priced(message, state.prices)
-        state.charge_reply(message.usage, lambda: message_chars(message))
+        state.charge_reply(message.usage, message_chars(message))
         state.emit(
             StopReasonObserved(
                 provider=message.provider,

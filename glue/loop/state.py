@@ -65,6 +65,7 @@ class State:
     prices: Prices = field(default_factory=dict)
     history: History = field(default_factory=History)
 
+    resumed: bool = False  # goes on with an earlier run, whose prompt is not in `new`
     turns: int = 0
     requests: int = 0
     continuations: int = 0
@@ -169,14 +170,14 @@ class State:
             self._announce(message)
 
     def _announce(self, message: Message) -> None:
-        if not isinstance(message, AssistantMessage):
-            self.spending.spend(tokens_in=self.limits.estimator(message_chars(message)))
         if isinstance(message, UserMessage):
             self.emit(MessageStart(id=message.id, role="user"))
         if not isinstance(message, ToolMessage):
             if message.id == self.reply_id:
                 self.reply_id = ""
             self.emit(MessageEnd(message=message))
+        if not isinstance(message, AssistantMessage) and not self.ending:
+            self.spending.spend(tokens_in=self.limits.estimator(message_chars(message)))
 
     def discard(self) -> None:
         """Tell the listeners of a reply that was begun and is thrown away."""
@@ -215,15 +216,15 @@ class State:
 
         await self.whole(work())
 
-    def charge_reply(self, usage: Usage | None, text: Callable[[], str]) -> None:
+    def charge_reply(self, usage: Usage | None, text: str) -> None:
         """Count what a reply cost; without usage its text is estimated."""
-        usage = usage or Usage(output=self.limits.estimator(text()))
+        usage = usage or Usage(output=self.limits.estimator(text))
         self.spending.spend(tokens_out=usage.output, usage=usage)
 
     def charge_lost(self, usage: Usage | None) -> None:
         """Count what a reply cost of which only pieces have come."""
         if usage is not None or self.partial:
-            self.charge_reply(usage, lambda: "".join(self.partial))
+            self.charge_reply(usage, "".join(self.partial))
 
 
 HOOKS = ("before_request", "on_reply", "after_tools", "on_settle")

@@ -23,6 +23,7 @@ from glue.messages import (
 
 CONTINUE = "Continue from where you left off."
 UNSENT = "unsent"  # in the meta of a cut run's last reply: our prompts that its end took back
+ENDED = "ended"  # in the meta of the last message of a run that is done though it does not end in an answer
 NO_RESULT = "no result was recorded for this call"
 OURS = frozenset(("continue", "repair", "nudge", "wrap_up"))
 OVERLAP_MIN, OVERLAP_MAX = 12, 400
@@ -145,10 +146,18 @@ def prompt_start(messages: Sequence[Message]) -> int:
     return start
 
 
+def run_start(messages: Sequence[Message]) -> int:
+    """Return where the last run begins: at the caller's last prompt."""
+    for index in range(len(messages) - 1, -1, -1):
+        if isinstance(message := messages[index], UserMessage) and message.origin in ("user", "summary"):
+            return index
+    return 0
+
+
 def needs_answer(messages: Sequence[Message], prompt: Sequence[Message] = ()) -> bool:
     """Tell whether a model could go on from here."""
     last = next((message for message in chain(reversed(prompt), reversed(messages)) if not message.excluded), None)
-    if last is None:
+    if last is None or (last.meta and ENDED in last.meta):
         return False
     return not isinstance(last, AssistantMessage) or bool(last.calls) or last.stop_reason == "pause_turn"
 
@@ -159,6 +168,8 @@ _CUT = (StopReason.CANCELLED, StopReason.ERROR, StopReason.MAX_TURNS, StopReason
 
 def resume_prompts(messages: Sequence[Message]) -> list[UserMessage]:
     """Return what has to be said to go on from here: what the end of the cut run took back, or a word to continue."""
+    if messages and messages[-1].excluded:
+        raise InvalidContinuation("there is nothing to go on from: the last run is left out; say something new")
     live = [message for message in messages if not message.excluded]
     last = live[-1] if live else None
     reply = next((message for message in reversed(live) if not isinstance(message, ToolMessage)), None)

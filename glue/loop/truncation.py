@@ -39,7 +39,7 @@ def is_whole(call: ToolCall) -> bool:
         return False
     try:
         return not call.arguments.strip() or isinstance(json.loads(call.arguments), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

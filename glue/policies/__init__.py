@@ -1,4 +1,4 @@
-"""Policies: what hangs on the loop. Each answers some of its four hooks, in the order of one tuple."""
+"""Policies extend the loop: each answers some of its four hooks, in the order of one tuple."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Budgets(Policy):
             (spending, limits.usd_budget) for spending, limits in state.budgets() if limits.usd_budget is not None
         ]
         if budgets and (reply.usage is None or reply.usage.cost is None):
-            return Stop(Outcome.FAILED, unpriced(reply.model or reply.provider))
+            return Stop(Outcome.FAILED, unpriced(reply.model or reply.provider, counted=reply.usage is not None))
         for spending, most in budgets:
             if spending.usd > most:  # its calls do not run
                 return _stop(state, spending, "usd", spending.usd, most)
@@ -48,15 +48,21 @@ def known_prices(given: Prices | None) -> Prices:
     """Join the prices of GLUE_PRICES, such as `my-model=0.1/0.4,acme:other=1/2`, with those a run was given."""
     found: dict[str, tuple[float, float]] = {}
     for item in filter(None, os.environ.get("GLUE_PRICES", "").split(",")):
-        name, _, pair = item.rpartition("=")
+        name, _, text = item.rpartition("=")
         try:
-            read, written = (float(price) for price in pair.split("/"))
+            read, written = (float(price) for price in text.split("/"))
         except ValueError:
             raise ConfigError(
                 f"GLUE_PRICES must be like my-model=0.1/0.4 (USD per million tokens), not {item!r}"
             ) from None
         found[name.strip()] = read, written
-    return {**found, **(given or {})}
+    prices = {**found, **(given or {})}
+    for name, price in prices.items():
+        pair = price if isinstance(price, (tuple, list)) else ()
+        if len(pair) != 2 or not all(isinstance(each, (int, float)) and 0 <= each < 1e15 for each in pair):
+            like = "{'my-model': (0.1, 0.4)} (USD per million tokens, in and out)"
+            raise ConfigError(f"prices must be like {like}, not {name!r}: {price!r}")
+    return prices
 
 
 def price_of(prices: Prices, provider: str, model: str) -> tuple[float, float] | None:
@@ -82,10 +88,13 @@ def priced(message: AssistantMessage, prices: Prices) -> AssistantMessage:
     return replace(message, usage=replace(usage, cost=cost))
 
 
-def unpriced(model: str) -> ConfigError:
+def unpriced(model: str, *, counted: bool = True) -> ConfigError:
     """Make the error for a budget in dollars that would be void."""
-    how = "set one with prices= or GLUE_PRICES, or usd_budget=None"
-    return ConfigError(f"usd_budget cannot be kept: no price is known for {model or 'this model'}; {how}")
+    model = model or "this model"
+    why = f"no price is known for {model}; set one with prices= or GLUE_PRICES, or usd_budget=None"
+    if not counted:
+        why = f"{model} does not say what it used; set usd_budget=None, or token_budget= instead"
+    return ConfigError(f"usd_budget cannot be kept: {why}")
 
 
 def _stop(state: State, spending: Spending, kind: str, used: float, most: float) -> Stop:

@@ -1,4 +1,4 @@
-"""Where conversations are kept: in memory, in one file each, in SQLite or in Postgres."""
+"""Stores keep conversations: in memory, in one file each, in SQLite or in Postgres."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def records_in(data: bytes) -> Iterator[tuple[Record, int]]:
     while (stop := data.find(b"\n", start)) >= 0:
         try:
             record = json.loads(data[start:stop].decode())
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if not isinstance(record, dict) or not isinstance(record.get("type"), str):
             return

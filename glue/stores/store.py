@@ -26,7 +26,7 @@ Record: TypeAlias = dict[str, Json]  # a header, or one of: message, amend, drop
 
 @dataclass(slots=True)
 class Fold:
-    """What a log amounts to. `read_only` says why it may not be changed."""
+    """The conversation that a log's records add up to. `read_only` says why it may not be changed."""
 
     header: Record = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)

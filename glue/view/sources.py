@@ -258,7 +258,7 @@ def _parsed(text: str) -> Json:
     """Read JSON; None where it is none."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -326,7 +326,7 @@ def read_events(path: Path, text: str) -> Transcript:
     for number, line in enumerate(text.split("\n"), 1):
         try:
             event = json.loads(line.strip() or "null")
-        except ValueError:
+        except (ValueError, RecursionError):
             raise StoreError(f"{path}, line {number}: not JSON") from None
         if isinstance(event, Mapping) and isinstance(event.get("type"), str):
             events.append(event)

@@ -35,15 +35,27 @@ def test_glue_alone_shows_the_help(cli: Cli) -> None:
     assert ran.out == cli("--help").out
 
 
-def test_a_full_disk_is_one_line() -> None:
+@pytest.mark.parametrize(
+    "args", [("providers",), ("run", "-m", "offline", "hi"), ("run", "-m", "offline", "--json", "hi")]
+)
+def test_a_full_disk_is_one_line(args: tuple[str, ...]) -> None:
     program = str(Path(sys.executable).parent / "glue")
     if not os.path.exists("/dev/full"):
         pytest.skip("there is no /dev/full here")
 
     with open("/dev/full", "w") as full:
-        ran = subprocess.run([program, "providers"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        ran = subprocess.run([program, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
 
     assert (ran.returncode, ran.stderr) == (1, "glue: No space left on device\n")
+
+
+@pytest.mark.parametrize("args", ["providers", "run -m offline hi", "run -m offline --json hi"])
+def test_a_closed_output_is_no_traceback(args: str) -> None:
+    program = str(Path(sys.executable).parent / "glue")
+
+    ran = subprocess.run(f"{program} {args} >&-", shell=True, stderr=subprocess.PIPE, text=True, timeout=60)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", THERE)
@@ -162,6 +174,13 @@ def test_prompts_are_listed_shown_and_compared(cli: Cli) -> None:
         (("prompts", "--from", "nowhere"), "prompts cannot be read from 'nowhere'"),
         (("tools", "check", "nope.py"), "no such file: nope.py"),
         (("tools", "check", "no.such.module"), "cannot import no.such.module"),
+        (("tools", "check", "."), "give a dotted name or a .py file"),
+        (("config", "set", "model", "nope"), "unknown provider 'nope'"),
+        (("config", "set", "tools", "fs,nope"), "there are no tools 'nope'; there are: fs, edit"),
+        (("config", "set", "max_turns", "x"), "config.toml: max_turns must be a whole number, not 'x'"),
+        (("config", "set", "usd_budget", "-1"), "usd_budget must be a number of US dollars, not -1.0"),
+        (("view", "messages.json", "-o", "no/folder/x.html"), "no/folder/x.html cannot be written: No such file"),
+        (("chat", "-s", "", "-m", "offline"), "--session needs a name"),
         (("inspect", "nope.py"), "nope.py cannot be read: No such file"),
         (("sessions", "show", "nope"), "there is no session 'nope'"),
         (("sessions", "rm", "nope", "--yes"), "there is no session 'nope'"),
@@ -178,6 +197,7 @@ def test_prompts_are_listed_shown_and_compared(cli: Cli) -> None:
 )
 def test_a_mistake_is_one_line_and_code_2(cli: Cli, args: tuple[str, ...], said: str) -> None:
     Path("file.txt").write_text("nothing of interest")
+    Path("messages.json").write_text('[{"v": 1, "role": "user", "content": [{"type": "text", "text": "hi"}]}]')
 
     ran = cli(*args, input="hello\n")
 
@@ -247,6 +267,11 @@ def test_a_session_is_shown_searched_and_exported(kept: Cli) -> None:
     assert data["messages"][0]["content"][0]["text"] == "Where is Oslo?"
     assert Path("first.md").read_text().startswith("## User\n\nWhere is Oslo?\n\n## Assistant\n")
     assert len(kept("sessions", "export", "first", "-f", "jsonl").out.splitlines()) == 2
+    assert kept("sessions", "export", "second", "-f", "md").out.startswith("## User\n\nWhere is ␛[31mBergen?\n")
+
+
+def test_a_file_name_in_an_error_does_nothing_to_the_terminal(cli: Cli) -> None:
+    assert cli("run", "-m", "offline", "-a", "a\x1b[2J", "hi").err.startswith("glue: --attach a␛[2J cannot be read")
 
 
 def test_a_session_is_removed_only_when_that_is_meant(kept: Cli) -> None:
@@ -382,7 +407,12 @@ def test_the_page_has_every_event_with_its_fields() -> None:
 
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE.partition("## Events as JSON")[2], re.MULTILINE))
 
-    assert list(rows) == [_snake(event.__name__) for event in get_args(Event)]
+    first, *others = (_snake(event.__name__) for event in get_args(Event))
+    assert list(rows) == [
+        first,
+        "prompt",
+        *others,
+    ]  # which is no event of a run, and is written before its first request
     for event in get_args(Event):
         if event is not RequestStart:
             assert re.findall(r"`(\w+)`", rows[_snake(event.__name__)]) == [field.name for field in fields(event)]
@@ -406,7 +436,7 @@ def test_the_users_config_may_name_providers_and_a_projects_may_not(cli: Cli, mo
 def test_models_are_listed_with_windows_prices_and_ends_and_asked_of_a_server(
     cli: Cli, loopback: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body = b'{"data":[{"id":"one"},{"id":"two"}]}'
+    body = rb'{"data":[{"id":"one"},{"id":"two\u001b[2J"}]}'
     server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
     monkeypatch.setenv("VLLM_BASE_URL", server.url)
 
@@ -416,6 +446,6 @@ def test_models_are_listed_with_windows_prices_and_ends_and_asked_of_a_server(
     nano = next(line for line in listed.splitlines() if line.startswith("openai:gpt-5-nano "))
     assert " ".join(nano.split()) == "openai:gpt-5-nano 400,000 0.05 0.4 0.005 ends 2026-12-11"
     assert next(row for row in rows if row["default"])["model"] == "openai:gpt-5.4-nano"
-    assert cli("models", "vllm", "--server").out == "one\ntwo\n"
-    assert json.loads(cli("models", "vllm", "--server", "--json").out) == ["one", "two"]
+    assert cli("models", "vllm", "--server").out == "one\ntwo␛[2J\n"
+    assert json.loads(cli("models", "vllm", "--server", "--json").out) == ["one", "two\x1b[2J"]
     assert "prices" in cli("doctor").out

@@ -94,6 +94,8 @@ def test_a_file_that_is_there_is_left_alone(cli: Cli) -> None:
         (("new", "no/folder/x.py"), "no/folder/x.py cannot be written"),
         (("new", "x.py", "-t", "nope"), "'nope' is not one of"),
         (("new", ".py"), "is no name for a file"),
+        (("new", "glue.py"), "glue.py would stand in the way of the module glue"),
+        (("new", "json"), "json.py would stand in the way of the module json"),
     ],
 )
 def test_a_mistake_is_one_line(cli: Cli, args: tuple[str, ...], said: str) -> None:

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from glue import Agent, ConfigError, Image, Limits, Outcome, RunError, Text
-from glue.cli.config import SETTINGS, aliases, resolve_alias, user_file
+from glue.cli.config import SETTINGS, user_file
 from glue.cli.options import read_attachment, read_schema
 from glue.cli.output import Screen, table
 from glue.errors import BudgetExceeded
 from glue.limits import BUDGETS
 from glue.messages import Usage
+from glue.providers import aliases, capabilities, lookup, split
 from glue.testing import Script, say
 
 Cli = Callable[..., Any]
@@ -227,13 +228,24 @@ def test_an_alias_names_a_model(cli: Cli) -> None:
     assert cli("models", "alias", "fast", "offline").code == 0
 
     assert aliases() == {"fast": "offline"}
-    assert resolve_alias("fast,openai") == "offline,openai"
+    assert split("fast, openai:fast") == ["offline", "openai:fast"]
+    assert (lookup("fast").name, capabilities("fast").window) == ("offline", capabilities("offline").window)
+    assert Agent("fast").run_sync("hi").text.startswith("This is the offline stand-in")
+    assert "offline: offline answered" in cli("providers", "--check", "fast").out
     assert cli("run", "-m", "fast", "hi").code == 0
     assert "fast = offline" in cli("models").out
     assert cli("models", "unalias", "fast").code == 0
     assert aliases() == {}
     assert "cannot be an alias" in cli("models", "alias", "openai", "offline").err
     assert "unknown provider" in cli("models", "alias", "quick", "nobody:x").err
+
+
+def test_a_file_of_settings_that_is_no_text_is_one_line(cli: Cli) -> None:
+    user_file().parent.mkdir(parents=True)
+    user_file().write_bytes(b"\xff\xfe")
+
+    for args in (("config",), ("config", "set", "log", "true"), ("models", "alias", "fast", "offline")):
+        assert cli(*args).err == f"glue: {user_file()} cannot be read: not a text\n"
 
 
 def test_a_setting_is_written_beside_what_is_there(cli: Cli) -> None:

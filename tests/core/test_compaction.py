@@ -115,6 +115,19 @@ def test_a_tail_of_replies_keeps_the_prompt_they_answer() -> None:
     assert kept[0].text == "goal"
 
 
+def test_a_tail_of_replies_keeps_what_was_said_to_the_run_they_belong_to() -> None:
+    texts = ("old", "x", "go", "a", "left", "b", "try again", "c")
+    origins = {"left": "steering", "try again": "nudge"}
+    messages: list[Message] = [
+        AssistantMessage(content=(Text(text=text),)) if len(text) == 1 else user(text, origin=origins.get(text, "user"))
+        for text in texts
+    ]
+
+    for most, kept in ((1, "go left c"), (2, "go left try again c"), (3, "go left b try again c")):
+        tail = keep_recent(most).tail(messages)
+        assert " ".join(message.text for message in tail or ()) == kept
+
+
 def test_a_long_transcript_is_measured_once() -> None:
     messages = [user(f"{number}") for number in range(1_000)]
     measured: list[str] = []
@@ -184,6 +197,14 @@ async def test_a_second_overflow_ends_the_run() -> None:
         await Agent(script, tools=[noop], compaction=keep_recent(2), limits=LOOSE).run("goal")
 
     assert len(script.requests) == 6
+
+
+async def test_a_run_is_compacted_once_however_well_it_shrinks() -> None:
+    script = Script(*turns(4, fail("context_overflow"), *turns(4, fail("context_overflow"), "done")))
+
+    result = await Agent(script, tools=[noop], compaction=keep_recent(2), limits=LOOSE).run("goal", unwrap=False)
+
+    assert (result.outcome, len(script.requests)) == (Outcome.CONTEXT_WINDOW, 10)
 
 
 async def test_a_compactor_that_cannot_shrink_ends_the_run() -> None:
@@ -272,6 +293,16 @@ async def test_a_summary_may_come_from_another_model() -> None:
 
     assert len(other.requests) == 1
     assert script.requests[-1].messages[0].text == INTRODUCTION + "in short"
+
+
+async def test_a_summary_has_its_price() -> None:
+    other = Script(say("in short", usage=Usage(input=9_000, output=1_000)))
+    script = Script(fail("context_overflow"), say("done", usage=Usage(input=1_000)))
+    agent = Agent(script, compaction=summarize(other, keep=keep_recent(1)), prices={"script-1": (1.0, 1.0)})
+
+    result = await agent.run("go on", message_history=[user("x" * 999), AssistantMessage(content=(Text(text="ok"),))])
+
+    assert result.cost == pytest.approx(0.011)
 
 
 @pytest.mark.parametrize("step", [fail("overloaded"), say("  "), say("long " * 2000), say(terminal=False)])

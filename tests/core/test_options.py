@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from glue import Limits, Request
+from glue import Agent, AllowAll, Ask, ConfigError, Limits, Policy, Request, Rules, tool
 from glue.options import CallOptions, LoopOptions, Options, Overrides, call_options, with_role
 from glue.project import Role
+from glue.providers import new, with_failover
+from glue.testing import Script
 
 
 @pytest.mark.parametrize("keywords", [Overrides, CallOptions, LoopOptions])
@@ -49,3 +51,49 @@ def test_settings_are_frozen_and_checked() -> None:
         Options(max_tokens=0)
     with pytest.raises(ValueError, match="max_tokens must be a whole number"):
         Options(request=Request(max_tokens=True))
+
+
+def plain(city: str) -> str:
+    """Say what the weather is in a city."""
+    return city
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tools": tool(plain)}, "tools must be a list, not Tool"),
+        ({"tools": [plain]}, r"not <function plain at .*>; make one: glue.tool\(plain\)"),
+        ({"policies": Policy()}, "policies must be a list"),
+        ({"hooks": plain}, "hooks must be a list"),
+        ({"hooks": [plain]}, r"hooks must be such as glue.ToolHook\(before=function\), not <function plain"),
+        ({"permission": plain}, r"permission must be an object such as glue.Rules\(...\) or glue.Ask"),
+        ({"permission": AllowAll}, "permission must be an object"),
+        ({"instructions": 3}, "instructions must be a text or a prompt of a catalog, not 3"),
+        ({"temperature": float("nan")}, "temperature must be a number of 0 or more"),
+        ({"output": {"type": "objekt"}}, "output must be a JSON schema; wrong at type: 'objekt' is not valid"),
+        ({"project": "nowhere"}, "project: there is no folder nowhere"),
+        ({"roles": "nowhere", "role": "x"}, "roles: there is no folder nowhere"),
+    ],
+)
+def test_a_wrong_value_is_named_before_a_model_is_asked(options: dict[str, Any], said: str) -> None:
+    script = Script("never said")
+
+    with pytest.raises((TypeError, ValueError, ConfigError), match=said):
+        Agent(script, **options).run_sync("hi")
+
+    assert script.requests == []
+
+
+def test_a_wrong_value_of_a_call_or_a_helper_is_named() -> None:
+    with pytest.raises(TypeError, match=r"message_history must be a list of messages, .* not 'x'"):
+        Agent(Script("x")).run_sync("hi", message_history="x")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"allow must be a list of rules, such as \['shell'\], not a text"):
+        Rules(allow="shell")
+    with pytest.raises(TypeError, match="Ask takes a function of the request, not 3"):
+        Ask(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="failover takes providers, not 'openai'"):
+        with_failover("openai")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a provider is named by a text"):
+        new(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="tool plain: timeout must be above 0 seconds, not 'x'"):
+        tool(timeout="x")(plain)  # type: ignore[call-overload]

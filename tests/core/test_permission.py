@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -394,6 +395,19 @@ async def test_a_folder_that_becomes_a_link_after_the_question_is_not_written_th
     assert not (project / "src/new.py").exists()
 
 
+@pytest.mark.parametrize("tool", ["write_file", "shell"])
+async def test_what_is_shown_obeys_no_control_character(tmp_path: Path, tool: str) -> None:
+    (asks,) = (each for each in [*fs.tools(tmp_path, write=True), shell.tool(tmp_path)] if each.name == tool)
+    asked, ask = asker(False)
+    text = "docs\x1b[2K\r\u202eok"
+    arguments = {"path": text, "content": "x"} if tool == "write_file" else {"command": text}
+
+    await invoke(asks, arguments, glue.Ask(ask))
+
+    assert asked[0].target.isprintable()
+    assert json.dumps(text) in asked[0].target
+
+
 GIT = glue.Rules(allow=["shell:git *"])
 
 
@@ -442,6 +456,9 @@ NO_RM = glue.Rules(deny=["shell:rm *"], otherwise=glue.AllowAll())
         ("echo rm x", True),
         ("git log; ls", True),
         ("make > log 2>&1", True),
+        ("find . -name '*.py' | xargs grep x", True),
+        ("find . -exec grep x {} +", True),
+        ("bash -eu -c 'ls -l'", True),
         ("rm x", False),
         ("\trm x", False),
         (" rm\tx", False),
@@ -456,6 +473,18 @@ NO_RM = glue.Rules(deny=["shell:rm *"], otherwise=glue.AllowAll())
         ("env rm x", False),
         ("xargs rm x", False),
         ("sh -c 'rm x'", False),
+        ("sh -c -- 'rm x'", False),
+        ("bash -co errexit 'rm x'", False),
+        ("bash script -c ls", False),  # runs the script
+        ("env -S'rm' x", False),
+        ("env -iSrm x", False),
+        ("env --split-string=rm x", False),
+        ("echo x | xargs rm", False),
+        ("echo rm x | xargs env", False),
+        ("echo 'rm x' | xargs -IX sh -c X", False),
+        ("find /bin -name rm -exec {} x +", False),
+        ("hash -p /bin/rm ls; ls x", False),
+        ("echo rm x | parallel", False),
         ("rm $HOME", False),
         ("$RM x", False),
         ("x=rm; $x y", False),

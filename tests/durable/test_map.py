@@ -102,9 +102,7 @@ class Answer:
 
 
 async def test_structured_output_is_in_the_row_as_json() -> None:
-    maker = Agent(Script(Repeat(calls(call("final_answer", {"value": 3})))), output=Answer)
-
-    (row,) = await rows(glue.map(maker, ["a"]))
+    (row,) = await rows(glue.map(_answering(), ["a"]))
 
     assert row.output == {"value": 3}
     assert json.loads(json.dumps(row.to_json()))["output"] == {"value": 3}
@@ -482,6 +480,22 @@ async def test_a_row_that_had_ended_but_was_not_kept_is_read_from_its_transcript
     assert [(row.text, row.outcome, row.usage) for row in found] == [("<a>", "done", COST), ("<b>", "done", COST)]
     script: Any = maker.settings.model
     assert script.requests == []
+
+
+async def test_an_answer_that_a_tool_handed_over_is_read_from_the_transcript(tmp_path: Path) -> None:
+    (first,) = await rows(glue.map(_answering(), ["a"], state=tmp_path / "s.db"))
+    _forget(tmp_path / "s.db")
+    maker = _answering()
+
+    (row,) = await rows(glue.map(maker, ["a"], state=tmp_path / "s.db", resume=True))
+
+    assert (row.text, row.output, row.outcome) == (first.text, {"value": 3}, "done")
+    script: Any = maker.settings.model
+    assert script.requests == []
+
+
+def _answering() -> Agent[Any, Answer]:
+    return Agent(Script(Repeat(calls(call("final_answer", {"value": 3})))), output=Answer)
 
 
 def _forget(state: Path) -> None:

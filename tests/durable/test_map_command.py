@@ -180,6 +180,19 @@ def test_files_that_are_not_there_are_one_line(cli: Callable[..., Any]) -> None:
 
     assert "there is no file in.jsonl" in cli("map", "agent.py", "in.jsonl", "-o", "out.jsonl").err
     assert "there is no file none.py" in cli("map", "none.py", "in.jsonl", "-o", "out.jsonl").err
+    Path("in.jsonl").write_text('"a"\n')
+    assert "there is no folder nowhere" in cli("map", "agent.py", "in.jsonl", "-o", "nowhere/out.jsonl").err
+    assert "File '.' is a directory" in cli("map", "agent.py", "in.jsonl", "-o", ".").err
+
+
+def test_the_inputs_are_never_the_output(cli: Callable[..., Any]) -> None:
+    Path("agent.py").write_text(AGENT)
+    Path("in.jsonl").write_text('"a"\n')
+
+    ran = cli("map", "agent.py", "in.jsonl", "-o", "./in.jsonl", "--overwrite")
+
+    assert (ran.code, ran.err) == (2, "glue: in.jsonl holds the inputs; name another file for the results\n")
+    assert Path("in.jsonl").read_text() == '"a"\n'
 
 
 def test_rows_may_come_from_stdin(work: Callable[..., Any], tmp_path: Path) -> None:

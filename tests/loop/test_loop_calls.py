@@ -74,6 +74,14 @@ async def test_s035_a_cut_off_call_is_asked_for_again() -> None:
     assert result.text == "x"
 
 
+async def test_arguments_nested_without_end_are_asked_for_again() -> None:
+    deep = call("noop", '{"x": ' + "[" * 100_000)
+
+    result = await run(Script(calls(deep, stop="max_tokens"), calls("noop"), "x"), "go", tools=[noop])
+
+    assert (ran, result.repairs, result.outcome) == (["noop"], 1, "done")
+
+
 async def test_s036_a_second_cut_off_call_ends_the_run() -> None:
     events: list[Event] = []
     provider = Script(calls(partial("noop"), stop="max_tokens"), calls(partial("noop"), stop="max_tokens"))

@@ -20,6 +20,7 @@ from glue.events import (
     Nudge,
     OutputCapEscalated,
     StopReasonObserved,
+    ToolEnd,
     TurnEnd,
     TurnStart,
 )
@@ -207,6 +208,22 @@ async def test_no_tool_is_started_after_a_cancel() -> None:
 
     assert (result.outcome, ran) == ("cancelled", [])
     assert [message.text for message in result.messages[2:]] == ["ok", "cancelled"]
+
+
+@pytest.mark.parametrize(("trigger", "reply"), [(ToolEnd, calls("noop")), (TurnEnd, "x")])
+async def test_no_policy_is_asked_after_a_cancel(trigger: type, reply: Any) -> None:
+    asked: list[Any] = []
+    cancel = Cancel()
+    policy: Any = Policy()
+    policy.after_tools = policy.on_settle = lambda state, given: asked.append(given)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, trigger):
+            cancel.cancel()
+
+    result = await run(Script(reply), "go", tools=[noop], policies=[policy], on_event=listen, cancel=cancel)
+
+    assert (result.outcome, asked) == ("cancelled", [])
 
 
 class Hangs(Policy):

@@ -10,7 +10,7 @@ import pytest
 
 from glue import Cancel, Context, Limits, Message, Outcome, Policy, Say, Stop, StopReason, run, run_continue, tool
 from glue.errors import Cancelled, GuardHalted
-from glue.events import Event, Guardrail, ToolStart, TurnEnd
+from glue.events import Event, Guardrail, Nudge, ToolStart, TurnEnd
 from glue.loop.state import State
 from glue.loop.transcript import CONTINUE
 from glue.messages import AssistantMessage, ToolMessage, UserMessage, user
@@ -334,15 +334,19 @@ async def test_s111_an_announcement_is_followed_up() -> None:
 
     one = await run(Script("I will now edit the file.", "done"), "go", tools=[noop], policies=[policy])
     none = await run(Script("Let me know if you need more."), "go", tools=[noop], policies=[policy])
-    most = await run(Script(repeat("I'll now start.")), "go", tools=[noop], policies=[policy])
+    events: list[Event] = []
+    most = await run(Script(repeat("I'll now start.")), "go", tools=[noop], policies=[policy], on_event=events.append)
 
     assert [shape(result.messages) for result in (one, none, most)] == ["u a u+ a", "u a", "u a u+ a u+ a"]
     assert most.outcome is Outcome.DONE
+    assert [event.policy for event in events if isinstance(event, Nudge)] == ["auto_continue"] * 2
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("I will now look." + " " * 284 + ".", False),  # only the last 300 characters count
+        ("I will now look." + " " * 283 + ".", True),
         ("I\u2019m going to look at it.", True),
         ("Next, I'll run the tests.", True),
         ("Let me check the file.", True),

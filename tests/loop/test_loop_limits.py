@@ -170,15 +170,18 @@ async def test_s074_money_is_a_budget_too() -> None:
     assert result.cost == pytest.approx(0.8)
 
 
-@pytest.mark.parametrize("usage", [None, Usage(output=1)])
-async def test_s131_money_without_a_price_ends_the_run_at_the_first_reply(usage: Usage | None) -> None:
+@pytest.mark.parametrize(
+    ("usage", "why"),
+    [(None, "script-1 does not say what it used;"), (Usage(output=1), "no price is known for script-1;")],
+)
+async def test_s131_money_without_a_price_ends_the_run_at_the_first_reply(usage: Usage | None, why: str) -> None:
     reply = calls("noop", usage=usage)
 
     result = await run(Script(reply, reply, "x"), "go", tools=[noop], limits=Limits(usd_budget=1))
 
     assert (result.outcome, result.requests) == ("failed", 1)
     assert isinstance(result.error, ConfigError)
-    assert "usd_budget cannot be kept: no price is known for script-1;" in str(result.error)
+    assert f"usd_budget cannot be kept: {why}" in str(result.error)
     assert result.messages[-1].text == "not run: the run ended (failed)"
 
 
@@ -222,6 +225,12 @@ async def test_s131_a_price_may_be_given(where: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GLUE_PRICES", "script-1=cheap")
     with pytest.raises(ConfigError, match="GLUE_PRICES must be like"):
         await run(Script("x"), "go")
+
+
+@pytest.mark.parametrize("price", [1.0, (1.0,), ("a", "b"), (-1.0, 2.0), (float("nan"), 1.0)])
+async def test_s131_a_price_that_is_none_is_refused(price: Any) -> None:
+    with pytest.raises(ConfigError, match=r"prices must be like \{'my-model': \(0.1, 0.4\)\}.*not 'script-1': "):
+        await Agent(Script("x"), prices={"script-1": price}).run("go")
 
 
 async def test_s131_a_reply_that_overshoots_ends_the_run_and_its_calls_do_not_run() -> None:
@@ -303,14 +312,16 @@ async def test_s077_limits_are_read_before_each_request() -> None:
     assert (first.turns, second.turns) == (1, 2)
 
 
-async def test_s078_a_wrap_up_is_asked_for_once() -> None:
+@pytest.mark.parametrize("grace", [1, 3])
+async def test_s078_a_wrap_up_is_asked_for_once(grace: int) -> None:
     events: list[Event] = []
     provider = Script(calls("noop"), calls("noop"), "end")
+    limits = Limits(max_turns=2 + grace, grace=grace)
 
-    result = await run(provider, "go", tools=[noop], limits=Limits(max_turns=5, grace=3), on_event=events.append)
+    result = await run(provider, "go", tools=[noop], limits=limits, on_event=events.append)
 
     assert (shape(result.messages), result.outcome, result.complete) == ("u a t a t u+ a", "wrapped_up", True)
-    assert [event.turns_left for event in events if isinstance(event, WrapUp)] == [3]
+    assert [event.turns_left for event in events if isinstance(event, WrapUp)] == [grace]
     assert result.outcome.exit_code == 0
 
 
@@ -521,6 +532,16 @@ async def test_s094_a_question_is_not_delivered() -> None:
     )
 
     assert result.delivered == "T1"
+
+
+@pytest.mark.parametrize(("length", "delivered"), [(399, "T1"), (400, "long")])
+async def test_a_long_answer_that_ends_in_a_question_is_an_answer(length: int, delivered: str) -> None:
+    long = "?".rjust(length, "x")
+    provider = Script(long, "T1", "T2")
+
+    result = await run(provider, "go", tools=[deliver, noop], policies=[Delivery("deliver", eager=True, nudges=2)])
+
+    assert result.delivered == (long if delivered == "long" else delivered)
 
 
 async def test_s095_without_eagerness_a_plain_answer_stalls() -> None:

@@ -16,6 +16,7 @@ from glue import (
     Done,
     Image,
     Limits,
+    MemoryStore,
     Message,
     Outcome,
     Policy,
@@ -171,7 +172,7 @@ async def test_s117_what_is_no_exception_leaves_every_call_answered(
     assert sorted(started) == sorted(event.call.id for event in events if isinstance(event, ToolEnd))
 
 
-@pytest.mark.parametrize("where", ["provider", "before_request", "on_reply", "after_tools", "on_settle"])
+@pytest.mark.parametrize("where", ["provider", "before_request", "on_reply", "after_tools", "on_settle", "finish"])
 async def test_a_bug_propagates_with_the_result(where: str) -> None:
     def fail(*given: Any) -> None:
         raise ZeroDivisionError(where)
@@ -187,6 +188,22 @@ async def test_a_bug_propagates_with_the_result(where: str) -> None:
     assert (result.outcome, ends(events)) == (Outcome.FAILED, ["failed"])
     assert_answered(result.messages)
     assert result.messages[0].text == "go"
+
+
+@pytest.mark.parametrize("text", ["go", "ok"])
+async def test_an_estimator_that_fails_ends_the_run_as_any_other_bug(text: str) -> None:
+    def estimator(given: str) -> int:
+        return 1 // (given != text)
+
+    events: list[Event] = []
+    script = Script(calls("noop", "noop"), "x")
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        await run(script, "go", tools=[noop], limits=Limits(estimator=estimator), on_event=events.append)
+
+    assert ends(events) == ["failed"]
+    assert [event.message.text for event in events if isinstance(event, MessageEnd)][:1] == ["go"]
+    assert_answered(caught.value.result.messages)  # type: ignore[attr-defined]
 
 
 async def test_a_hook_that_was_put_on_the_object_is_asked_too() -> None:
@@ -342,6 +359,19 @@ async def test_s119_a_rewritten_transcript_is_changed_by_those_who_came_before()
     await run(provider, old, policies=[Early(), Shorten()])
 
     assert [message.text for message in provider.requests[0].messages] == ["two *****"]
+
+
+async def test_s121_what_was_said_is_not_lost_when_the_transcript_is_rewritten() -> None:
+    class Last(Policy):
+        def before_request(self, state: Any, request: Request) -> Hook:
+            return Rewrite(state.messages[-1:])  # always
+
+    provider = Script("x")
+    old: list[Message] = [user("one"), AssistantMessage(content=(Text(text="ok"),)), user("two hunter2")]
+    result = await run(provider, old, policies=[Steering(queue("psst")), Redact(), Last()])
+
+    assert [message.text for message in provider.requests[0].messages] == ["two *****", "psst"]
+    assert [message.text for message in result.messages] == ["two hunter2", "psst", "x"]
 
 
 async def test_s120_a_gate_and_a_word_both_happen() -> None:
@@ -636,7 +666,14 @@ def reply(*parts: Any, stop: Any = "end_turn") -> Any:
 
 @pytest.mark.parametrize(
     ("content", "meta"),
-    [("text", None), (None, None), (["text"], None), ((Text(text="x"),), {"when": object()}), ((), ["x"])],
+    [
+        ("text", None),
+        (None, None),
+        (["text"], None),
+        ((Text(text=5),), None),  # type: ignore[arg-type]
+        ((Text(text="x"),), {"when": object()}),
+        ((), ["x"]),
+    ],
 )
 async def test_s132_a_junk_result_is_an_error_result(content: Any, meta: Any) -> None:
     @tool
@@ -729,6 +766,19 @@ async def test_s127_resume_after_a_cut_call() -> None:
     assert "cut off by the token limit" in result.messages[2].text
 
 
+async def test_s127_a_resumed_repair_is_still_one_reply() -> None:
+    broken = calls(call("noop", {}, complete=False), text="I look: ", stop="max_tokens")
+    first = await run(Script(broken), "go", tools=[noop], limits=Limits(max_requests=1))
+    provider = Script("no need", "fine")
+
+    result = await run_continue(provider, first.messages, tools=[noop], policies=[Steering(queue("psst"))])
+
+    assert [message.text for message in provider.requests[0].messages][-1].startswith("Your last reply was cut off")
+    assert [message.text for message in result.messages[-3:]] == ["no need", "psst", "fine"]
+    alone = await run_continue(Script("no need"), first.messages, tools=[noop])
+    assert alone.text == "I look: no need"
+
+
 @pytest.mark.parametrize("script", [[fail("transient")], [calls("noop"), fail("transient")]])
 async def test_s127_resume_after_a_failed_request(script: list[Any]) -> None:
     first = await run(Script(*script), "go", tools=[noop])
@@ -772,12 +822,50 @@ async def test_resume_after_a_pause_and_after_half_a_reply() -> None:
     assert (shape(result.messages), result.text) == ("u a u+ a", "half a reply")
 
 
-@pytest.mark.parametrize("script", ["x", say("no", stop="refusal")])
-async def test_what_ended_cannot_be_resumed(script: Any) -> None:
-    done = await run(Script(script), "go")
+@pytest.mark.parametrize("before", [(), (fail("auth"),)])
+@pytest.mark.parametrize("script", ["x", say("no", stop="refusal"), calls("leave")])
+async def test_what_ended_cannot_be_resumed(script: Any, before: tuple[Any, ...]) -> None:
+    @tool
+    async def leave() -> ToolResult:
+        """End the run."""
+        return ToolResult(content=(Text(text="bye"),), terminate=True)
+
+    store = MemoryStore()
+    agent = Agent(Script(*before, script, "next"), tools=[leave])
+    session = agent.session("s", store=store)
+    for _ in before:
+        await session.prompt("this fails", unwrap=False)
+    ended = await session.prompt("go")
 
     with pytest.raises(InvalidContinuation):
-        await run_continue(Script("y"), done.messages)
+        await agent.resume(ended)
+    with pytest.raises(InvalidContinuation):
+        await agent.session("s", store=store).resume()
+    assert (await session.prompt("more")).text == "next"
+
+
+@pytest.mark.parametrize("last", [fail("content_filter"), say("no", stop="refusal"), fail("context_overflow")])
+async def test_a_resumed_run_is_excluded_from_its_prompt_on(last: Any) -> None:
+    provider = Script(fail("auth"), fail("auth"), last, "fine")
+    session = Agent(provider).session()
+    for prompt in ("one", "two"):
+        await session.prompt(prompt, unwrap=False)
+
+    await session.resume(unwrap=False)
+    await session.prompt("three")
+
+    assert next(message.text for message in session.messages if message.excluded) == "two"
+    assert [message.text for message in provider.requests[-1].messages] == ["one", "three"]
+
+
+async def test_a_resumed_run_that_has_a_reply_is_not_left_out_when_it_grows_too_long() -> None:
+    session = Agent(Script(calls("noop"), fail("auth"), fail("context_overflow")), tools=[noop]).session()
+    await session.prompt("go", unwrap=False)
+
+    result = await session.resume(unwrap=False)
+
+    assert (result.outcome, result.notice) == (Outcome.CONTEXT_WINDOW, "")
+    assert not any(message.excluded for message in result.messages)
 
 
 async def test_a_call_that_a_killed_run_left_open_is_answered_when_it_is_resumed() -> None:

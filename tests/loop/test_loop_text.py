@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from glue import Cancel, Limits, Outcome, Request, StopReason, Usage, collapse_continuations, run, tool
+from glue import Cancel, Limits, Outcome, Policy, Request, StopReason, Usage, collapse_continuations, run, tool
 from glue.events import (
     ContinuationAttempt,
     ContinuationTerminated,
@@ -23,7 +23,7 @@ from glue.events import (
 from glue.loop.transcript import CONTINUE, merge
 from glue.loop.truncation import PLACEHOLDER
 from glue.messages import AssistantMessage, Text, Thinking, UserMessage, new_id, user
-from glue.policies import Steering
+from glue.policies import Hook, Steering, nudge
 from glue.provider import Done, ProviderEvent
 from glue.testing import Reply, Script, calls, fail, partial, repeat, say, shape
 
@@ -426,6 +426,19 @@ async def test_s031_steering_waits_for_the_end_of_a_chain() -> None:
 
     assert polls == [0, 3, 4]  # the last when the model has settled
     assert shape(result.messages) == "u a u+ a u+ a t u a"
+
+
+@pytest.mark.parametrize("first", [cut("a "), calls(partial("noop"), stop="max_tokens"), say("a ", stop="pause_turn")])
+async def test_s031_nobody_speaks_inside_a_chain(first: Any) -> None:
+    class Always(Policy):
+        def before_request(self, state: Any, request: Request) -> Hook:
+            return nudge("psst")
+
+    provider = Script(first, "b")
+
+    await run(provider, "go", tools=[noop], policies=[Always()])
+
+    assert [[message.text for message in request.messages].count("psst") for request in provider.requests] == [1, 1]
 
 
 async def test_s032_no_continuations_may_be_allowed() -> None:

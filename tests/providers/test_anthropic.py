@@ -507,6 +507,18 @@ def test_a_stream_without_its_end_is_a_protocol_error() -> None:
     assert "message_stop" in str(error)
 
 
+def test_an_event_without_a_type_is_passed_over() -> None:
+    ping = b"event: ping\ndata: {}\n\n"
+
+    assert decode(stream(start()) + ping + stream(*text(0, "x"), *end("end_turn")))[1].text == "x"
+
+
+def test_an_error_may_lack_its_outer_type() -> None:
+    assert (
+        fails(stream(start()) + b'event: error\ndata: {"error":{"type":"overloaded_error"}}\n\n').kind == "overloaded"
+    )
+
+
 def test_an_error_in_the_stream_comes_after_what_was_said() -> None:
     decoder = AnthropicDecoder(Quirks(), "anthropic", MODEL)
     problem = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}

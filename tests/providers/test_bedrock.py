@@ -508,6 +508,14 @@ def test_an_exception_in_the_stream_comes_after_what_was_said(name: str, kind: s
     assert (caught.value.kind, caught.value.retryable) == (kind, retryable)
 
 
+def test_a_null_is_what_is_not_there() -> None:
+    nothing = {"toolUse": None, "reasoningContent": None, "citation": None}
+
+    events, message = decode(stream(delta(0, text="x", **nothing), *stop("end_turn")))
+
+    assert (events, message.text) == ([TextDelta(text="x")], "x")
+
+
 def test_an_error_frame_is_an_error() -> None:
     frame = encode_frame({":message-type": "error", ":error-code": "InternalFailure", ":error-message": "oops"}, b"")
 
@@ -524,6 +532,7 @@ def test_an_error_frame_is_an_error() -> None:
         (encode_frame({":event-type": "messageStop"}, b"{oops"), "protocol"),
         (b'{"hello": 1}', "protocol"),
         (b'{"message": "broken"}', "transient"),
+        (b'{"error": {"message": "slow down", "code": 429}}', "rate_limited"),
         (b'{"output": {"message": {"content": [1]}}, "stopReason": "end_turn"}', "protocol"),
     ],
 )

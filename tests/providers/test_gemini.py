@@ -393,6 +393,21 @@ def test_thoughts_and_tool_prompts_are_counted_apart() -> None:
     assert message.usage == Usage(input=14, output=8, cache_read=8, cache_write=0, reasoning=5)
 
 
+def test_a_proxy_may_write_the_names_of_fields_in_snake_case() -> None:
+    call = {"function_call": {"name": "weather", "args": {"the_city": "Oslo"}}, "thought_signature": "sig"}
+    candidate = {"content": {"parts": [call, {"text": "x"}]}, "finish_reason": "STOP"}
+    usage = {"prompt_token_count": 3, "candidates_token_count": 2}
+
+    _, message = decode(stream({"candidates": [candidate], "usage_metadata": usage, "model_version": "g"}))
+    _, blocked = decode(stream({"prompt_feedback": {"block_reason": "SAFETY"}}))
+
+    assert [(one.arguments, one.opaque) for one in message.calls] == [('{"the_city":"Oslo"}', kept("sig"))]
+    assert (message.text, message.raw_stop_reason, message.meta) == ("x", "STOP", {"model": "g"})
+    assert message.usage is not None
+    assert (message.usage.input, message.usage.output) == (3, 2)
+    assert (blocked.stop_reason, blocked.meta) == ("refusal", {"block_reason": "SAFETY"})
+
+
 def test_a_cap_eaten_up_by_thoughts_leaves_no_parts() -> None:
     data = {"candidates": [{"content": {"role": "model"}, "finishReason": "MAX_TOKENS"}]}
 

@@ -484,6 +484,16 @@ async def test_a_key_is_in_no_error_log_or_repr(loopback: Any, engine: str, capl
     assert "authorization: Bearer ***" in caplog.text
 
 
+async def test_a_key_whose_slashes_a_server_escapes_is_taken_out_as_well(loopback: Any) -> None:
+    body = rb'{"error": {"message": "no such key: abcd\/efgh\/1234"}}'
+    server = loopback(answer(body, "401 Unauthorized"))
+
+    error = await failure(HTTP(server.url, secrets=["abcd/efgh/1234"]))
+
+    assert error.body == body.decode().replace(r"abcd\/efgh\/1234", "***")
+    assert str(error).endswith("no such key: ***")
+
+
 @pytest.mark.parametrize("bad", [SECRET + "\n", "\u201c" + SECRET, SECRET + "\r\nx: y", " " + SECRET])
 def test_a_key_that_no_header_can_carry_is_said_and_not_shown(bad: str) -> None:
     with pytest.raises(ConfigError) as caught:

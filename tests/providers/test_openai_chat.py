@@ -538,6 +538,12 @@ def test_an_error_in_a_good_answer_is_an_error() -> None:
         decode(json.dumps(inner).encode())
 
 
+def test_a_flat_error_in_a_stream_is_an_error() -> None:
+    error = failure(chunk({"content": "x"}), {"object": "error", "message": "boom", "type": "X", "code": 503})
+
+    assert (error.kind, error.status) == ("overloaded", 503)
+
+
 def test_what_came_before_an_error_in_the_same_block_is_not_lost() -> None:
     decoder = ChatDecoder(Quirks(), "acme", "acme-1")
 
@@ -622,6 +628,19 @@ def test_the_call_from_before_tools() -> None:
     )
 
     assert [(one.name, one.arguments) for one in message.calls] == [("look", "{}")]
+
+
+def test_a_call_that_says_nothing_is_no_call() -> None:
+    empty = {"name": "", "arguments": ""}
+    phantom = {"content": "x", "tool_calls": [{"index": 0, "id": "", "function": empty}], "function_call": empty}
+
+    seen, message = decode(events(chunk(phantom), chunk({}, "stop")))
+
+    assert seen == [TextDelta(text="x")]
+    assert (message.calls, message.stop_reason) == ((), StopReason.END_TURN)
+    assert whole(phantom).calls == ()
+    late = (fragment(0, "", "", ""), fragment(0, "a", "look", "{}"), {"function_call": empty})
+    assert calls_of(*late) == [("a", "look", "{}")]
 
 
 def test_deltas_name_the_call_they_belong_to() -> None:
@@ -755,6 +774,8 @@ def test_think_tags_are_parted_where_the_server_leaves_them() -> None:
             Usage(input=10, output=5, cache_read=4),
         ),
         ({"prompt_tokens": 10, "completion_tokens": 5, "cost": 0.25}, Usage(input=10, output=5, cost=0.25)),
+        ({"prompt_tokens": 10, "completion_tokens": 5, "cost": -1}, Usage(input=10, output=5)),
+        ({"prompt_tokens": 10, "completion_tokens": 5, "cost": float("nan")}, Usage(input=10, output=5)),
         ({"prompt_tokens": "many", "completion_tokens": -5}, Usage()),
         ({"prompt_tokens": float("inf"), "completion_tokens": float("nan")}, Usage()),
     ],

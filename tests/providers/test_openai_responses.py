@@ -413,7 +413,28 @@ def test_reasoning_text_of_open_models() -> None:
 
 
 def test_the_final_object_counts_where_items_were_not_sent() -> None:
-    assert read(ended(reasoning(), message("x"))).text == "x"
+    seen, reply = decode(events(ended(reasoning(), message("x"))))
+
+    assert (seen, reply.text) == ([TextDelta(text="x")], "x")
+
+
+def test_a_final_event_may_leave_out_what_is_known_by_then() -> None:
+    seen, reply = decode(events(delta(0, "output_text", "x"), done(0, message("x")), bare("completed")))
+
+    assert (seen, reply.text, reply.stop_reason) == ([TextDelta(text="x")], "x", StopReason.END_TURN)
+    nothing = delta(0, "output_text", "") | {"delta": None}
+    assert read(nothing, done(0, message("x")), ended(message("x"))).text == "x"
+    assert read(done(0, message("x")), bare("incomplete", status=None, output=None)).raw_stop_reason == "incomplete"
+
+
+def bare(end: str, **more: Any) -> dict[str, Any]:
+    return {"type": f"response.{end}", "response": {"id": "resp_1", **more}}
+
+
+def test_arguments_may_be_an_object() -> None:
+    item = function() | {"arguments": {"at": "x"}}
+
+    assert [one.arguments for one in read(done(0, item), ended(item)).calls] == ['{"at":"x"}']
 
 
 @pytest.mark.parametrize("cut", [function(arguments='{"at":', status="incomplete"), function(arguments='{"at":')])

@@ -77,6 +77,19 @@ KINDS: list[tuple[str, int, Any, str, bool]] = [
     ("missing", 404, openai("no such model", code="model_not_found"), "not_found", False),
     ("responses missing", 400, openai("does not exist", code="model_not_found"), "not_found", False),
     ("bedrock missing", 400, {"message": "The provided model identifier is invalid."}, "not_found", False),
+    ("openrouter missing", 400, {"error": {"message": "a/b is not a valid model ID", "code": 400}}, "not_found", False),
+    ("deepseek missing", 400, openai("Model Not Exist"), "not_found", False),
+    (
+        "mistral missing",
+        400,
+        {"object": "error", "message": "Invalid model: x", "type": "invalid_model"},
+        "not_found",
+        False,
+    ),
+    ("groq ended", 400, openai("decommissioned", code="model_decommissioned"), "not_found", False),
+    ("moonshot quota", 429, {"error": {"type": "exceeded_current_quota_error"}}, "quota", False),
+    ("alibaba arrears", 400, openai("not in good standing", code="Arrearage"), "quota", False),
+    ("anthropic limit", 400, openai("You have reached your specified API usage limits."), "quota", False),
     ("tool use failed", 400, openai("Failed to call a function", code="tool_use_failed"), "invalid_request", False),
     ("invalid", 400, openai("bad"), "invalid_request", False),
     ("fastapi", 422, {"detail": [{"loc": ["body"], "msg": "extra"}]}, "invalid_request", False),
@@ -117,6 +130,15 @@ def test_kind_of_a_failure(status: int, body: Any, kind: str, retryable: bool) -
         "`inputs` tokens + `max_new_tokens` must be <= 4096",
         "Range of input: maximum input length is 30720 tokens",
         "Trying to keep the first 5 tokens when context the overflows",
+        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",  # xAI
+        "Your request exceeded model token limit: 262144 (requested: 291351)",  # Moonshot
+        "The decoder prompt (length 9) is longer than the maximum model length of 8.",  # vLLM
+        "The number of tokens to keep from the initial prompt is greater than the context length",  # LM Studio
+        "prompt too long; exceeded max context length by 4 tokens",  # Ollama
+        "Context size has been exceeded.",  # llama.cpp
+        "Range of input length should be [1, 30720]",  # Alibaba
+        "prompt token count of 140000 exceeds the limit of 128000",  # GitHub
+        "invalid params, context window exceeds limit (2013)",
     ],
 )
 def test_a_prompt_that_is_too_long_is_an_overflow(text: str) -> None:

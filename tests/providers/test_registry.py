@@ -37,7 +37,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             monkeypatch.delenv(name)
     before = set(providers.known())
     yield
-    for name in set(providers.known()) - before:
+    for name in set(providers._registry) - before:
         del providers._registry[name]
 
 
@@ -487,6 +487,8 @@ def test_a_near_miss_of_a_model_suggests_whole_names() -> None:
         providers.new("gpt-4o-")
     with pytest.raises(UnknownProvider, match=r"did you mean anthropic:claude-haiku-5-5"):
         providers.new("claude-haiku-5.5x")
+    with pytest.raises(UnknownProvider, match=r"did you mean groq:llama-3.1-8b-instant"):
+        providers.new("llama-3.1-8b-instant")
 
 
 def test_a_plugin_that_fails_is_one_line_and_is_listed_all_the_same(tmp_path: Path) -> None:
@@ -534,9 +536,11 @@ def test_the_users_own_providers_are_data_too(tmp_path: Path, monkeypatch: pytes
     [
         ('wire = "anthropic"', "base_url is missing"),
         ('base_url = "https://a"\nurl = "x"', "'url' is unknown; there are: wire, base_url"),
-        ('base_url = "https://a"\nwire = "morse"', "there is no wire 'morse'"),
+        ('base_url = "https://a"\nwire = "morse"', "there is no wire 'morse'; there are: anthropic, bedrock, gemini"),
         ('base_url = "https://a"\nwindow = "big"', "window is of the wrong kind"),
-        ('base_url = "https://a"\nquirks = {speed = 1}', "quirks: .*speed"),
+        ('base_url = "https://a"\nquirks = {speed = 1}', "quirks: 'speed' is unknown; there are: max_tokens, "),
+        ('base_url = "https://a"\nquirks = {images = "image/png"}', "quirks: images is of the wrong kind"),
+        ('base_url = "https://a"\n[providers."a b"]\nbase_url = "https://a"', "must not hold .* a space: 'a b'"),
     ],
 )
 def test_a_mistake_in_the_users_own_providers_is_said(
@@ -548,6 +552,15 @@ def test_a_mistake_in_the_users_own_providers_is_said(
     (tmp_path / "glue" / "config.toml").write_text(f"[providers.acme]\n{text}\n")
 
     with pytest.raises(ConfigError, match=what):
+        providers.new("acme")
+
+
+def test_providers_that_are_no_table_are_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "glue").mkdir()
+    (tmp_path / "glue" / "config.toml").write_text("providers = 3\n")
+
+    with pytest.raises(ConfigError, match=r"'providers' must be tables such as \[providers.acme\]"):
         providers.new("acme")
 
 

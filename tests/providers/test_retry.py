@@ -34,7 +34,7 @@ async def collect(provider: Provider, request: Request | None = None) -> list[Pr
         return [event async for event in events]
 
 
-@pytest.mark.parametrize("first", [fail("empty"), Reply(), Reply(terminal=False)])
+@pytest.mark.parametrize("first", [fail("empty"), Reply(), Reply(terminal=False), say(" \n")])
 async def test_an_empty_reply_is_asked_for_again_after_a_quarter_second(first: Any) -> None:
     script, sleeps = Script(first, "ok"), Sleeps()
 
@@ -71,8 +71,9 @@ async def test_thinking_alone_is_an_empty_reply_and_is_asked_for_again() -> None
 
 
 async def test_an_error_behind_thinking_alone_is_tried_again() -> None:
-    broken = Reply(content=say("", thinking="hm").content, error=fail("transient", status=503))
-    script, sleeps = Script(broken, "ok"), Sleeps()
+    # The wires say of any piece, thinking included, that it was emitted.
+    error = ProviderError("busy", kind="transient", status=503, emitted=True)
+    script, sleeps = Script(Reply(content=say("", thinking="hm").content, error=error), "ok"), Sleeps()
 
     events = await collect(wrapped(script, sleeps))
 

@@ -239,16 +239,53 @@ async def test_what_a_server_cannot_take_is_refused_before_sending(spec: str, pa
     assert caught.value.kind == "invalid_request"
 
 
-def test_what_an_earlier_turn_held_is_described_and_text_goes_to_anyone() -> None:
-    history: list[Message] = [user("look", PIXEL), AssistantMessage(content=(Text(text="a cat"),)), user("and now?")]
-    module = importlib.import_module("glue.providers.openai_chat")
-    blind = row("openai_chat", images=(), files=())
-    note = user("read", File(data=b"a,b", media_type="text/csv", name="t.csv"))
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_an_earlier_turn_held_is_described_and_text_goes_to_anyone(wire: str) -> None:
+    archive = File(data=b"PK\xff", media_type="application/zip", name="a.zip")
+    looked = called("look")
+    shown = ToolMessage(call_id="c1", name="look", content=(Text(text="x"), PIXEL))
+    history: list[Message] = [user("look", PIXEL, archive), *looked[1:2], shown, user("and now?")]
+    module = importlib.import_module(f"glue.providers.{wire}")
+    blind = row(wire, images=(), files=())
+    note = user("read", File(data="ä,b".encode("latin-1"), media_type="text/csv", name="t.csv"))
 
-    body = json.loads(module.encode(Request(messages=(*history, note)), blind, "m"))
+    body = json.loads(module.encode(Request(messages=(*history, note)), blind, MODELS.get(wire, "m")))
 
-    assert body["messages"][0]["content"][1] == {"type": "text", "text": "(an image)"}
-    assert body["messages"][3]["content"][1] == {"type": "text", "text": "t.csv:\na,b"}
+    said = json.dumps(body, ensure_ascii=False)
+    assert said.count("(an image)") == 2
+    assert "(a file: a.zip)" in said
+    assert r"t.csv:\n\ufffd,b" in json.dumps(body)
+
+
+@pytest.mark.parametrize("spec", ["anthropic", "gemini", "bedrock"])
+def test_an_image_that_only_another_vendor_takes_is_described(spec: str) -> None:
+    found = providers.lookup(spec)
+    picture = Image(data=b"x", media_type="image/tiff")
+    history = (user("look", picture), AssistantMessage(content=(Text(text="a cat"),)), user("and?"))
+
+    body = wire_class(found.wire).encode(Request(messages=history), found, found.model)
+
+    assert b"(an image)" in body
+    assert b"tiff" not in body
+
+
+def test_a_text_in_another_encoding_is_sent_as_text() -> None:
+    found = providers.lookup("anthropic")
+    note = user("read", File(data="ä".encode("latin-1"), media_type="text/plain", name="t.txt"))
+
+    body = json.loads(wire_class(found.wire).encode(Request(messages=(note,)), found, found.model))
+
+    assert body["messages"][0]["content"][1]["source"]["data"] == "\ufffd"
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_numbers_that_json_does_not_know_are_null(wire: str) -> None:
+    tool = ToolSpec(name="look", parameters={"type": "object", "properties": {"x": {"default": float("inf")}}})
+
+    body = encode(wire, [user("go")], tools=(tool,), options={"own": {"a": [float("nan"), 1]}})
+
+    assert body["own"] == {"a": [None, 1]}
+    assert '{"default": null}' in json.dumps(body["tools"] if "tools" in body else body["toolConfig"])
 
 
 # 6: documents on Bedrock

@@ -457,6 +457,17 @@ async def test_reading_makes_no_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+async def test_a_record_that_is_nested_without_end_is_cut_like_a_torn_one(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    await fill(store, "demo", "one")
+    with store.path("demo").open("a") as file:
+        file.write("[" * 100_000 + "\n")
+
+    assert [message.text for message in await store.load("demo")] == ["one"]
+    await fill(store, "demo", "two")
+    assert [message.text for message in await store.load("demo")] == ["one", "two"]
+
+
 # What newer versions wrote ---------------------------------------------------------------------------
 
 NEWER: list[dict[str, Any]] = [

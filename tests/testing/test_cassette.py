@@ -156,6 +156,16 @@ def test_masking_leaves_the_names_of_fields_alone(monkeypatch: pytest.MonkeyPatc
     assert mask_secrets({"messages": ["messages", 1, None]}) == {"messages": ["***", 1, None]}
 
 
+@pytest.mark.parametrize("secret", ['pass"word\\one', "Schlüssel-9", "two\nlines of it"])
+def test_a_secret_is_masked_also_where_json_writes_it_otherwise(monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
+    monkeypatch.setenv("ODD_TOKEN", secret)
+
+    for plain in (True, False):
+        once = json.dumps({"a": secret}, ensure_ascii=plain)
+        twice = json.dumps({"b": once}, ensure_ascii=plain)
+        assert mask_secrets([secret, once, twice]) == ["***", '{"a": "***"}', r'{"b": "{\"a\": \"***\"}"}']
+
+
 async def test_a_reply_that_was_left_early_is_recorded_as_far_as_it_came(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     stream = Recorder(Script(say("abc", chunk=1)), path).stream(Request(messages=(user("x"),)))

@@ -50,6 +50,24 @@ def test_exact_match_comes_first_and_is_said() -> None:
     ]
 
 
+def test_several_changes_of_one_line_are_shown_as_the_line_that_came() -> None:
+    every = edit(b"f(a, a)\nb\nc(a)\n", "a", "x\ny", replace_all=True)
+
+    shown = [
+        "       -f(a, a)",
+        "     1 +f(x",
+        "     2 +y, x",
+        "     3 +y)",
+        "     4  b",
+        "       -c(a)",
+        "     5 +c(x",
+        "     6 +y)",
+    ]
+    assert every.diff.split("\n") == shown
+    across = [Replacement(old="one\ntwo", new="1"), Replacement(old="three", new="3")]
+    assert edit_all(b"one\ntwo three\n", across).diff.split("\n") == ["       -one", "       -two three", "     1 +1 3"]
+
+
 def test_trailing_white_space_is_forgiven() -> None:
     assert rung_of("a  \nb\nc\n", "a\nb   ") == "trailing whitespace"
     assert text_of("a  \nb\nc\n", "a\nb   \n", "x\ny\n") == "x\ny\nc\n"

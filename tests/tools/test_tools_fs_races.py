@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from glue.errors import GlueError, ToolError
+from glue.errors import GlueError, ToolError, UnsafePath
 from glue.tools import fs
+from glue.tools.fs import files, walk
 from glue.tools.fs import functions as ready
-from glue.tools.fs import walk
 from glue.tools.fs.root import available, open_at
 
 SECRET = "tOpSeCrEt-4711"
@@ -234,3 +234,21 @@ def test_race_leaves_no_temporary_files(tmp_path: Path) -> None:
 def test_races_are_ten_or_more() -> None:
     assert len(RACES) >= 10
     assert sys.platform != "win32"
+
+
+@pytest.mark.parametrize("back", [None, "a link", "another folder"])
+def test_a_folder_that_is_moved_while_it_is_written_to_is_left_alone(tmp_path: Path, back: str | None) -> None:
+    folder, elsewhere = tmp_path / "root" / "folder", tmp_path / ("root/.git" if back == "a link" else "elsewhere")
+    folder.mkdir(parents=True)
+
+    def move(names: tuple[str, ...]) -> None:  # asked when the folder is open and nothing is written yet
+        folder.rename(elsewhere)
+        if back == "a link":
+            folder.symlink_to(".git")
+        elif back:
+            folder.mkdir()
+
+    with fs.Root(tmp_path / "root") as root, pytest.raises(UnsafePath, match="was moved while it was written to"):
+        files.write(root, "folder/config", b"x", guard=move)
+
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -861,6 +861,24 @@ def test_forged_tree_hides_no_change(template: Path, tmp_path: Path) -> None:
         repo.changes("main", "work")
 
 
+@pytest.mark.parametrize("name", ["a.py", "new.py"])
+def test_forged_blob_hides_no_change(template: Path, tmp_path: Path, name: str) -> None:
+    lab = lab_from(template, tmp_path / "lab")
+    (lab.root / name).write_text("changed\n")
+    (lab.root / "empty").touch()
+    lab.git("add", "-f", name, "empty")
+    lab.git("commit", "-qm", "change")
+    sha, old = lab.sha(f"HEAD:{name}"), lab.git("show", "HEAD~1:a.py") + "\n" if name == "a.py" else ""
+
+    with git.Repo(lab.root) as repo:
+        assert {change.path for change in repo.changes("HEAD~1", "HEAD")} == {name, "empty"}
+    path = lab.dot / "objects" / sha[:2] / sha[2:]
+    path.chmod(0o644)
+    path.write_bytes(zlib.compress(f"blob {len(old)}\0{old}".encode()))
+    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="damaged or forged"):
+        repo.changes("HEAD~1", "HEAD")
+
+
 def test_forged_folder_hides_no_change(template: Path, tmp_path: Path) -> None:
     lab = lab_from(template, tmp_path / "lab")
     folder = lab.root / "folder"
@@ -876,6 +894,19 @@ def test_forged_folder_hides_no_change(template: Path, tmp_path: Path) -> None:
 
     with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="damaged or forged"):
         repo.changes("HEAD~1", "HEAD")
+
+
+def test_a_link_in_the_place_of_a_ref_shows_no_other_commit(template: Path, tmp_path: Path) -> None:
+    lab = lab_from(template, tmp_path / "lab")
+    ref, decoy = lab.dot / "refs/heads/work", lab.dot / "refs/heads/refs/heads/main"
+    decoy.parent.mkdir(parents=True)
+    decoy.write_text(ref.read_text())
+    ref.unlink()
+    ref.symlink_to("refs/heads/main")  # to git a symbolic ref, to the system a path from the folder that it is in
+    assert lab.sha("refs/heads/work") == lab.sha("refs/heads/main") != decoy.read_text().strip()
+
+    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="is not a plain file"):
+        repo.resolve("work")
 
 
 def test_corpus_is_large_enough() -> None:

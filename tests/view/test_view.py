@@ -629,6 +629,7 @@ def test_messages_are_read_as_a_list_and_as_lines(tmp_path: Path, form: Callable
     [
         (b"hello", "holds nothing that can be shown"),
         (b"", "holds nothing that can be shown"),
+        (b'{"type": "run_start"}\n' + b"[" * 100_000, "line 2: not JSON"),
         (b"\xff\xfe", "is no text"),
         (b"{}", "holds nothing that can be shown"),
         (b'{"type": "nonsense"}', "holds nothing that can be shown"),

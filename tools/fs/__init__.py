@@ -38,12 +38,13 @@ def safe_join(root: Root | str | os.PathLike[str], path: str) -> str:
 def path_target(root: Root | str | os.PathLike[str], path: str) -> PermissionTarget:
     """Resolve a path for a permission policy: the name of a link, and that of the file behind it."""
     from glue import PermissionTarget
+    from glue.tools.fs.files import show
 
     with _opened(root) as opened:
         with opened.place(path, final=False) as place:
             own = place.path
         with opened.place(path) as place:
-            return PermissionTarget(text=own, paths=tuple(dict.fromkeys((own, place.path))))
+            return PermissionTarget(text=show(own), paths=tuple(dict.fromkeys((own, place.path))))
 
 
 def _opened(root: Root | str | os.PathLike[str]) -> AbstractContextManager[Root]:

@@ -434,7 +434,7 @@ def _diff(flat: _Text, spans: list[Span]) -> str:
     """Write the lines that went and those that came, with their numbers in the new file, and two around them."""
     shown: list[str] = []
     moved, last = 0, 0  # how far numbers have shifted; lines that were shown
-    for start, end, new in spans:
+    for start, end, new in _by_line(flat, spans):
         first, final = flat.line_at(start), flat.line_at(max(end - 1, start))
         gone = flat.lines[first : final + 1]
         left, right = flat.text[flat.starts[first] : start], flat.text[end : flat.span(final, final)[1]]
@@ -452,6 +452,20 @@ def _diff(flat: _Text, spans: list[Span]) -> str:
             return "\n".join([*shown[:SHOWN], "   ..."])
     after = min(last + 2, len(flat.lines) - (flat.lines[-1] == ""))
     return "\n".join(shown + [f"{at + 1 + moved:6}  {flat.lines[at][:WIDTH]}" for at in range(last, after)])
+
+
+def _by_line(flat: _Text, spans: list[Span]) -> Iterator[Span]:
+    """Join spans that share a line: it goes once, and comes once."""
+    start, end, news = 0, 0, list[str]()
+    for first, last, new in spans:
+        if news and flat.line_at(first) == flat.line_at(max(end - 1, start)):
+            news += flat.text[end:first], new
+        else:
+            if news:
+                yield start, end, "".join(news)
+            start, news = first, [new]
+        end = last
+    yield start, end, "".join(news)
 
 
 def compare(old: str, new: str) -> str:

@@ -137,7 +137,7 @@ class Repo:
         for name in ("refs/remotes/origin/HEAD", "main", "master", "trunk", "develop"):
             if self.layout.find(name) is not None:
                 return name
-        raise GitError("no base branch was found; name it: git.tools(root, base='...')", kind="missing")
+        raise GitError("no base branch was found; name it (--base, or `base` of git.tools)", kind="missing")
 
     def merge_base(self, one: str, other: str) -> str:
         """Give the hash of the commit where two branches part."""

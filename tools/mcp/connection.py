@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from glue.context import Context, ToolResult
 from glue.errors import ConfigError, ToolError
 from glue.function.decorator import Tool
+from glue.function.validation import check_schema
 from glue.messages import File, Image, Part, Text
 from glue.permission import PermissionRequest, as_decision
 from glue.tasks import background
@@ -210,9 +211,7 @@ class ServerConnection:
             return None
 
     def _make(self, name: str, description: str, schema: Mapping[str, Any], function: Any) -> Tool[..., Any]:
-        import jsonschema
-
-        jsonschema.validators.validator_for(schema).check_schema(dict(schema))
+        check_schema(schema, "inputSchema")
         return Tool.from_schema(
             name,
             description,
@@ -546,5 +545,5 @@ def _same(text: str, structured: Any) -> bool:
     wrapped = next(iter(structured.values())) if isinstance(structured, dict) and len(structured) == 1 else structured
     try:
         return text == wrapped or json.loads(text) in (structured, wrapped)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

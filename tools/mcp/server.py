@@ -68,7 +68,7 @@ def make_server(agent: Agent[Any, Any], tools: dict[str, AnyTool], permission: P
         result = await _run(tools, permission, context, params.name, params.arguments or {})
         structured = None
         if not result.is_error and params.name in schemas:
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 found = json.loads(result.text)
                 structured = found if isinstance(found, dict) else None
         return types.CallToolResult(content=_content(result), is_error=result.is_error, structured_content=structured)

@@ -1,4 +1,4 @@
-"""How MCP servers are configured and reached: a process, streamable HTTP or SSE, with a sign-in through the browser.
+"""Transports to MCP servers and their configuration: a process, streamable HTTP or SSE, a sign-in in the browser.
 
 Servers are read from the usual JSON: `{"mcpServers": {"name": {"command": ...}}}`.
 """
@@ -115,7 +115,7 @@ def _server(where: str, name: str, given: Any, environ: Mapping[str, str]) -> Se
 
 
 class Transport:
-    """How a server is reached, and what became of that."""
+    """The connection to one server, and the state it is in."""
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config

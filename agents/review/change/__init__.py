@@ -1,1 +1,1 @@
-"""What changed: diffs, settings of the base, the bundle that the other steps read."""
+"""The change under review: its diff, the settings of the base, the bundle that the other steps read."""

@@ -41,6 +41,9 @@ class Only:
     paths: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
+    def narrow(self, rules: Config) -> Config:
+        return replace(rules, include=self.paths or rules.include, exclude=(*rules.exclude, *self.ignored))
+
 
 def top(path: str | os.PathLike[str]) -> str:
     """The repository that a folder belongs to: the first one at or above it; the folder itself where there is none."""
@@ -83,9 +86,20 @@ def collect_range(root: str | os.PathLike[str], range_: str, *, only: Only | Non
         return _bundle(repo, start, end, change, only)
 
 
-def from_diff(diff: bytes | str, *, head: dict[str, str] | None = None, change: Change | None = None) -> Bundle:
-    """Make a bundle of a diff alone; what the hunks show is all there is to see."""
+def from_diff(
+    diff: bytes | str,
+    *,
+    head: dict[str, str] | None = None,
+    change: Change | None = None,
+    rules: Config | None = None,
+) -> Bundle:
+    """Make a bundle of a diff alone; what the hunks show is all there is to see. `rules` leave files out."""
     text = diff.decode("utf-8", "surrogateescape") if isinstance(diff, bytes) else diff
+    skipped: tuple[SkippedFile, ...] = ()
+    if rules is not None:
+        parts = [(part, _skip(file, len(file.added) + len(file.deleted), rules)) for file, part in patch.sections(text)]
+        text = "".join(part for part, skip in parts if skip is None)
+        skipped = tuple(skip for _, skip in parts if skip)
     files = parse(text)
     known = {file.path: patch.side(file, "+") for file in files if file.status == "added" and file.hunks}
     known |= head or {}
@@ -94,7 +108,7 @@ def from_diff(diff: bytes | str, *, head: dict[str, str] | None = None, change: 
         for file in files
         if file.path in known and file.status != "added"
     }
-    return Bundle(change=change or Change(), diff=text, files=files, head=known, base=base)
+    return Bundle(change=change or Change(), diff=text, files=files, head=known, base=base, skipped=skipped)
 
 
 def from_texts(before: Mapping[str, str], after: Mapping[str, str], change: Change | None = None) -> Bundle:
@@ -107,13 +121,12 @@ def from_texts(before: Mapping[str, str], after: Mapping[str, str], change: Chan
 
 def _bundle(repo: Repo, start: str, end: str, change: Change, only: Only | None) -> Bundle:
     rules, given = _settings(repo, start, end)
-    if only is not None:
-        rules = replace(rules, include=only.paths or rules.include, exclude=(*rules.exclude, *only.ignored))
+    rules = only.narrow(rules) if only else rules
     log = repo.log(start, end, limit=MAX_COMMITS)
     commits = tuple(ChangeCommit(sha=one.sha, message=one.message[:4_000], author=one.author) for one in log)
     change = replace(change, head_sha=end, merge_base=start, commits=commits)
     changed = repo.changes(start, end)
-    skipped = [skip for one in changed if (skip := _skip(one, rules))]
+    skipped = [skip for one in changed if (skip := _skip(one, (one.added or 0) + (one.deleted or 0), rules))]
     diff = _diff(repo, start, end, changed, skipped)
     files = parse(diff)
     head, base = _texts(files, lambda file: repo.blob(file.new_sha, cap=MAX_BLOB, cut=True))
@@ -138,11 +151,10 @@ def _read(repo: Repo, rev: str, path: str) -> str | None:
     return repo.blob(entry.sha, cap=MAX_GUIDE, cut=True).decode("utf-8", "replace")
 
 
-def _skip(changed: FileChange, config: Config) -> SkippedFile | None:
+def _skip(changed: FileChange | FileDiff, lines: int, config: Config) -> SkippedFile | None:
     reason = why_skip(changed.path, config) or (
         "blocked: may hold secrets" if blocklist(config).blocks(changed.old_path) else ""
     )
-    lines = (changed.added or 0) + (changed.deleted or 0)
     if not reason and lines > MAX_LINES:
         reason = f"too large: {lines} changed lines"
     return SkippedFile(path=changed.path, reason=reason, lines=lines) if reason else None
@@ -201,15 +213,17 @@ def _texts(
 
 SECONDS = 30.0
 MAX_UNTRACKED = 200
+NO_FILES = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the tree before the first commit; git knows it by itself
 
 
-def collect_dirty(root: str | os.PathLike[str], *, staged: bool = False) -> Bundle:
+def collect_dirty(root: str | os.PathLike[str], *, staged: bool = False, only: Only | None = None) -> Bundle:
     """Bundle everything that differs from the last commit, new files included; or only what is `staged`."""
     root = os.fspath(root)
     with Repo(root) as repo:
-        last = repo.resolve("HEAD")
-        rules, given = _settings(repo, last, last)
-    options = ["diff", *DIFF, "--full-index", *(["--cached"] if staged else []), last]
+        last = "" if repo.layout.find("HEAD") is None else repo.resolve("HEAD")
+        rules, given = _settings(repo, last, last) if last else (Config(), {})
+    rules = only.narrow(rules) if only else rules
+    options = ["diff", *DIFF, "--full-index", *(["--cached"] if staged else []), last or NO_FILES]
     names = _names(_git(root, [*options, "--name-only", "--no-renames", "-z", "--"]))
     skipped = [SkippedFile(path=name, reason=reason) for name in names if (reason := why_skip(name, rules))]
     spec = [":(top)", *(literal_pathspec(skip.path, exclude=True) for skip in skipped)]
@@ -217,8 +231,8 @@ def collect_dirty(root: str | os.PathLike[str], *, staged: bool = False) -> Bund
     untracked = (
         [] if staged else _names(_git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"]))
     )
-    for name in untracked[:MAX_UNTRACKED]:
-        reason = why_skip(name, rules)
+    for at, name in enumerate(untracked):
+        reason = why_skip(name, rules) or ("too large: one new file too many" if at >= MAX_UNTRACKED else "")
         content = None if reason else _work_file(root, name, rules)
         if content is None:
             skipped.append(SkippedFile(path=name, reason=reason or "not a text file"))

@@ -48,6 +48,15 @@ def parse(diff: bytes | str) -> tuple[FileDiff, ...]:
     return tuple(joined)
 
 
+def sections(diff: str) -> Iterator[tuple[FileDiff, str]]:
+    """Part a diff into its files, each with its text and whatever stands between it and the one before."""
+    parser = _Parser(diff.encode("utf-8", "surrogateescape").split(b"\n"))
+    start = 0
+    for file in parser.files():
+        yield file, _name(b"".join(line + b"\n" for line in parser.lines[start : parser.at]))
+        start = parser.at
+
+
 @dataclass(slots=True)
 class _Draft:
     """A file while its headers are being read: names, and fields of its FileDiff."""

@@ -1,1 +1,1 @@
-"""What is posted where: the gate, forges, and reports in other formats."""
+"""Delivery of a review: the gate, the forges, and reports in other formats."""

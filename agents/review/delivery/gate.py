@@ -27,6 +27,7 @@ from glue.agents.review.findings.dedupe import rank, unique
 from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewRun
 
 FINDINGS = 25  # posted
+ANSWERED = "grounding.refused"  # the model was told so at once, and could mend it
 CONSIDERED = 250  # the worst of a run; nobody reads more
 BODY = 1_500  # characters of one finding
 SUMMARY = 20_000
@@ -71,7 +72,7 @@ def judge(run: ReviewRun, bundle: Bundle, *, language: str = "en", examples: Seq
     shown = f"{context(bundle)}\n{' '.join(run.seen)}"
     kept: list[Finding] = []
     dropped = list(run.dropped)
-    refused = said = 0
+    refused = said = sum(finding.dropped != ANSWERED for finding in run.dropped)
     for finding in sorted(run.findings, key=rank)[:CONSIDERED]:
         code = finding.dropped or finding_code(finding, bundle, shown=shown, language=language, examples=examples)
         said += not finding.rule

@@ -223,7 +223,7 @@ _WORDS = {PASS: "pass", GATE: "findings", INCONCLUSIVE: "inconclusive", UNDELIVE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewVerdict:
-    """What a review came to. `delivered` is None where nothing was to be posted."""
+    """The verdict of a review. `delivered` is None where nothing was to be posted."""
 
     ran: bool
     covered: bool

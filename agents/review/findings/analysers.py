@@ -6,6 +6,7 @@ sides in a scratch folder: no file of the work tree, no configuration of the pul
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -22,9 +23,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from glue.agents.review.change.syntax import language
+from glue.agents.review.change.syntax import language, lex
 from glue.agents.review.findings.rules import views
-from glue.agents.review.records import Bundle, FileDiff, Finding, Severity
+from glue.agents.review.records import SEVERITIES, Bundle, FileDiff, Finding, Severity
 from glue.errors import ConfigError
 
 SECONDS = 30.0
@@ -46,6 +47,7 @@ class Result:
     message: str
     severity: Severity = "medium"
     why: str = ""
+    code: str = ""  # the flagged code alone, where it is known
 
 
 @lru_cache(maxsize=1)
@@ -78,6 +80,8 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
             texts = {"head": bundle.head.get(file.path), "base": bundle.base.get(file.old_path or file.path)}
             for side, text in texts.items():
                 if text is not None:
+                    if side == "base":  # what was silenced before is no news when the comment goes
+                        text = text.replace("noqa", "____")
                     # The name may matter (`__init__.py`), the folders do not.
                     stem = re.sub(r"[^\w.]", "_", file.path.rsplit("/", 1)[-1])
                     place = Path(home, f"{side}-{number}", stem)
@@ -91,7 +95,8 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
         # What did not parse before says nothing of what is new.
         if (side, path) in broken or ("base", path) in broken:
             continue
-        if result := _ruff_result(row, path, bundle if side == "head" else None):
+        text = bundle.head[path] if side == "head" else _before(bundle, path)
+        if result := _ruff_result(row, path, text, is_head=side == "head"):
             results[side].append(result)
     return tuple(new_findings(results["head"], results["base"], bundle, compared=True))
 
@@ -112,18 +117,26 @@ def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict) and row.get("filename")]
 
 
-def _ruff_result(row: Mapping[str, Any], path: str, bundle: Bundle | None) -> Result | None:
+def _ruff_result(row: Mapping[str, Any], path: str, text: str, *, is_head: bool) -> Result | None:
+    """What a row of ruff's says; None where the rule is narrower than ruff's own."""
     rule = ruff_rules().get(row["code"])
     if rule is None:
         return None
-    line, end = int(row["location"]["row"]), int(row["end_location"]["row"])
+    start, stop = row["location"], row["end_location"]
+    line, end = int(start["row"]), int(stop["row"])
     named = re.search(r"`([^`]*)`", row["message"])
     if named and named[1] in rule.get("names", ()):
         return None
-    if bundle is not None and "line" in rule:
-        flagged = "\n".join(bundle.head[path].split("\n")[line - 1 : end])
-        if not re.search(rule["line"], flagged[:2_000]):
-            return None
+    rows = text.split("\n")
+    flagged = rows[line - 1 : end]
+    code = "\n".join([*flagged[:-1], flagged[-1][: int(stop["column"]) - 1]])[int(start["column"]) - 1 :]
+    if is_head and not (
+        re.search(rule.get("line", ""), "\n".join(flagged)[:2_000])
+        and re.search(rule.get("code", ""), code[:2_000])
+        and not ("unless_in" in rule and re.match(rule["unless_in"], _block(rows, line)))
+        and (row["code"] != "B006" or is_kept(text, line, len(rows[line - 1][: int(start["column"]) - 1].encode())))
+    ):
+        return None
     return Result(
         tool="ruff",
         rule=f"ruff/{row['code']}",
@@ -133,7 +146,50 @@ def _ruff_result(row: Mapping[str, Any], path: str, bundle: Bundle | None) -> Re
         message=row["message"],
         severity=rule["severity"],
         why=rule["why"],
+        code=code,
     )
+
+
+def _block(rows: list[str], line: int) -> str:
+    """The line that opens the block around a line."""
+    depth = len(rows[line - 1]) - len(rows[line - 1].lstrip())
+    above = (row.strip() for row in rows[line - 2 :: -1] if row.strip() and len(row) - len(row.lstrip()) < depth)
+    return next(above, "") if line > 1 else ""
+
+
+_CHANGES = frozenset("append extend insert add update setdefault pop popitem remove discard clear sort reverse".split())
+
+
+def is_kept(text: str, line: int, column: int) -> bool:
+    """Whether a function changes, keeps or hands out the default that stands at this place: then calls share it."""
+    for function in ast.walk(ast.parse(text.removeprefix("\ufeff"))):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        given = function.args
+        plain = [*given.posonlyargs, *given.args]
+        defaults = [*zip(plain[len(plain) - len(given.defaults) :], given.defaults, strict=True)]
+        defaults += [(arg, value) for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value]
+        for arg, value in defaults:
+            if (value.lineno, value.col_offset) == (line, column):
+                inside = [node for statement in function.body for node in ast.walk(statement)]
+                return any(_keeps(node, arg.arg) for node in inside)
+    return False
+
+
+def _keeps(node: ast.AST, name: str) -> bool:
+    def named(one: ast.AST | None) -> bool:
+        return isinstance(one, ast.Name) and one.id == name
+
+    match node:
+        case ast.Attribute(value=value, attr=attr):
+            return named(value) and attr in _CHANGES
+        case ast.Subscript(value=value, ctx=context):
+            return named(value) and not isinstance(context, ast.Load)
+        case ast.Assign(targets=[*targets], value=value):
+            return named(value) and any(isinstance(one, ast.Attribute | ast.Subscript) for one in targets)
+        case ast.AugAssign(target=value) | ast.Return(value=value) | ast.Yield(value=value):
+            return named(value)
+    return False
 
 
 def handed_in(
@@ -212,34 +268,58 @@ def new_findings(
     head: Iterable[Result], base: Iterable[Result], bundle: Bundle, *, compared: bool
 ) -> Iterator[Finding]:
     """Make findings of what the base did not have: the same rule on the same code is the same, wherever it stands."""
-    old = {file.old_path or file.path: file for file in bundle.files}
-    before: Counter[tuple[str, str]] = Counter()
-    for result in base:
-        file = bundle.file(result.path) or old.get(result.path)
-        was = bundle.base.get((file.old_path or file.path) if file else result.path, "")
-        before[_mark(result, was)] += 1
+    now = [(result, _marks(result, bundle.head.get(result.path, ""))) for result in head]
+    before = [_marks(result, _before(bundle, result.path)) for result in base]
+    for at in (0, 1):  # whole lines first; what is left may have been edited around the flagged code
+        known, marks = Counter(one[at] for one in before), Counter(one[at] for _, one in now)
+        now = [one for one in now if not _taken(known, one[1][at])]
+        before = [one for one in before if not _taken(marks, one[at])]
     told: Counter[tuple[str, str]] = Counter()
-    same: set[tuple[str, str, str]] = set()  # an undefined name is said once, however often it is used
-    for result in sorted(head, key=lambda one: (one.path, one.line)):
+    same: set[tuple[object, ...]] = set()
+    for result, _ in sorted(now, key=lambda one: (one[0].path, one[0].line, SEVERITIES.index(one[0].severity))):
         file, text = bundle.file(result.path), bundle.head.get(result.path)
         if file is None or text is None or file.status == "deleted" or told[result.rule, result.path] >= PER_FILE:
             continue
-        if result.tool == "ruff" and (result.rule, result.path, result.message) in same and "`" in result.message:
-            continue
-        mark = _mark(result, text)
-        if before[mark] > 0:
-            before[mark] -= 1
+        # One place is spoken of once, and so is an undefined name, however often it is used.
+        place: tuple[object, ...] = (result.path, result.line, result.end)
+        saying = (
+            result.rule,
+            result.path,
+            result.message,
+            *(() if result.tool == "ruff" and "`" in result.message else place),
+        )
+        if saying in same or (result.tool == "ruff" and place in same):
             continue
         added = {line.new for line in file.added}
         if compared or any(number in added for number in range(result.line, result.end + 1)):
             told[result.rule, result.path] += 1
-            same.add((result.rule, result.path, result.message))
+            same |= {saying, place}
             yield _finding(result, file, text)
 
 
-def _mark(result: Result, text: str) -> tuple[str, str]:
-    lines = text.split("\n")[result.line - 1 : result.end]
-    return result.rule, " ".join(" ".join(lines).split())
+def _before(bundle: Bundle, path: str) -> str:
+    """The base's text of a file, by its old name or its new one."""
+    file = bundle.file(path)
+    return bundle.base.get((file.old_path or path) if file else path, "")
+
+
+def _taken(left: Counter[tuple[str, str]], mark: tuple[str, str]) -> bool:
+    left[mark] -= 1
+    return left[mark] >= 0
+
+
+def _marks(result: Result, text: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    """What a result is known by on the other side: its rule with its lines, and with the flagged code alone.
+
+    Layout, quotes and comments take no part.
+    """
+
+    def words(code: str) -> str:
+        spoken = language(result.path)
+        return " ".join(token.text for token in lex(code, spoken)) if spoken else " ".join(code.split())
+
+    lines = "\n".join(text.split("\n")[result.line - 1 : result.end])
+    return (result.rule, words(lines)), (result.rule, words(result.code or lines))
 
 
 def _finding(result: Result, file: FileDiff, text: str) -> Finding:

@@ -169,7 +169,11 @@ def _same_place(one: Finding, other: Finding) -> bool:
     if one.path != other.path:
         return False
     if _folded(one.quote) and _folded(one.quote) == _folded(other.quote) and one.line == other.line:
-        return one.category == other.category or one.rule == other.rule != "" or _alike(one.title, other.title)
+        # Two tools may mean the same in other words; two rules of one tool, and a rule of ours, do not.
+        tools = {one.source, other.source}
+        apart = one.rule and other.rule and (len(tools) == 1 or "rules" in tools)
+        same = one.rule == other.rule if apart else one.category == other.category
+        return same or _alike(one.title, other.title)
     first, last = _range(one), _range(other)
     near = bool(first and last) and first[0] <= last[1] and last[0] <= first[1]
     listed = one.line is None and other.line is None and one.claimed == other.claimed

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TextIO
 
 from anyio import to_thread
@@ -279,8 +280,12 @@ def _take_json(text: str, desk: Desk) -> bool:
             finding = from_json(Finding, known)
         except ConfigError:
             continue
-        with suppress(ToolError):  # it is kept among the refused
-            desk.report(replace(finding, source=desk.source, claimed=claimed))
+        finding = replace(finding, source=desk.source, claimed=claimed)
+        try:
+            desk.report(finding)
+        except ToolError:  # who answers so cannot mend it, so the gate counts it; a double is not unsound
+            code = gate.finding_code(finding, desk.bundle, shown=desk.shown, language=desk.config.language)
+            desk.refused[-1] = replace(finding, dropped=code or gate.ANSWERED)
     try:
         desk.finish(data["summary"])
     except ToolError:
@@ -316,8 +321,12 @@ async def review(
     if record is not None and replay:
         ruled, around = record.ruled, record.callers
     else:
-        found = () if alone else await to_thread.run_sync(lambda: deterministic(bundle, disable=config.disable))
-        ruled, around = (*found, *analysed), callers(bundle, repo) if providers else ""
+        wanted = partial(deterministic, bundle, disable=config.disable, hints=bool(providers))
+        found = () if alone else await to_thread.run_sync(wanted)
+        hints = [f"- {one.where}: {one.title}" for one in found if rules.is_hint(one)]
+        ruled = (*(one for one in found if not rules.is_hint(one)), *analysed)
+        lost = "\n".join(["Went away in this change, perhaps by mistake:", *hints[:20]]) if hints else ""
+        around = "\n\n".join(filter(None, (lost, callers(bundle, repo)))) if providers else ""
     for finding in ruled if providers else ():
         work.say(said(finding))
 

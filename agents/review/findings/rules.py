@@ -72,12 +72,17 @@ _INTENT = re.compile(
     re.IGNORECASE,
 )
 _SKIPS = {
-    "python": re.compile(r"@ (?:pytest \. mark \. (?:skip|xfail)|(?:unittest \. )?(?:skip|expectedFailure))\b(?!if)"),
+    "python": re.compile(
+        r"@ (?:pytest \. mark \. (?:skip|xfail)|(?:unittest \. )?(?:skip|expectedFailure)) "
+        r"(?:;|\( (?![^;]*\bcondition =)(?:\)|[bfru]?[\"']|\w+ = ))"
+    ),
     "go": re.compile(r"\bt \. Skip(?:Now|f)? \("),
 }
 _JS_TEST = re.compile(r"\b(x?(?:it|test|describe))((?:\.\w+)*)\s*\(\s*(['\"`])((?:\\.|(?!\3).)+)\3")
 _HINT = re.compile(r"PRIVATE KEY|A[KS]IA|gh[pousr]_|github_pat_|glpat|xox|k_live|SG\.|AIza|sk-|npm_|pypi-")
-_EXAMPLE = re.compile(r"example|sample|dummy|fake|placeholder|x{6}|0{8}|1234567|abcdef|your[-_]", re.IGNORECASE)
+_EXAMPLE = re.compile(
+    r"example|sample|dummy|fake|insecure|snakeoil|placeholder|x{6}|0{8}|1234567|abcdef|your[-_]", re.IGNORECASE
+)
 _SPOKEN_OF = re.compile(
     r"\b(?:re\.|regex|match|search|startswith|includes|contains|in\b.*\bif|test\()|\.\.\."
 )  # a key: in a search, a comparison, a template
@@ -89,8 +94,8 @@ class Sides:
     def __init__(self, bundle: Bundle) -> None:
         self.files = bundle.files
         change = bundle.change
-        said = "\n".join((change.title, change.body, *(commit.message for commit in change.commits)))
-        self.intended = _INTENT.search(said) is not None
+        self.said = "\n".join((change.title, change.body, *(commit.message for commit in change.commits)))
+        self.intended = _INTENT.search(self.said) is not None
 
     @cached_property
     def added(self) -> str:
@@ -207,6 +212,11 @@ def check(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ..
     return tuple(kept.values())
 
 
+def is_hint(finding: Finding) -> bool:
+    """Whether a rule was right too seldom to speak for itself: the model is told where to look."""
+    return bool(RULES.get(finding.rule, {}).get("hint"))
+
+
 def _ignored(finding: Finding, bundle: Bundle) -> bool:
     """Whether a marker on the line says to ignore it; the attack rules cannot be talked out of it."""
     if finding.category == "attack" or finding.line is None:
@@ -305,7 +315,7 @@ def _contents(view: View) -> Iterator[Finding]:
     if view.is_doc or (view.is_test and PurePosixPath(view.path).suffix != ".env"):
         return
     for number, line in view.added.items():
-        if len(line) > 4_000 or not _HINT.search(line) or _EXAMPLE.search(line):
+        if len(line) > 4_000 or not _HINT.search(line) or _EXAMPLE.search(f"{view.path} {line}"):
             continue
         what = next((name for name, shape in _SECRETS.items() if shape.search(line)), "")
         if what and not (what == "a private key" and _SPOKEN_OF.search(line)):
@@ -349,7 +359,7 @@ def _lost(view: View, new: Function, edit: Edit, words: tuple[str, ...], few: bo
     """What protected the rest of the function and was taken out of it; with more than that, other code went too."""
     text, moved, name = " ".join(words), view.sides.moved, new.name.rsplit(".", 1)[-1]
     if words == ("await",):
-        if "async" in new.words or view.language == "js":
+        if "async" in new.words and not (view.sides.intended and "await" in view.sides.said):
             yield from _await(view, new, edit)
         return
     if len(words) > SMALL:
@@ -359,7 +369,8 @@ def _lost(view: View, new: Function, edit: Edit, words: tuple[str, ...], few: bo
             yield from view.say("auth-removed", edit.line, what=_code(match["what"]), function=name)
         return
     if match := _LOCK.search(text):
-        if not moved(match["what"]) and not re.search(r"\b[Ll]ock|mutex|[Mm]u\b", " ".join(new.words)):
+        elsewhere = _LOCK.search(view.sides.added) or re.search(r"\b[Ll]ock|mutex|[Mm]u\b", " ".join(new.words))
+        if not elsewhere:
             yield from view.say("lock-removed", edit.line, what=_code(match["what"]), function=name)
         return
     match = _SANITISER.match(text)
@@ -368,8 +379,9 @@ def _lost(view: View, new: Function, edit: Edit, words: tuple[str, ...], few: bo
     elif not few or view.sides.intended:
         return
     elif match := _CLOSE.search(text):
-        owner = match["owner"] or ""
-        if not moved(match.group()) and (not owner or owner in new.words):
+        owner, left = match["owner"] or "", " ".join(new.words)
+        closed = match.group() in left or re.search(rf"\bwith\b[^;]* as {owner}\b", left)  # elsewhere, or by itself
+        if not closed and not moved(match.group()) and (not owner or owner in new.words):
             yield from view.say("close-removed", edit.line, what=_code(match.group()).rstrip("("), function=name)
     elif (match := _LIMIT.search(text)) and len(words) < 12 and not moved(match.group()):
         yield from view.say("limit-removed", edit.line, what=_code(match.group()))
@@ -466,7 +478,7 @@ def _tests(view: View) -> Iterator[Finding]:
         more = f", and {len(off) - 1} more" if len(off) > 1 else ""
         yield from view.say("test-switched-off", line, name=name[:80], more=more)
     if view.language == "js":
-        was = {match[4] for match in _JS_TEST.finditer(view.base) if ".only" in match[2]}
+        was = {match[4] for match in _js_tests(view.base) if ".only" in match[2]}
         for line, form, name in _js_calls(view):
             if ".only" in form and name not in was:
                 yield from view.say("test-focused", line, name=f"{form}({name[:60]!r})")
@@ -479,7 +491,9 @@ def _functions_off(view: View) -> Iterator[tuple[int, str]]:
     for old, new in pairs(functions(view.base, view.language), functions(view.head, view.language)):
         name = new.name.rsplit(".", 1)[-1]
         was, now = " ".join(old.words), " ".join(new.words)
-        if re.match(r"[Tt]est", name) and skips.search(now) and not skips.search(was):
+        mark = skips.search(now) if re.match(r"[Tt]est", name) else None
+        above = now[: mark.start()] if mark else ""
+        if mark and above.count("{") - above.count("}") <= 1 and not skips.search(was):
             line = next((t.line for t in new.tokens if re.match(r"skip|xfail|Skip", t.text)), new.start)
             if not re.search(r"version|platform|os\.name|\bif\b|condition", view.lines[line - 1]):
                 yield line, name
@@ -487,15 +501,22 @@ def _functions_off(view: View) -> Iterator[tuple[int, str]]:
 
 def _js_off(view: View) -> Iterator[tuple[int, str]]:
     off = re.compile(r"^x|\.skip|\.todo")
-    was = {match[4]: match[1] + match[2] for match in _JS_TEST.finditer(view.base)}
+    was = {match[4]: match[1] + match[2] for match in _js_tests(view.base)}
     for line, form, name in _js_calls(view):
         if off.search(form) and name in was and not off.search(was[name]):
             yield line, name
 
 
+def _js_tests(text: str) -> Iterator[re.Match[str]]:
+    """Tests that are no comment."""
+    for match in _JS_TEST.finditer(text):
+        if not re.match(r"\s*(?://|\*|/\*)", text[text.rfind("\n", 0, match.start()) + 1 : match.start()]):
+            yield match
+
+
 def _js_calls(view: View) -> Iterator[tuple[int, str, str]]:
     """Tests on added lines: line, how they are called, and their name."""
-    for match in _JS_TEST.finditer(view.head):
+    for match in _js_tests(view.head):
         line = view.head.count("\n", 0, match.start()) + 1
         if line in view.added:
             yield line, match[1] + match[2], match[4]

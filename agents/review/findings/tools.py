@@ -1,4 +1,4 @@
-"""What the reviewing model may do: read, look back in time, report a finding, and finish. Nothing writes."""
+"""Tools of the reviewing model: it reads files and history, reports findings, and finishes. Nothing writes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Desk:
         try:
             placed, notes = self._checked(finding)
         except ToolError:
-            self.refused.append(replace(finding, dropped="grounding.refused"))
+            self.refused.append(replace(finding, dropped=gate.ANSWERED))
             raise
         self.findings.append(placed)
         self.on_finding(placed)

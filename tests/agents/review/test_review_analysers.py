@@ -28,6 +28,50 @@ def test_only_what_is_new_is_reported() -> None:
     assert rules({"a.py": BUG}, {"a.py": BUG + BUG.replace("f(", "g(")}) == ["ruff/B006"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("def f(x):\n    return u(x)  # noqa\n", "def f(x):\n    return u(x)\n"),
+        ("def f(x):\n    return u(x)  # not yet\n", "def f(x):\n    return u(x)  # pylint: disable=all\n"),
+        ("def f(x):\n    print('a', u(x))\n", 'def f(x):\n    print(f"a {u(x)}")\n'),
+        ("def f(a, seen=[]):\n    return seen\n", "def f(a: int, seen: list[int] = [], b=1):\n    return seen\n"),
+    ],
+    ids=["silenced", "another comment", "reformatted", "edited around it"],
+)
+def test_what_was_there_before_is_not_new_for_what_was_edited_around_it(old: str, new: str) -> None:
+    assert rules({}, {"a.py": new}) != []
+    assert rules({"a.py": old}, {"a.py": new}) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(kwargs={}, *, names=['a']):\n    return g(*names, **kwargs)\n\n\ndef g(*a, **b):\n    return a\n",
+        "def test_a():\n    with pytest.raises(ValueError):\n        1 == approx(1)\n",
+        "try:\n    TimeoutError = TimeoutError\nexcept NameError:\n    TimeoutError = OSError\n",
+        "TEXT_TYPES = str,\n",
+        "import pdb\n\n\ndef debugger():\n    return pdb.Pdb\n",
+        "import task\n\n\ndef f(tasks):\n    for task in tasks:\n        task()\n",
+    ],
+    ids=["default is only read", "raises", "a name that may be missing", "plural", "import", "local"],
+)
+def test_what_is_meant_is_no_finding(text: str) -> None:
+    known = "from x import approx, pytest\n" if "approx" in text else ""
+
+    assert rules({}, {"a.py": known + text}) == []
+
+
+@pytest.mark.parametrize(
+    "body", ["self.seen = seen", "seen.append(1)", "seen[0] = 1", "seen += [1]", "yield seen", "del seen[0]"]
+)
+def test_a_default_that_calls_share_is_found(body: str) -> None:
+    assert rules({}, {"a.py": f"def f(self, é='é', *, seen=[]):\n    {body}\n"}) == ["ruff/B006"]
+
+
+def test_one_place_is_spoken_of_once() -> None:
+    assert len(rules({}, {"a.py": 'def f(a):\n    return "{:a} {:b} {:t}".format(a)\n'})) == 1
+
+
 def test_a_name_that_is_undefined_because_an_import_went_away_is_found_on_its_unchanged_line() -> None:
     body = "\n\n\n\n\n\n\ndef f():\n    return json.dumps(1)\n\n\ndef g():\n    return json.dumps(2)\n"
 

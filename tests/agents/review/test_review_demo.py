@@ -32,7 +32,7 @@ def test_the_demo_finds_the_planted_bugs_and_says_where_the_files_are(
     folder = tmp_path / "home/review"
     run = records.load(ReviewRun, folder / "findings.json")
     assert {finding.rule for finding in run.findings} == {
-        "lock-removed", "check-removed", "limit-removed", "test-switched-off", "ruff/B006", "ruff/B015", "ruff/F821",
+        "lock-removed", "limit-removed", "test-switched-off", "ruff/B006", "ruff/B015", "ruff/F821",
     }  # fmt: skip
     for finding in run.findings:
         assert out.count(f"  {finding.path}:{finding.line} ") == 1

@@ -16,7 +16,9 @@ from fakes.review import invoke, work_in_larder
 
 from glue.agents.review import doctor, records
 from glue.agents.review.change.chunk import chunks, coverage
-from glue.agents.review.change.collect import collect, from_texts
+from glue.agents.review.change.collect import MAX_UNTRACKED, collect, collect_dirty, from_diff, from_texts
+from glue.agents.review.change.config import Config
+from glue.agents.review.change.diff import between
 from glue.agents.review.findings.model import callers, question, review
 from glue.agents.review.records import Bundle, Change, ReviewRun, SkippedFile
 from glue.agents.review.selftest import Score, changes, differences, selftest
@@ -54,6 +56,41 @@ def test_on_main_with_a_dirty_tree_it_says_dirty(larder: Path) -> None:
 
     assert "--dirty" in invoke()[1]
     assert "Undefined name" in invoke("--dirty")[1]
+
+
+def test_two_rules_on_one_line_are_two_findings(larder: Path) -> None:
+    before = "def take(stock, name):\n    with lock:\n        stock[name] -= 1\n        return stock[name]\n"
+    after = "def take(stock, name, seen=[]):\n    stock[name] -= 1\n    seen.append(name)\n    return stock[name]\n"
+    git(larder, "checkout", "-q", "main")
+    (larder / "larder/take.py").write_text(f"from larder.store import lock\n\n\n{before}")
+    git(larder, "add", ".")
+    git(larder, "commit", "-qm", "take")
+    (larder / "larder/take.py").write_text(f"from larder.store import lock\n\n\n{after}")
+
+    out = invoke("--dirty")[1]
+
+    assert "glue review: 2 findings" in out
+    assert "The lock `with lock` was removed" in out
+    assert "mutable data structures" in out
+
+
+@pytest.mark.parametrize("option", [("-o", "no/x.txt"), ("--record", "no/x.jsonl"), ("collect", "--out", "no/x")])
+def test_a_file_that_cannot_be_written_is_a_mistake_and_no_finding(larder: Path, option: tuple[str, ...]) -> None:
+    code, out = invoke(*option)
+
+    assert (code, "there is no folder no" in out) == (2, True)
+    assert invoke("--save", "larder/store.py/x")[0] == 2
+
+
+def test_in_ci_a_model_without_a_key_leaves_the_rules(larder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "")
+    assert invoke("collect")[0] == 0
+
+    code, out = invoke("run", "-m", "anthropic:claude-haiku-5-5")
+
+    assert (code, "anthropic:claude-haiku-5-5 has no key and is left out" in out) == (0, True)
+    assert records.load(ReviewRun, "findings.json").prompt == "rules"
+    assert invoke("-m", "anthropic")[0] == 2  # by hand it is a mistake
 
 
 @pytest.mark.parametrize("text", ["hello\n", "On branch main\nnothing to commit\n"])
@@ -159,6 +196,7 @@ def test_init_writes_the_workflow_once(larder: Path, kind: str, path: str) -> No
     assert (code, path in out) == (0, True)
     assert "REPLACE" not in text
     assert "OWNER" not in text
+    assert ("GLUE_MODEL=openai:gpt-5-nano" in out) == (kind != "github")  # never dropped in silence
     if kind == "github":
         assert f"uses: ann/glue/agents/review@{commit}" in text
         assert "openai:gpt-5-nano" in text
@@ -218,7 +256,7 @@ def test_a_skipped_file_counts_with_its_lines() -> None:
 def history(root: Path) -> None:
     code = "def first(rows):\n    if not rows:\n        return None\n    return rows[0]\n"
     test = "def test_first():\n    assert first([]) is None\n"
-    broken = code.replace("    if not rows:\n        return None\n", "")
+    broken = code.replace("    if not rows:\n        return None\n", "    log(rows)\n")
     started = {"a.py": broken, "b.py": "x = 1\n", "tests/test_a.py": "def test_x():\n    assert 1\n"}
     fixed = {"a.py": code, "tests/test_a.py": test}
     root.mkdir(exist_ok=True)
@@ -270,13 +308,76 @@ def test_scores_are_kept_and_compared(tmp_path: Path, monkeypatch: pytest.Monkey
     assert invoke("diff", str(tmp_path / "one.json"), str(tmp_path / "run.json"))[0] == 2
 
 
+def test_before_the_first_commit_everything_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GLUE_MODEL", raising=False)
+    git(tmp_path, "init", "-q", "-b", "main")
+    (tmp_path / "a.py").write_text("breakpoint()\n")
+
+    assert "a.py:1" in invoke("-C", str(tmp_path), "--dirty")[1]
+    git(tmp_path, "add", "--all")
+    assert "a.py:1" in invoke("-C", str(tmp_path), "--staged")[1]
+
+
+@pytest.mark.parametrize("chosen", [("--dirty",), ("--staged",), ("--diff", "-")])
+def test_globs_narrow_every_kind_of_review(larder: Path, chosen: tuple[str, ...]) -> None:
+    for name in ("one.py", "two.py"):
+        (larder / name).write_text("breakpoint()\n")
+    git(larder, "add", "--all")
+    diff = "".join(between(name, None, "breakpoint()\n") for name in ("one.py", "two.py"))
+    out = larder.parent / "out.json"
+
+    def paths(*options: str) -> set[str]:
+        assert invoke(*chosen, *options, "--format", "json", "-o", str(out), stdin=diff)[0] == 0
+        return {one["path"] for one in json.loads(out.read_text())["findings"]}
+
+    assert paths("--paths", "one.py") == {"one.py"}
+    assert paths("--paths-ignore", "one.py") == {"two.py"}
+
+
+def test_a_diff_of_a_secret_file_is_shown_to_nobody(larder: Path) -> None:
+    diff = "".join(between(name, None, f"TOKEN={name}-value\n") for name in (".env", "a.py"))
+
+    bundle = from_diff(diff, rules=Config())
+
+    assert [file.path for file in bundle.files] == ["a.py"]
+    assert ".env-value" not in bundle.diff
+    assert "may hold secrets" in invoke("--diff", "-", stdin=diff)[1]
+
+
+def test_new_files_beyond_the_most_are_named_as_not_read(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "-b", "main")
+    for at in range(MAX_UNTRACKED + 2):
+        (tmp_path / f"{at}.py").write_text("x = 1\n")
+
+    bundle = collect_dirty(tmp_path)
+
+    assert (len(bundle.files), len(bundle.skipped)) == (MAX_UNTRACKED, 2)
+    assert not coverage(bundle, None).complete
+
+
+def test_settings_that_are_no_text_are_a_usage_error(larder: Path) -> None:
+    (larder / "bad.toml").write_bytes(b"\xff\xfe")
+
+    assert invoke("--config", "bad.toml")[0] == 2
+
+
+def test_the_hook_is_written_where_git_looks_for_it(larder: Path) -> None:
+    git(larder, "worktree", "add", "-q", "../tree")
+    assert invoke("init", "pre-push", "-C", "../tree")[0] == 0
+    assert (larder / ".git/hooks/pre-push").stat().st_mode & 0o111
+
+    git(larder, "config", "core.hooksPath", ".hooks")
+    assert invoke("init", "pre-push")[0] == 0
+    assert (larder / ".hooks/pre-push").is_file()
+
+
 async def test_a_byte_order_mark_and_quoted_names_are_read_right() -> None:
     old, new = (
-        "\ufeffdef f(x):\n    if x is None:\n        return 0\n    return x.n\n",
+        "\ufeffdef f(x):\n    require_admin(x)\n    return x.n\n",
         "\ufeffdef f(x):\n    return x.n\n",
     )
     bundle = from_texts({'dé "q".py': old}, {'dé "q".py': new}, Change(title="x"))
 
     run = await review(bundle)
 
-    assert [(one.rule, one.path, one.line) for one in run.findings] == [("check-removed", 'dé "q".py', 2)]
+    assert [(one.rule, one.path, one.line) for one in run.findings] == [("auth-removed", 'dé "q".py', 2)]

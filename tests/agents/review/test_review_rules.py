@@ -48,9 +48,11 @@ QUIET = [
     ("tests/test_pay.py", f'KEY = "{LIVE}"\n'),
     ("src/pay.py", 'KEY = "sk_live_' + 'EXAMPLE_EXAMPLE_EXAMPLE"\n'),
     ("a.py", 'MARK = "<<<<<<< "\n'),
+    ("a.py", '"""A random mask makes it safe to include the token in pages; do not show the secrets."""\n'),
     ("README.rst", "Title\n=======\n\ntext\n"),
     ("locales/km.json", '{"a": "ធ្វើ\u200bការ\u200bងារ"}\n'),
     ("a.py", "\ufeffx = 1\n"),
+    ("certs/server.key.insecure", "-----BEGIN RSA " + "PRIVATE KEY-----\nMIIEowIBAAKCAQEAzOg55vIp1cXlCJWzSYHd\n"),
     ("find_key.py", 'if line.startswith("-----BEGIN RSA ' + 'PRIVATE KEY-----"):\n    pass\n'),
 ]
 LOCKED = "class A:\n    def put(self, x):\n        with self.lock:\n            self.rows.append(x)\n            self.count += 1\n"
@@ -92,6 +94,9 @@ SAME = [
     ("no longer a coroutine", "async def save(x):\n    put(x)\n\n\nasync def f(x):\n    await save(x)\n    done()\n", "def save(x):\n    put(x)\n\n\nasync def f(x):\n    save(x)\n    done()\n"),
     ("gone with its function", "def f(x):\n    if x is None:\n        return 0\n    return x.size\n", "y = 1\n"),
     ("a check that guarded nothing that is left", "def f(x):\n    if x is None:\n        return 0\n    return 1\n", "def f(x):\n    return 1\n"),
+    ("closed on every way still", "def f(p):\n    x = open_it(p)\n    try:\n        x.go()\n        x.close()\n        x.done()\n    finally:\n        x.close()\n", "def f(p):\n    x = open_it(p)\n    try:\n        x.go()\n        x.done()\n    finally:\n        x.close()\n"),
+    ("closed by its block", "def f(p):\n    x = open(p)\n    try:\n        use(x.read())\n    finally:\n        x.close()\n", "def f(p):\n    with open(p) as x:\n        use(x.read())\n"),
+    ("a lock of another name", LOCKED, LOCKED.replace("        with self.lock:\n            self.rows.append(x)\n            self.count += 1\n", "        self.rows.append(x)\n        self.count += 1\n") + "\n    def both(self, x):\n        with self.rows_lock:\n            self.put(x)\n"),
     ("old versions", "def f(x):\n    if PY2 and x:\n        return x.size\n    return x\n", "def f(x):\n    if x:\n        return x.size\n    return x\n"),
 ]  # fmt: skip
 
@@ -126,6 +131,18 @@ def test_moved_renamed_and_reformatted_code_is_the_same_code(old: str, text: str
     assert edited("a.py", old, text) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "old", "text", "title"),
+    [
+        ("a.js", "async function f(d) {\n  await d.save(1);\n}\n", "async function f(d) {\n  d.save(1);\n}\n", "fetch: remove await"),
+        ("a.js", "async function f(d) {\n  saved ??= await d.save(1);\n}\n", "function f(d) {\n  saved ??= d.save(1)\n    .then(noop);\n}\n", ""),
+        ("a.test.js", "// it('works', () => {\n//   go();\n// });\n", "it.skip('works', () => {\n  go();\n});\n", ""),
+    ],
+)  # fmt: skip
+def test_what_was_meant_or_never_ran_is_no_loss(path: str, old: str, text: str, title: str) -> None:
+    assert edited(path, old, text, title) == []
+
+
 def test_a_check_that_the_author_says_to_remove_is_not_questioned() -> None:
     _, path, old, text = next(case for case in EDITED if case[0] == "check-removed")
 
@@ -139,6 +156,22 @@ def test_vendored_generated_and_minified_files_are_left_alone() -> None:
         assert edited(path, old, text) == []
     assert edited("a.ts", f"// @generated\n{old}", f"// @generated\n{text}") == []
     assert is_generated("a.js", "x" * 3_000)
+
+
+@pytest.mark.parametrize(
+    ("path", "mark"),
+    [
+        ("test_a.py", '@pytest.mark.xfail(\n    condition=BACKEND == "rpc",\n    reason="not there",\n)\n'),
+        ("test_a.py", '@pytest.mark.xfail(os.environ["BACKEND"] == "rpc",\n                   reason="not there")\n'),
+        ("test_a.py", "@skip.if_win32()\n"),
+        ("a_test.go", "\tif testing.Short() {\n\t\tt.Skip()\n\t}\n"),
+    ],
+)
+def test_a_skip_with_a_condition_switches_nothing_off(path: str, mark: str) -> None:
+    python, go = "def test_a():\n    assert f() == 1\n", "package a\n\nfunc TestA(t *testing.T) {\n\trun(t)\n}\n"
+    old, new = (python, mark + python) if path.endswith(".py") else (go, go.replace("\trun", mark + "\trun"))
+
+    assert edited(path, old, new) == []
 
 
 def test_many_tests_that_are_switched_off_are_one_finding() -> None:

@@ -43,7 +43,7 @@ def results(script: Script) -> list[ToolMessage]:
 
 
 async def test_without_a_model_analysers_and_rules_speak_alone() -> None:
-    bundle = from_texts({}, {"a.py": "def f(seen=[]):\n    breakpoint()\n"})
+    bundle = from_texts({}, {"a.py": "def f(seen=[]):\n    breakpoint()\n    return seen\n"})
 
     run = await review(bundle)
 
@@ -206,6 +206,17 @@ async def test_a_model_without_tools_may_answer_with_one_json_object() -> None:
     assert len(run.findings) == 1
     assert len(run.dropped) == 1
     assert run.finished
+
+
+@pytest.mark.parametrize("sound", [0, 1])
+async def test_a_json_object_of_which_most_is_unsound_is_inconclusive(sound: int) -> None:
+    wrong = [FOUND | {"quote": f"return nothing_like_{n}(prices)"} for n in range(2)]
+    answer = json.dumps({"findings": [*wrong, *[FOUND] * sound], "summary": SUMMARY})
+
+    run = await review(shop(), providers=[Script(say(answer))])
+
+    assert "run.dropped" in run.codes
+    assert len(run.dropped) == 2
 
 
 async def test_free_text_is_never_taken_for_a_finding() -> None:
@@ -594,7 +605,9 @@ def test_nothing_to_review_is_no_failure(larder: Path) -> None:
 
 
 def test_a_diff_can_be_reviewed_from_a_file(larder: Path) -> None:
-    (larder.parent / "x.diff").write_text("--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+def f(seen=[]): breakpoint()\n")
+    (larder.parent / "x.diff").write_text(
+        "--- /dev/null\n+++ b/a.py\n@@ -0,0 +1,2 @@\n+def f(seen=[]):\n+    return seen\n"
+    )
 
     code, out = invoke("--diff", "../x.diff")
 

@@ -100,7 +100,7 @@ async def test_findings_before_a_failure_are_kept_and_the_review_is_said_to_be_c
 
 @pytest.mark.parametrize("reply", [[fail("auth", "no key")], [finish(BAD["repeats"])] * 3], ids=["outage", "garbage"])
 async def test_without_any_model_the_analysers_findings_are_delivered_and_marked(reply: list[Reply]) -> None:
-    text = "def find(name, seen=[]):\n    return undefined_name(seen, name)\n"
+    text = "def find(name, seen=[]):\n    seen.append(name)\n    return undefined_name(seen, name)\n"
     change = Change(mode="pull_request", repo="octo/demo", number=1, head_sha="a" * 40, base_sha="b" * 40)
     bundle = from_texts({}, {"find.py": text}, change)
     run = await review(bundle, providers=[Script(*reply)])

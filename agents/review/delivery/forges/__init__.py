@@ -234,7 +234,8 @@ def change_of(place: Where, environ: Mapping[str, str]) -> Change | None:
 
 def _kind(name: str) -> type[Forge]:
     if name not in FORGES:
-        raise ConfigError(f"no forge found in the environment; give --forge ({', '.join(NAMES)}) and --repo")
+        names = "|".join(NAMES)
+        raise ConfigError(f"no forge found in the environment; `glue review publish --forge {names} --repo` names one")
     module, _, found = FORGES[name].home.partition(":")
     kind: type[Forge] = getattr(import_module(f"{__name__}.{module}"), found)
     return kind

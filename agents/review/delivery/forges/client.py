@@ -162,7 +162,7 @@ def _judge(what: str, answer: HTTPResponse) -> HTTPResponse:
         body = json.loads(answer.text[:2000])
         if isinstance(body, dict):
             said = line(f"{body.get('message', '')} {body.get('errors', '')}".strip(), 200)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     raise ForgeError(f"{what}: HTTP {status}: {said}", status=status, ambiguous=status >= 500)
 
