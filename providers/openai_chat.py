@@ -224,7 +224,7 @@ class ChatDecoder(wire.Decoder):
         if reply.get("error") or not choices:
             if reply.get("error") or reply.get("object") == "error" or reply.get("detail"):
                 raise self.error(reply.get("error") or reply)
-            raise self.broken("JSON without choices")
+            raise self.broken("JSON without choices", encoding.dumps(reply))
         self._identify(reply)
         self.seen = True
         self._delta(_indexed(choices[0].get("message") or {}), self.late)

@@ -117,7 +117,7 @@ class ResponsesDecoder(wire.Decoder):
         if not isinstance(status, str) or "output" not in reply:
             if reply.get("error") or reply.get("object") == "error" or reply.get("detail") or reply.get("message"):
                 raise self.error(reply.get("error") or reply)
-            raise self.broken("JSON that is no response")
+            raise self.broken("JSON that is no response", encoding.dumps(reply))
         self._take_response(reply, status, self.late)
 
     def _take_response(self, response: dict[str, Json], status: str, events: list[ProviderEvent]) -> None:

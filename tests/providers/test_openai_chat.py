@@ -538,6 +538,13 @@ def test_an_error_in_a_good_answer_is_an_error() -> None:
         decode(json.dumps(inner).encode())
 
 
+def test_words_in_place_of_an_event_are_said() -> None:
+    with pytest.raises(ProviderError, match=r"an event of an unknown shape: Internal Server Error$") as caught:
+        decode(b"event: error\ndata: Internal Server Error\n\n")
+
+    assert caught.value.kind == "protocol"
+
+
 def test_a_flat_error_in_a_stream_is_an_error() -> None:
     error = failure(chunk({"content": "x"}), {"object": "error", "message": "boom", "type": "X", "code": 503})
 
