@@ -210,6 +210,8 @@ class ChatDecoder(wire.Decoder):
                 self.facts[name] = chunk[name]
 
     def _stop(self, choice: dict[str, Json], reason: Json) -> None:
+        if choice.get("error"):
+            raise self.error(choice["error"])
         reason = reason if isinstance(reason, str) else str(reason)
         if reason or self.raw_stop is None:
             self.raw_stop = reason

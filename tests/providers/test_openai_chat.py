@@ -538,6 +538,15 @@ def test_an_error_in_a_good_answer_is_an_error() -> None:
         decode(json.dumps(inner).encode())
 
 
+def test_an_error_of_a_choice_is_an_error() -> None:
+    choice = {"index": 0, "finish_reason": "error", "error": {"code": 402, "message": "Insufficient credits"}}
+
+    for stream in (events({"choices": [choice | {"delta": {}}]}), json.dumps({"choices": [choice]}).encode()):
+        with pytest.raises(ProviderError, match="Insufficient credits") as caught:
+            decode(stream)
+        assert (caught.value.kind, caught.value.status) == ("quota", 402)
+
+
 def test_an_error_field_of_llama_cpp_is_an_error() -> None:
     field = b'error: {"code":400,"message":"the request exceeds the available context size","type":"x"}\n\n'
 
