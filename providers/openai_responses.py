@@ -148,7 +148,7 @@ class ResponsesDecoder(wire.Decoder):
             complete = index in self._whole_items and item.get("status") not in ("incomplete", "in_progress")
             if complete and self.raw_stop != "completed" and following is None:  # cut; only the JSON of the last tells
                 complete = encoding.is_object(encoding.json_text(item.get("arguments")))
-            if index not in self._whole_items:
+            if index not in self._whole_items or not (item.get("arguments") or item.get("content")):
                 text = "".join(self._shown.get(index, ()))
                 if item.get("type") == "function_call":
                     item = {**item, "arguments": text}

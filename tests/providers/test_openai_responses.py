@@ -431,6 +431,15 @@ def bare(end: str, **more: Any) -> dict[str, Any]:
     return {"type": f"response.{end}", "response": {"id": "resp_1", **more}}
 
 
+def test_an_item_that_ends_without_what_its_deltas_said_keeps_it() -> None:
+    call, said = function() | {"arguments": ""}, message() | {"content": []}
+    pieces = (delta(0, "output_text", "x"), done(0, said), added(1, call))
+
+    reply = read(*pieces, delta(1, "function_call_arguments", '{"at":"x"}'), done(1, call), ended(said, call))
+
+    assert (reply.text, [(one.arguments, one.complete) for one in reply.calls]) == ("x", [('{"at":"x"}', True)])
+
+
 def test_arguments_may_be_an_object() -> None:
     item = function() | {"arguments": {"at": "x"}}
 
