@@ -61,9 +61,11 @@ class ResponsesDecoder(wire.Decoder):
         kind = event.get("type")
         self.seen = True
         if kind == "response.output_text.delta" or kind == "response.refusal.delta":
-            events.append(TextDelta(text=self._show(event)))
+            if text := self._show(event):
+                events.append(TextDelta(text=text))
         elif kind == "response.reasoning_summary_text.delta" or kind == "response.reasoning_text.delta":
-            events.append(ThinkingDelta(text=self._show(event)))
+            if text := self._show(event):
+                events.append(ThinkingDelta(text=text))
         elif kind == "response.function_call_arguments.delta":
             index = self._index(event)
             events.append(self._call_delta(index, self._items.get(index, {}), self._show(event)))
@@ -93,7 +95,8 @@ class ResponsesDecoder(wire.Decoder):
 
     def _show(self, event: dict[str, Json]) -> str:
         delta = encoding.text_of(event.get("delta"))
-        self._shown.setdefault(self._index(event), []).append(delta)
+        if delta:
+            self._shown.setdefault(self._index(event), []).append(delta)
         return delta
 
     def _show_item(self, index: Json, item: dict[str, Json], events: list[ProviderEvent]) -> None:

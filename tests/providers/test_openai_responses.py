@@ -423,7 +423,8 @@ def test_a_final_event_may_leave_out_what_is_known_by_then() -> None:
 
     assert (seen, reply.text, reply.stop_reason) == ([TextDelta(text="x")], "x", StopReason.END_TURN)
     nothing = delta(0, "output_text", "") | {"delta": None}
-    assert read(nothing, done(0, message("x")), ended(message("x"))).text == "x"
+    seen, reply = decode(events(nothing, done(0, message("x")), ended(message("x"))))
+    assert (seen, reply.text) == ([TextDelta(text="x")], "x")  # and nothing was shown before it
     assert read(done(0, message("x")), bare("incomplete", status=None, output=None)).raw_stop_reason == "incomplete"
 
 
