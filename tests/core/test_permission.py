@@ -433,6 +433,7 @@ GIT = glue.Rules(allow=["shell:git *"])
         ("git log < x", False),
         ("PAGER=evil git log", False),
         ("git *", False),
+        ("git add" + " x" * 600, False),  # more than is looked through
         ("gitx log", False),
         ("'git log' x", False),
         ("git log 'open", False),
@@ -461,6 +462,7 @@ NO_RM = glue.Rules(deny=["shell:rm *"], otherwise=glue.AllowAll())
         ("find . -exec grep x {} +", True),
         ("bash -eu -c 'ls -l'", True),
         ("rm x", False),
+        ("rm" + " x" * 600, False),
         ("\trm x", False),
         (" rm\tx", False),
         ("r''m x", False),
