@@ -505,6 +505,25 @@ async def test_a_shell_deny_is_matched_against_every_command(tmp_path: Path, com
     assert NO_RM.decide(made).allowed is allowed  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("rule", "command", "allowed"),
+    [
+        ("rm", "rm x", False),
+        ("rm", "/bin/rm x", False),
+        ("rm *secret*", "rm x", True),
+        ("rm *secret*", "rm a/sec*", False),  # the shell alone knows what that is
+        ("rm *--force", "rm x", True),
+        ("rm *--force", "rm" + " x" * 600 + " --force", False),
+    ],
+)
+def test_a_shell_deny_covers_what_the_pattern_may_mean(tmp_path: Path, rule: str, command: str, allowed: bool) -> None:
+    asked = shell.tool(tmp_path).target({"command": command})  # type: ignore[operator]
+    made = glue.PermissionRequest(tool="shell", action="shell", target=asked.text, arguments={}, touched=asked)
+    policy = glue.Rules(deny=[f"shell:{rule}"], otherwise=glue.AllowAll())
+
+    assert policy.decide(made).allowed is allowed  # type: ignore[union-attr]
+
+
 async def test_a_line_that_cannot_be_told_apart_is_asked_about(tmp_path: Path) -> None:
     tool = shell.tool(tmp_path)
     asked, ask = asker(True)
