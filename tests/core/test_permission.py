@@ -433,6 +433,7 @@ GIT = glue.Rules(allow=["shell:git *"])
         ("git log < x", False),
         ("PAGER=evil git log", False),
         ("git *", False),
+        ("git log \x01", False),
         ("git add" + " x" * 600, False),  # more than is looked through
         ("gitx log", False),
         ("'git log' x", False),
