@@ -251,6 +251,23 @@ async def test_the_first_error_wins_over_one_of_the_store() -> None:
         await run(Script(calls("noop"), ZeroDivisionError()), "go", tools=[noop], journal=journal)
 
 
+async def test_a_scope_that_is_cancelled_during_a_write_ends_the_run_before_the_next_request() -> None:
+    class Slow(Book):
+        blocks = True
+
+        async def append(self, message: Message) -> None:
+            await super().append(message)
+            if message.text == "ok":
+                scope.cancel()
+
+    provider = Script(calls("noop"), "x")
+    with anyio.CancelScope() as scope:
+        await run(provider, "go", tools=[noop], journal=Slow())
+
+    assert scope.cancelled_caught
+    assert len(provider.requests) == 1
+
+
 async def test_a_cancelled_scope_hands_the_result_on() -> None:
     caught: list[BaseException] = []
 
@@ -806,6 +823,24 @@ async def test_s127_resume_after_a_failed_request(script: list[Any]) -> None:
     assert shape(result.messages) == shape(first.messages) + " a"
 
 
+async def test_s127_a_nudge_is_said_again_though_steering_came_behind_it() -> None:
+    class Nag(Policy):
+        def after_tools(self, state: Any, results: Any) -> Hook:
+            return Say((user("look closer", origin="nudge"),))
+
+        def before_request(self, state: Any, request: Request) -> Hook:
+            return Stop(Outcome.BUDGET) if state.requests else None
+
+    waiting = Steering(lambda: ["psst"] if provider.requests else [])
+    provider = Script(calls("noop"), "x")
+    first = await run(provider, "go", tools=[noop], policies=[Nag(), waiting])
+
+    await run_continue(provider, first.messages, tools=[noop])
+
+    assert [message.text for message in first.messages[2:]] == ["ok", "psst"]
+    assert [message.text for message in provider.requests[1].messages[2:]] == ["ok", "psst", "look closer"]
+
+
 async def test_s127_the_wrap_up_message_is_not_said_again() -> None:
     first = await run(Script(calls("noop"), fail("auth")), "go", tools=[noop], limits=Limits(max_turns=2, grace=1))
 
@@ -881,6 +916,14 @@ async def test_a_resumed_run_is_excluded_from_its_prompt_on(last: Any) -> None:
 
     assert next(message.text for message in session.messages if message.excluded) == "two"
     assert [message.text for message in provider.requests[-1].messages] == ["one", "three"]
+
+
+async def test_a_run_on_a_transcript_that_was_cut_is_excluded_from_its_prompt_on() -> None:
+    cut = await run(Script(calls("noop"), fail("auth")), [user("one"), user("two")], tools=[noop])
+
+    result = await run(Script(say("no", stop="refusal")), cut.messages, tools=[noop])
+
+    assert [message.excluded for message in result.messages] == [False, True, True, True, True]
 
 
 async def test_a_resumed_run_that_has_a_reply_is_not_left_out_when_it_grows_too_long() -> None:
