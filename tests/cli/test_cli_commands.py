@@ -28,6 +28,12 @@ def test_help_lists_the_commands_in_the_order_people_need_them(cli: Cli) -> None
     assert lines[:3] == ["new", "run", "chat"]
 
 
+def test_the_module_is_the_command() -> None:
+    ran = subprocess.run([sys.executable, "-m", "glue", "--version"], capture_output=True, text=True, timeout=60)
+
+    assert (ran.returncode, ran.stdout.startswith("glue, version ")) == (0, True)
+
+
 def test_glue_alone_shows_the_help(cli: Cli) -> None:
     ran = cli()
 
