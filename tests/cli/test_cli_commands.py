@@ -288,7 +288,7 @@ def test_a_session_is_shown_searched_and_exported(kept: Cli) -> None:
     kept("sessions", "export", "first", "-f", "md", "-o", "first.md")
 
     assert shown.startswith("user\nWhere is ␛[31mBergen?\n\nassistant (offline:offline)\n")
-    assert found.out == "first  user  Where is [Oslo]?\n"
+    assert found.out == "session  role  found\nfirst    user  Where is [Oslo]?\n"
     assert kept("sessions", "search", "toronto").code == 1
     assert data["messages"][0]["content"][0]["text"] == "Where is Oslo?"
     assert Path("first.md").read_text().startswith("## User\n\nWhere is Oslo?\n\n## Assistant\n")
