@@ -203,6 +203,11 @@ def join_text(content: Sequence[Part]) -> str:
 def user(*content: str | Part, origin: str = "user") -> UserMessage:
     """Make a user message of texts and parts."""
     parts = tuple(Text(text=part) if isinstance(part, str) else part for part in content)
+    for part in parts:
+        if not isinstance(part, Part):
+            raise TypeError(f"a message is made of texts and parts such as glue.Image, not {part!r}")
+        if isinstance(part, Image | File) and not isinstance(part.data, bytes) and not getattr(part, "url", None):
+            raise TypeError(f"glue.{type(part).__name__} must have its data as bytes, not {part.data!r:.80}")
     return UserMessage(content=parts, origin=origin)
 
 

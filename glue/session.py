@@ -135,11 +135,11 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     def steer(self, message: str | UserMessage) -> None:
         """Say something while a prompt runs: the model hears it at its next request."""
-        self._steering.append(message)
+        self._steering.append(_said(message))
 
     def follow_up(self, message: str | UserMessage) -> None:
         """Say something when the model thinks that it is done."""
-        self._follow_ups.append(message)
+        self._follow_ups.append(_said(message))
 
     def cancel(self) -> None:
         """End the prompt that runs, from any thread or signal handler; nothing happens where none does."""
@@ -296,6 +296,12 @@ class Session(Closeable, Generic[DepsT, OutputT]):
             yield self._log
         finally:
             await self._log.__aexit__()
+
+
+def _said(message: str | UserMessage) -> str | UserMessage:
+    if not isinstance(message, str | UserMessage):
+        raise TypeError(f"what is said must be a text or a user message, not {message!r}")
+    return message
 
 
 def _take(waiting: deque[str | UserMessage]) -> list[str | UserMessage]:

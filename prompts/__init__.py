@@ -94,7 +94,7 @@ def catalogs(source: str | os.PathLike[str] | Traversable = "glue.prompts:") -> 
         folders = sorted((entry for entry in folder.iterdir() if entry.is_dir()), key=lambda entry: entry.name)
         return tuple(Catalog(entry) for entry in folders if any(file.name.endswith(".md") for file in entry.iterdir()))
     except OSError as error:
-        raise PromptError(f"prompts cannot be read from {where!r}: {error}") from error
+        raise PromptError(f"prompts cannot be read from {where!r}: {error.strerror}") from error
 
 
 def _locate(source: str | os.PathLike[str] | Traversable) -> tuple[Traversable, str]:
@@ -126,7 +126,8 @@ def _read(folder: Traversable, where: str) -> dict[str, str]:
         # Only trailing newlines are stripped: spaces at an end may be meant.
         texts = {file.name[:-3]: file.read_text(encoding="utf-8").rstrip("\r\n") + "\n" for file in files}
     except (OSError, KeyError, ValueError) as error:
-        raise PromptError(f"prompts cannot be read from {where!r}: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise PromptError(f"prompts cannot be read from {where!r}: {reason}") from error
     if not texts:
         raise PromptError(f"there are no prompts (*.md) in {where!r}")
     return texts

@@ -63,6 +63,7 @@ class AnthropicDecoder(wire.Decoder):
 
     def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
         event = encoding.loads(data)
+        self.seen = True
         kind = "error" if event.get("error") else event.get("type")
         if kind == "content_block_delta":
             self._delta(event["index"], event["delta"], events)
@@ -82,7 +83,6 @@ class AnthropicDecoder(wire.Decoder):
 
     def _begin(self, message: dict[str, Json]) -> None:
         # Some proxies repeat message_start: the message begins anew.
-        self.seen = True
         self.blocks.clear()
         self.counts.clear()
         self.facts.clear()

@@ -170,7 +170,8 @@ class Failover(Closeable):
         if "context_overflow" in kinds:  # what the caller can mend, so no later failure may hide it
             kind = "context_overflow"
         error = FailoverError(f"every provider failed ({'; '.join(texts)})", kind=kind, attempts=attempts + absent)
-        if error.kind == "rate_limited":
+        advised = [failure.retry_after is not None for _, failure in failed]
+        if error.kind == "rate_limited" or (advised and all(advised)):
             error.retry_after = max(0.0, wait)
         if failed:
             last = failed[-1][1]

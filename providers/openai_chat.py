@@ -178,20 +178,21 @@ class ChatDecoder(wire.Decoder):
         for fragment in fragments:
             function = fragment.get("function") or {}
             text = encoding.json_text(function.get("arguments"))
-            call = self._call(
-                fragment.get("index"), encoding.text_of(fragment.get("id")), encoding.text_of(function.get("name"))
-            )
+            name = encoding.text_of(function.get("name"))
+            call = self._call(fragment.get("index"), encoding.text_of(fragment.get("id")), name, text)
             call.texts.append(text)
             if fragment.get("extra_content"):
                 call.fields = {"extra_content": fragment["extra_content"]}
             if call.id or call.name or text:
                 events.append(ToolCallDelta(index=call.index, id=call.id, name=call.name, arguments=text))
 
-    def _call(self, index: Json, call_id: str, name: str) -> Block:
-        # An index is a key, not a position: one server starts at 1, others send none or repeat 0.
+    def _call(self, index: Json, call_id: str, name: str, text: str) -> Block:
+        # An index is a key, not a position: one server starts at 1, others send none or repeat 0, even without ids.
         last = self._calls[-1] if self._calls else None
         call = last if index is None else self._calls_by_index.get(index)
         if index is None and call_id and call is not None and (name or call.id != call_id):
+            call = None
+        if call and name and text and not call_id and len(call.texts) == 1 and encoding.is_object(call.texts[0]):
             call = None
         if call is None or (call_id and call.id and call.id != call_id):
             call = Block("call", closed=True)
@@ -209,6 +210,8 @@ class ChatDecoder(wire.Decoder):
                 self.facts[name] = chunk[name]
 
     def _stop(self, choice: dict[str, Json], reason: Json) -> None:
+        if choice.get("error"):
+            raise self.error(choice["error"])
         reason = reason if isinstance(reason, str) else str(reason)
         if reason or self.raw_stop is None:
             self.raw_stop = reason
@@ -224,7 +227,7 @@ class ChatDecoder(wire.Decoder):
         if reply.get("error") or not choices:
             if reply.get("error") or reply.get("object") == "error" or reply.get("detail"):
                 raise self.error(reply.get("error") or reply)
-            raise self.broken("JSON without choices")
+            raise self.broken("JSON without choices", encoding.dumps(reply))
         self._identify(reply)
         self.seen = True
         self._delta(_indexed(choices[0].get("message") or {}), self.late)

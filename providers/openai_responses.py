@@ -61,9 +61,11 @@ class ResponsesDecoder(wire.Decoder):
         kind = event.get("type")
         self.seen = True
         if kind == "response.output_text.delta" or kind == "response.refusal.delta":
-            events.append(TextDelta(text=self._show(event)))
+            if text := self._show(event):
+                events.append(TextDelta(text=text))
         elif kind == "response.reasoning_summary_text.delta" or kind == "response.reasoning_text.delta":
-            events.append(ThinkingDelta(text=self._show(event)))
+            if text := self._show(event):
+                events.append(ThinkingDelta(text=text))
         elif kind == "response.function_call_arguments.delta":
             index = self._index(event)
             events.append(self._call_delta(index, self._items.get(index, {}), self._show(event)))
@@ -93,7 +95,8 @@ class ResponsesDecoder(wire.Decoder):
 
     def _show(self, event: dict[str, Json]) -> str:
         delta = encoding.text_of(event.get("delta"))
-        self._shown.setdefault(self._index(event), []).append(delta)
+        if delta:
+            self._shown.setdefault(self._index(event), []).append(delta)
         return delta
 
     def _show_item(self, index: Json, item: dict[str, Json], events: list[ProviderEvent]) -> None:
@@ -117,7 +120,7 @@ class ResponsesDecoder(wire.Decoder):
         if not isinstance(status, str) or "output" not in reply:
             if reply.get("error") or reply.get("object") == "error" or reply.get("detail") or reply.get("message"):
                 raise self.error(reply.get("error") or reply)
-            raise self.broken("JSON that is no response")
+            raise self.broken("JSON that is no response", encoding.dumps(reply))
         self._take_response(reply, status, self.late)
 
     def _take_response(self, response: dict[str, Json], status: str, events: list[ProviderEvent]) -> None:
@@ -148,7 +151,7 @@ class ResponsesDecoder(wire.Decoder):
             complete = index in self._whole_items and item.get("status") not in ("incomplete", "in_progress")
             if complete and self.raw_stop != "completed" and following is None:  # cut; only the JSON of the last tells
                 complete = encoding.is_object(encoding.json_text(item.get("arguments")))
-            if index not in self._whole_items:
+            if index not in self._whole_items or not (item.get("arguments") or item.get("content")):
                 text = "".join(self._shown.get(index, ()))
                 if item.get("type") == "function_call":
                     item = {**item, "arguments": text}

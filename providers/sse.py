@@ -123,6 +123,8 @@ class Parser:
             name, _, value = line.partition(b":")
             if name == b"data":
                 data.append(value[1:] if value.startswith(b" ") else value)
+            elif name == b"error" and value.lstrip().startswith(b"{"):  # so llama.cpp broke off until late in 2025
+                data.append(b'{"error":' + value + b"}")
             elif name not in _OTHER_FIELDS and not self.stray:
                 self.stray = line[:200]
         if any(data):

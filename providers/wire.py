@@ -27,6 +27,7 @@ from glue.provider import Capabilities, Closeable, Done, ProviderEvent, TextDelt
 from glue.providers import encoding
 from glue.providers.catalog import Quirks, Row, efforts
 from glue.providers.sse import Parser
+from glue.text import one_line
 
 _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL, StopReason.MALFORMED_CALL)
 
@@ -102,10 +103,17 @@ class Decoder:
                     if self.ended:
                         break
             except ProviderError as error:
-                self.failure = error
+                self._fail(error)
             except encoding.BAD_SHAPE:
-                self.failure = self.broken("an event of an unknown shape", data)
+                self._fail(self.broken("an event of an unknown shape", getattr(data, "payload", data)))
         return events
+
+    def _fail(self, error: ProviderError) -> None:
+        """Keep an error; what cannot be read behind a complete answer is no part of it."""
+        if self.closed and error.kind == "protocol":
+            self.ended = True
+        else:
+            self.failure = error
 
     def finish(self) -> Done:
         """Return the reply once the body has ended, or raise what went wrong."""
@@ -246,12 +254,11 @@ class Decoder:
 
     def _tail(self) -> None:
         """Take the event that the end of the stream left without its blank line."""
-        closed = self.closed
         try:
             for data in self.parser.end():
                 self._take(data, self.late)
         except encoding.BAD_SHAPE:
-            if not closed:
+            if not self.closed:
                 raise
 
     def _message(self) -> AssistantMessage:
@@ -279,14 +286,16 @@ class Decoder:
 
         return classify_event(error, provider=self.provider, model=self.model, usage=self._usage())
 
-    def broken(self, what: str, body: Any = b"", kind: ErrorKind = "protocol") -> ProviderError:
-        """Return the error of an answer that is not what the wire says."""
-        text = body[:2000].decode("utf-8", "replace") if isinstance(body, bytes) else str(body)[:2000]
+    def broken(self, what: str, body: bytes = b"", kind: ErrorKind = "protocol") -> ProviderError:
+        """Return the error of an answer that is not what the wire says, with how it begins."""
+        text = body[:2000].decode("utf-8", "replace")
+        if text:
+            what = f"{what}: {one_line(text, 200)}"
         return ProviderError(what, kind=kind, provider=self.provider, model=self.model, body=text)
 
     def _nothing(self) -> ProviderError:
         if stray := self.parser.stray:
-            return self.broken(f"the answer is no {self.noun}: {stray.decode('utf-8', 'replace')!r}", stray)
+            return self.broken(f"the answer is no {self.noun}", stray)
         return self.broken(self.empty, kind="empty")
 
 
@@ -424,6 +433,7 @@ class Wire(Closeable):
             # What a server says inside its stream may hold the key, as the body of an error may.
             error.args = tuple(self.http.mask(str(part)) for part in error.args)
             error.body = self.http.mask(error.body)
+            error.request_id = error.request_id and self.http.mask(error.request_id)
             error.emitted = emitted
             raise
         for event in decoder.late:

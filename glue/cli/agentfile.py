@@ -70,10 +70,7 @@ def open_agent(path: str) -> Agent[Any, Any]:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     with user_errors(path):
-        try:
-            names = runpy.run_path(path, run_name="glue_agent")
-        except SyntaxError as error:
-            raise ConfigError(f"{path}: line {error.lineno}: {error.msg}") from error
+        names = runpy.run_path(path, run_name="glue_agent")
     found = {name: value for name, value in names.items() if isinstance(value, Agent)}
     if "agent" in found:
         return found["agent"]
@@ -96,7 +93,9 @@ def user_errors(path: str) -> Iterator[None]:
         if isinstance(error, ModuleNotFoundError):
             hint = f"`uv run {path}` installs what its header names"
             raise ConfigError(f"{path} needs {error.name!r}, which is not installed; {hint}") from error
-        where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        if isinstance(error, SyntaxError):
+            raise ConfigError(f"{os.path.relpath(error.filename or path)}, line {error.lineno}: {error.msg}") from error
+        where = ""
         for frame, line in walk_tb(error.__traceback__):
             if frame.f_code.co_filename == path:
                 where = f", line {line}"  # the last one of the file that the error came through

@@ -235,6 +235,9 @@ class Chat:
         named = [Path(name).expanduser() for name in re.findall(r"(?<!\S)@(\S+)", text)]
         try:
             parts = [read_part(str(path)) for path in named if path.is_file()]
+            for path in named:
+                if not path.is_file():
+                    self.printer.note(f"there is no file {one_line(str(path))}: the word is sent as it is", "yellow")
         except ConfigError as error:
             self.printer.note(f"glue: {one_line(str(error))}", "red")
             return 2

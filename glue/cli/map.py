@@ -180,6 +180,7 @@ def _attach(inputs: str, folder: str | None) -> Callable[[str], Part]:
 
 def _rates(given: Mapping[str, Any]) -> dict[str, Rate]:
     from glue.durable import Rate
+    from glue.providers import lookup
 
     found: dict[str, Rate] = {}
     for option, field in (("rpm", "requests"), ("tpm", "tokens")):
@@ -191,6 +192,8 @@ def _rates(given: Mapping[str, Any]) -> dict[str, Rate]:
                 value = 0.0
             if not value > 0:
                 raise click.UsageError(f"--{option} must be a number above 0, or PROVIDER=NUMBER, not {text!r}")
+            if name:
+                lookup(name)  # a misspelt one would bound nothing
             found[name] = replace(found.get(name, Rate()), **{field: value})
     return found
 

@@ -283,12 +283,28 @@ def finish(result: RunResult[Any], printer: Printer, given: Mapping[str, Any], r
     for end in ends:
         end({**result_to_json(result, run.session_id), "exit_code": exit_code(result)})
     if result.error is not None and not given["as_json"]:
-        printer.note(f"glue: {one_line(str(result.error))}", "red")
+        printer.note(f"glue: {one_line(str(result.error))}{_advice(result.error)}", "red")
     if result.notice and not given["quiet"]:
         printer.note(f"glue: {result.notice}", "yellow")
     if given["usage"]:
         printer.note(usage_line(result), "dim")
     return exit_code(result)
+
+
+def _advice(error: Exception) -> str:
+    """Say what to look at where a server refused a key or knows no such model."""
+    from glue.providers import lookup
+
+    if not isinstance(error, ProviderError) or error.kind not in ("auth", "not_found"):
+        return ""
+    try:
+        row = lookup(error.provider)
+    except ConfigError:  # an object of the program's own
+        return ""
+    used = next((key for key in row.key if os.environ.get(key)), "")
+    if error.kind == "not_found":
+        return f"; `glue models {row.name} --server` lists its models"
+    return f"; is {used} right?" if used else ""
 
 
 def exit_code(result: RunResult[Any]) -> int:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, BinaryIO
@@ -123,7 +124,12 @@ def mcp(file: str, allow: tuple[str, ...], only_tools: bool, http: str | None) -
         raise click.UsageError(
             "--http needs a token of at least 16 characters in GLUE_MCP_TOKEN: `openssl rand -hex 24`"
         )
-    run(serve_http, server, host or "127.0.0.1", int(port), token)
+    host = host.strip("[]") or "127.0.0.1"
+    try:
+        listener = socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise ConfigError(f"--http {http}: {error.strerror}") from None
+    run(serve_http, server, host, listener, token)
 
 
 def run(function: Callable[..., Awaitable[None]], *args: object) -> None:

@@ -108,8 +108,7 @@ def search(words: tuple[str, ...], store: str | None, as_json: bool, **options: 
         fields = ("session", "message_id", "role", "snippet", "at")
         click.echo(json.dumps([{name: getattr(hit, name) for name in fields} for hit in hits], indent=2))
     else:
-        for hit in hits:
-            click.echo(f"{one_line(hit.session)}  {hit.role}  {one_line(hit.snippet)}")
+        print_table([(hit.session, hit.role, hit.snippet) for hit in hits], ("session", "role", "found"))
     sys.exit(0 if hits else 1)
 
 

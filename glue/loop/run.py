@@ -316,6 +316,8 @@ async def _ask(state: State, policy: Policy, hook: str, given: object) -> Answer
             answer = await answer
         if scope.cancelled_caught:
             return cut_short(state)
+    if isinstance(answer, Say) and not answer.messages:
+        return None
     if hook == "before_request" and isinstance(answer, Request):
         answer = Change(answer)
     if answer is not None and not isinstance(answer, _ANSWERS[hook]):

@@ -172,8 +172,9 @@ def resume_prompts(messages: Sequence[Message]) -> list[UserMessage]:
         raise InvalidContinuation("there is nothing to go on from: the last run is left out; say something new")
     live = [message for message in messages if not message.excluded]
     last = live[-1] if live else None
-    reply = next((message for message in reversed(live) if not isinstance(message, ToolMessage)), None)
-    if isinstance(reply, AssistantMessage) and reply.meta is not None and UNSENT in reply.meta:
+    run = live[run_start(live) :]
+    reply = next((message for message in reversed(run) if isinstance(message, AssistantMessage)), None)
+    if reply is not None and reply.meta is not None and UNSENT in reply.meta:
         return [user(said["text"], origin=said["origin"]) for said in reply.meta[UNSENT]]
     if needs_answer(live):
         return []

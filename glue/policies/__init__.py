@@ -64,6 +64,9 @@ class Stop:
     error: GlueError | None = None
     meta: Mapping[str, Json] | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outcome", Outcome(self.outcome))
+
 
 @dataclass(frozen=True, slots=True)
 class Change:

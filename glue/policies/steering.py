@@ -44,8 +44,7 @@ class FollowUp(Policy):
 
 
 def _say(waiting: Sequence[str | UserMessage], origin: str) -> Hook:
-    messages = tuple(user(item, origin=origin) if isinstance(item, str) else item for item in waiting)
-    return Say(messages) if messages else None
+    return Say(tuple(user(item, origin=origin) if isinstance(item, str) else item for item in waiting))
 
 
 TEXT = "Go on: do what you announced, with the tools you have. If you are done, give your final answer."

@@ -454,6 +454,12 @@ agent = Agent("counted:one")
 """
 
 
+def test_a_file_that_is_not_there_is_named(cli: Callable[..., Any]) -> None:
+    ran = cli("chat", "-m", "offline", input="read @nothing.txt\n")
+
+    assert (ran.code, "there is no file nothing.txt: the word is sent as it is" in ran.err) == (0, True)
+
+
 def test_a_compaction_leaves_no_provider_open(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(providers, "_registry", dict(providers._registry))
     Path("agent.py").write_text(COUNTED)

@@ -28,6 +28,12 @@ def test_help_lists_the_commands_in_the_order_people_need_them(cli: Cli) -> None
     assert lines[:3] == ["new", "run", "chat"]
 
 
+def test_the_module_is_the_command() -> None:
+    ran = subprocess.run([sys.executable, "-m", "glue", "--version"], capture_output=True, text=True, timeout=60)
+
+    assert (ran.returncode, ran.stdout.startswith("glue, version ")) == (0, True)
+
+
 def test_glue_alone_shows_the_help(cli: Cli) -> None:
     ran = cli()
 
@@ -119,6 +125,24 @@ def test_a_check_sends_one_request_and_says_what_happened(
     assert len(server.seen) == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (b"401", "groq: HTTP 401; is GROQ_API_KEY right?"),
+        (b"404", "groq: HTTP 404; `glue models groq --server` lists its models"),
+    ],
+)
+def test_a_refused_key_or_model_says_what_to_look_at(
+    cli: Cli, loopback: Any, monkeypatch: pytest.MonkeyPatch, status: bytes, said: str
+) -> None:
+    monkeypatch.setenv("GROQ_API_KEY", "k" * 20)
+    monkeypatch.setenv("GROQ_BASE_URL", loopback(REFUSAL.replace(b"401", status)).url)
+
+    ran = cli("run", "-m", "groq", "hi")
+
+    assert (ran.code, ran.err) == (2, f"glue: {said}\n")
+
+
 def test_a_check_tells_mistakes_from_hosts_that_do_not_answer(
     cli: Cli, loopback: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +195,8 @@ def test_prompts_are_listed_shown_and_compared(cli: Cli) -> None:
     [
         (("prompts", "show", "nope"), "there is no prompt 'nope'; there are: review"),
         (("prompts", "show", "review", "v99"), "has no version 'v99'; there are: v1"),
-        (("prompts", "--from", "nowhere"), "prompts cannot be read from 'nowhere'"),
+        (("prompts", "--from", "nowhere"), "prompts cannot be read from 'nowhere': No such file or directory\n"),
+        (("tools", "check", "broken.py"), "glue: broken.py, line 1: invalid syntax\n"),
         (("tools", "check", "nope.py"), "no such file: nope.py"),
         (("tools", "check", "no.such.module"), "cannot import no.such.module"),
         (("tools", "check", "."), "give a dotted name or a .py file"),
@@ -197,6 +222,7 @@ def test_prompts_are_listed_shown_and_compared(cli: Cli) -> None:
 )
 def test_a_mistake_is_one_line_and_code_2(cli: Cli, args: tuple[str, ...], said: str) -> None:
     Path("file.txt").write_text("nothing of interest")
+    Path("broken.py").write_text("def (\n")
     Path("messages.json").write_text('[{"v": 1, "role": "user", "content": [{"type": "text", "text": "hi"}]}]')
 
     ran = cli(*args, input="hello\n")
@@ -262,7 +288,7 @@ def test_a_session_is_shown_searched_and_exported(kept: Cli) -> None:
     kept("sessions", "export", "first", "-f", "md", "-o", "first.md")
 
     assert shown.startswith("user\nWhere is ␛[31mBergen?\n\nassistant (offline:offline)\n")
-    assert found.out == "first  user  Where is [Oslo]?\n"
+    assert found.out == "session  role  found\nfirst    user  Where is [Oslo]?\n"
     assert kept("sessions", "search", "toronto").code == 1
     assert data["messages"][0]["content"][0]["text"] == "Where is Oslo?"
     assert Path("first.md").read_text().startswith("## User\n\nWhere is Oslo?\n\n## Assistant\n")

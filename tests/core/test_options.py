@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from glue import Agent, AllowAll, Ask, ConfigError, Limits, Policy, Request, Rules, tool
+from glue import Agent, AllowAll, Ask, ConfigError, Image, Limits, Policy, Request, Rules, tool, user
 from glue.options import CallOptions, LoopOptions, Options, Overrides, call_options, with_role
 from glue.project import Role
 from glue.providers import new, with_failover
@@ -87,6 +87,13 @@ def test_a_wrong_value_is_named_before_a_model_is_asked(options: dict[str, Any],
 def test_a_wrong_value_of_a_call_or_a_helper_is_named() -> None:
     with pytest.raises(TypeError, match=r"message_history must be a list of messages, .* not 'x'"):
         Agent(Script("x")).run_sync("hi", message_history="x")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="must have its data as bytes, not 'aGk='"):
+        Agent(Script("x")).run_sync(["hi", Image(media_type="image/png", data="aGk=")])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="must have its data as bytes, not None"):
+        user(Image())
+    for say in (Agent(Script("x")).session().steer, Agent(Script("x")).session().follow_up):
+        with pytest.raises(TypeError, match="must be a text or a user message, not 3"):
+            say(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"allow must be a list of rules, such as \['shell'\], not a text"):
         Rules(allow="shell")
     with pytest.raises(TypeError, match="Ask takes a function of the request, not 3"):

@@ -432,6 +432,8 @@ GIT = glue.Rules(allow=["shell:git *"])
         ("git log < x", False),
         ("PAGER=evil git log", False),
         ("git *", False),
+        ("git log \x01", False),
+        ("git add" + " x" * 600, False),  # more than is looked through
         ("gitx log", False),
         ("'git log' x", False),
         ("git log 'open", False),
@@ -460,6 +462,7 @@ NO_RM = glue.Rules(deny=["shell:rm *"], otherwise=glue.AllowAll())
         ("find . -exec grep x {} +", True),
         ("bash -eu -c 'ls -l'", True),
         ("rm x", False),
+        ("rm" + " x" * 600, False),
         ("\trm x", False),
         (" rm\tx", False),
         ("r''m x", False),
@@ -500,6 +503,25 @@ async def test_a_shell_deny_is_matched_against_every_command(tmp_path: Path, com
     made = glue.PermissionRequest(tool="shell", action="shell", target=asked.text, arguments={}, touched=asked)
 
     assert NO_RM.decide(made).allowed is allowed  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("rule", "command", "allowed"),
+    [
+        ("rm", "rm x", False),
+        ("rm", "/bin/rm x", False),
+        ("rm *secret*", "rm x", True),
+        ("rm *secret*", "rm a/sec*", False),  # the shell alone knows what that is
+        ("rm *--force", "rm x", True),
+        ("rm *--force", "rm" + " x" * 600 + " --force", False),
+    ],
+)
+def test_a_shell_deny_covers_what_the_pattern_may_mean(tmp_path: Path, rule: str, command: str, allowed: bool) -> None:
+    asked = shell.tool(tmp_path).target({"command": command})  # type: ignore[operator]
+    made = glue.PermissionRequest(tool="shell", action="shell", target=asked.text, arguments={}, touched=asked)
+    policy = glue.Rules(deny=[f"shell:{rule}"], otherwise=glue.AllowAll())
+
+    assert policy.decide(made).allowed is allowed  # type: ignore[union-attr]
 
 
 async def test_a_line_that_cannot_be_told_apart_is_asked_about(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def test_one_line_is_one_line_of_the_width(text: str, width: int) -> None:
 
 def test_control_and_invisible_characters_are_shown() -> None:
     assert clean_text("a\x1b[2Jb\x07\r\nc\x9b\u202ed\x7f") == "a␛[2Jb␇\nc⟨U+009B⟩⟨U+202E⟩d␡"
+    assert clean_text("\u2028\u2061\u2066\u2069") == "⟨U+2028⟩⟨U+2061⟩⟨U+2066⟩⟨U+2069⟩"
     assert clean_text("\u200b\ud800\ufeff\U000e0041\x00") == "⟨U+200B⟩⟨U+D800⟩⟨U+FEFF⟩⟨U+E0041⟩␀"
 
 
@@ -45,6 +46,7 @@ def test_line_ends_tabs_and_marks_of_scripts_stay() -> None:
 
 def test_dropping_leaves_out_what_shows_nothing() -> None:
     assert clean_text("a\u200bb\u202ec\x1b[0m\ufeff\U000e0041", drop=True) == "abc[0m"
+    assert clean_text("a\u3164\u2800\u115fb\ufe0f\U000e0100\U000e01efc", drop=True) == "abc"
     assert clean_text("tab\tand\r\nline\u2028end", drop=True) == "tab\tand\nline\nend"
     assert clean_text("naïve 日本語 emoji 🔴", drop=True) == "naïve 日本語 emoji 🔴"
     assert clean_text("a" + "\u0301" * 40, drop=True) == "a" + "\u0301" * 3

@@ -160,6 +160,7 @@ def test_the_output_of_a_map_in_use_is_left_alone(work: Callable[..., Any]) -> N
         (["--resume", "--overwrite"], "--resume and --overwrite exclude each other"),
         (["--queue", "q"], "--queue and --engine go together"),
         (["--rpm", "fast"], "--rpm must be a number above 0, or PROVIDER=NUMBER, not 'fast'"),
+        (["--rpm", "opnai=5"], "unknown provider 'opnai'; did you mean openai?"),
         (["--tpm", "openai=0"], "--tpm must be a number above 0, or PROVIDER=NUMBER, not 'openai=0'"),
         (["--resume"], "there is nothing to resume: out.jsonl.state.db does not exist"),
         (["--attachments", "nowhere"], "there is no folder nowhere"),

@@ -488,13 +488,13 @@ async def test_a_turn_ends_with_the_number_it_started_with() -> None:
     assert starts == ends == [1, 2]
 
 
-@pytest.mark.parametrize("last", [say("", stop="max_tokens"), say("", thinking="hm", stop="max_tokens")])
+@pytest.mark.parametrize("last", [say("", stop="max_tokens"), say("", thinking="hm", stop="max_tokens"), say("")])
 async def test_a_continuation_that_holds_nothing_ends_the_chain_as_empty(last: Any) -> None:
     events: list[Event] = []
 
     result = await run(Script(say("part", stop="max_tokens"), last), "go", on_event=events.append)
 
-    assert (result.outcome, result.text) == ("truncated", "part")
+    assert (result.outcome, result.text) == ("failed" if last.stop == "end_turn" else "truncated", "part")
     assert [event.reason for event in events if isinstance(event, ContinuationTerminated)] == ["empty"]
 
 

@@ -325,7 +325,8 @@ class Journal:
     async def amend(self, id: str, fields: Any) -> None:
         await self._write()
         at = next(i for i, m in enumerate(self.messages) if m.id == id)
-        self.messages[at] = replace(self.messages[at], **{**fields, "stop_reason": Reason(fields["stop_reason"])})
+        reasons = {name: Reason(value) for name, value in fields.items() if name == "stop_reason"}
+        self.messages[at] = replace(self.messages[at], **{**fields, **reasons})
 
     async def drop(self, ids: Sequence[str]) -> None:
         await self._write()

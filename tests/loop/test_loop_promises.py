@@ -251,6 +251,23 @@ async def test_the_first_error_wins_over_one_of_the_store() -> None:
         await run(Script(calls("noop"), ZeroDivisionError()), "go", tools=[noop], journal=journal)
 
 
+async def test_a_scope_that_is_cancelled_during_a_write_ends_the_run_before_the_next_request() -> None:
+    class Slow(Book):
+        blocks = True
+
+        async def append(self, message: Message) -> None:
+            await super().append(message)
+            if message.text == "ok":
+                scope.cancel()
+
+    provider = Script(calls("noop"), "x")
+    with anyio.CancelScope() as scope:
+        await run(provider, "go", tools=[noop], journal=Slow())
+
+    assert scope.cancelled_caught
+    assert len(provider.requests) == 1
+
+
 async def test_a_cancelled_scope_hands_the_result_on() -> None:
     caught: list[BaseException] = []
 
@@ -524,6 +541,22 @@ async def test_s125_an_answer_that_a_hook_does_not_take_names_hook_and_policy(ho
     assert_answered(caught.value.result.messages)  # type: ignore[attr-defined]
 
 
+def test_s125_an_outcome_as_text_is_taken_as_the_enum() -> None:
+    assert Stop("budget").outcome is Outcome.BUDGET  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'tired' is not a valid Outcome"):
+        Stop("tired")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("hook", ["before_request", "after_tools", "on_settle"])
+async def test_s125_to_say_no_message_is_to_say_nothing(hook: str) -> None:
+    policy: Any = Policy()
+    setattr(policy, hook, lambda state, given: Say(()))
+
+    result = await run(Script(calls("noop"), "x"), "go", tools=[noop], policies=[policy])
+
+    assert (result.outcome, result.turns, shape(result.messages)) == (Outcome.DONE, 1, "u a t a")
+
+
 def test_s125_what_is_said_is_messages() -> None:
     assert [message.text for message in Say(user("x")).messages] == ["x"]  # type: ignore[arg-type]
     for wrong in ("x", ("x",), [1]):
@@ -790,6 +823,32 @@ async def test_s127_resume_after_a_failed_request(script: list[Any]) -> None:
     assert shape(result.messages) == shape(first.messages) + " a"
 
 
+async def test_s127_a_nudge_is_said_again_though_steering_came_behind_it() -> None:
+    class Nag(Policy):
+        def after_tools(self, state: Any, results: Any) -> Hook:
+            return Say((user("look closer", origin="nudge"),))
+
+        def before_request(self, state: Any, request: Request) -> Hook:
+            return Stop(Outcome.BUDGET) if state.requests else None
+
+    waiting = Steering(lambda: ["psst"] if provider.requests else [])
+    provider = Script(calls("noop"), "x")
+    first = await run(provider, "go", tools=[noop], policies=[Nag(), waiting])
+
+    await run_continue(provider, first.messages, tools=[noop])
+
+    assert [message.text for message in first.messages[2:]] == ["ok", "psst"]
+    assert [message.text for message in provider.requests[1].messages[2:]] == ["ok", "psst", "look closer"]
+
+
+async def test_s127_the_wrap_up_message_is_not_said_again() -> None:
+    first = await run(Script(calls("noop"), fail("auth")), "go", tools=[noop], limits=Limits(max_turns=2, grace=1))
+
+    result = await run_continue(Script("x"), first.messages, tools=[noop])
+
+    assert (shape(first.messages), shape(result.messages)) == ("u a t", "u a t a")
+
+
 async def test_s127_resume_after_a_failure_inside_a_chain() -> None:
     first = await run(Script(say("one ", stop="max_tokens"), fail("transient")), "go")
 
@@ -801,7 +860,8 @@ async def test_s127_resume_after_a_failure_inside_a_chain() -> None:
 async def test_s127_resume_after_a_nudge_that_spent_the_budget() -> None:
     class Nag(Policy):
         def on_settle(self, state: Any, reply: AssistantMessage) -> Hook:
-            return Say((user("really? " * 20, origin="nudge"),)) if reply.text == "yes" else None
+            nudges = (user("really? " * 20, origin="nudge"), user("think again", origin="nudge"))
+            return Say(nudges) if reply.text == "yes" else None
 
     first = await run(Script("yes"), "go", policies=[Nag()], limits=Limits(token_budget=20))
     provider = Script("yes, really")
@@ -809,8 +869,8 @@ async def test_s127_resume_after_a_nudge_that_spent_the_budget() -> None:
     result = await run_continue(provider, first.messages)
 
     assert (first.outcome, shape(first.messages)) == (Outcome.BUDGET, "u a")
-    assert provider.requests[0].messages[-1].text == "really? " * 20
-    assert shape(result.messages) == "u a u+ a"
+    assert [message.text for message in provider.requests[0].messages[-2:]] == ["really? " * 20, "think again"]
+    assert shape(result.messages) == "u a u+ u+ a"
 
 
 async def test_resume_after_a_pause_and_after_half_a_reply() -> None:
@@ -856,6 +916,14 @@ async def test_a_resumed_run_is_excluded_from_its_prompt_on(last: Any) -> None:
 
     assert next(message.text for message in session.messages if message.excluded) == "two"
     assert [message.text for message in provider.requests[-1].messages] == ["one", "three"]
+
+
+async def test_a_run_on_a_transcript_that_was_cut_is_excluded_from_its_prompt_on() -> None:
+    cut = await run(Script(calls("noop"), fail("auth")), [user("one"), user("two")], tools=[noop])
+
+    result = await run(Script(say("no", stop="refusal")), cut.messages, tools=[noop])
+
+    assert [message.excluded for message in result.messages] == [False, True, True, True, True]
 
 
 async def test_a_resumed_run_that_has_a_reply_is_not_left_out_when_it_grows_too_long() -> None:

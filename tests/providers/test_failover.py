@@ -197,6 +197,16 @@ async def test_an_overflow_is_not_hidden_by_a_later_failure() -> None:
     assert caught.value.kind == "context_overflow"
 
 
+@pytest.mark.parametrize(("second", "advised"), [(8.0, 8.0), (None, None)])
+async def test_advice_of_all_is_the_advice_of_the_chain(second: float | None, advised: float | None) -> None:
+    a, b = pair(fail("overloaded", retry_after=20.0), second=fail("overloaded", retry_after=second))
+
+    with pytest.raises(FailoverError) as caught:
+        await collect(with_failover(a, b, clock=Clock()))
+
+    assert caught.value.retry_after == advised
+
+
 async def test_when_all_rest_the_error_says_for_how_long() -> None:
     clock = Clock()
     a, b = pair(fail("rate_limited", retry_after=20.0), second=fail("rate_limited", retry_after=8.0))

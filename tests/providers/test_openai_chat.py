@@ -538,6 +538,31 @@ def test_an_error_in_a_good_answer_is_an_error() -> None:
         decode(json.dumps(inner).encode())
 
 
+def test_an_error_of_a_choice_is_an_error() -> None:
+    choice = {"index": 0, "finish_reason": "error", "error": {"code": 402, "message": "Insufficient credits"}}
+
+    for stream in (events({"choices": [choice | {"delta": {}}]}), json.dumps({"choices": [choice]}).encode()):
+        with pytest.raises(ProviderError, match="Insufficient credits") as caught:
+            decode(stream)
+        assert (caught.value.kind, caught.value.status) == ("quota", 402)
+
+
+def test_an_error_field_of_llama_cpp_is_an_error() -> None:
+    field = b'error: {"code":400,"message":"the request exceeds the available context size","type":"x"}\n\n'
+
+    for before in (b"", events(chunk({"content": "x"}), done=False)):
+        with pytest.raises(ProviderError, match="exceeds the available context") as caught:
+            decode(before + field + b"data: [DONE]\n\n")
+        assert caught.value.kind == "context_overflow"
+
+
+def test_words_in_place_of_an_event_are_said() -> None:
+    with pytest.raises(ProviderError, match=r"an event of an unknown shape: Internal Server Error$") as caught:
+        decode(b"event: error\ndata: Internal Server Error\n\n")
+
+    assert caught.value.kind == "protocol"
+
+
 def test_a_flat_error_in_a_stream_is_an_error() -> None:
     error = failure(chunk({"content": "x"}), {"object": "error", "message": "boom", "type": "X", "code": 503})
 
@@ -589,6 +614,16 @@ def test_fragments_find_their_call() -> None:
     assert calls_of(fragment(0, "a", "look", ""), fragment(0, "a", "look", '{"at":1}')) == [a]
     assert calls_of(fragment(0, "a", "look", {"at": 1})) == [a]
     assert calls_of(fragment(0, "a", "look", None)) == [("a", "look", "")]
+
+
+@pytest.mark.parametrize("index", [0, None])
+def test_whole_calls_without_ids_are_not_run_together(index: int | None) -> None:
+    one, two = (fragment(index, "", "look", f'{{"at":{at}}}')["tool_calls"][0] for at in (1, 2))
+
+    for deltas in ([{"tool_calls": [one]}, {"tool_calls": [two]}], [{"tool_calls": [one, two]}]):
+        assert [call[1:] for call in calls_of(*deltas)] == [("look", '{"at":1}'), ("look", '{"at":2}')]
+    again = fragment(index, "", "look", "")  # the name alone says nothing new
+    assert len(calls_of({"tool_calls": [one]}, again)) == 1
 
 
 def test_a_call_without_id_is_given_one() -> None:

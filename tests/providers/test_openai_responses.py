@@ -423,12 +423,22 @@ def test_a_final_event_may_leave_out_what_is_known_by_then() -> None:
 
     assert (seen, reply.text, reply.stop_reason) == ([TextDelta(text="x")], "x", StopReason.END_TURN)
     nothing = delta(0, "output_text", "") | {"delta": None}
-    assert read(nothing, done(0, message("x")), ended(message("x"))).text == "x"
+    seen, reply = decode(events(nothing, done(0, message("x")), ended(message("x"))))
+    assert (seen, reply.text) == ([TextDelta(text="x")], "x")  # and nothing was shown before it
     assert read(done(0, message("x")), bare("incomplete", status=None, output=None)).raw_stop_reason == "incomplete"
 
 
 def bare(end: str, **more: Any) -> dict[str, Any]:
     return {"type": f"response.{end}", "response": {"id": "resp_1", **more}}
+
+
+def test_an_item_that_ends_without_what_its_deltas_said_keeps_it() -> None:
+    call, said = function() | {"arguments": ""}, message() | {"content": []}
+    pieces = (delta(0, "output_text", "x"), done(0, said), added(1, call))
+
+    reply = read(*pieces, delta(1, "function_call_arguments", '{"at":"x"}'), done(1, call), ended(said, call))
+
+    assert (reply.text, [(one.arguments, one.complete) for one in reply.calls]) == ("x", [('{"at":"x"}', True)])
 
 
 def test_arguments_may_be_an_object() -> None:

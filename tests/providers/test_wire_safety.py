@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from fakes.eventstream import encode_frame
 
 from glue import providers
 from glue.errors import ProviderError
@@ -126,6 +127,33 @@ def test_what_follows_the_terminal_event_in_the_same_block_is_not_read(wire: str
 
     assert found.ended
     assert found.finish().message.text == "hi"
+
+
+STOPPED = {  # replies that say why they stopped, on wires where more may follow
+    "openai_chat": b'data: {"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\n',
+    "gemini": b'data: {"candidates":[{"content":{"parts":[{"text":"hi"}]},"finishReason":"STOP"}]}\n\n',
+    "bedrock": encode_frame({":event-type": "contentBlockDelta"}, b'{"contentBlockIndex":0,"delta":{"text":"hi"}}')
+    + encode_frame({":event-type": "messageStop"}, b'{"stopReason":"end_turn"}'),
+}
+
+
+@pytest.mark.parametrize("wire", STOPPED)
+@pytest.mark.parametrize("garbage", [b"data: oops\n\n", b"data: 12\n\n", b"<html>502 Bad Gateway</html>\n\n"])
+def test_garbage_behind_a_reply_that_has_ended_loses_nothing(wire: str, garbage: bytes) -> None:
+    found = decoder(wire)
+
+    found.feed(STOPPED[wire] + garbage)
+
+    assert (found.finish().message.text, found.failure) == ("hi", None)
+
+
+def test_an_error_behind_the_reason_to_stop_is_an_error() -> None:
+    found = decoder("openai_chat")
+
+    found.feed(STOPPED["openai_chat"] + b'data: {"error":{"message":"boom"}}\n\n')
+
+    with pytest.raises(ProviderError, match="boom"):
+        found.finish()
 
 
 def test_items_without_an_index_are_tied_by_their_ids_and_shown_once() -> None:

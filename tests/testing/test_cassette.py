@@ -154,6 +154,14 @@ def test_masking_leaves_the_names_of_fields_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("ODD_TOKEN", "messages")
 
     assert mask_secrets({"messages": ["messages", 1, None]}) == {"messages": ["***", 1, None]}
+    assert mask_secrets(({"messages": ("messages",)},)) == [{"messages": ["***"]}]
+
+
+def test_a_secret_that_begins_like_another_is_masked_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"A_TOKEN": "abcdefgh", "B_TOKEN": "abcdefgh-and-the-rest", "C_TOKEN": "abcdefgh-and"}.items():
+        monkeypatch.setenv(name, value)
+
+    assert mask_secrets("abcdefgh-and-the-rest, abcdefgh") == "***, ***"
 
 
 @pytest.mark.parametrize("secret", ['pass"word\\one', "Schlüssel-9", "two\nlines of it"])

@@ -856,7 +856,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         port = free.getsockname()[1]
     command = [*MAIN, "mcp", "adder.py", "--http", str(port), "--allow", "danger", "--only-tools"]
     process = subprocess.Popen(
-        command, cwd=folder, stderr=subprocess.DEVNULL, env={**os.environ, "GLUE_MCP_TOKEN": TOKEN}
+        command, cwd=folder, stderr=subprocess.PIPE, text=True, env={**os.environ, "GLUE_MCP_TOKEN": TOKEN}
     )
     try:
         while process.poll() is None and not is_listening(port):
@@ -864,8 +864,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.terminate()
-        code = process.wait(30)
-    assert code in (0, 143)
+        said = process.communicate(timeout=30)[1]
+    assert process.returncode in (0, 143)
+    assert "Traceback" not in said
 
 
 def is_listening(port: int) -> bool:
@@ -907,7 +908,7 @@ async def test_our_own_client_on_our_own_server(served: str) -> None:
 def test_serving_over_http_without_a_token_is_refused(tmp_path: Path) -> None:
     (tmp_path / "adder.py").write_text(AGENT)
     environ = {name: value for name, value in os.environ.items() if name != "GLUE_MCP_TOKEN"}
-    wanted = {"8000": "needs a token", "x": "takes a port"}
+    wanted = {"8000": "needs a token", "x": "takes a port", "99999": "takes a port"}
 
     started = {
         port: subprocess.Popen(
@@ -919,6 +920,18 @@ def test_serving_over_http_without_a_token_is_refused(tmp_path: Path) -> None:
     for port, process in started.items():
         said = process.communicate(timeout=60)[1]
         assert (process.returncode, wanted[port] in said) == (2, True), said
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "adder.py").write_text(AGENT)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = [*MAIN, "mcp", "adder.py", "--http", str(taken.getsockname()[1])]
+        environ = {**os.environ, "GLUE_MCP_TOKEN": TOKEN}
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environ, timeout=60)
+
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("noise on standard output\nglue: --http ")  # the file's own noise, and one line
+    assert (ran.stderr.count("\n"), "Address already in use" in ran.stderr) == (2, True)
 
 
 # `glue run --mcp` ---------------------------------------------------------------------------------

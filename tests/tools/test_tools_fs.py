@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -147,6 +149,16 @@ def test_what_is_no_path_is_refused_with_one_line(tools: Tools, tmp_path: Path, 
 
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_a_path_that_only_begins_like_the_root_is_not_below_it(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2/file").write_text("x")
+    (tmp_path / "link").symlink_to(f"{tmp_path}2/file")
+
+    for path in (f"{tmp_path}2/file", "link"):
+        with pytest.raises(UnsafePath):
+            tools["read_file"](path)
 
 
 def test_folder_that_may_be_passed_but_not_listed_is_passed(tmp_path: Path) -> None:
@@ -509,14 +521,50 @@ def test_writing_is_refused_where_it_would_surprise(tools: Tools, tmp_path: Path
     assert (tmp_path / "file").read_text() == (tmp_path / "sealed").read_text() == "x"
 
 
-def test_reading_what_is_no_regular_file_is_refused_by_its_kind(tools: Tools, tmp_path: Path) -> None:
+def test_reading_what_is_no_regular_file_is_refused_by_its_kind(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
+    monkeypatch.chdir(tmp_path)  # the name of a socket is short
 
-    with pytest.raises(UnsafePath, match="'pipe' is a FIFO, not a regular file"):
-        tools["read_file"]("pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        for name, kind in {"pipe": "FIFO", "socket": "socket"}.items():
+            with pytest.raises(UnsafePath, match=f"'{name}' is a {kind}, not a regular file"):
+                tools["read_file"](name)
+    with pytest.raises(ToolError, match="'pipe' is a FIFO, not a regular file"):  # at once, not after a deadline
+        tools["grep"]("x", "pipe")
     with pytest.raises(ToolError, match="'folder': is a directory"):
         tools["read_file"]("folder")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="files of processes are Linux's")
+@pytest.mark.parametrize("name", ["environ", "mem", "maps", "cmdline"])
+def test_a_window_into_a_process_is_no_file(name: str) -> None:
+    with pytest.raises(UnsafePath, match="a window into a process"):
+        safe_open("/proc", f"{os.getpid()}/{name}")
+
+
+def test_a_path_holds_no_more_than_so_many_folders_open(tools: Tools, tmp_path: Path) -> None:
+    path = "/".join(["a"] * 300)
+    (tmp_path / path).mkdir(parents=True)
+
+    with pytest.raises(UnsafePath, match="nested deeper than 256 directories"):
+        tools["list_dir"](path)
+    assert tools["list_dir"](path[:400]) == "a/"
+
+
+@pytest.mark.parametrize("path", ["new/../file", "new/../../file", "a/../new/../../file"])
+def test_nothing_is_made_on_the_way_back_from_a_folder_that_is_not_there(
+    tools: Tools, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "a").mkdir()
+
+    with pytest.raises(ToolError, match="no such file or directory"):
+        tools["write_file"](path, "x")
+
+    assert os.listdir(tmp_path) == ["a"]
 
 
 def test_writing_below_a_link_that_stays_inside_works(tools: Tools, tmp_path: Path) -> None:

@@ -89,6 +89,16 @@ async def test_long_output_keeps_head_and_tail_and_is_spooled(tmp_path: Path) ->
     assert read(f"spool:{address}", offset=50_000).startswith("50000\n")
 
 
+async def test_a_command_that_prints_for_ever_is_stopped_and_little_of_it_kept(tmp_path: Path) -> None:
+    command = shell.ShellCommand(["yes", "x" * 4000], {"PATH": os.environ["PATH"]}, str(tmp_path), None, 60.0)
+
+    note = await in_thread(command.run)
+
+    assert note == f"stopped: it printed more than {shell.KILLED} bytes"
+    assert shell.KILLED <= command.seen < shell.KILLED + 1024 * 1024
+    assert len(command.head) + len(command.tail) <= shell.KEPT + shell.SHOWN
+
+
 async def test_command_has_no_input_and_no_terminal(tmp_path: Path) -> None:
     assert await shell.tool(tmp_path)("cat; test -t 0 || echo none") == "none\n[exit code 0]"
 
@@ -109,7 +119,7 @@ def test_command_is_shown_as_it_runs() -> None:
     assert shell.verbatim(["echo", "a b"]) == "echo 'a b'"
     assert shell.verbatim("ls\x1b[2K\nrm") == 'escaped: "ls\\u001b[2K\\nrm"'
     assert shell.verbatim("ls \u202e") == 'escaped: "ls \\u202e"'
-    assert shell.verbatim('escaped: "x"') != shell.verbatim("x")
+    assert shell.verbatim(r'escaped: "x\n"') != shell.verbatim("x\n")
 
 
 def test_permission_is_needed(tmp_path: Path) -> None:
@@ -250,6 +260,18 @@ async def test_background_command_is_read_later_and_ended(tmp_path: Path) -> Non
     assert "[stopped" in await job(1, stop=True)
     with pytest.raises(ToolError, match="no job 7; there are: 1"):
         await job(7)
+
+
+async def test_only_so_many_commands_run_in_the_background(tmp_path: Path) -> None:
+    start, job = shell.tools(tmp_path)
+    for _ in range(shell.MAX_JOBS):
+        await start("sleep 60", background=True)
+
+    with pytest.raises(ToolError, match="8 commands run in the background already"):
+        await start("sleep 60", background=True)
+    for number in range(1, shell.MAX_JOBS + 1):
+        await job(number, stop=True)
+    assert "job 9" in await start("true", background=True)
 
 
 async def test_background_command_says_how_it_ended(tmp_path: Path) -> None:

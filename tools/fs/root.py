@@ -184,7 +184,7 @@ def failure(number: int, path: str, text: str | None = None) -> OSError:
 def open_at(parent: int, name: str, path: str) -> io.BufferedReader:
     """Open a regular file in a directory that is held, not through a link."""
     try:
-        # Looked at first, so that opening wakes no writer of a FIFO and rewinds no tape.
+        # Looked at first: a socket cannot be opened to see what it is, and a tape would be rewound.
         regular(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
         return reader(os.open(name, FILE, dir_fd=parent), path)
     except OSError as error:

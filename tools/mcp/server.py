@@ -23,6 +23,8 @@ from glue.permission import DenyAll, Permission, Rules
 from glue.tools import READY_MADE
 
 if TYPE_CHECKING:
+    from socket import socket
+
     import mcp_types as types
     from mcp.server import Server, ServerRequestContext
 
@@ -128,8 +130,8 @@ def output_schema(tool: AnyTool) -> dict[str, Any] | None:
     return schema if schema.get("type") == "object" else None
 
 
-async def serve_http(server: Server[Any], host: str, port: int, token: str) -> None:
-    """Serve over streamable HTTP at /mcp; every request must carry the token."""
+async def serve_http(server: Server[Any], host: str, listener: socket, token: str) -> None:
+    """Serve over streamable HTTP at /mcp until cancelled; every request must carry the token."""
     import secrets
 
     import uvicorn
@@ -146,8 +148,20 @@ async def serve_http(server: Server[Any], host: str, port: int, token: str) -> N
             return
         await app(scope, receive, send)
 
-    config = uvicorn.Config(guarded, host=host, port=port, log_level="warning", lifespan="on")
-    await uvicorn.Server(config).serve()
+    config = uvicorn.Config(guarded, log_level="warning", lifespan="on", timeout_graceful_shutdown=1)
+    http = uvicorn.Server(config)
+
+    async def stop() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            http.should_exit = True
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stop)
+        with anyio.CancelScope(shield=True):  # it ends by itself, and without complaints, once it is told to
+            await http.serve(sockets=[listener])
+        tasks.cancel_scope.cancel()
 
 
 async def serve(server: Server[Any], source: BinaryIO, sink: BinaryIO) -> None:

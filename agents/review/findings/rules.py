@@ -118,6 +118,11 @@ class Sides:
         """Whether tokens that were taken out here were put in elsewhere."""
         return self.added.count(words) >= max(self.removed.count(words), 1)
 
+    def announced(self, what: str) -> bool:
+        """Whether the author says that this goes, and names it: "remove await". Nobody talks a security rule away."""
+        words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]{3,}", what)} - {"with", "self", "this", "async"}
+        return self.intended and any(word in self.said.lower() for word in words)
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -359,7 +364,7 @@ def _lost(view: View, new: Function, edit: Edit, words: tuple[str, ...], few: bo
     """What protected the rest of the function and was taken out of it; with more than that, other code went too."""
     text, moved, name = " ".join(words), view.sides.moved, new.name.rsplit(".", 1)[-1]
     if words == ("await",):
-        if "async" in new.words and not (view.sides.intended and "await" in view.sides.said):
+        if "async" in new.words and not view.sides.announced("await"):
             yield from _await(view, new, edit)
         return
     if len(words) > SMALL:
@@ -370,7 +375,7 @@ def _lost(view: View, new: Function, edit: Edit, words: tuple[str, ...], few: bo
         return
     if match := _LOCK.search(text):
         elsewhere = _LOCK.search(view.sides.added) or re.search(r"\b[Ll]ock|mutex|[Mm]u\b", " ".join(new.words))
-        if not elsewhere:
+        if not elsewhere and not view.sides.announced(match["what"]):
             yield from view.say("lock-removed", edit.line, what=_code(match["what"]), function=name)
         return
     match = _SANITISER.match(text)

@@ -50,10 +50,21 @@ def test_what_was_there_before_is_not_new_for_what_was_edited_around_it(old: str
         "def test_a():\n    with pytest.raises(ValueError):\n        1 == approx(1)\n",
         "try:\n    TimeoutError = TimeoutError\nexcept NameError:\n    TimeoutError = OSError\n",
         "TEXT_TYPES = str,\n",
+        "import os\n\nos.system('make all')\n",
+        "def test_a(c):\n    assert c == c\n",
         "import pdb\n\n\ndef debugger():\n    return pdb.Pdb\n",
         "import task\n\n\ndef f(tasks):\n    for task in tasks:\n        task()\n",
     ],
-    ids=["default is only read", "raises", "a name that may be missing", "plural", "import", "local"],
+    ids=[
+        "default is only read",
+        "raises",
+        "a name that may be missing",
+        "plural",
+        "constant",
+        "equality",
+        "import",
+        "local",
+    ],
 )
 def test_what_is_meant_is_no_finding(text: str) -> None:
     known = "from x import approx, pytest\n" if "approx" in text else ""

@@ -135,12 +135,17 @@ def test_moved_renamed_and_reformatted_code_is_the_same_code(old: str, text: str
     ("path", "old", "text", "title"),
     [
         ("a.js", "async function f(d) {\n  await d.save(1);\n}\n", "async function f(d) {\n  d.save(1);\n}\n", "fetch: remove await"),
+        ("a.go", GO_LOCK, GO_LOCK.replace("\ts.mu.Lock()\n\tdefer s.mu.Unlock()\n", ""), "store: remove the lock, one goroutine has it"),
         ("a.js", "async function f(d) {\n  saved ??= await d.save(1);\n}\n", "function f(d) {\n  saved ??= d.save(1)\n    .then(noop);\n}\n", ""),
         ("a.test.js", "// it('works', () => {\n//   go();\n// });\n", "it.skip('works', () => {\n  go();\n});\n", ""),
     ],
 )  # fmt: skip
 def test_what_was_meant_or_never_ran_is_no_loss(path: str, old: str, text: str, title: str) -> None:
     assert edited(path, old, text, title) == []
+
+
+def test_the_author_does_not_talk_a_security_rule_away() -> None:
+    assert edited("a.py", ROUTE, ROUTE.replace("@login_required\n", ""), "Remove the login") == ["auth-removed"]
 
 
 def test_a_check_that_the_author_says_to_remove_is_not_questioned() -> None:

@@ -1,0 +1,5 @@
+"""`python -m glue`: the command line."""
+
+from glue.cli.app import main
+
+main()
