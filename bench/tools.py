@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 
 import glue
-from glue.context import Purse
+from glue.context import Spending
 
 ROUNDS, CALLS = 200, 400
 FLAT = '{"city": "Toronto", "days": 3, "metric": true}'
@@ -93,7 +93,7 @@ async def whole_calls() -> dict[str, float]:
 
     asked = glue.ToolCall(id="c", name="forecast", arguments=FLAT)
     context: glue.Context[Any] = glue.Context(
-        call=asked, host=glue.Host(), cancel=glue.Cancel(), purse=Purse(), report=lambda *said: None
+        call=asked, host=glue.Host(), cancel=glue.Cancel(), spending=Spending(), report=lambda *said: None
     )
     best = {}
     for name, tool in (

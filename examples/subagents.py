@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["glue-agents"]
 # ///
-"""Agents as tools of another: each call begins a fresh transcript, and all spend from one purse."""
+"""Agents as tools of another: each call begins a fresh transcript, and all spend from one budget."""
 
 from glue import Agent, Limits, tool
 from glue.providers import default

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 from glue.errors import ProviderError
@@ -207,20 +208,7 @@ def _starts(messages: Sequence[Message]) -> list[int]:
 
 # Summaries ----------------------------------------------------------------------------------------
 
-PROMPT = """\
-You take over the notes of an assistant whose transcript has grown too long. Write a snapshot from which it can
-go on as if it had read everything. Use exactly these headings, and "none" below a heading that has nothing:
-
-## Goal
-## Constraints
-## Decisions
-## Files read
-## Files changed
-## Open steps
-
-State facts, paths, names, numbers and error texts exactly. Leave out pleasantries. Do not continue the work and
-do not answer the user. If the transcript begins with an earlier snapshot, carry over what still matters.
-"""
+PROMPT = Path(__file__).with_name("compaction.md").read_text(encoding="utf-8")
 INTRODUCTION = "What happened before, in short:\n\n"
 _LONGEST = 4_000  # characters of one message that a summary is made from
 

@@ -9,10 +9,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from threading import get_ident
-from typing import Any, Generic, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_args
 
 from glue.errors import ToolError
+from glue.limits import Limits
 from glue.messages import Json, Part, Text, ToolCall, ToolSpec, Usage, join_text, new_id
+
+if TYPE_CHECKING:
+    from glue.function.call import ToolHook
+    from glue.permission import Permission
+    from glue.telemetry import OpenTelemetry
 
 DepsT = TypeVar("DepsT", covariant=True)
 _PARTS = get_args(Part)
@@ -117,10 +123,10 @@ class Cancel:
 
 
 @dataclass(slots=True)
-class Purse:
-    """What has been spent, here and in every purse above: a sub-agent spends its parent's money."""
+class Spending:
+    """What has been spent, here and in every run above: a sub-agent spends its parent's money."""
 
-    parent: Purse | None = None
+    parent: Spending | None = None
     requests: int = 0
     tokens_in: int = 0  # estimate of what this run added
     tokens_out: int = 0
@@ -129,15 +135,15 @@ class Purse:
     started: float = field(default_factory=time.monotonic)
 
     def spend(self, *, requests: int = 0, tokens_in: int = 0, tokens_out: int = 0, usage: Usage | None = None) -> None:
-        purse: Purse | None = self
-        while purse is not None:
-            purse.requests += requests
-            purse.tokens_in += tokens_in
-            purse.tokens_out += tokens_out
+        spending: Spending | None = self
+        while spending is not None:
+            spending.requests += requests
+            spending.tokens_in += tokens_in
+            spending.tokens_out += tokens_out
             if usage is not None:
-                purse.usage += usage
-                purse.usd += usage.cost or 0.0
-            purse = purse.parent
+                spending.usage += usage
+                spending.usd += usage.cost or 0.0
+            spending = spending.parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +153,10 @@ class Host:
     run_id: str = field(default_factory=new_id)
     session_id: str = ""
     deps: Any = None
-    permission: Any = None  # glue.permission.Permission; None denies
-    hooks: tuple[Any, ...] = ()  # before and after each tool, see glue.tool
+    permission: Permission | None = None  # None denies
+    hooks: tuple[ToolHook, ...] = ()  # before and after each tool
     identity: Mapping[str, Json] | None = None
-    telemetry: Any = None  # glue.telemetry.OpenTelemetry, where the run is traced
+    telemetry: OpenTelemetry | None = None  # where the run is traced
     parent: Context[Any] | None = None  # set for a run inside a tool of another run
 
 
@@ -161,9 +167,9 @@ class Context(Generic[DepsT]):
     call: ToolCall
     host: Host = field(default_factory=Host)
     cancel: Cancel = field(default_factory=Cancel)
-    purse: Purse = field(default_factory=Purse)
+    spending: Spending = field(default_factory=Spending)
     report: Callable[[str, Any, Any], None] = lambda text, data, event: None  # text, data, nested event
-    limits: Any = None  # the run's Limits at the moment of the call
+    limits: Limits = field(default_factory=Limits)  # the run's, at the moment of the call
     turns_left: int | None = None
 
     @property

@@ -210,6 +210,20 @@ class Guardrail:
     action: str  # nudge or halt
 
 
+# What says why a run went as it did, for people and traces; the rest are its messages, its calls and their pieces.
+Explanation: TypeAlias = (
+    ContinuationAttempt
+    | ContinuationTerminated
+    | ToolPayloadRepair
+    | OutputCapEscalated
+    | ContextChanged
+    | Compacted
+    | WrapUp
+    | Nudge
+    | LimitReached
+    | GateConflict
+    | Guardrail
+)
 Event: TypeAlias = (
     RunStart
     | TurnStart
@@ -225,19 +239,9 @@ Event: TypeAlias = (
     | TurnEnd
     | RunEnd
     | StopReasonObserved
-    | ContinuationAttempt
-    | ContinuationTerminated
-    | ToolPayloadRepair
-    | OutputCapEscalated
     | Attempt
-    | ContextChanged
-    | Compacted
-    | WrapUp
-    | Nudge
-    | LimitReached
     | GateApplied
-    | GateConflict
-    | Guardrail
+    | Explanation
 )
 
 Listener: TypeAlias = Callable[[Event], object]
@@ -382,7 +386,7 @@ def writers(stream: TextIO | None, tool_log: TextIO | None) -> list[Listener]:
 
 def event_to_json(event: Any) -> dict[str, Json]:
     """Encode an event: `type` is its class in snake_case, the rest are its fields."""
-    name = _snake(type(event).__name__)
+    name = snake(type(event).__name__)
     if name == "request_start":  # the whole transcript with each request would be quadratic
         request = event.request
         return {
@@ -423,5 +427,5 @@ def error_to_json(error: BaseException) -> dict[str, Json]:
     return {"class": type(error).__name__, "message": str(error), "kind": getattr(error, "kind", None)}
 
 
-def _snake(name: str) -> str:
+def snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")

@@ -115,21 +115,6 @@ _PROVIDERS = {
     "vertex": "gcp.vertex_ai",
     "xai": "x_ai",
 }
-_SPAN_EVENTS = frozenset(
-    {
-        events.ContinuationAttempt,
-        events.ContinuationTerminated,
-        events.ToolPayloadRepair,
-        events.OutputCapEscalated,
-        events.ContextChanged,
-        events.Compacted,
-        events.WrapUp,
-        events.Nudge,
-        events.LimitReached,
-        events.GateConflict,
-        events.Guardrail,
-    }
-)
 _USAGE = {
     "gen_ai.usage.input_tokens": "input",
     "gen_ai.usage.output_tokens": "output",
@@ -305,7 +290,7 @@ class OpenTelemetry:
 
     def _listen(self, span: Span, event: Event) -> None:
         """Write what a run says between its requests as events of its span, and its end as attributes."""
-        if type(event) in _SPAN_EVENTS:
+        if isinstance(event, events.Explanation):
             data = event_to_json(event)
             name = data.pop("type")
             data.pop("text", None)  # what a nudge says is content

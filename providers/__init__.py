@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from glue.providers.retry import Backoff as Backoff
     from glue.providers.retry import with_escalation as with_escalation
     from glue.providers.retry import with_retries as with_retries
-    from glue.providers.wire import Wire
+    from glue.providers.wire import ToolRules, Wire
 
 __all__ = [
     "HTTP",
@@ -44,6 +44,7 @@ __all__ = [
     "new",
     "parse",
     "register",
+    "tool_rules",
     "with_escalation",
     "with_failover",
     "with_retries",
@@ -394,6 +395,14 @@ def wire_class(name: str) -> type[Wire]:
     module = import_module(f"glue.providers.{name}")
     found = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Wire))
     return next(value for value in found if value.__module__ == module.__name__)
+
+
+def tool_rules() -> dict[str, ToolRules]:
+    """Return what each wire is known to refuse in a tool."""
+    from glue.providers.catalog import ROWS
+
+    wires = {row.wire: wire_class(row.wire) for row in ROWS}
+    return {name: wire.tool_rules for name, wire in sorted(wires.items()) if "tool_rules" in vars(wire)}
 
 
 __getattr__, __dir__ = lazy_names(

@@ -257,6 +257,7 @@ def _document(part: File) -> dict[str, Json]:
 class Anthropic(wire.Wire):
     """Asks one server for messages."""
 
+    tool_rules = wire.ToolRules(at_root=wire.UNIONS, parameter_name=r"[a-zA-Z0-9_.-]{1,64}")
     path = "/messages"
     decoder = AnthropicDecoder
     encode = staticmethod(encode)

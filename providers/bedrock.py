@@ -326,6 +326,8 @@ def _result(message: ToolMessage, blocks: list[dict[str, Json]], model: str) -> 
 class Bedrock(wire.Wire):
     """Asks Bedrock, with a bearer token where the connection has one, else with signed requests."""
 
+    # Claude takes these keywords here, Nova, Llama and Mistral do not.
+    tool_rules = wire.ToolRules(keywords=("$ref", "oneOf", *wire.CONDITIONS), at_root=wire.UNIONS)
     decoder = BedrockDecoder
     encode = staticmethod(encode)
     takes_output = staticmethod(takes_output)

@@ -350,6 +350,9 @@ def _result(message: ToolMessage, content: Sequence[Part], model: str) -> tuple[
 class Gemini(wire.Wire):
     """Asks Google for content: with a key, or through a Cloud project (Vertex) with access tokens."""
 
+    tool_rules = wire.ToolRules(
+        keywords=("uniqueItems", "propertyNames", "multipleOf", "contentEncoding", *wire.CONDITIONS), needs_letter=True
+    )
     decoder = GeminiDecoder
     encode = staticmethod(encode)
     takes_output = staticmethod(takes_output)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from glue.errors import ConfigError, GlueError
 from glue.messages import Json, Request, Usage, user
-from glue.provider import Capabilities, ask, close
+from glue.provider import Capabilities, Done, close, opened
 from glue.providers import key_available, known, lookup, new, plugins, wire_class
 from glue.providers.catalog import ROWS, Row
 
@@ -194,9 +194,12 @@ async def check(spec: str, **options: Any) -> tuple[int, str]:
     try:
         provider = new(spec, retries=False, **options)
         request = Request(messages=(user("Say ok."),), max_tokens=64)
-        if (reply := await ask(provider, request)) is not None:
-            said = " ".join(reply.text.split())[:60]
-            return 0, f"{provider.name}: {reply.model} answered {said!r} in {time.monotonic() - started:.1f} s"
+        async with opened(provider, request) as events:
+            async for event in events:
+                if isinstance(event, Done):
+                    said = " ".join(event.message.text.split())[:60]
+                    seconds = time.monotonic() - started
+                    return 0, f"{provider.name}: {event.message.model} answered {said!r} in {seconds:.1f} s"
     except ConfigError as error:
         return 2, str(error)
     except GlueError as error:

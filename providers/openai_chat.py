@@ -496,6 +496,7 @@ def _reasoning(effort: Effort | None, row: Row, model: str) -> dict[str, Json]:
 class OpenAIChat(wire.Wire):
     """Asks one server for chat completions."""
 
+    tool_rules = wire.ToolRules(at_root=(*wire.UNIONS, "enum", "not"), needs_items=True)
     path = "/chat/completions"
     decoder = ChatDecoder
     encode = staticmethod(encode)

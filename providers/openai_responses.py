@@ -348,6 +348,7 @@ def _format(schema: Json, quirks: Quirks) -> Json:
 class OpenAIResponses(wire.Wire):
     """Asks one server for responses."""
 
+    tool_rules = wire.ToolRules(at_root=(*wire.UNIONS, "enum", "not"), needs_items=True)
     path = "/responses"
     decoder = ResponsesDecoder
     encode = staticmethod(encode)

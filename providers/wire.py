@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 from glue.errors import ErrorKind, ProviderError
 from glue.limits import StopReason
@@ -314,9 +314,24 @@ def _is_amount(value: Json) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15
 
 
+UNIONS = ("anyOf", "oneOf", "allOf")
+CONDITIONS = ("if", "not", "allOf", "patternProperties", "dependentRequired", "dependentSchemas")
+
+
+class ToolRules(NamedTuple):
+    """What models on a wire are known to refuse or to ignore in a tool, and its encoder does not mend."""
+
+    keywords: tuple[str, ...] = ()  # of a schema, wherever they stand
+    at_root: tuple[str, ...] = ()  # of the parameters
+    parameter_name: str = ""  # what one must match
+    needs_items: bool = False  # a list without `items` is an error
+    needs_letter: bool = False  # a tool's name must begin with one
+
+
 class Wire(Closeable):
     """A provider on one wire: it encodes a request, sends it, and decodes the reply."""
 
+    tool_rules: ClassVar[ToolRules]
     path: ClassVar[str] = ""
     models_path: ClassVar[str] = "/models"
     decoder: ClassVar[type[Decoder]]

@@ -11,29 +11,9 @@ from typing import Any
 
 from glue.context import AnyTool
 from glue.errors import ConfigError
+from glue.providers import tool_rules
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-WIRES = ("anthropic", "bedrock", "gemini", "openai_chat", "openai_responses")
-
-_ROOT_UNION = ("anyOf", "oneOf", "allOf", "enum", "not")
-_CONDITIONS = ("if", "not", "allOf", "patternProperties", "dependentRequired", "dependentSchemas")
-
-# Keywords that a wire's models are known to refuse or to ignore, wherever they stand. What our own encoder
-# mends (const, examples and exclusive bounds for gemini) is not listed.
-KEYWORDS: Mapping[str, tuple[str, ...]] = {
-    "bedrock": ("$ref", "oneOf", *_CONDITIONS),  # Claude takes them there, Nova, Llama and Mistral do not
-    "gemini": ("uniqueItems", "propertyNames", "multipleOf", "contentEncoding", *_CONDITIONS),
-}
-# What the root of the parameters must not hold.
-ROOT: Mapping[str, tuple[str, ...]] = {
-    "anthropic": ("anyOf", "oneOf", "allOf"),
-    "bedrock": ("anyOf", "oneOf", "allOf"),
-    "openai_chat": _ROOT_UNION,
-    "openai_responses": _ROOT_UNION,
-}
-PARAMETER: Mapping[str, re.Pattern[str]] = {"anthropic": re.compile(r"[a-zA-Z0-9_.-]{1,64}")}
-NEEDS_ITEMS = ("openai_chat", "openai_responses")  # a list without `items` is an error there
-STARTS_WITH_LETTER = ("gemini",)  # a tool's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,25 +70,27 @@ def load(name: str) -> ModuleType:
 
 
 def _check(tool: AnyTool) -> Iterator[ToolProblem]:
-    spec, schema = tool.spec, tool.spec.parameters
+    spec, schema, known = tool.spec, tool.spec.parameters, tool_rules()
     problem = partial(ToolProblem, tool=spec.name)
     if not spec.description.strip():
         yield problem(text="has no description; write a docstring")
     if not NAME.fullmatch(spec.name):
-        yield problem(text=f"the name does not match ^{NAME.pattern}$", wires=WIRES)
+        yield problem(text=f"the name does not match ^{NAME.pattern}$", wires=tuple(known))
     elif not re.match(r"[a-zA-Z_]", spec.name):
-        yield problem(text="the name must begin with a letter or _", wires=STARTS_WITH_LETTER)
+        wires = tuple(wire for wire, rules in known.items() if rules.needs_letter)
+        yield problem(text="the name must begin with a letter or _", wires=wires)
     for name, part in schema.get("properties", {}).items():
         if not part.get("description"):
             yield problem(text=f"parameter {name!r} has no description")
         if not part.keys() & {"type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"}:
             yield problem(text=f"parameter {name!r} has no type; the model must guess")
-        if wires := tuple(wire for wire, pattern in PARAMETER.items() if not pattern.fullmatch(name)):
+        named = {wire: rules.parameter_name for wire, rules in known.items() if rules.parameter_name}
+        if wires := tuple(wire for wire, pattern in named.items() if not re.fullmatch(pattern, name)):
             yield problem(text=f"parameter {name!r} has a name that is refused", wires=wires)
     if schema.get("type") != "object":
-        yield problem(text="the parameters are not of type object", wires=WIRES)
-    for word in _ROOT_UNION:
-        if wires := tuple(wire for wire in WIRES if word in schema and word in ROOT.get(wire, ())):
+        yield problem(text="the parameters are not of type object", wires=tuple(known))
+    for word in schema:
+        if wires := tuple(wire for wire, rules in known.items() if word in rules.at_root):
             yield problem(text=f"{word} at the root of the parameters", wires=wires)
     places: dict[str, str] = {}  # the first place of each keyword
     for path, part in _walk(schema, ""):
@@ -116,9 +98,10 @@ def _check(tool: AnyTool) -> Iterator[ToolProblem]:
             places.setdefault(word, path)
         kinds = part.get("type")
         if "array" in (kinds if isinstance(kinds, list) else [kinds]) and "items" not in part:
-            yield problem(text=f"a list without items{path}", wires=NEEDS_ITEMS)
+            wires = tuple(wire for wire, rules in known.items() if rules.needs_items)
+            yield problem(text=f"a list without items{path}", wires=wires)
     for word, path in places.items():
-        if wires := tuple(wire for wire in WIRES if word in KEYWORDS.get(wire, ())):
+        if wires := tuple(wire for wire, rules in known.items() if word in rules.keywords):
             yield problem(text=f"{word}{path} is refused or ignored by some models", wires=wires)
 
 

@@ -29,11 +29,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 FORMATS = ("terminal", "markdown", "html", "json", "sarif", "rdjson", "codequality", "annotations")
 INTERRUPTED = "interrupted"
-TEMPLATES = {
-    "github": ("github.yml", ".github/workflows/review.yml"),
-    "gitlab": ("gitlab.yml", ".gitlab/review.yml"),
-    "gitea": ("gitea.yml", ".gitea/workflows/review.yml"),
-    "pre-push": ("pre-push", ""),  # where git looks for hooks
+TEMPLATES = {  # a file, where it goes, and what is left to do
+    "github": ("github.yml", ".github/workflows/review.yml", ""),
+    "gitlab": ("gitlab.yml", ".gitlab/review.yml", "add to .gitlab-ci.yml:  include: {local: .gitlab/review.yml}"),
+    "gitea": ("gitea.yml", ".gitea/workflows/review.yml", ""),
+    "pre-push": ("pre-push", "", ""),  # where git looks for hooks
 }
 
 
@@ -306,7 +306,7 @@ def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
 
     from glue.agents.review.change.collect import top
 
-    name, place = TEMPLATES[kind]
+    name, place, hint = TEMPLATES[kind]
     path = Path(top(root), place or _hook(top(root), name))
     if path.exists() and not force:
         raise ConfigError(f"{path} is there already; --force replaces it")
@@ -329,8 +329,8 @@ def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
         click.echo("put the repository and the commit of glue where it says OWNER/glue and REPLACE_..., or use --from")
     if is_variable:
         click.echo(f"set the variable GLUE_MODEL={model} where it runs")
-    if kind == "gitlab":
-        click.echo(f"add to .gitlab-ci.yml:  include: {{local: {place}}}")
+    if hint:
+        click.echo(hint)
 
 
 def _hook(root: str, name: str) -> str:

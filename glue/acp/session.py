@@ -165,7 +165,7 @@ class OpenSession:
     def save(self) -> None:
         """Write down what is set, for when the session is opened again."""
         session, settings = self.session, self.session.settings
-        kept: dict[str, Any] = {"mode": self.mode, "directories": list(self.directories)}
+        kept: dict[str, Any] = {"mode": self.mode}
         kept["limits"] = {name: getattr(session.limits, name) for name in BUDGETS}
         if isinstance(settings.model, str) and settings.model != session.agent.settings.model:
             kept["model"] = settings.model

@@ -117,7 +117,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
         progress.end()
     if job.cancel.cancelled:
         sys.exit(Outcome.CANCELLED.exit_code)
-    if job.spending.over() is not None and job.unfinished:
+    if job.budget.over() is not None and job.unfinished:
         sys.exit(Outcome.BUDGET.exit_code)
     sys.exit(0 if all(name != "invalid" and Outcome(name).complete for name in job.outcomes) else 1)
 

@@ -215,7 +215,7 @@ class Printer:
                 self.note(f"! {one_line(event.detail or event.kind, 300)}{after}", "yellow")
             case events.RunEnd():
                 self.spinner.stop()
-            case _ if self.verbose and type(event).__name__ in _NOTES:
+            case _ if self.verbose and isinstance(event, events.GateApplied | events.Explanation):
                 values = ", ".join(f"{key}={getattr(event, key)!r}" for key in type(event).__dataclass_fields__)
                 self.note(one_line(f"- {type(event).__name__}: {values}", 300))
 
@@ -274,9 +274,6 @@ class Printer:
                 self.err.line(f"    {line[: self.err.width - 5]}", "dim")
             if len(lines) > 20:
                 self.err.line(f"    … {len(lines) - 20} more lines", "dim")
-
-
-_NOTES = ("ContinuationAttempt", "Compacted", "WrapUp", "Nudge", "LimitReached", "Guardrail", "GateApplied")
 
 
 def tool_line(event: events.ToolEnd, width: int = 78) -> str:

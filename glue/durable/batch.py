@@ -48,7 +48,7 @@ class Engine(Protocol):
     async def run(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None: ...
 
 
-class Spending(Policy):
+class MapBudget(Policy):
     """Dollars and tokens of all rows together, those under way included: no request when they are spent."""
 
     place = "budgets"
@@ -121,7 +121,7 @@ def map(  # noqa: A001
         path=state,
         resume=resume,
         ordered=ordered,
-        spending=Spending(usd_budget, token_budget),
+        budget=MapBudget(usd_budget, token_budget),
         rates={"": rate} if isinstance(rate, Rate) else dict(rate or {}),
         deps=deps,
         overrides=overrides,
@@ -139,7 +139,7 @@ class Map:
     path: str | os.PathLike[str] | None  # of the state; None is a file that ends with the map
     resume: bool
     ordered: bool
-    spending: Spending
+    budget: MapBudget
     rates: Mapping[str, Rate]
     deps: Any
     overrides: Mapping[str, Any]
@@ -217,7 +217,7 @@ class Map:
     async def _host(self, out: MemoryObjectSendStream[MapRow]) -> None:
         await anyio.to_thread.run_sync(lambda: self.state.open(resume=self.resume))
         try:
-            self.spending.usd, self.spending.tokens = self.state.spent()
+            self.budget.usd, self.budget.tokens = self.state.spent()
             send, receive = anyio.create_memory_object_stream[Result](64)
 
             async def put(line: InputLine, row: MapRow) -> None:
@@ -302,7 +302,7 @@ class EmbeddedEngine:
         overrides = {
             **job.overrides,
             "model": provider,
-            "policies": (*policies, job.spending),
+            "policies": (*policies, job.budget),
             "limits": job.overrides.get("limits") or job.agent.settings.limits or Limits(),  # once, not for every row
         }
         turn = anyio.Lock()
@@ -311,7 +311,7 @@ class EmbeddedEngine:
             while True:
                 async with turn:  # one reader at a time
                     line = await anext(lines, None) if not job.unfinished else None
-                    if line is not None and (job.stopped or job.spending.over() is not None):
+                    if line is not None and (job.stopped or job.budget.over() is not None):
                         job.unfinished = True
                 if line is None or job.unfinished:
                     return
@@ -335,13 +335,13 @@ class EmbeddedEngine:
         while history and not needs_answer(history):
             ended = rows.row_from_transcript(line, key, history, name, job.agent.output)
             if ended.outcome not in OPEN:
-                job.spending.settle("", earlier + ended.usage)
+                job.budget.settle("", earlier + ended.usage)
                 return replace(ended, usage=earlier + ended.usage)
             earlier += ended.usage  # cancelled, say, in the middle of a reply: what was paid is paid
             name += "-again"
             history = await _history(job.state, name)
         earlier += rows.spent(history)
-        job.spending.settle("", earlier)
+        job.budget.settle("", earlier)
         tries = 0
         while True:
             tries += 1
@@ -352,7 +352,7 @@ class EmbeddedEngine:
             except Exception as bug:
                 log.warning("row %d failed", line.number, exc_info=True)
                 return MapRow(number=line.number, id=key, outcome=Outcome.FAILED, error=f"{type(bug).__name__}: {bug}")
-            job.spending.settle(result.run_id, result.usage)
+            job.budget.settle(result.run_id, result.usage)
             row = rows.finished_row(line, key, result, earlier=earlier, tries=tries, session=name)
             failure = result.error
             if result.outcome is not Outcome.FAILED or not isinstance(failure, ProviderError):

@@ -71,14 +71,14 @@ class QueueEngine:
     async def _collect(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None:
         more, looked = True, 0.0
         while (more or self._out) and not job.stopped:
-            if job.spending.over() is not None and not job.unfinished:
+            if job.budget.over() is not None and not job.unfinished:
                 job.unfinished, more = True, False
                 await self._patiently(self._client.cancel_workflows, list(self._out))
             if more and len(self._out) < self.window:
                 more = await self._enqueue(job, lines, put)
             found = await self._ended(job)
             for line, row in found:
-                job.spending.settle("", row.usage)
+                job.budget.settle("", row.usage)
                 await put(line, row)
             if time.monotonic() - looked > 5 and self._out:
                 looked = time.monotonic()

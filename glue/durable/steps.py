@@ -113,7 +113,7 @@ class DurableTool(ToolWrapper):
         try:
             made = from_json(ToolResult, await result)
             if not ran and (usage := child_usage(made)) is not None:
-                context.purse.spend(usage=usage)  # a sub-agent that ran before
+                context.spending.spend(usage=usage)  # a sub-agent that ran before
             return made
         finally:
             await _end(*tasks)

@@ -41,7 +41,7 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
     if state.chain is not None:
         end_chain(state, state.chain, "empty" if isinstance(stop.error, EmptyReply) else stop.outcome.chain_end)
     close_turn(state)
-    seconds = time.monotonic() - state.purse.started
+    seconds = time.monotonic() - state.spending.started
     state.emit(
         RunEnd(
             run_id=state.host.run_id,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 import anyio
 
-from glue.context import AnyTool, Cancel, Host, Purse
+from glue.context import AnyTool, Cancel, Host, Spending
 from glue.errors import (
     Cancelled,
     ContextOverflow,
@@ -195,7 +195,7 @@ def _start(
         policies=start_policies(options.policies or ()),
         host=host,
         cancel=options.cancel or (above.cancel if above else Cancel()),
-        purse=Purse(parent=above.purse if above else None),
+        spending=Spending(parent=above.spending if above else None),
         on_event=options.on_event,
         drain=getattr(options.on_event, "drain", None),
         journal=options.journal,

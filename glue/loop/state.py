@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import anyio
 
-from glue.context import AnyTool, Cancel, Host, Purse
+from glue.context import AnyTool, Cancel, Host, Spending
 from glue.events import Event, Listener, MessageEnd, MessageStart, RunResult, log_event, logger
 from glue.limits import Limits, StopReason
 from glue.loop.transcript import History, merge, message_chars
@@ -58,7 +58,7 @@ class State:
     policies: Sequence[Policy]
     host: Host
     cancel: Cancel
-    purse: Purse
+    spending: Spending
     on_event: Listener | None = None
     drain: Callable[[], Awaitable[None]] | None = None
     journal: Journal | None = None
@@ -121,24 +121,24 @@ class State:
                 raise TypeError(f"limits must be a glue.Limits, or a function that returns one, not {limits!r}")
             self.limits = limits
 
-    def purses(self) -> Iterator[tuple[Purse, Limits]]:
+    def budgets(self) -> Iterator[tuple[Spending, Limits]]:
         """Yield what was spent and what is allowed, here and in every run above."""
-        yield self.purse, self.limits
+        yield self.spending, self.limits
         above = self.host.parent
         while above is not None:
-            yield above.purse, above.limits
+            yield above.spending, above.limits
             above = above.host.parent
 
     def may_ask(self, requests: int = 1) -> bool:
         """Tell whether that many more requests are allowed."""
         return all(
-            limits.max_requests is None or purse.requests + requests <= limits.max_requests
-            for purse, limits in self.purses()
+            limits.max_requests is None or spending.requests + requests <= limits.max_requests
+            for spending, limits in self.budgets()
         )
 
     def count_request(self) -> None:
         self.requests += 1
-        self.purse.spend(requests=1)
+        self.spending.spend(requests=1)
 
     def may_turn(self, turns: int = 1) -> bool:
         return self.limits.max_turns is None or self.turns + turns <= self.limits.max_turns
@@ -153,7 +153,7 @@ class State:
     @property
     def usage(self) -> Usage:
         """What this run has used, its sub-agents included."""
-        return self.purse.usage
+        return self.spending.usage
 
     @property
     def last_reply(self) -> AssistantMessage | None:
@@ -177,7 +177,7 @@ class State:
                 self.reply_id = ""
             self.emit(MessageEnd(message=message))
         if not isinstance(message, AssistantMessage) and not self.ending:
-            self.purse.spend(tokens_in=self.limits.estimator(message_chars(message)))
+            self.spending.spend(tokens_in=self.limits.estimator(message_chars(message)))
 
     def discard(self) -> None:
         """Tell the listeners of a reply that was begun and is thrown away."""
@@ -219,7 +219,7 @@ class State:
     def charge_reply(self, usage: Usage | None, text: str) -> None:
         """Count what a reply cost; without usage its text is estimated."""
         usage = usage or Usage(output=self.limits.estimator(text))
-        self.purse.spend(tokens_out=usage.output, usage=usage)
+        self.spending.spend(tokens_out=usage.output, usage=usage)
 
     def charge_lost(self, usage: Usage | None) -> None:
         """Count what a reply cost of which only pieces have come."""
@@ -239,7 +239,7 @@ def watched(state: State) -> Iterator[anyio.CancelScope]:
     """Cancel what is inside when the run is cancelled or its time is up."""
     with anyio.CancelScope() as scope:
         if state.limits.seconds is not None:
-            left = state.limits.seconds - (time.monotonic() - state.purse.started)
+            left = state.limits.seconds - (time.monotonic() - state.spending.started)
             scope.deadline = anyio.current_time() + max(left, 0)
         state.cancel.attach(scope.cancel)
         try:

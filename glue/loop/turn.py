@@ -165,9 +165,9 @@ def exhausted(state: State, kind: str) -> Stop:
     used, most = state.turns, state.limits.max_turns
     if kind == "requests":
         used, most = next(
-            (purse.requests, limits.max_requests)
-            for purse, limits in state.purses()
-            if limits.max_requests is not None and purse.requests >= limits.max_requests
+            (spending.requests, limits.max_requests)
+            for spending, limits in state.budgets()
+            if limits.max_requests is not None and spending.requests >= limits.max_requests
         )
     state.emit(LimitReached(kind=kind, used=used, max=most or 0))
     meta = {"turns": state.turns, "requests": state.requests, f"max_{kind}": most}
@@ -311,7 +311,7 @@ def _context(state: State, call: ToolCall) -> Context[Any]:
         call=call,
         host=state.host,
         cancel=state.cancel,
-        purse=state.purse,
+        spending=state.spending,
         report=report,
         limits=state.limits,
         turns_left=None if most is None else max(most - state.turns, 0),

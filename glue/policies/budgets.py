@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from glue.context import Purse
+from glue.context import Spending
 from glue.errors import BudgetExceeded, ConfigError
 from glue.events import LimitReached, WrapUp
 from glue.limits import Outcome
@@ -30,12 +30,14 @@ class Budgets(Policy):
         return None if found is None else _stop(state, *found)
 
     def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
-        budgets = [(purse, limits.usd_budget) for purse, limits in state.purses() if limits.usd_budget is not None]
+        budgets = [
+            (spending, limits.usd_budget) for spending, limits in state.budgets() if limits.usd_budget is not None
+        ]
         if budgets and (reply.usage is None or reply.usage.cost is None):
             return Stop(Outcome.FAILED, unpriced(reply.model or reply.provider, counted=reply.usage is not None))
-        for purse, most in budgets:
-            if purse.usd > most:  # its calls do not run
-                return _stop(state, purse, "usd", purse.usd, most)
+        for spending, most in budgets:
+            if spending.usd > most:  # its calls do not run
+                return _stop(state, spending, "usd", spending.usd, most)
         return None
 
 
@@ -95,29 +97,29 @@ def unpriced(model: str, *, counted: bool = True) -> ConfigError:
     return ConfigError(f"usd_budget cannot be kept: {why}")
 
 
-def _stop(state: State, purse: Purse, kind: str, used: float, most: float) -> Stop:
+def _stop(state: State, spending: Spending, kind: str, used: float, most: float) -> Stop:
     state.emit(LimitReached(kind=kind, used=used, max=most))
-    meta = {"used": used, "limit": most, "input": purse.tokens_in, "output": purse.tokens_out}
+    meta = {"used": used, "limit": most, "input": spending.tokens_in, "output": spending.tokens_out}
     return Stop(Outcome.BUDGET, BudgetExceeded(kind, most, used), meta)
 
 
-def overspent(state: State) -> tuple[Purse, str, float, float] | None:
-    """Return the first budget that is used up, with its purse, kind, what was used and what is allowed."""
-    for purse, limits in state.purses():
+def overspent(state: State) -> tuple[Spending, str, float, float] | None:
+    """Return the first budget that is used up, with whose it is, kind, what was used and what is allowed."""
+    for spending, limits in state.budgets():
         spent = (
-            ("tokens", purse.tokens_in + purse.tokens_out, limits.token_budget),
-            ("usd", purse.usd, limits.usd_budget),
-            ("seconds", time.monotonic() - purse.started, limits.seconds),
+            ("tokens", spending.tokens_in + spending.tokens_out, limits.token_budget),
+            ("usd", spending.usd, limits.usd_budget),
+            ("seconds", time.monotonic() - spending.started, limits.seconds),
         )
         for kind, used, most in spent:
             if most is not None and used >= most:
-                return purse, kind, used, most
+                return spending, kind, used, most
     return None
 
 
 def out_of_time(state: State) -> BudgetExceeded:
     """Make the error for seconds that ran out while something was under way."""
-    used, most = time.monotonic() - state.purse.started, state.limits.seconds or 0.0
+    used, most = time.monotonic() - state.spending.started, state.limits.seconds or 0.0
     state.emit(LimitReached(kind="seconds", used=used, max=most))
     return BudgetExceeded("seconds", most, used)
 

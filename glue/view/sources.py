@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from glue.codec import to_json
 from glue.errors import ReplayError, StoreError
+from glue.events import Explanation, snake
 from glue.messages import (
     AssistantMessage,
     Json,
@@ -312,11 +313,7 @@ def entry_of(message: Message, at: float | None = None, seconds: float | None = 
     return Entry(message=message, at=at, seconds=seconds, attempts=attempts_of(meta.get("attempts")))
 
 
-# Events that say why the run went as it did; the others are shown as messages, or are pieces of these.
-_TOLD = frozenset(
-    "continuation_attempt continuation_terminated tool_payload_repair output_cap_escalated compacted wrap_up"
-    " limit_reached guardrail gate_conflict".split()
-)
+_TOLD = frozenset(snake(kind.__name__) for kind in get_args(Explanation))
 _ENDED = "The run ended: "
 
 

@@ -429,19 +429,14 @@ def test_the_page_has_every_event_with_its_fields() -> None:
     from dataclasses import fields
     from typing import get_args
 
-    from glue.events import Event, RequestStart, _snake
+    from glue.events import Event, RequestStart, snake
 
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE.partition("## Events as JSON")[2], re.MULTILINE))
 
-    first, *others = (_snake(event.__name__) for event in get_args(Event))
-    assert list(rows) == [
-        first,
-        "prompt",
-        *others,
-    ]  # which is no event of a run, and is written before its first request
+    assert list(rows) == [snake(event.__name__) for event in get_args(Event)]
     for event in get_args(Event):
         if event is not RequestStart:
-            assert re.findall(r"`(\w+)`", rows[_snake(event.__name__)]) == [field.name for field in fields(event)]
+            assert re.findall(r"`(\w+)`", rows[snake(event.__name__)]) == [field.name for field in fields(event)]
 
 
 def test_the_users_config_may_name_providers_and_a_projects_may_not(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -699,3 +699,11 @@ def test_the_tool_keeps_being_a_function() -> None:
 
     assert isinstance(weather, Tool)
     assert weather("Oslo") == "Oslo: 21 degrees"
+
+
+async def test_a_sub_agent_may_be_called_with_a_context_that_was_made_by_hand() -> None:
+    asked = call("inner", {"prompt": "hi"})
+
+    result = await Agent(Script("hello")).as_tool("inner").invoke(asked, Context(call=asked))
+
+    assert (result.text, result.is_error) == ("hello", False)

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 import glue
-from glue.context import Purse
+from glue.context import Spending
 from glue.testing import Script, call
 from glue.tools import READY_MADE, fs, git, shell
 
@@ -29,13 +29,13 @@ async def save(path: str = "default.txt", text: str = "") -> str:
     return "saved"
 
 
-async def invoke(tool: glue.Tool[..., Any], arguments: Any, policy: object) -> glue.ToolResult:
+async def invoke(tool: glue.Tool[..., Any], arguments: Any, policy: Any) -> glue.ToolResult:
     asked = call(tool.name, arguments, id="c1")
     context: glue.Context[Any] = glue.Context(
         call=asked,
         host=glue.Host(permission=policy, session_id="s"),
         cancel=glue.Cancel(),
-        purse=Purse(),
+        spending=Spending(),
         report=lambda *said: None,
     )
     ran.clear()
@@ -596,7 +596,7 @@ async def test_for_this_session_holds_for_its_sub_agents_and_nobody_else() -> No
     def run(id: str, session: str, parent: Any = None) -> glue.Context[Any]:
         host = glue.Host(run_id=id, session_id=session, parent=parent, permission=policy)
         asked = call("save", {"path": "a"}, id="c")
-        return glue.Context(call=asked, host=host, cancel=glue.Cancel(), purse=Purse(), report=lambda *said: None)
+        return glue.Context(call=asked, host=host, cancel=glue.Cancel(), spending=Spending(), report=lambda *said: None)
 
     asked, ask = asker(*[glue.allow("session")] * 9)
     policy = glue.Ask(ask)

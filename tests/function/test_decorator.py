@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import glue
-from glue.context import Purse
+from glue.context import Spending
 from glue.testing import Script, call, calls
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def context_of(asked: glue.ToolCall, reports: list[Any] | None = None, **host: A
         call=asked,
         host=glue.Host(**host),
         cancel=glue.Cancel(),
-        purse=Purse(),
+        spending=Spending(),
         report=lambda *said: None if reports is None else reports.append((*said, threading.get_ident())),
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import glue
-from glue.context import Purse
+from glue.context import Spending
 from glue.function.call import Spool, cap, current_spool
 from glue.testing import call
 
@@ -131,7 +131,7 @@ async def test_a_tool_s_output_is_capped_and_spooled() -> None:
 
     asked = call("big")
     context: glue.Context[Any] = glue.Context(
-        call=asked, host=glue.Host(), cancel=glue.Cancel(), purse=Purse(), report=lambda *said: None
+        call=asked, host=glue.Host(), cancel=glue.Cancel(), spending=Spending(), report=lambda *said: None
     )
     result = await big.invoke(asked, context)
 

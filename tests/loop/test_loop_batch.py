@@ -215,7 +215,7 @@ async def test_a_tool_knows_where_it_runs() -> None:
     assert (first.turns_left, second.turns_left, third.turns_left, last.turns_left) == (4, 3, None, 0)
     assert first.limits is limits
     assert not first.cancelled
-    assert first.purse.requests == 3
+    assert first.spending.requests == 3
 
 
 async def test_the_clock_ends_a_batch() -> None:

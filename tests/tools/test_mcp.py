@@ -23,7 +23,7 @@ import pytest
 
 import glue
 from glue.cli.agentfile import open_agent
-from glue.context import Cancel, Context, Host, Purse, ToolResult
+from glue.context import Cancel, Context, Host, Spending, ToolResult
 from glue.errors import ConfigError
 from glue.function.decorator import Tool
 from glue.messages import File, Image, Text, ToolCall
@@ -153,7 +153,7 @@ async def invoke(tool: Tool[..., Any], arguments: Mapping[str, Any], seen: list[
         call=asked,
         host=Host(permission=AllowAll()),
         cancel=Cancel(),
-        purse=Purse(),
+        spending=Spending(),
         report=lambda text, data, event: report((text, data)),
     )
     return await tool.invoke(asked, context)

@@ -12,6 +12,8 @@ import glue
 from glue.errors import ConfigError
 from glue.tools import check
 
+WIRES = ("anthropic", "bedrock", "gemini", "openai_chat", "openai_responses")
+
 
 @glue.tool
 def good(city: Annotated[str, "the city's name"], days: Annotated[int, "how many"] = 3) -> str:
@@ -46,10 +48,10 @@ def test_missing_descriptions_and_types_are_found() -> None:
 @pytest.mark.parametrize(
     ("name", "wires"),
     [
-        ("has space", check.WIRES),
-        ("dot.ted", check.WIRES),
-        ("x" * 65, check.WIRES),
-        ("naïve", check.WIRES),
+        ("has space", WIRES),
+        ("dot.ted", WIRES),
+        ("x" * 65, WIRES),
+        ("naïve", WIRES),
         ("x" * 64, None),
         ("3d", ("gemini",)),
     ],
@@ -66,7 +68,7 @@ OPENAI = ("openai_chat", "openai_responses")
 @pytest.mark.parametrize(
     ("schema", "text", "wires"),
     [
-        ({"type": "array", "items": {}}, "the parameters are not of type object", check.WIRES),
+        ({"type": "array", "items": {}}, "the parameters are not of type object", WIRES),
         ({"type": "object", "anyOf": []}, "anyOf at the root of the parameters", ("anthropic", "bedrock", *OPENAI)),
         ({"type": "object", "enum": []}, "enum at the root of the parameters", OPENAI),
         ({"a b": {}}, "parameter 'a b' has a name that is refused", ("anthropic",)),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_type_hints, is_t
 
 import anyio
 
-from glue.context import AnyTool, Cancel, Context, Host, Purse, ToolResult, error_result, failed
+from glue.context import AnyTool, Context, Host, ToolResult, error_result, failed
 from glue.errors import ConfigError
 from glue.limits import Limits
 from glue.messages import File, Image, Text, ToolCall, new_id
@@ -197,7 +197,7 @@ async def _run(
     call = ToolCall(id=new_id(), name=name, arguments=json.dumps(arguments))
     host = Host(permission=permission)
     limits = Limits(max_turns=None, max_requests=None)  # the agent has its own
-    context: Context[Any] = Context(call=call, host=host, cancel=Cancel(), purse=Purse(), report=report, limits=limits)
+    context: Context[Any] = Context(call=call, host=host, report=report, limits=limits)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(forward)
         with sending:

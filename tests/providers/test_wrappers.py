@@ -1,0 +1,74 @@
+"""What every provider around another provider does alike."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glue.durable.rates import Limited, LocalMeter, Rate
+from glue.durable.steps import DurableProvider
+from glue.messages import AssistantMessage, Request, Text, user
+from glue.provider import Capabilities, Done, ProviderEvent, TextDelta, capabilities, close, opened
+from glue.providers.failover import with_failover
+from glue.providers.retry import with_escalation, with_retries
+from glue.testing import Recorder, Script
+
+
+class Server:
+    """A provider that says what it can do and can be closed."""
+
+    name, model = "acme", "acme-1"
+    capabilities = Capabilities(provider="acme", model="acme-1", window=7)
+    closed = 0
+
+    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        yield TextDelta(text="hi")
+        yield Done(message=AssistantMessage(content=(Text(text="hi"),)))
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+WRAPPERS: dict[str, Callable[[Any, Path], Any]] = {
+    "retries": lambda server, path: with_retries(server),
+    "escalation": lambda server, path: with_escalation(server),
+    "chain": lambda server, path: with_retries(with_failover(server)),
+    "recorder": lambda server, path: Recorder(server, path / "x.jsonl"),
+    "rates": lambda server, path: Limited(server, Rate(requests=1000), LocalMeter()),
+    "steps": lambda server, path: DurableProvider(server, None),  # type: ignore[arg-type]
+    "all": lambda server, path: with_retries(Recorder(with_escalation(server), path / "x.jsonl")),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=list(WRAPPERS))
+async def test_a_wrapper_answers_for_what_it_wraps_and_closes_it(wrap: Callable[..., Any], tmp_path: Path) -> None:
+    server = Server()
+    wrapper = wrap(server, tmp_path)
+
+    async with wrapper as entered:
+        assert entered is wrapper
+        assert (wrapper.name, capabilities(wrapper).window) == ("acme", 7)
+        assert copy.copy(wrapper).name == "acme"
+
+    assert server.closed == 1
+
+
+@pytest.mark.parametrize("name", ["retries", "escalation", "recorder", "rates", "steps", "all"])
+def test_a_wrapper_has_the_model_of_what_it_wraps_and_nothing_that_is_not_there(name: str, tmp_path: Path) -> None:
+    wrapper = WRAPPERS[name](Server(), tmp_path)
+
+    assert wrapper.model == "acme-1"
+    assert not hasattr(wrapper, "skipped")
+
+
+async def test_a_provider_without_a_way_to_close_it_is_left_alone() -> None:
+    await close(Script())
+    async with with_retries(Script("hi")) as provider, opened(provider, Request(messages=(user("x"),))) as events:
+        said = [event async for event in events]
+
+    assert isinstance(said[-1], Done)
+    assert said[-1].message.text == "hi"
