@@ -127,3 +127,10 @@ def opened(provider: Provider, request: Request) -> aclosing[AsyncGenerator[Prov
             yield event
 
     return aclosing(events())
+
+
+async def close(provider: Provider) -> None:
+    """Close a provider that can be closed, or the connections of one that only holds them."""
+    aclose = getattr(provider, "aclose", None) or getattr(getattr(provider, "http", None), "aclose", None)
+    if aclose is not None:
+        await aclose()

@@ -20,11 +20,12 @@ from glue.provider import (
     TextDelta,
     ThinkingDelta,
     capabilities,
+    close,
     common,
     opened,
 )
 from glue.providers import key_available, lookup, new, parse, resolve
-from glue.providers.retry import Retries, attempt_of, close, is_empty, no_reply, with_retries
+from glue.providers.retry import Retries, attempt_of, is_empty, no_reply, with_retries
 
 log = logging.getLogger("glue.failover")
 

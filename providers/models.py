@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from glue.errors import ConfigError, GlueError
 from glue.messages import Json, Request, Usage, user
-from glue.provider import Capabilities, Done, opened
+from glue.provider import Capabilities, Done, close, opened
 from glue.providers import key_available, known, lookup, new, plugins, wire_class
 from glue.providers.catalog import ROWS, Row
 
@@ -178,8 +178,6 @@ def model_rows(provider: str = "") -> list[dict[str, Any]]:
 
 async def server_models(spec: str, **options: Any) -> list[str]:
     """Ask a server which models it has."""
-    from glue.providers.retry import close
-
     provider: Any = new(spec if lookup(spec).model or ":" in spec else f"{spec}:any", retries=False, **options)
     try:
         ask = getattr(getattr(provider, "provider", provider), "models", None)
@@ -193,8 +191,6 @@ async def server_models(spec: str, **options: Any) -> list[str]:
 
 async def check(spec: str, **options: Any) -> tuple[int, str]:
     """Send one tiny request and say in one line what happened; returns the exit code as well."""
-    from glue.providers.retry import close
-
     started, provider = time.monotonic(), None
     try:
         provider = new(spec, retries=False, **options)

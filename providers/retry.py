@@ -23,6 +23,7 @@ from glue.provider import (
     TextDelta,
     ThinkingDelta,
     capabilities,
+    close,
     opened,
 )
 
@@ -54,13 +55,6 @@ class Wrapper:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-async def close(provider: Provider) -> None:
-    """Close a provider that can be closed, or the connections of one that only holds them."""
-    aclose = getattr(provider, "aclose", None) or getattr(getattr(provider, "http", None), "aclose", None)
-    if aclose is not None:
-        await aclose()
 
 
 def attempt_of(error: ProviderError, provider: Provider, request: Request, started: float, **more: Any) -> Attempt:

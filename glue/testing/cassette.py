@@ -15,7 +15,7 @@ from glue.codec import from_json, to_json, to_plain
 from glue.context import provider_names
 from glue.errors import ProviderError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Json, Request, message_from_json, messages_to_json
-from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, opened
+from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, close, opened
 from glue.secrets import mask_secrets
 
 SCHEMA = 1
@@ -100,8 +100,7 @@ class Recorder:
         self.cassette = cassette if isinstance(cassette, Cassette) else Cassette(cassette)
 
     async def aclose(self) -> None:
-        if (close := getattr(self.provider, "aclose", None)) is not None:
-            await close()
+        await close(self.provider)
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         number = self.cassette.begin(self.name)
