@@ -39,7 +39,6 @@ from glue.loop.transcript import (
     has_content,
     message_chars,
     needs_answer,
-    prompt_start,
     resume_prompts,
     unanswered,
     visible_text,
@@ -84,7 +83,9 @@ async def run(
         journal=journal,
     )
     transcript = _transcript(messages)
-    start = prompt_start(transcript)
+    start = len(transcript)  # of the prompt: the user messages at the end
+    while start and isinstance(transcript[start - 1], UserMessage):
+        start -= 1
     return await drive(provider, transcript[:start], transcript[start:], options, keep_prompt=False)
 
 
