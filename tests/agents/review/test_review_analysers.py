@@ -79,6 +79,13 @@ def test_a_default_that_calls_share_is_found(body: str) -> None:
     assert rules({}, {"a.py": f"def f(self, é='é', *, seen=[]):\n    {body}\n"}) == ["ruff/B006"]
 
 
+@pytest.mark.parametrize(
+    "text", ["x = 1\rbreakpoint()\r", "x = 1\x0c\nbreakpoint()\n", "type X = int\n\n\ndef f(a: X = []):\n    a.b()\n"]
+)
+def test_odd_ends_of_lines_and_newer_syntax_break_nothing(text: str) -> None:
+    assert set(rules({}, {"a.py": text})) <= {"ruff/T100"}
+
+
 def test_one_place_is_spoken_of_once() -> None:
     assert len(rules({}, {"a.py": 'def f(a):\n    return "{:a} {:b} {:t}".format(a)\n'})) == 1
 
