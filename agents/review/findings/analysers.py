@@ -31,6 +31,7 @@ SECONDS = 30.0
 MOST_FILES = 500
 PER_FILE = 3  # findings of one rule; who reads these looks for the others
 MOST_BYTES = 16 * 1024 * 1024  # of what an analyser says
+_PYTHON_2 = re.compile(r"^\s*except [^:\n]+, [a-z_]\w*:", re.MULTILINE)  # two exceptions, as Python 3.14 reads it
 _LEVELS: dict[str, Severity] = {"error": "high", "warning": "medium", "note": "low", "none": "info", "info": "low"}
 
 
@@ -92,9 +93,9 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
     broken = {place for place, row in said if row.get("code") in (None, "invalid-syntax", "E999")}
     for (side, path), row in said:
         # What did not parse before says nothing of what is new.
-        if (side, path) in broken or ("base", path) in broken:
-            continue
         text = bundle.head[path] if side == "head" else _before(bundle, path)
+        if (side, path) in broken or ("base", path) in broken or _PYTHON_2.search(text):
+            continue
         if result := _ruff_result(row, path, text, is_head=side == "head"):
             results[side].append(result)
     return tuple(new_findings(results["head"], results["base"], bundle, compared=True))
@@ -158,7 +159,7 @@ def _block(rows: list[str], line: int) -> str:
 # A parameter that is changed in its function, kept beyond it, or handed out.
 _SHARED = (
     r"\bNAME (?:\. (?:append|extend|insert|add|update|setdefault|pop|popitem|remove|discard|clear|sort|reverse) \("
-    r"|(?:\[ [^;]*\] )?[-+|&]?= )|[\w\]] = NAME ;|(?:return|yield) NAME ;|del NAME \["
+    r"|\[ [^;=]*\] [-+|&]?= |[-+|&]= )|[\w\]] = NAME ;|(?:return|yield) NAME ;|del NAME \["
 )
 
 
