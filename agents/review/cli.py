@@ -112,6 +112,11 @@ class _Group(click.Group):
         except GlueError as error:
             _tell(clean.line(str(error), 600))
             ctx.exit(2 if isinstance(error, ConfigError | GitError | UnsafePath) else 3)
+        except OSError as error:  # 1 would say that there are findings
+            if error.filename is None:
+                raise
+            _tell(clean.line(f"{error.strerror}: {error.filename}", 600))
+            ctx.exit(2)
 
 
 @click.group(cls=_Group, invoke_without_command=True)

@@ -323,6 +323,8 @@ def test_a_file_that_cannot_be_written_is_a_usage_error_before_anything_runs(lar
     for options in (("-o", "no/x"), ("--record", "no/x"), ("collect", "--out", "no/x")):
         code, out = invoke(*options)
         assert (code, "there is no folder 'no'" in out) == (2, True)
+    (larder / "file").write_text("")
+    assert invoke("--save", "file/x")[0] == 2
 
 
 def test_settings_that_are_no_text_are_a_usage_error(larder: Path) -> None:
