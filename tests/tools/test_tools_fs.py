@@ -521,7 +521,7 @@ def test_writing_is_refused_where_it_would_surprise(tools: Tools, tmp_path: Path
     assert (tmp_path / "file").read_text() == (tmp_path / "sealed").read_text() == "x"
 
 
-def test_reading_what_is_no_regular_file_is_refused_by_its_kind(
+async def test_reading_what_is_no_regular_file_is_refused_by_its_kind(
     tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -533,6 +533,8 @@ def test_reading_what_is_no_regular_file_is_refused_by_its_kind(
         for name, kind in {"pipe": "FIFO", "socket": "socket"}.items():
             with pytest.raises(UnsafePath, match=f"'{name}' is a {kind}, not a regular file"):
                 tools["read_file"](name)
+    with pytest.raises(ToolError, match="'pipe' is a FIFO, not a regular file"):  # at once, not after a deadline
+        await tools["grep"]("x", "pipe")
     with pytest.raises(ToolError, match="'folder': is a directory"):
         tools["read_file"]("folder")
 
@@ -551,6 +553,18 @@ def test_a_path_holds_no_more_than_so_many_folders_open(tools: Tools, tmp_path: 
     with pytest.raises(UnsafePath, match="nested deeper than 256 directories"):
         tools["list_dir"](path)
     assert tools["list_dir"](path[:400]) == "a/"
+
+
+@pytest.mark.parametrize("path", ["new/../file", "new/../../file", "a/../new/../../file"])
+def test_nothing_is_made_on_the_way_back_from_a_folder_that_is_not_there(
+    tools: Tools, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "a").mkdir()
+
+    with pytest.raises(ToolError, match="no such file or directory"):
+        tools["write_file"](path, "x")
+
+    assert os.listdir(tmp_path) == ["a"]
 
 
 def test_writing_below_a_link_that_stays_inside_works(tools: Tools, tmp_path: Path) -> None:
