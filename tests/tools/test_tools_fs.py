@@ -577,6 +577,28 @@ def test_writing_below_a_link_that_stays_inside_works(tools: Tools, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        ".git",
+        ".GIT",
+        ".git. .",
+        "git~12",
+        ".git::$INDEX_ALLOCATION",
+        "a\\.git",
+        ".g\u200cit",
+        ".gi\ufe0ft",
+        "\uff0egit",
+    ],
+)
+def test_what_some_file_system_takes_for_git_is_not_written(tools: Tools, tmp_path: Path, name: str) -> None:
+    for path in (f"{name}/config", f"sub/{name}/hooks/x"):
+        with pytest.raises(UnsafePath, match="git's own directory"):
+            tools["write_file"](path, "x")
+
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
     "name", [".gitignore", ".github/workflows/ci.yml", ".gitattributes", "git/x", ".git-x", "agit~1"]
 )
 def test_names_that_only_begin_like_git_are_written(tools: Tools, tmp_path: Path, name: str) -> None:
