@@ -933,6 +933,17 @@ def test_a_ref_holds_a_hash_and_nothing_else(template: Path, tmp_path: Path, con
         repo.resolve("work")
 
 
+@pytest.mark.parametrize(
+    "name", ["../../ORIG_HEAD", "../heads/main", "./main", "main:a.py", "@{0}", "-main", "main\nHEAD"]
+)
+def test_a_name_of_a_commit_is_no_path_and_no_expression(template: Path, tmp_path: Path, name: str) -> None:
+    lab = lab_from(template, tmp_path / "lab")
+    (lab.dot / "ORIG_HEAD").write_text(lab.sha("main") + "\n")
+
+    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="is not a name of a commit"):
+        repo.resolve(name)
+
+
 def test_corpus_is_large_enough() -> None:
     assert len(ROWS) >= 40
     assert sys.platform != "win32"
