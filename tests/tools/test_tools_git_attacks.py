@@ -944,6 +944,26 @@ def test_a_name_of_a_commit_is_no_path_and_no_expression(template: Path, tmp_pat
         repo.resolve(name)
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "why"),
+    [
+        ("refs/heads/work", "ref: refs/heads/work\n", "round in a circle"),
+        ("refs/heads/work", "{main}" + "\n" * 5000, "refs/heads/work is larger than 4096 bytes"),
+        ("shallow", "{main}\n../../x\n", "shallow does not hold hashes"),
+        ("shallow", "{main}\n" * 110_000, "shallow is larger than"),
+        ("config", "#" * (1024 * 1024 + 1), "config is larger than"),
+    ],
+)
+def test_small_files_are_small_and_hold_what_they_should(
+    template: Path, tmp_path: Path, file: str, content: str, why: str
+) -> None:
+    lab = lab_from(template, tmp_path / "lab")
+    (lab.dot / file).write_text(content.replace("{main}", lab.sha("main")))
+
+    with pytest.raises(GlueError, match=why), git.Repo(lab.root) as repo:
+        repo.resolve("work")
+
+
 def test_corpus_is_large_enough() -> None:
     assert len(ROWS) >= 40
     assert sys.platform != "win32"
