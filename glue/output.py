@@ -40,10 +40,8 @@ class Output(Generic[T]):
                 _check_schema(json.dumps(kind))
             self.shape = Shape(kind) if isinstance(kind, Mapping) else shape_of(kind)
         except Exception as error:  # whatever a schema may do to those who read it
-            raise TypeError(f"output must be a type or a JSON schema: {getattr(error, 'message', error)}") from None
+            raise TypeError(f"output must be a type or a JSON schema: {error}") from None
         own = self.shape.schema
-        if isinstance(kind, Mapping) and self.shape.fits is None:
-            check_schema(kind, "output")
         # A tool's arguments, and the JSON modes of most wires, are objects: anything else goes into one.
         self.wrapped = own.get("type") != "object"
         self.schema: Mapping[str, Json] = own
@@ -79,11 +77,10 @@ class Output(Generic[T]):
 @functools.lru_cache(64)
 def _check_schema(text: str) -> None:
     """Refuse what is no JSON schema, or refers to nowhere; given as JSON, so that each is looked at once."""
-    import jsonschema
     import referencing.jsonschema
 
     schema = json.loads(text)
-    jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator).check_schema(schema)
+    check_schema(schema)
     root = referencing.Resource.from_contents(schema, default_specification=referencing.jsonschema.DRAFT202012)
     resolver = referencing.Registry().resolver_with_root(root)
     for ref in re.findall(r'"\$ref": "([^"\\]*)"', "" if '"$id"' in text else text):

@@ -75,7 +75,7 @@ def show(value: Any, limit: int = 80) -> str:
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
 
-def check_schema(schema: Schema, what: str) -> None:
+def check_schema(schema: Schema, what: str = "") -> None:
     """Refuse what is no JSON schema; the ValueError says what is wrong in it."""
     import jsonschema
 
@@ -84,7 +84,8 @@ def check_schema(schema: Schema, what: str) -> None:
         kind.check_schema(dict(schema))
     except jsonschema.SchemaError as error:
         place = f" at {where(tuple(error.absolute_path))}" if error.absolute_path else ""
-        raise ValueError(f"{what} must be a JSON schema; wrong{place}: {one_line(error.message, 200)}") from None
+        prefix = f"{what} must be a JSON schema; " if what else ""
+        raise ValueError(f"{prefix}wrong{place}: {one_line(error.message, 200)}") from None
 
 
 class Validator:
