@@ -50,11 +50,11 @@ class ChatDecoder(wire.Decoder):
     }
     empty = "an empty stream; the prompt may be longer than the server's context"
     tokens: ClassVar = {
-        "input": ("prompt_tokens",),
-        "output": ("completion_tokens",),
+        "input": ("prompt_tokens", "input_tokens"),
+        "output": ("completion_tokens", "output_tokens"),
         "cache_read": (
             *("prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens"),
-            *("cached_tokens", "num_cached_tokens"),
+            *("cached_tokens", "num_cached_tokens", "cache_read_input_tokens"),
         ),
         "cache_write": ("prompt_tokens_details.cache_write_tokens", "cache_creation_input_tokens"),
         "reasoning": ("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),

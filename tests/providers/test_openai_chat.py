@@ -811,6 +811,10 @@ def test_think_tags_are_parted_where_the_server_leaves_them() -> None:
         ({"prompt_tokens": 10, "completion_tokens": 5, "cost": 0.25}, Usage(input=10, output=5, cost=0.25)),
         ({"prompt_tokens": 10, "completion_tokens": 5, "cost": -1}, Usage(input=10, output=5)),
         ({"prompt_tokens": 10, "completion_tokens": 5, "cost": float("nan")}, Usage(input=10, output=5)),
+        (
+            {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 4},  # a proxy's, of other wires
+            Usage(input=10, output=5, cache_read=4),
+        ),
         ({"prompt_tokens": "many", "completion_tokens": -5}, Usage()),
         ({"prompt_tokens": float("inf"), "completion_tokens": float("nan")}, Usage()),
     ],
