@@ -30,6 +30,7 @@ from glue.providers.wire import Block
 
 WIRE = "openai_chat"
 
+_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")  # where servers put them; one is enough
 _SAME = ("type", "index")  # what pieces of one reasoning detail have in common
 _STREAMED = ("text", "summary", "data")  # what of it comes in pieces
 
@@ -112,7 +113,7 @@ class ChatDecoder(wire.Decoder):
                 self.counts = chunk["x_groq"].get("usage")
 
     def _delta(self, delta: dict[str, Json], events: list[ProviderEvent]) -> None:
-        thought = delta.get("reasoning_content") or delta.get("reasoning")
+        thought = next((delta[name] for name in _THOUGHTS if delta.get(name)), None)
         if details := delta.get("reasoning_details"):
             thought = self._take_details(details, thought)
         if thought and type(thought) is str:

@@ -690,7 +690,7 @@ def test_deltas_name_the_call_they_belong_to() -> None:
 
 
 def test_reasoning_in_any_field() -> None:
-    for field in ("reasoning_content", "reasoning"):
+    for field in ("reasoning_content", "reasoning", "reasoning_text", "thinking"):
         message = read(
             chunk({field: "h"}), chunk({field: "m"}), chunk({"content": "x", field: None}), chunk({}, "stop")
         )
