@@ -198,6 +198,8 @@ def test_request_id_from_header_or_body() -> None:
         ({"Retry-After": "2.5"}, "", 2.5),
         ({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, "", 50.0),
         ({"retry-after": "Thu, 01 Jan 1970 00:00:01 GMT"}, "", 0.0),
+        ({"retry-after": "Thursday, 01-Jan-70 00:01:00 GMT"}, "", 50.0),
+        ({"retry-after": "Thu Jan  1 00:01:00 1970"}, "", 50.0),
         ({"retry-after": "soon"}, "", None),
         ({"retry-after": "-3"}, "", None),
         ({}, {"error": {"code": 429, "details": [{"retryDelay": "45.837906927s"}]}}, 45.837906927),
