@@ -159,7 +159,7 @@ def _names(outer: Mapping[str, Json], inner: Mapping[str, Json]) -> tuple[frozen
 
 
 def _message(place: Mapping[str, Json]) -> str:
-    for key in ("message", "Message", "detail", "error_description", "title"):
+    for key in ("message", "Message", "detail", "msg", "error_description", "title", "errors", "error"):
         value = place.get(key)
         if isinstance(value, str) and value:
             return value

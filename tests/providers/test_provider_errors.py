@@ -173,6 +173,9 @@ def test_bedrock_names_the_kind_in_a_header() -> None:
         ("just words", "acme: HTTP 400: just words"),
         ("", "acme: HTTP 400"),
         ({"error": {"message": "out", "metadata": {"raw": "in"}}}, "acme: HTTP 400: out: in"),
+        ({"errors": [{"message": "cloud"}], "success": False}, 'acme: HTTP 400: [{"message": "cloud"}]'),
+        ({"error": {"error": {"message": "deep"}}}, 'acme: HTTP 400: {"message": "deep"}'),
+        ({"code": 1, "msg": "short"}, "acme: HTTP 400: short"),
     ],
 )
 def test_message_of_every_shape_of_body(body: Any, message: str) -> None:
