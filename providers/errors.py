@@ -58,7 +58,7 @@ def _reset_wait(headers: Mapping[str, str], now: float) -> float | None:
 
 def _wait(value: str, now: float) -> float | None:
     """Read how long to wait: a duration, a moment since 1970 in seconds or milliseconds, or a date."""
-    from datetime import datetime
+    from datetime import UTC, datetime
     from email.utils import parsedate_to_datetime
 
     wait = _real(value) if seconds(value) is None else seconds(value)
@@ -68,7 +68,7 @@ def _wait(value: str, now: float) -> float | None:
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         try:
             moment = read(value)
-            return max(0.0, moment.timestamp() - now) if moment.tzinfo else None
+            return max(0.0, moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() - now)
         except (ValueError, TypeError, OverflowError):
             pass
     return None
@@ -159,7 +159,7 @@ def _names(outer: Mapping[str, Json], inner: Mapping[str, Json]) -> tuple[frozen
 
 
 def _message(place: Mapping[str, Json]) -> str:
-    for key in ("message", "Message", "detail", "error_description", "title"):
+    for key in ("message", "Message", "detail", "msg", "error_description", "title", "errors", "error"):
         value = place.get(key)
         if isinstance(value, str) and value:
             return value

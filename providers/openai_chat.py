@@ -30,6 +30,7 @@ from glue.providers.wire import Block
 
 WIRE = "openai_chat"
 
+_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")  # where servers put them; one is enough
 _SAME = ("type", "index")  # what pieces of one reasoning detail have in common
 _STREAMED = ("text", "summary", "data")  # what of it comes in pieces
 
@@ -50,11 +51,11 @@ class ChatDecoder(wire.Decoder):
     }
     empty = "an empty stream; the prompt may be longer than the server's context"
     tokens: ClassVar = {
-        "input": ("prompt_tokens",),
-        "output": ("completion_tokens",),
+        "input": ("prompt_tokens", "input_tokens"),
+        "output": ("completion_tokens", "output_tokens"),
         "cache_read": (
             *("prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens"),
-            *("cached_tokens", "num_cached_tokens"),
+            *("cached_tokens", "num_cached_tokens", "cache_read_input_tokens"),
         ),
         "cache_write": ("prompt_tokens_details.cache_write_tokens", "cache_creation_input_tokens"),
         "reasoning": ("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
@@ -112,7 +113,7 @@ class ChatDecoder(wire.Decoder):
                 self.counts = chunk["x_groq"].get("usage")
 
     def _delta(self, delta: dict[str, Json], events: list[ProviderEvent]) -> None:
-        thought = delta.get("reasoning_content") or delta.get("reasoning")
+        thought = next((delta[name] for name in _THOUGHTS if delta.get(name)), None)
         if details := delta.get("reasoning_details"):
             thought = self._take_details(details, thought)
         if thought and type(thought) is str:

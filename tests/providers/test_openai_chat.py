@@ -690,7 +690,7 @@ def test_deltas_name_the_call_they_belong_to() -> None:
 
 
 def test_reasoning_in_any_field() -> None:
-    for field in ("reasoning_content", "reasoning"):
+    for field in ("reasoning_content", "reasoning", "reasoning_text", "thinking"):
         message = read(
             chunk({field: "h"}), chunk({field: "m"}), chunk({"content": "x", field: None}), chunk({}, "stop")
         )
@@ -811,6 +811,10 @@ def test_think_tags_are_parted_where_the_server_leaves_them() -> None:
         ({"prompt_tokens": 10, "completion_tokens": 5, "cost": 0.25}, Usage(input=10, output=5, cost=0.25)),
         ({"prompt_tokens": 10, "completion_tokens": 5, "cost": -1}, Usage(input=10, output=5)),
         ({"prompt_tokens": 10, "completion_tokens": 5, "cost": float("nan")}, Usage(input=10, output=5)),
+        (
+            {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 4},  # a proxy's, of other wires
+            Usage(input=10, output=5, cache_read=4),
+        ),
         ({"prompt_tokens": "many", "completion_tokens": -5}, Usage()),
         ({"prompt_tokens": float("inf"), "completion_tokens": float("nan")}, Usage()),
     ],

@@ -173,6 +173,9 @@ def test_bedrock_names_the_kind_in_a_header() -> None:
         ("just words", "acme: HTTP 400: just words"),
         ("", "acme: HTTP 400"),
         ({"error": {"message": "out", "metadata": {"raw": "in"}}}, "acme: HTTP 400: out: in"),
+        ({"errors": [{"message": "cloud"}], "success": False}, 'acme: HTTP 400: [{"message": "cloud"}]'),
+        ({"error": {"error": {"message": "deep"}}}, 'acme: HTTP 400: {"message": "deep"}'),
+        ({"code": 1, "msg": "short"}, "acme: HTTP 400: short"),
     ],
 )
 def test_message_of_every_shape_of_body(body: Any, message: str) -> None:
@@ -198,6 +201,8 @@ def test_request_id_from_header_or_body() -> None:
         ({"Retry-After": "2.5"}, "", 2.5),
         ({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, "", 50.0),
         ({"retry-after": "Thu, 01 Jan 1970 00:00:01 GMT"}, "", 0.0),
+        ({"retry-after": "Thursday, 01-Jan-70 00:01:00 GMT"}, "", 50.0),
+        ({"retry-after": "Thu Jan  1 00:01:00 1970"}, "", 50.0),
         ({"retry-after": "soon"}, "", None),
         ({"retry-after": "-3"}, "", None),
         ({}, {"error": {"code": 429, "details": [{"retryDelay": "45.837906927s"}]}}, 45.837906927),
