@@ -233,6 +233,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
     async def _perform(self, prompt: Sequence[Message] | None, output: Any, options: dict[str, Any]) -> RunResult[Any]:
         call = call_options(options, output)
         result: RunResult[Any] | None = None
+        first: BaseException | None = None
         try:
             async with self._turn(), self._open() as log:
                 log.check_writable()
@@ -253,10 +254,15 @@ class Session(Closeable, Generic[DepsT, OutputT]):
                 )
                 try:
                     self.last = result = await perform(self.agent, ready, prompt, log.messages)
+                except BaseException as error:
+                    first = error
+                    raise
                 finally:
                     self._cancel = self._call_limits = None
-        except BaseException as error:
-            if result is not None:  # cancelled while the store was left
+        except BaseException as error:  # maybe another one, while the store was left
+            if first is not None:
+                raise first
+            if result is not None:
                 attach_result(error, result)
             raise
         return result if call.unwrap is False else result.unwrap()

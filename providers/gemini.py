@@ -195,6 +195,8 @@ class GeminiDecoder(wire.Decoder):
 
 def _named(place: dict[str, Json]) -> dict[str, Json]:
     """Name fields as Google's own servers do: proxies write prompt_token_count, and spell out what is not there."""
+    if "_" not in "".join(place) and None not in place.values():
+        return place  # they are as Google's own
     fields = ((name.split("_"), value) for name, value in place.items() if value is not None)
     return {first + "".join(word.capitalize() for word in rest): value for (first, *rest), value in fields}
 

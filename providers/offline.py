@@ -178,6 +178,9 @@ _COMMON = frozenset(
 )
 
 
+_READ = 20_000  # characters of a text that are looked through
+
+
 def _words(text: str) -> set[str]:
     """Return the words of a text that mean something, in lower case and without the s of a plural."""
     found = re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower())
@@ -188,14 +191,15 @@ class _Facts:
     """What a text offers to fill values with: quotes, names, numbers, paths, addresses."""
 
     def __init__(self, text: str, *, avoid: set[str] = frozenset(), skip: int = 0) -> None:  # type: ignore[assignment]
+        text = text[:_READ]
         self.text = " ".join(text.split())
         self.words = _words(text)
         self.quotes = re.findall(r"[\"“'`]([^\"”'`]{1,200})[\"”'`]", text)
         self.paths = re.findall(
-            r"(?<![\w/.])(?:[\w.-]+/)*[\w-]+\.[A-Za-z]\w{0,5}\b(?!\()", re.sub(r"https?://\S+", "", text)
+            r"(?<![\w/.-])(?:[\w.-]+/)*[\w-]+\.[A-Za-z]\w{0,5}\b(?!\()", re.sub(r"https?://\S+", "", text)
         )
         self.links = re.findall(r"https?://[^\s\"'<>)]+", text)
-        self.mails = re.findall(r"[\w.+-]+@[\w-]+\.[\w.]+\w", text)
+        self.mails = re.findall(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+\w", text)
         self.dates = re.findall(r"\b\d{4}-\d\d-\d\d\b", text)
         self.numbers = [float(each) for each in re.findall(r"(?<![\w.-])-?\d+(?:\.\d+)?\b(?![-.]\d)", text)]
         self.nouns = self._nouns(text, avoid)[skip:]

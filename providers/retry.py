@@ -37,8 +37,12 @@ def model_of(provider: Provider, request: Request) -> str:
 Sleep: TypeAlias = Callable[[float], Awaitable[object]]
 
 HINT = "The last answer was lost on the way before anything of it arrived. Please answer again; be brief if you can."
+REFUSED = (
+    "Your tool call was refused before it ran ({error}). Call again with arguments that fit, or answer without it."
+)
 
-_Class: TypeAlias = Literal["busy", "empty", "lost"]
+_Class: TypeAlias = Literal["busy", "empty", "lost", "call"]
+_TRIES = {"empty": (3, 0.25), "lost": (2, 0.5), "call": (3, 0.0)}  # in all, and seconds after the first
 _STOPS = (StopReason.END_TURN, StopReason.TOOL_USE, StopReason.UNKNOWN)
 
 
@@ -77,7 +81,8 @@ def with_retries(
 
     A busy server is asked up to `attempts` times in all, after the wait that it advises, else after
     `first` seconds, doubled each time up to `cap`; advice above `cap` ends it at once. An empty
-    reply is asked for three times, an answer that was lost on the way twice.
+    reply is asked for three times, an answer that was lost on the way twice, and a call that the
+    server itself refused three times, with what it said.
     """
     return Retries(provider, Backoff(attempts=attempts, first=first, cap=cap, sleep=sleep, jitter=jitter))
 
@@ -116,11 +121,13 @@ class Retries(Wrapper):
                 raise _final(error)
             yield attempt_of(error, self.provider, request, started, delay=delay)
             await self._backoff.sleep(delay)
-            if _class(error) == "lost":
+            which, level = _class(error), request.reasoning
+            if which in ("lost", "call"):
                 # A hint, which is sent and never stored, and less thinking, which may be what took too long.
-                level = "minimal" if request.reasoning in ("medium", "high", "xhigh", "max") else request.reasoning
-                messages = (*request.messages, user(HINT, origin="nudge"))
-                request = replace(request, messages=messages, reasoning=level)
+                if which == "lost" and level in ("medium", "high", "xhigh", "max"):
+                    level = "minimal"
+                hint = user(HINT if which == "lost" else REFUSED.format(error=error), origin="nudge")
+                request = replace(request, messages=(*request.messages, hint), reasoning=level)
 
     def _delay(self, error: ProviderError, tries: Counter[_Class]) -> float | None:
         """Return the seconds to wait before the next try, or None to give up."""
@@ -130,7 +137,7 @@ class Retries(Wrapper):
         tries[which] += 1
         if which == "busy":
             return self._backoff.wait(tries[which], error.retry_after)
-        most, first = (3, 0.25) if which == "empty" else (2, 0.5)
+        most, first = _TRIES[which]
         return first * tries[which] if tries[which] < most else None
 
 
@@ -157,6 +164,8 @@ def no_reply(provider: Provider, request: Request, done: Done | None, committed:
 def _class(error: ProviderError) -> _Class | None:
     if error.kind == "empty":
         return "empty"
+    if error.kind == "invalid_request" and "tool_use_failed" in error.body:
+        return "call"  # so says Groq, which holds calls against their schemas itself
     if error.status is None and error.kind in ("transient", "timeout", "protocol"):
         return "lost" if error.retryable or error.kind == "protocol" else None
     return "busy" if error.retryable else None

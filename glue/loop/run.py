@@ -39,7 +39,6 @@ from glue.loop.transcript import (
     has_content,
     message_chars,
     needs_answer,
-    prompt_start,
     resume_prompts,
     unanswered,
     visible_text,
@@ -63,7 +62,9 @@ async def run(provider: Provider, messages: str | Sequence[Message], **options: 
     template of every request: system, model, max_tokens and the like.
     """
     transcript, settings = _transcript(messages), loop_options(options)
-    start = prompt_start(transcript)
+    start = len(transcript)  # of the prompt: the user messages at the end
+    while start and isinstance(transcript[start - 1], UserMessage):
+        start -= 1
     return await drive(provider, transcript[:start], transcript[start:], settings, keep_prompt=False)
 
 

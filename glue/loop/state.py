@@ -167,17 +167,14 @@ class State:
             if write:
                 await self.record(lambda journal: journal.append(message))
         finally:
-            self._announce(message)
-
-    def _announce(self, message: Message) -> None:
-        if isinstance(message, UserMessage):
-            self.emit(MessageStart(id=message.id, role="user"))
-        if not isinstance(message, ToolMessage):
-            if message.id == self.reply_id:
-                self.reply_id = ""
-            self.emit(MessageEnd(message=message))
-        if not isinstance(message, AssistantMessage) and not self.ending:
-            self.spending.spend(tokens_in=self.limits.estimator(message_chars(message)))
+            if isinstance(message, UserMessage):
+                self.emit(MessageStart(id=message.id, role="user"))
+            if not isinstance(message, ToolMessage):
+                if message.id == self.reply_id:
+                    self.reply_id = ""
+                self.emit(MessageEnd(message=message))
+            if not isinstance(message, AssistantMessage) and not self.ending:
+                self.spending.spend(tokens_in=self.limits.estimator(message_chars(message)))
 
     def discard(self) -> None:
         """Tell the listeners of a reply that was begun and is thrown away."""

@@ -138,14 +138,6 @@ def unanswered(messages: Sequence[Message], reason: str) -> list[ToolMessage]:
     return []
 
 
-def prompt_start(messages: Sequence[Message]) -> int:
-    """Return where the prompt begins: the first of the user messages at the end."""
-    start = len(messages)
-    while start and isinstance(messages[start - 1], UserMessage):
-        start -= 1
-    return start
-
-
 def run_start(messages: Sequence[Message]) -> int:
     """Return where the last run begins: at the caller's last prompt."""
     for index in range(len(messages) - 1, -1, -1):

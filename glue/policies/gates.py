@@ -41,7 +41,11 @@ class Gates(Policy):
         asked = [(gate, allow) for gate in self.gates if (allow := gate.allowed(state)) is not None]
         if not asked:
             return None
-        active = _without_advisory(asked, frozenset(spec.name for spec in request.tools))
+        tools = frozenset(spec.name for spec in request.tools)
+        above = [gate.priority for gate, allow in asked if gate.required and tools - allow]
+        active = [
+            each for each in asked if each[0].required or each[0].priority >= max(above, default=each[0].priority)
+        ]
         allowed, winner = join(active)
         names = tuple(gate.name for gate, _ in active)
         lists = tuple(
@@ -57,18 +61,9 @@ class Gates(Policy):
         )
         if winner:
             state.emit(GateConflict(winner=winner, gates=names, lists=lists))
-        tools = tuple(spec for spec in request.tools if spec.name in allowed)
-        state.emit(GateApplied(gates=names, allowed=tuple(spec.name for spec in tools), lists=lists))
-        return Change(replace(request, tools=tools, tool_choice=_choice(request.tool_choice, allowed, bool(tools))))
-
-
-def _without_advisory(
-    active: list[tuple[Gate, frozenset[str]]], tools: frozenset[str]
-) -> list[tuple[Gate, frozenset[str]]]:
-    suppressing = [gate.priority for gate, allow in active if gate.required and tools - allow]
-    if not suppressing:
-        return active
-    return [(gate, allow) for gate, allow in active if gate.required or gate.priority >= max(suppressing)]
+        kept = tuple(spec for spec in request.tools if spec.name in allowed)
+        state.emit(GateApplied(gates=names, allowed=tuple(spec.name for spec in kept), lists=lists))
+        return Change(replace(request, tools=kept, tool_choice=_choice(request.tool_choice, allowed, bool(kept))))
 
 
 def join(active: Sequence[tuple[Gate, frozenset[str]]]) -> tuple[frozenset[str], str]:

@@ -35,20 +35,17 @@ class Guards(Policy):
         self._errors = 0
 
     def after_tools(self, state: State, results: Sequence[ToolMessage]) -> Hook:
-        limits = state.limits
-        self._count(state, results)
-        if not state.may_turn() or not state.may_ask() or overspent(state) is not None:
-            return None  # a limit ranks above a guard, and READY says which
-        return self._judge(state, "repeat", self._repeats, limits.repeat_nudge, limits.repeat_halt) or self._judge(
-            state, "errors", self._errors, limits.error_nudge, limits.error_halt
-        )
-
-    def _count(self, state: State, results: Sequence[ToolMessage]) -> None:
         calls = state.last_reply.calls if state.last_reply is not None else ()
         call = (calls[0].name, calls[0].arguments) if len(calls) == 1 else None
         self._repeats = self._repeats + 1 if call is not None and call == self._last else int(call is not None)
         self._last = call
         self._errors = self._errors + 1 if all(result.is_error for result in results) else 0
+        limits = state.limits
+        if not state.may_turn() or not state.may_ask() or overspent(state) is not None:
+            return None  # a limit ranks above a guard, and READY says which
+        return self._judge(state, "repeat", self._repeats, limits.repeat_nudge, limits.repeat_halt) or self._judge(
+            state, "errors", self._errors, limits.error_nudge, limits.error_halt
+        )
 
     def _judge(self, state: State, kind: str, count: int, say: int | None, halt: int | None) -> Hook:
         if halt is not None and count >= halt:

@@ -501,7 +501,7 @@ async def test_the_usage_of_sub_agents_is_counted_once() -> None:
     assert (result.usage.input, result.usage.output, result.cost) == (50, 5, 2.5)
 
 
-async def test_a_sub_agent_spends_from_its_parents_purse() -> None:
+async def test_a_sub_agent_spends_from_its_parents_budget() -> None:
     spendthrift = Script(repeat(calls("weather", usage=Usage(input=1, output=60))), name="helper")
     child = Agent(spendthrift, name="helper", tools=[weather])
     parent = Agent(Script(repeat(ask_helper())), tools=[child.as_tool()], limits=Limits(token_budget=100))

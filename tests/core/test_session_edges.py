@@ -136,23 +136,34 @@ def test_s116_a_cancelled_task_leaves_list_and_store_valid_and_equal(tmp_path: P
         assert asyncio.run(again.prompt("and now?")).text == "fine"
 
 
-def test_s116_a_cancel_while_the_store_is_left_carries_the_result() -> None:
-    session = Agent(Script("fine")).session("s")
-    session._log._writer.blocks = True  # type: ignore[misc]
+async def cancelled_while_left(session: Any) -> None:
+    session._log._writer.blocks = True
     leave = session._log.__aexit__
 
-    async def main() -> None:
-        async def slow(*given: Any) -> None:
-            task.cancel()
-            await asyncio.sleep(0)
-            await leave(*given)
+    async def slow(*given: Any) -> None:
+        task.cancel()
+        await asyncio.sleep(0)
+        await leave(*given)
 
-        session._log.__aexit__ = slow  # type: ignore[method-assign]
-        task = asyncio.ensure_future(session.prompt("go"))
-        await task
+    session._log.__aexit__ = slow
+    task = asyncio.ensure_future(session.prompt("go"))
+    await task
+
+
+def test_s116_the_first_error_wins_over_a_cancel_while_the_store_is_left() -> None:
+    session = Agent(Script(calls("noop"), ZeroDivisionError("bug")), tools=[noop]).session("s")
+
+    with pytest.raises(ZeroDivisionError, match="bug") as caught:
+        asyncio.run(cancelled_while_left(session))
+
+    assert asyncio.run(session.load()) == caught.value.result.messages  # type: ignore[attr-defined]
+
+
+def test_s116_a_cancel_while_the_store_is_left_carries_the_result() -> None:
+    session = Agent(Script("fine")).session("s")
 
     with pytest.raises(asyncio.CancelledError) as caught:
-        asyncio.run(main())
+        asyncio.run(cancelled_while_left(session))
 
     assert getattr(caught.value, "result", None) is session.last
     assert session.last is not None

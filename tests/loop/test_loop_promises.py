@@ -172,6 +172,26 @@ async def test_s117_what_is_no_exception_leaves_every_call_answered(
     assert sorted(started) == sorted(event.call.id for event in events if isinstance(event, ToolEnd))
 
 
+async def test_s117_the_first_of_two_wins() -> None:
+    @tool
+    async def leave() -> str:
+        """Go."""
+        raise SystemExit(3)
+
+    @tool
+    async def follow() -> str:
+        """Go too, when it is cancelled."""
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise Quit
+
+    with pytest.raises(SystemExit) as caught:
+        await run(Script(calls("follow", "leave")), "go", tools=[leave, follow])
+
+    assert_answered(caught.value.result.messages)  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("where", ["provider", "before_request", "on_reply", "after_tools", "on_settle", "finish"])
 async def test_a_bug_propagates_with_the_result(where: str) -> None:
     def fail(*given: Any) -> None:
@@ -480,6 +500,18 @@ async def test_s123_nothing_is_taken_from_a_source_that_cannot_be_sent() -> None
     await run(Script("x"), "go", policies=[FollowUp(source), Steering(source)], limits=limits)
 
     assert asked == ["asked"]  # by the steering, before the one request
+
+
+async def test_nothing_is_taken_from_a_source_when_a_policy_has_cancelled_the_run() -> None:
+    class Enough(Policy):
+        def on_settle(self, state: Any, reply: AssistantMessage) -> Hook:
+            state.cancel.cancel()
+            return None
+
+    waiting = queue("more")
+    result = await run(Script("x"), "go", policies=[Enough(), FollowUp(waiting)])
+
+    assert (result.outcome, waiting()) == (Outcome.CANCELLED, ["more"])
 
 
 async def test_a_word_that_cannot_be_taken_is_left_and_the_next_policy_asked() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glue import run
 from glue.errors import InvalidContinuation
 from glue.loop.transcript import (
     NO_RESULT,
@@ -19,12 +20,11 @@ from glue.loop.transcript import (
     harden,
     message_chars,
     needs_answer,
-    prompt_start,
     resume_prompts,
     unanswered,
 )
 from glue.messages import AssistantMessage, Message, Opaque, Part, Text, Thinking, ToolMessage, UserMessage, user
-from glue.testing import call, partial, shape
+from glue.testing import Script, call, partial, shape
 
 
 def said(text: str = "x", *named: object) -> AssistantMessage:
@@ -237,10 +237,16 @@ def test_unanswered_calls_of_the_last_reply_are_found() -> None:
     assert unanswered([said("x")], "cancelled") == []
 
 
-def test_the_prompt_is_the_user_messages_at_the_end() -> None:
-    assert prompt_start([user("a"), said("x"), user("b"), user("c")]) == 2
-    assert prompt_start([user("a")]) == 0
-    assert prompt_start([said("x")]) == 1
+async def test_the_prompt_is_the_user_messages_at_the_end() -> None:
+    cases: list[tuple[list[Message], list[Message]]] = [
+        ([user("a"), said()], [user("b"), user("c")]),
+        ([], [user("a")]),
+    ]
+    for before, prompt in cases:
+        answered = await run(Script("y"), [*before, *prompt])
+        assert list(answered.new_messages[:-1]) == prompt
+    with pytest.raises(InvalidContinuation):
+        await run(Script(), [said("x")])
 
 
 def test_what_needs_an_answer() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -228,3 +229,12 @@ async def test_any_schema_gets_what_fits_it(schema: Any) -> None:
 
     assert isinstance(text, str)
     Draft202012Validator(wanted).validate(json.loads(text))
+
+
+async def test_a_text_without_spaces_is_no_trap() -> None:
+    started = time.process_time()
+
+    result = await Agent("offline").run("a" * 100_000)
+
+    assert result.outcome is Outcome.DONE
+    assert time.process_time() - started < 10  # it took minutes when the work grew with the square of the length

@@ -92,6 +92,20 @@ async def test_an_answer_lost_on_the_way_is_asked_for_with_a_hint_and_less_think
     assert HINT not in [message.text for message in result.messages]
 
 
+async def test_a_call_that_the_server_refused_is_asked_for_with_what_it_said() -> None:
+    refused = fail("invalid_request", "missing 'name'", status=400, body='{"error":{"code":"tool_use_failed"}}')
+    script, sleeps = Script(repeat(refused)), Sleeps()
+
+    result = await run(wrapped(script, sleeps), [ASK], request=Request(reasoning="high"))
+
+    assert (result.outcome, result.requests, sleeps) == (Outcome.FAILED, 3, [0.0, 0.0])
+    assert [request.reasoning for request in script.requests] == ["high"] * 3
+    assert "missing 'name'" in script.requests[1].messages[-1].text
+    assert [message.text for message in result.messages] == ["hello"]
+    other = Script(repeat(fail("invalid_request", status=400, body="{}")))
+    assert (await run(wrapped(other, sleeps), [ASK])).requests == 1
+
+
 @pytest.mark.parametrize("kind", ["transient", "timeout", "protocol"])
 async def test_it_is_asked_for_twice_in_all(kind: Any) -> None:
     script, sleeps = Script(repeat(fail(kind))), Sleeps()

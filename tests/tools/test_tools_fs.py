@@ -521,7 +521,7 @@ def test_writing_is_refused_where_it_would_surprise(tools: Tools, tmp_path: Path
     assert (tmp_path / "file").read_text() == (tmp_path / "sealed").read_text() == "x"
 
 
-def test_reading_what_is_no_regular_file_is_refused_by_its_kind(
+async def test_reading_what_is_no_regular_file_is_refused_by_its_kind(
     tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -534,7 +534,7 @@ def test_reading_what_is_no_regular_file_is_refused_by_its_kind(
             with pytest.raises(UnsafePath, match=f"'{name}' is a {kind}, not a regular file"):
                 tools["read_file"](name)
     with pytest.raises(ToolError, match="'pipe' is a FIFO, not a regular file"):  # at once, not after a deadline
-        tools["grep"]("x", "pipe")
+        await tools["grep"]("x", "pipe")
     with pytest.raises(ToolError, match="'folder': is a directory"):
         tools["read_file"]("folder")
 
@@ -574,6 +574,28 @@ def test_writing_below_a_link_that_stays_inside_works(tools: Tools, tmp_path: Pa
     tools["write_file"]("link/new", "x")
 
     assert (tmp_path / "real/new").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".git",
+        ".GIT",
+        ".git. .",
+        "git~12",
+        ".git::$INDEX_ALLOCATION",
+        "a\\.git",
+        ".g\u200cit",
+        ".gi\ufe0ft",
+        "\uff0egit",
+    ],
+)
+def test_what_some_file_system_takes_for_git_is_not_written(tools: Tools, tmp_path: Path, name: str) -> None:
+    for path in (f"{name}/config", f"sub/{name}/hooks/x"):
+        with pytest.raises(UnsafePath, match="git's own directory"):
+            tools["write_file"](path, "x")
+
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -252,3 +252,18 @@ def test_a_folder_that_is_moved_while_it_is_written_to_is_left_alone(tmp_path: P
         files.write(root, "folder/config", b"x", guard=move)
 
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("what", ["changed", "removed"])
+def test_a_file_that_changes_after_it_was_read_is_not_written_over(tmp_path: Path, what: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("old")
+    mark = files.mark_of(file.stat())
+
+    def meanwhile(names: tuple[str, ...]) -> None:
+        file.write_text("theirs") if what == "changed" else file.unlink()
+
+    with fs.Root(tmp_path) as root, pytest.raises(ToolError, match=f"{what} meanwhile; nothing was written"):
+        files.write(root, "file", b"ours", guard=meanwhile, mark=mark)
+
+    assert [path.read_text() for path in tmp_path.iterdir()] == (["theirs"] if what == "changed" else [])

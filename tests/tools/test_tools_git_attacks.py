@@ -909,6 +909,61 @@ def test_a_link_in_the_place_of_a_ref_shows_no_other_commit(template: Path, tmp_
         repo.resolve("work")
 
 
+@pytest.mark.parametrize(
+    "target", ["ORIG_HEAD", "refs/heads/../../ORIG_HEAD", "refs/heads/./work", "refs/heads/work.lock"]
+)
+def test_a_symbolic_ref_leads_to_a_ref_alone(template: Path, tmp_path: Path, target: str) -> None:
+    lab = lab_from(template, tmp_path / "lab")
+    for name in ("ORIG_HEAD", "refs/heads/work.lock"):
+        (lab.dot / name).write_text(lab.sha("main") + "\n")
+    (lab.dot / "HEAD").write_text(f"ref: {target}\n")
+
+    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="which is no ref"):
+        repo.resolve("HEAD")
+
+
+@pytest.mark.parametrize(
+    "content", ["", "main", "--help", "HEAD~1", "a" * 39, "A" * 40, "ü", "{main}\n{main}", "{main}^"]
+)
+def test_a_ref_holds_a_hash_and_nothing_else(template: Path, tmp_path: Path, content: str) -> None:
+    lab = lab_from(template, tmp_path / "lab")
+    (lab.dot / "refs/heads/work").write_text(content.replace("{main}", lab.sha("main")))
+
+    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="does not hold a hash"):
+        repo.resolve("work")
+
+
+@pytest.mark.parametrize(
+    "name", ["../../ORIG_HEAD", "../heads/main", "./main", "main:a.py", "@{0}", "-main", "main\nHEAD"]
+)
+def test_a_name_of_a_commit_is_no_path_and_no_expression(template: Path, tmp_path: Path, name: str) -> None:
+    lab = lab_from(template, tmp_path / "lab")
+    (lab.dot / "ORIG_HEAD").write_text(lab.sha("main") + "\n")
+
+    with git.Repo(lab.root) as repo, pytest.raises(GlueError, match="is not a name of a commit"):
+        repo.resolve(name)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "why"),
+    [
+        ("refs/heads/work", "ref: refs/heads/work\n", "round in a circle"),
+        ("refs/heads/work", "{main}" + "\n" * 5000, "refs/heads/work is larger than 4096 bytes"),
+        ("shallow", "{main}\n../../x\n", "shallow does not hold hashes"),
+        ("shallow", "{main}\n" * 110_000, "shallow is larger than"),
+        ("config", "#" * (1024 * 1024 + 1), "config is larger than"),
+    ],
+)
+def test_small_files_are_small_and_hold_what_they_should(
+    template: Path, tmp_path: Path, file: str, content: str, why: str
+) -> None:
+    lab = lab_from(template, tmp_path / "lab")
+    (lab.dot / file).write_text(content.replace("{main}", lab.sha("main")))
+
+    with pytest.raises(GlueError, match=why), git.Repo(lab.root) as repo:
+        repo.resolve("work")
+
+
 def test_corpus_is_large_enough() -> None:
     assert len(ROWS) >= 40
     assert sys.platform != "win32"

@@ -203,7 +203,7 @@ def _check_objects(objects: int, alternates: bool) -> None:
             for name, what in scan(fd, budget):
                 if what in ("link", "other"):
                     raise _unsafe(f"objects/{folder}/{name} is not a plain file or directory")
-                borrows = folder == "info" and name in ("alternates", "http-alternates") and not alternates
+                borrows = (folder, name) == ("info", "alternates") and not alternates
                 if borrows and os.stat(name, dir_fd=fd, follow_symlinks=False).st_size:
                     text = "the repository borrows objects from elsewhere (objects/info/alternates): refused"
                     raise _unsafe(text)

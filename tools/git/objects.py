@@ -24,13 +24,8 @@ MAX_TREE = 64 * 1024 * 1024
 MAX_PAIRS = 200_000  # of folders that are compared
 KEPT = 256  # trees, parsed
 RAW = ("old_mode", "new_mode", "old_sha", "new_sha", "status")
-# The hashes of no file, and of an empty one.
-NOTHING = {
-    "0" * 40,
-    "0" * 64,
-    "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
-    "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813",
-}
+EMPTY = (make(b"blob 0\0", usedforsecurity=False).hexdigest() for make in (hashlib.sha1, hashlib.sha256))
+NOTHING = {"0" * 40, "0" * 64, *EMPTY}  # the hashes of no file, and of an empty one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,9 +235,10 @@ def parse_changes(out: bytes) -> list[FileChange]:
                 next(fields)
                 name = next(fields)
             counts[path_of(name)] = (None, None) if added == b"-" else (int(added), int(deleted))
-    lines = [counts.get(change.path, (0, 0)) for change in found]
-    for change, number in zip(found, lines, strict=True):
-        if number == (0, 0) and change.old_sha != change.new_sha and {change.old_sha, change.new_sha} - NOTHING:
+    for at, change in enumerate(found):
+        lines = counts.get(change.path, (0, 0))
+        if lines == (0, 0) and change.old_sha != change.new_sha and {change.old_sha, change.new_sha} - NOTHING:
             text = f"{change.path!a} changed and no line of it did: the repository is damaged or forged"
             raise GitError(text, kind="damaged")
-    return [replace(change, added=old, deleted=new) for change, (old, new) in zip(found, lines, strict=True)]
+        found[at] = replace(change, added=lines[0], deleted=lines[1])
+    return found

@@ -6,7 +6,6 @@ sides in a scratch folder: no file of the work tree, no configuration of the pul
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from glue.agents.review.change.syntax import language, lex
+from glue.agents.review.change.syntax import functions, language, lex
 from glue.agents.review.findings.rules import views
 from glue.agents.review.records import SEVERITIES, Bundle, FileDiff, Finding, Severity
 from glue.errors import ConfigError
@@ -32,6 +31,7 @@ SECONDS = 30.0
 MOST_FILES = 500
 PER_FILE = 3  # findings of one rule; who reads these looks for the others
 MOST_BYTES = 16 * 1024 * 1024  # of what an analyser says
+_PYTHON_2 = re.compile(r"^\s*except [^:\n]+, [a-z_]\w*:", re.MULTILINE)  # two exceptions, as Python 3.14 reads it
 _LEVELS: dict[str, Severity] = {"error": "high", "warning": "medium", "note": "low", "none": "info", "info": "low"}
 
 
@@ -93,9 +93,9 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
     broken = {place for place, row in said if row.get("code") in (None, "invalid-syntax", "E999")}
     for (side, path), row in said:
         # What did not parse before says nothing of what is new.
-        if (side, path) in broken or ("base", path) in broken:
-            continue
         text = bundle.head[path] if side == "head" else _before(bundle, path)
+        if (side, path) in broken or ("base", path) in broken or _PYTHON_2.search(text):
+            continue
         if result := _ruff_result(row, path, text, is_head=side == "head"):
             results[side].append(result)
     return tuple(new_findings(results["head"], results["base"], bundle, compared=True))
@@ -128,13 +128,13 @@ def _ruff_result(row: Mapping[str, Any], path: str, text: str, *, is_head: bool)
     if named and named[1] in rule.get("names", ()):
         return None
     rows = text.split("\n")
-    flagged = rows[line - 1 : end]
+    flagged = rows[line - 1 : end] or [""]  # other ends of lines are lines to ruff
     code = "\n".join([*flagged[:-1], flagged[-1][: int(stop["column"]) - 1]])[int(start["column"]) - 1 :]
     if is_head and not (
         re.search(rule.get("line", ""), "\n".join(flagged)[:2_000])
         and re.search(rule.get("code", ""), code[:2_000])
         and not ("unless_in" in rule and re.match(rule["unless_in"], _block(rows, line)))
-        and (row["code"] != "B006" or is_kept(text, line, len(rows[line - 1][: int(start["column"]) - 1].encode())))
+        and (row["code"] != "B006" or _is_shared(text, line, flagged[0][: int(start["column"]) - 1]))
     ):
         return None
     return Result(
@@ -152,44 +152,25 @@ def _ruff_result(row: Mapping[str, Any], path: str, text: str, *, is_head: bool)
 
 def _block(rows: list[str], line: int) -> str:
     """The line that opens the block around a line."""
-    depth = len(rows[line - 1]) - len(rows[line - 1].lstrip())
-    above = (row.strip() for row in rows[line - 2 :: -1] if row.strip() and len(row) - len(row.lstrip()) < depth)
-    return next(above, "") if line > 1 else ""
+    depths = [len(row) - len(row.lstrip()) if row.strip() else 10_000 for row in rows[:line]]
+    return next((rows[at].strip() for at in range(len(depths) - 2, -1, -1) if depths[at] < depths[-1]), "")
 
 
-_CHANGES = frozenset("append extend insert add update setdefault pop popitem remove discard clear sort reverse".split())
+# A parameter that is changed in its function, kept beyond it, or handed out.
+_SHARED = (
+    r"\bNAME (?:\. (?:append|extend|insert|add|update|setdefault|pop|popitem|remove|discard|clear|sort|reverse) \("
+    r"|\[ [^;=]*\] [-+|&]?= |[-+|&]= )|[\w\]] = NAME ;|(?:return|yield) NAME ;|del NAME \["
+)
 
 
-def is_kept(text: str, line: int, column: int) -> bool:
-    """Whether a function changes, keeps or hands out the default that stands at this place: then calls share it."""
-    for function in ast.walk(ast.parse(text.removeprefix("\ufeff"))):
-        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        given = function.args
-        plain = [*given.posonlyargs, *given.args]
-        defaults = [*zip(plain[len(plain) - len(given.defaults) :], given.defaults, strict=True)]
-        defaults += [(arg, value) for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value]
-        for arg, value in defaults:
-            if (value.lineno, value.col_offset) == (line, column):
-                inside = [node for statement in function.body for node in ast.walk(statement)]
-                return any(_keeps(node, arg.arg) for node in inside)
-    return False
-
-
-def _keeps(node: ast.AST, name: str) -> bool:
-    def named(one: ast.AST | None) -> bool:
-        return isinstance(one, ast.Name) and one.id == name
-
-    match node:
-        case ast.Attribute(value=value, attr=attr):
-            return named(value) and attr in _CHANGES
-        case ast.Subscript(value=value, ctx=context):
-            return named(value) and not isinstance(context, ast.Load)
-        case ast.Assign(targets=[*targets], value=value):
-            return named(value) and any(isinstance(one, ast.Attribute | ast.Subscript) for one in targets)
-        case ast.AugAssign(target=value) | ast.Return(value=value) | ast.Yield(value=value):
-            return named(value)
-    return False
+def _is_shared(text: str, line: int, before: str) -> bool:
+    """Whether calls share the default that stands behind these words of a line."""
+    name = re.match(r"\s*(\w+)", re.split(r",(?![^\[]*\])|\(", before)[-1])
+    around = [one for one in functions(text, "python") if one.start <= line <= one.end]
+    if name is None or not around:
+        return False
+    _, _, body = " ".join(around[-1].words).partition(": ; { ")
+    return re.search(_SHARED.replace("NAME", name[1]), body) is not None
 
 
 def handed_in(

@@ -46,7 +46,7 @@ def test_what_was_there_before_is_not_new_for_what_was_edited_around_it(old: str
 @pytest.mark.parametrize(
     "text",
     [
-        "def f(kwargs={}, *, names=['a']):\n    return g(*names, **kwargs)\n\n\ndef g(*a, **b):\n    return a\n",
+        "def f(kwargs={}, *, names=['a']):\n    return print(*names, names=names, **kwargs)\n",
         "def test_a():\n    with pytest.raises(ValueError):\n        1 == approx(1)\n",
         "try:\n    TimeoutError = TimeoutError\nexcept NameError:\n    TimeoutError = OSError\n",
         "TEXT_TYPES = str,\n",
@@ -79,6 +79,13 @@ def test_a_default_that_calls_share_is_found(body: str) -> None:
     assert rules({}, {"a.py": f"def f(self, é='é', *, seen=[]):\n    {body}\n"}) == ["ruff/B006"]
 
 
+@pytest.mark.parametrize(
+    "text", ["x = 1\rbreakpoint()\r", "x = 1\x0c\nbreakpoint()\n", "type X = int\n\n\ndef f(a: X = []):\n    a.b()\n"]
+)
+def test_odd_ends_of_lines_and_newer_syntax_break_nothing(text: str) -> None:
+    assert set(rules({}, {"a.py": text})) <= {"ruff/T100"}
+
+
 def test_one_place_is_spoken_of_once() -> None:
     assert len(rules({}, {"a.py": 'def f(a):\n    return "{:a} {:b} {:t}".format(a)\n'})) == 1
 
@@ -99,6 +106,7 @@ def test_names_of_python_2_and_chosen_lines_are_told_apart() -> None:
 
 def test_what_did_not_parse_says_nothing_and_vendored_files_are_left_alone() -> None:
     assert rules({"a.py": "print 1\n"}, {"a.py": BUG}) == []
+    assert rules({}, {"a.py": "try:\n    f = open('x')\nexcept IOError, e:\n    raise ValueError(e.args)\n"}) == []
     assert rules({}, {"a.py": "def f(:\n"}) == []
     assert rules({}, {"vendor/a.py": BUG, "docs/a.py": BUG, "a_pb2.py": BUG}) == []
 

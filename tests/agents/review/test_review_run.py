@@ -54,6 +54,16 @@ async def test_without_a_model_analysers_and_rules_speak_alone() -> None:
     assert "2 medium" in run.summary
 
 
+async def test_a_check_that_went_away_is_told_to_the_model_alone() -> None:
+    old = "def size(x):\n    if x is None:\n        return 0\n    return x.size\n"
+    bundle = from_texts({"a.py": old}, {"a.py": "def size(x):\n    return x.size\n"})
+    script = Script(PLAIN)
+
+    assert (await review(bundle)).findings == ()
+    assert (await review(bundle, providers=[script])).findings == ()
+    assert "a.py:2: The check `x is None` was removed from `size`" in script.requests[0].messages[-1].text
+
+
 async def test_one_rule_speaks_three_times_a_file_at_most() -> None:
     text = "".join(f"def f{n}(seen=[]):\n    return seen\n\n\n" for n in range(40))
 
