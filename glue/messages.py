@@ -290,6 +290,8 @@ _messages = Family("role", _ROLES, always={"v": SCHEMA_VERSION})
 
 def message_to_json(message: Message) -> dict[str, Json]:
     """Encode a message; fields that hold their default are left out."""
+    if not isinstance(message, Message):
+        raise TypeError(f"a message is made by glue.user(...) or a class such as glue.UserMessage, not {message!r}")
     data: dict[str, Json] = to_json(message)
     return data
 

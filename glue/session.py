@@ -207,7 +207,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
     async def fork(self, at: int | None = None, id: str = "") -> Session[DepsT, OutputT]:
         """Begin another conversation from the first `at` messages of this one, or from all."""
         if self._cancel is None:
-            async with self._open():  # makes it where there is none
+            async with self._open(Cancel()):  # makes it where there is none
                 pass
         new = await copy(self.store, self.id, self.store, id or new_id(), at=at)
         return self.reopen(new, self.store)
@@ -232,12 +232,13 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     async def _perform(self, prompt: Sequence[Message] | None, output: Any, options: dict[str, Any]) -> RunResult[Any]:
         call = call_options(options, output)
+        cancel = call.cancel or Cancel()
         result: RunResult[Any] | None = None
         first: BaseException | None = None
         try:
-            async with self._turn(), self._open() as log:
-                log.check_writable()
-                self._cancel = call.cancel or Cancel()
+            async with self._turn(cancel) as log:
+                if log is not None:
+                    log.check_writable()
                 self._call_limits = call.limits
                 layered = self.agent.layer(call, self._own)
                 steering = (Steering(lambda: _take(self._steering)), FollowUp(lambda: _take(self._follow_ups)))
@@ -246,19 +247,19 @@ class Session(Closeable, Generic[DepsT, OutputT]):
                     limits=lambda: self._call_limits or self.limits,
                     policies=(*(layered.policies or ()), *steering),
                     on_event=join((self._subscribers, call.on_event)),
-                    cancel=self._cancel,
+                    cancel=cancel,
                     unwrap=False,
                     host=Host(session_id=self.id),
                     journal=log,
                     hardened=self._history,
                 )
                 try:
-                    self.last = result = await perform(self.agent, ready, prompt, log.messages)
+                    self.last = result = await perform(self.agent, ready, prompt, self.messages)
                 except BaseException as error:
                     first = error
                     raise
                 finally:
-                    self._cancel = self._call_limits = None
+                    self._call_limits = None
         except BaseException as error:  # maybe another one, while the store was left
             if first is not None:
                 raise first
@@ -268,40 +269,55 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         return result if call.unwrap is False else result.unwrap()
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        """Hold the session for one prompt; another is refused, or waits for its turn."""
+    async def _turn(self, cancel: Cancel) -> AsyncIterator[Log | None]:
+        """Hold the session for one prompt; another is refused, or waits; None where it was cancelled meanwhile."""
         if self._turns and not self.queue:
             raise SessionBusy(f"session {self.id!r} is busy with a prompt; wait for it, or open it with queue=True")
         first = anyio.Event()
         ours = caller(), first.set  # in the event loop of its own thread
         self._turns.append(ours)
+        cancel.attach(first.set)
         try:
             if self._turns[0] is not ours:
                 await first.wait()
-            yield
+            if self._turns[0] is not ours:
+                yield None
+                return
+            self._cancel = cancel
+            async with self._open(cancel) as log:
+                yield log
         finally:
+            cancel.detach(first.set)
+            if self._turns[0] is ours:
+                self._cancel = None
             self._turns.remove(ours)
             for call, wake in tuple(self._turns)[:1]:
                 call(wake)
 
     @asynccontextmanager
-    async def _open(self) -> AsyncIterator[Log]:
-        """Take the conversation in its store, which others may hold: objects, threads and processes on the same id."""
-        delay = 0.005
-        while True:
+    async def _open(self, cancel: Cancel) -> AsyncIterator[Log | None]:
+        """Take the conversation in its store, which others may hold: objects, threads and processes on the same id.
+
+        None where it was cancelled before they were done with it.
+        """
+        entered, delay = False, 0.005
+        while not entered:
             try:
                 await self._log.__aenter__()
-                break
+                entered = True
             except SessionBusy:
                 if not self.queue:
                     raise
+                if cancel.cancelled:
+                    break
                 await anyio.sleep(delay)
                 delay = min(2 * delay, 0.1)
         try:
             await anyio.lowlevel.checkpoint()  # others have their turn, also where a store does not wait
-            yield self._log
+            yield self._log if entered else None
         finally:
-            await self._log.__aexit__()
+            if entered:
+                await self._log.__aexit__()
 
 
 def _said(message: str | UserMessage) -> str | UserMessage:

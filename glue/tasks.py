@@ -20,6 +20,8 @@ import anyio.to_thread
 import sniffio
 from anyio.abc import TaskGroup
 
+from glue.errors import attach_result
+
 T = TypeVar("T")
 
 THREADS = 64  # of tools at a time, in one event loop
@@ -231,7 +233,12 @@ def run_blocking(function: Callable[[], Awaitable[T]], close: Callable[[], Await
     else:
         inside = True
     if not inside:
-        return anyio.run(_woken_by_signals, main)
+        try:
+            return anyio.run(_woken_by_signals, main)
+        except KeyboardInterrupt as error:  # asyncio puts it in the place of the cancellation, which has the result
+            if not hasattr(error, "result"):
+                attach_result(error, getattr(error.__context__, "result", None))
+            raise
     # A running loop cannot run another: that one gets a thread, and an interrupt here cancels what it does.
     from anyio.from_thread import start_blocking_portal
 

@@ -22,7 +22,7 @@ _log.addHandler(logging.NullHandler())  # silent unless someone listens
 _PLAIN = re.compile(rb"[^A-Za-z0-9_.@+=,-]|^\.")
 _SUFFIX = ".jsonl"
 _LINE = re.compile(rb"\n")
-_SURE = re.compile(r'[^\x00-\x1f"\\\ud800-\udfff\s]+')
+_PIECE = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9]+")  # of a word
 
 
 class FileStore(BlockingStore):
@@ -40,8 +40,7 @@ class FileStore(BlockingStore):
 
     def path(self, id: str) -> Path:
         """Say where a session is kept; characters that are unsafe in file names are written as %XX."""
-        plain = store.check_id(id).encode("utf-8", "surrogatepass")
-        name = _PLAIN.sub(lambda match: b"%%%02X" % match.group()[0], plain)
+        name = _PLAIN.sub(lambda match: b"%%%02X" % match.group()[0], store.check_id(id).encode())
         if len(name) > 240:
             raise ValueError(f"the session id {id!r} is too long for a file name")
         return self.root / (name.decode() + _SUFFIX)
@@ -50,11 +49,11 @@ class FileStore(BlockingStore):
         return _Writer(self.path(id), id, first, self.sync)
 
     def _paths(self) -> tuple[Path, ...]:
-        return tuple(sorted(self.root.glob(f"*{_SUFFIX}")))
+        return tuple(sorted(path for path in self.root.glob(f"*{_SUFFIX}") if path.is_file()))
 
     def _there(self, id: str) -> Path:
         path = self.path(id)
-        if not path.exists():
+        if not path.is_file():
             raise store.missing(id, [info.id for info in self._list()])
         return path
 
@@ -66,9 +65,9 @@ class FileStore(BlockingStore):
                 infos.append(store.describe(fold.header, fold.messages, path.stat().st_mtime))
         return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
 
-    def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float]]:
+    def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float], Record]:
         fold, times = read(self._there(id))
-        return tuple(fold.messages), times
+        return tuple(fold.messages), times, fold.header
 
     def _search(self, query: Query) -> tuple[SearchHit, ...]:
         paths = self._paths() if query.session is None else [self._there(query.session)]
@@ -275,7 +274,7 @@ def read(path: Path, *, brief: bool = False) -> tuple[Fold, dict[str, float]]:
     for record, _ in records_in(data):
         applied(fold, record)
         if record["type"] == "message" and isinstance(record.get("message"), dict):
-            times[record["message"].get("id", "")] = record.get("at", 0.0)
+            times[record["message"].get("id", "")] = stored_at(record)
         if brief and fold.messages:
             break
     if not fold.header:
@@ -283,50 +282,58 @@ def read(path: Path, *, brief: bool = False) -> tuple[Fold, dict[str, float]]:
     return fold, times
 
 
+def stored_at(record: Record) -> float:
+    at = record.get("at")
+    return at if isinstance(at, (int, float)) else 0.0
+
+
 def scan(path: Path, query: Query) -> list[SearchHit]:
     """Search one file from its end, decoding only lines that can hold a match; a file that is no session has none."""
-    data = path.read_bytes()
     try:
+        data = path.read_bytes()
         head = check_first(data, path)
-    except StoreError:
+    except (StoreError, OSError):
         return []
     if head is None:
         return []
     session = head["session"]
     marks = (b'"type":"amend"', b'"type":"drop"')
     changes = [record for mark in marks for record in _lines_with(data, data, [(mark, re.compile(mark))])]
-    if any("content" in record.get("fields", ()) for record in changes if record["type"] == "amend"):
+    try:
+        amended = any("content" in record.get("fields", ()) for record in changes if record["type"] == "amend")
+        dropped = {key for record in changes if record["type"] == "drop" for key in record.get("ids", ())}
+    except TypeError:  # damaged
+        amended = True
+    if amended:
         fold, times = read(path)
         return query.find(session, ((one, times.get(one.id, 0.0)) for one in fold.messages))
-    dropped = {key for record in changes if record["type"] == "drop" for key in record.get("ids", ())}
     # Half a surrogate pair makes a line be written in escapes: then only ASCII can be looked for.
     lines = _lines_with(data, data.lower(), _needles(query, only_ascii=b"\\ud" in data))
     records = (record for record in lines if record["type"] == "message" and isinstance(record.get("message"), dict))
-    found = ((store.read_message(record["message"]), record.get("at", 0.0)) for record in records)
+    found = ((store.read_message(record["message"]), stored_at(record)) for record in records)
     return query.find(session, ((one, at) for one, at in found if one and one.id not in dropped), most=query.limit)
 
 
 def _needles(query: Query, *, only_ascii: bool) -> list[tuple[bytes, re.Pattern[bytes]]]:
     """Make literals, with patterns around them, that a line, its ASCII in lower case, must fit to match a query.
 
-    What JSON may write in another way, or what has two cases beyond ASCII, does not count.
+    What has two cases beyond ASCII does not count.
     """
     made = []
-    for term, prefix in query.terms:
-        for match in _SURE.finditer(term.lower()):
-            piece = match.group()
-            if not piece.isascii():
-                if piece.upper() == piece and not only_ascii:
-                    made.append((piece.encode(), re.compile(re.escape(piece.encode()))))
-                continue
-            literal = re.escape(piece.encode())
+    for word, prefix in ((word, prefix and word is words[-1]) for words, prefix in query.terms for word in words):
+        for match in _PIECE.finditer(word):
+            literal = match.group().lower().encode()
             pattern = literal
-            if match.end() == len(term) and not prefix:
-                pattern += rb"(?![a-z0-9_])"
-            if match.start() == 0:  # or behind an escape that ends in a letter: "\\nword"
-                behind = (rb"(?<![a-z0-9_]%b)", rb"(?<=\\[nrtbf]%b)", rb"(?<=\\u[0-9a-f]{4}%b)")
-                pattern += rb"(?:" + rb"|".join(each % literal for each in behind) + rb")"
-            made.append((piece.encode(), re.compile(pattern)))  # begins with the literal, which is what makes it quick
+            if not literal.isascii():
+                if only_ascii or match.group().upper() != match.group().lower():
+                    continue
+            else:
+                if match.end() == len(word) and not prefix:
+                    pattern += rb"(?![a-z0-9])"
+                if match.start() == 0:  # or behind an escape that ends in a letter: "\\nword"
+                    behind = (rb"(?<![a-z0-9]%b)", rb"(?<=\\[nrtbf]%b)", rb"(?<=\\u[0-9a-f]{4}%b)")
+                    pattern += rb"(?:" + rb"|".join(each % literal for each in behind) + rb")"
+            made.append((literal, re.compile(pattern)))  # begins with the literal, which is what makes it quick
     return made
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from glue.messages import Message
-from glue.stores.store import BlockingStore, Fold, Query, Record, SearchHit, SessionInfo, busy, describe, missing
+from glue.stores import store
+from glue.stores.store import BlockingStore, Fold, Query, Record, SearchHit, SessionInfo
 
 T = TypeVar("T")
 
@@ -27,19 +28,20 @@ class MemoryStore(BlockingStore):
 
     def _list(self) -> tuple[SessionInfo, ...]:
         infos = [
-            describe(fold.header, fold.messages, max(self._stored[key].values(), default=0.0))
-            for key, fold in self._folds.items()
+            store.describe(fold.header, fold.messages, max(self._stored[key].values(), default=0.0))
+            for key, fold in tuple(self._folds.items())
         ]
         return tuple(sorted(infos, key=lambda info: info.updated, reverse=True))
 
-    def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float]]:
-        return tuple(self._there(id).messages), dict(self._stored[id])
+    def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float], Record]:
+        fold = self._there(id)
+        return tuple(fold.messages), dict(self._stored[id]), fold.header
 
     def _search(self, query: Query) -> tuple[SearchHit, ...]:
         if query.session is not None:
             self._there(query.session)
         hits: list[SearchHit] = []
-        for key, fold in self._folds.items():
+        for key, fold in tuple(self._folds.items()):
             if query.session in (None, key):
                 times = self._stored[key]
                 hits += query.find(key, ((message, times.get(message.id, 0.0)) for message in fold.messages))
@@ -48,12 +50,12 @@ class MemoryStore(BlockingStore):
     def _delete(self, id: str) -> None:
         self._there(id)
         if id in self._holders:
-            raise busy(id)
+            raise store.busy(id)
         del self._folds[id], self._stored[id]
 
     def _there(self, id: str) -> Fold:
-        if id not in self._folds:
-            raise missing(id, sorted(self._folds))
+        if store.check_id(id) not in self._folds:
+            raise store.missing(id, sorted(self._folds))
         return self._folds[id]
 
 
@@ -65,7 +67,7 @@ class _Writer:
 
     def open(self, fold: Fold) -> None:
         if self.store._holders.setdefault(self.id, self) is not self:
-            raise busy(self.id)
+            raise store.busy(self.id)
         kept = self.store._folds.get(self.id)
         if kept is None:
             fold.clear()

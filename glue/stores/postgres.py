@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import threading
 import time
 import weakref
@@ -16,10 +15,10 @@ from urllib.parse import urlsplit
 
 import anyio.to_thread
 
-from glue.errors import ConfigError, StoreError
+from glue.errors import ConfigError, NewerSchema, StoreError
 from glue.messages import Json, Message, new_id
-from glue.stores.sql import Connection, Found, SQLStore, SQLWriter, T
-from glue.stores.store import AROUND, Fold, Query, Record, busy, join_words, read_message, searchable, split_words
+from glue.stores.sql import Connection, Found, SQLStore, SQLWriter, T, loads
+from glue.stores.store import AROUND, WORD, Fold, Query, Record, busy, join_words, read_message, searchable, too_new
 
 LEASE = 6.0  # seconds after which a session of a dead holder may be taken by another
 PATIENCE = 30.0  # seconds to wait for a server that was there before and is gone: it may be starting again
@@ -62,13 +61,6 @@ class PostgresStore(SQLStore):
         """Close the connections; the store may be used again."""
         await anyio.to_thread.run_sync(self.pool.close)
 
-    def check(self, id: str) -> str:
-        try:
-            super().check(id).encode()
-        except UnicodeEncodeError:
-            raise ValueError(f"a session id of a Postgres store is text in UTF-8, not {id!r}") from None
-        return id
-
     def run(self, work: Callable[[Connection], T]) -> T:
         """Do something in a transaction; it is done again where the connection broke, so it must bear that."""
         if not self.schema:
@@ -78,23 +70,29 @@ class PostgresStore(SQLStore):
     _get = run
 
     def _writer(self, id: str, first: Record) -> _Writer:
-        return _Writer(self, self.check(id), first)
+        return _Writer(self, id, first)
 
     def _change(self, id: str, work: Callable[[Connection], T]) -> T:
-        return self.run(work)
+        def change(connection: Connection) -> T:
+            if self.schema > len(MIGRATIONS):
+                raise NewerSchema(too_new(f"{self.pool.name} has tables of version", self.schema, len(MIGRATIONS)))
+            return work(connection)
+
+        return self.run(change)
 
     def _encode(self, message: Message, data: Mapping[str, Json]) -> tuple[object, ...]:
         kept = {name: value for name, value in data.items() if name != "excluded"}
         return message.excluded, json.dumps(kept), _vector(searchable(message))
 
     def _decode(self, *body: Any) -> Message | None:
-        return read_message({**json.loads(body[0]), "excluded": body[1]})
+        found = loads(body[0])
+        return read_message({**found, "excluded": body[1]}) if isinstance(found, dict) else None
 
     def _match(self, query: Query) -> str:
         return _tsquery(query)
 
     def _snippet(self, query: Query, found: str) -> str | None:
-        message = read_message(json.loads(found))
+        message = read_message(loads(found))
         if message is None:
             return None
         text = searchable(message)  # which may hold a match only as Postgres sees words: then its beginning
@@ -229,31 +227,30 @@ def _version(connection: Connection) -> int:
 
 # Search ----------------------------------------------------------------------------------------------------
 
-_WORD = re.compile(r"[^\W_]+")
 _LAST = 16_383  # the highest position in a tsvector
+_LONGEST = 2_000  # bytes of a word in it
 
 
 def _vector(text: str) -> str:
     """Write the words of a text with their places; our own, as Postgres's parser takes `a/b` or `x.y` for one word."""
     places: dict[str, list[str]] = {}
     size = 0
-    for place, match in enumerate(_WORD.finditer(text.encode(errors="replace").decode().lower()), 1):
+    for place, match in enumerate(WORD.finditer(text.encode(errors="replace").decode().lower()), 1):
         word = match.group()
-        size += len(word.encode()) + 8
-        if place > _LAST or size > 900_000:  # of 1 MB
-            break
-        if len(word.encode()) < 2_000 and len(kept := places.setdefault(word, [])) < 200:
-            kept.append(str(place))
+        if len(word.encode()) < _LONGEST and len(kept := places.setdefault(word, [])) < 200:
+            kept.append(str(min(place, _LAST)))
+            size += len(word.encode()) + 8
+            if size > 900_000:  # of 1 MB
+                break
     return " ".join(f"'{word}':{','.join(found)}" for word, found in places.items())
 
 
 def _tsquery(query: Query) -> str:
     parts = []
-    for term, prefix in query.terms:
-        words = [f"'{word}'" for word in _WORD.findall(split_words(term.encode(errors="replace").decode()).lower())]
-        if words and prefix:
-            words[-1] += ":*"
-        parts.append("(" + " <-> ".join(words or ["'_'"]) + ")")
+    for words, prefix in query.terms:
+        # No text has a word that is "_"; one that is too long for the index is not found either.
+        wanted = [f"'{word.lower() if len(word.encode()) < _LONGEST else '_'}'" for word in words]
+        parts.append("(" + " <-> ".join(wanted) + ":*" * prefix + ")")
     return " & ".join(parts)
 
 
@@ -272,22 +269,15 @@ class _Writer(SQLWriter):
         attempt = new_id()  # one that was cut off after it took the session takes it again
         errors = self.store.pool.errors.errors
         try:
-            if self.store.run(lambda connection: self.store.schema) > len(MIGRATIONS):
-                self.take_in(fold, self.store.run(self.find))
-                fold.read_only = (
-                    f"{self.store.pool.name} has tables of version {self.store.schema}, this version knows"
-                    f" {len(MIGRATIONS)}: it may be read, not changed; upgrade glue-agents to go on with it"
-                )
-                return
-            self.token, found = self.store.run(lambda connection: self._take(connection, attempt))
+            self.token, found = self.store._change(self.id, lambda connection: self._take(connection, attempt))
+        except NewerSchema as error:
+            return self.open_to_read(fold, self.store.run, str(error))
         except StoreError as error:
             if not isinstance(error.__cause__, (errors.ReadOnlySqlTransaction, errors.InsufficientPrivilege)):
                 raise
-            self.take_in(fold, self.store.run(self.find))
-            fold.read_only = f"session {self.id!r} may be read, not changed: {error}"
-            return
+            return self.open_to_read(fold, self.store.run, f"session {self.id!r} may be read, not changed: {error}")
         self.store.hold(found[0], self.token)
-        self.take_in(fold, found)
+        return self.take_in(fold, found)
 
     def _take(self, connection: Connection, attempt: str) -> tuple[int, Found]:
         self.store.begin(connection, self.first)

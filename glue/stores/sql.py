@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -33,10 +34,6 @@ class SQLStore(BlockingStore):
     _match: Callable[[Query], str]  # writes a search as the database wants it
     _snippet: Callable[[Query, str], str | None]
 
-    def check(self, id: str) -> str:
-        """Refuse what cannot be the id of a session here."""
-        return store.check_id(id)
-
     def _get(self, work: Callable[[Connection], T]) -> T:
         """Do something that only reads."""
         raise NotImplementedError
@@ -49,20 +46,20 @@ class SQLStore(BlockingStore):
 
     def _list(self) -> tuple[SessionInfo, ...]:
         sql = """
-            SELECT header, updated, (
+            SELECT id, header, updated, (
                 SELECT body FROM glue_messages AS m WHERE m.session = s.number AND role = 'user'
                 ORDER BY position LIMIT 1
             ) FROM glue_sessions AS s ORDER BY updated DESC"""
         rows = self._get(lambda connection: self.execute(connection, sql).fetchall())
         infos = []
-        for head, updated, body in rows:
-            first = store.read_message(json.loads(body)) if body else None
-            infos.append(store.describe(json.loads(head), [first] if first else [], updated))
+        for name, head, updated, body in rows:
+            first = store.read_message(loads(body)) if body else None
+            infos.append(store.describe(header_of(name, head), [first] if first else [], updated))
         return tuple(infos)
 
-    def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float]]:
-        rows = self._get(lambda connection: self.find(connection, id)[3]) or []
-        return tuple(self.messages(rows)), {key: at for key, at, *_ in rows}
+    def _read(self, id: str) -> tuple[tuple[Message, ...], Mapping[str, float], Record]:
+        _, head, _, rows = self._get(lambda connection: self.find(connection, id))
+        return tuple(self.messages(rows or ())), {key: at for key, at, *_ in rows or ()}, head
 
     def _search(self, query: Query) -> tuple[SearchHit, ...]:
         filters = {
@@ -99,25 +96,25 @@ class SQLStore(BlockingStore):
 
     async def fork(self, id: str, new_id: str, *, at: int | None = None, live: bool = False) -> None:
         """Copy a session within this store, row by row."""
-        self.check(new_id)
+        store.check_id(new_id)
         await self._in_thread(self._change, new_id, lambda connection: self._copy(connection, id, new_id, at, live))
 
     def _copy(self, connection: Connection, id: str, new_id: str, at: int | None, live: bool) -> None:
         count = "SELECT count(*) FROM glue_messages WHERE session = ?"
-        number = self.row(connection, id)[0]
+        number, old, _ = self.row(connection, id)
         (there,) = self.execute(connection, count, number).fetchone()
         store.check_fork(id, at, there)
-        head = store.header(new_id, id, there if at is None else at)
+        head = store.header(new_id, id, there if at is None else at, old.get("meta"))
         new = self.begin(connection, head)
         (taken,) = self.execute(connection, count, new).fetchone()
         if taken:
             raise store.taken_already(new_id, taken)
         sql = f"""
             INSERT INTO glue_messages(session, position, id, role, at, {self._columns})
-            SELECT ?, position, id, role, ?, {self._columns} FROM
+            SELECT ?, position, id, role, at, {self._columns} FROM
             (SELECT * FROM glue_messages WHERE session = ? ORDER BY position LIMIT ?) AS taken"""
         sql += f" WHERE {self._live}" if live else ""
-        self.execute(connection, sql, new, head["created"], number, head["forked_at"])
+        self.execute(connection, sql, new, number, head["forked_at"])
 
     # Records and rows ----------------------------------------------------------------------------------
 
@@ -130,11 +127,11 @@ class SQLStore(BlockingStore):
     def row(self, connection: Connection, id: str) -> tuple[int, Record, int]:
         """Give the number, the header and the changes of a session."""
         sql = "SELECT number, header, changes FROM glue_sessions WHERE id = ?"
-        row = self.execute(connection, sql, id).fetchone()
+        row = self.execute(connection, sql, store.check_id(id)).fetchone()
         if row is None:
             there = self.execute(connection, "SELECT id FROM glue_sessions ORDER BY id LIMIT 9").fetchall()
             raise store.missing(id, [name for (name,) in there])
-        return row[0], json.loads(row[1]), row[2]
+        return row[0], header_of(id, row[1]), row[2]
 
     def find(self, connection: Connection, id: str, seen: object = None) -> Found:
         """Give a session with its messages, None where they are those that were seen, by header and changes."""
@@ -216,6 +213,19 @@ class SQLStore(BlockingStore):
         return self._there(connection, session, id)[0] - 0.5
 
 
+def loads(text: str) -> Json:
+    """Decode a column; what is damaged is None, and stays as it is."""
+    with contextlib.suppress(ValueError):
+        return json.loads(text)
+    return None
+
+
+def header_of(id: str, text: str) -> Record:
+    """Give the header of a session; one that is damaged is as good as a plain one."""
+    found = loads(text)
+    return {"type": "header", "session": id, **(found if isinstance(found, dict) else {})}
+
+
 class SQLWriter:
     """What a writer knows of its session: the number, and the header and changes that its fold stands for."""
 
@@ -229,6 +239,14 @@ class SQLWriter:
 
     def find(self, connection: Connection) -> Found:
         return self.store.find(connection, self.id, (self.head, self.changes))
+
+    def open_to_read(self, fold: Fold, get: Callable[[Callable[[Connection], Found]], Found], why: str) -> None:
+        """Read a session that may not be changed; one that is not there cannot be made either."""
+        try:
+            self.take_in(fold, get(self.find))
+        except StoreError as error:
+            raise StoreError(why) from error
+        fold.read_only = fold.read_only or why
 
     def take_in(self, fold: Fold, found: Found, schema: int = 0) -> None:
         """Bring the fold up to date with what was found; `schema` is that of the tables."""

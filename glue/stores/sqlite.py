@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from glue.errors import ConfigError, StoreError
+from glue.errors import ConfigError, NewerSchema, StoreError
 from glue.messages import SCHEMA_VERSION, Json, Message
-from glue.stores.sql import SQLStore, SQLWriter
-from glue.stores.store import Fold, Query, Record, busy, join_words, read_message, searchable, split_words, sync_data
+from glue.stores.sql import SQLStore, SQLWriter, loads
+from glue.stores.store import Fold, Query, Record, busy, join_words, read_message, searchable, sync_data, too_new
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -148,7 +148,7 @@ def lock_path(path: Path) -> Path:
 
 
 def _place(id: str) -> int:
-    return 2 + int.from_bytes(hashlib.sha256(id.encode(errors="surrogatepass")).digest()[:7], "big")
+    return 2 + int.from_bytes(hashlib.sha256(id.encode()).digest()[:7], "big")
 
 
 def _lock(fd: int, kind: str, start: int, *, wait: bool = False) -> None:
@@ -241,6 +241,8 @@ class Database:
         if self._failed is not None:
             raise StoreError(f"{self._failed}; an earlier write failed: open the session again") from self._failed
         connection = self.open()
+        if self.schema > SCHEMA_VERSION:
+            raise NewerSchema(too_new(f"{self.path} has tables of version", self.schema))
         with self.locks.turn(), self._access:
             before = connection.total_changes
             connection.execute("BEGIN IMMEDIATE")
@@ -321,7 +323,7 @@ class SQLiteStore(SQLStore):
     _matches = """
         SELECT s.id, m.id, role, snippet(words, 0, '[', ']', '…', 16), at
         FROM words JOIN glue_messages AS m ON m.number = words.rowid JOIN glue_sessions AS s ON s.number = session
-        WHERE words MATCH ?{where} ORDER BY words.rank LIMIT ?"""
+        WHERE words MATCH ?{where} ORDER BY words.rank, at DESC LIMIT ?"""
 
     def __init__(self, path: str | os.PathLike[str], *, sync: bool = True) -> None:
         self.path = Path(path)
@@ -371,7 +373,7 @@ class SQLiteStore(SQLStore):
                     database.locks.give_up(id)
 
     def _writer(self, id: str, first: Record) -> _Writer:
-        return _Writer(self, self.check(id), first)
+        return _Writer(self, id, first)
 
     def _get(self, work: Callable[[Connection], T]) -> T:
         with self.connect() as connection:
@@ -385,11 +387,10 @@ class SQLiteStore(SQLStore):
         return searchable(message).encode(errors="replace").decode(), json.dumps(data)
 
     def _decode(self, *body: Any) -> Message | None:
-        return read_message(json.loads(body[0]))
+        return read_message(loads(body[0]))
 
     def _match(self, query: Query) -> str:
-        quoted = [(split_words(term).replace('"', '""'), "*" if prefix else "") for term, prefix in query.terms]
-        return " ".join(f'"{term}"{star}' for term, star in quoted)
+        return " ".join(f'"{" ".join(words)}"' + "*" * prefix for words, prefix in query.terms)
 
     def _snippet(self, query: Query, found: str) -> str | None:
         return join_words(found)
@@ -410,16 +411,12 @@ class _Writer(SQLWriter):
             self.database = self.stack.enter_context(self.store.taking(self.id))
         except OSError as error:  # no lock can be made: a read-only filesystem, say
             why = f"session {self.id!r} may be read, not changed: {error.strerror}: {self.store.path}"
-            if not self.store.path.exists():
-                raise StoreError(why) from error
-            self.take_in(fold, self.store._get(self.find))
-            fold.read_only = fold.read_only or why
-            return
-        if self.database.schema > SCHEMA_VERSION or self.database.read(self.is_there):
+            return self.open_to_read(fold, self.store._get, why)
+        if self.database.read(self.is_there):
             found = self.database.read(self.find)
         else:
             found = self.database.run(lambda connection: self.store.begin(connection, self.first)), self.first, 0, []
-        self.take_in(fold, found, self.database.schema)
+        return self.take_in(fold, found, self.database.schema)
 
     def is_there(self, connection: Connection) -> bool:
         return connection.execute("SELECT 1 FROM sessions WHERE id = ?", (self.id,)).fetchone() is not None
@@ -456,7 +453,7 @@ class ExclusiveStore(SQLiteStore):
         self.database = Database(path, sync=False)
 
     def _writer(self, id: str, first: Record) -> _Writer:
-        return _ExclusiveWriter(self, self.check(id), first)
+        return _ExclusiveWriter(self, id, first)
 
 
 class _ExclusiveWriter(_Writer):

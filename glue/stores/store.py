@@ -82,10 +82,12 @@ def newer(header: Record) -> str:
     schema = header.get("schema", SCHEMA_VERSION)
     if schema <= SCHEMA_VERSION:
         return ""
-    return (
-        f"session {header.get('session', '')!r} was written with schema {schema}, this version knows"
-        f" {SCHEMA_VERSION}: it may be read, not changed; upgrade glue-agents to go on with it"
-    )
+    return too_new(f"session {header.get('session', '')!r} was written with schema", schema)
+
+
+def too_new(what: str, version: int, known: int = SCHEMA_VERSION) -> str:
+    advice = "it may be read, not changed; upgrade glue-agents to go on with it"
+    return f"{what} {version}, this version knows {known}: {advice}"
 
 
 def header(id: str, parent: str = "", forked_at: int | None = None, meta: Mapping[str, Json] | None = None) -> Record:
@@ -179,11 +181,11 @@ class Log:
     async def append(self, message: Message) -> None:
         await self.extend((message,))
 
-    async def extend(self, messages: Iterable[Message]) -> None:
-        """Append many with one wait for the disk."""
+    async def extend(self, messages: Iterable[Message], times: Mapping[str, float] | None = None) -> None:
+        """Append many with one wait for the disk; `times` says when those of a copy were stored first."""
         messages = tuple(messages)
         if messages:
-            await self._write([_message_record(message) for message in messages], messages)
+            await self._write([_message_record(message, times) for message in messages], messages)
 
     async def insert(self, message: Message, before: str) -> None:
         self._fold.index(before)
@@ -246,8 +248,9 @@ async def finish(work: Callable[[], None], *, always: bool = False) -> None:
         raise
 
 
-def _message_record(message: Message) -> Record:
-    return {"type": "message", "at": round(time.time(), 6), "message": message_to_json(message)}
+def _message_record(message: Message, times: Mapping[str, float] | None = None) -> Record:
+    data = message_to_json(message)
+    return {"type": "message", "at": (times or {}).get(message.id) or round(time.time(), 6), "message": data}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +312,7 @@ class BlockingStore:
 
     _writer: Callable[[str, Record], Writer]  # takes an id, and the header of the session should it be new
     _list: Callable[[], tuple[SessionInfo, ...]]
-    _read: Callable[[str], tuple[tuple[Message, ...], Mapping[str, float]]]  # messages, and when each was stored
+    _read: Callable[[str], tuple[tuple[Message, ...], Mapping[str, float], Record]]  # messages, their times, header
     _search: Callable[[Query], tuple[SearchHit, ...]]
     _delete: Callable[[str], None]
 
@@ -344,7 +347,10 @@ class BlockingStore:
         await self._in_thread(self._delete, id)
 
     async def _in_thread(self, work: Callable[..., T], *values: Any) -> T:
-        return await anyio.to_thread.run_sync(work, *values)
+        try:
+            return await anyio.to_thread.run_sync(work, *values)
+        except OSError as error:
+            raise StoreError(f"the store cannot do that: {error.strerror}: {error.filename}") from error
 
 
 async def copy(
@@ -359,15 +365,21 @@ async def copy(
     if source is target and new_id != id and (fork := getattr(source, "fork", None)) is not None:
         await fork(id, new_id, at=at, live=live)
         return new_id
-    messages = await source.load(id)
+    times: Mapping[str, float] = {}
+    head: Record = {}
+    if isinstance(source, BlockingStore):
+        messages, times, head = await source._in_thread(source._read, id)
+    else:
+        messages = await source.load(id)
     check_fork(id, at, len(messages))
     taken = messages if at is None else messages[:at]
-    parent = {"parent": id, "forked_at": len(taken)} if new_id != id else {}
-    taken = tuple(message for message in taken if not (live and message.excluded))
-    async with target.log(new_id, **parent) as log:  # type: ignore[arg-type]
+    if new_id != id:
+        head = {**head, "parent": id, "forked_at": len(taken)}
+    kept = {name: head[name] for name in ("parent", "forked_at", "meta") if name in head}
+    async with target.log(new_id, **kept) as log:
         if log.messages:
             raise taken_already(new_id, len(log.messages))
-        await log.extend(taken)
+        await log.extend((message for message in taken if not (live and message.excluded)), times)
     return new_id
 
 
@@ -413,8 +425,12 @@ def describe(header: Record, messages: Sequence[Message], updated: float) -> Ses
 
 
 def check_id(id: str) -> str:
-    if not isinstance(id, str) or not id or len(id.encode(errors="replace")) > 200 or "\0" in id:
-        raise ValueError(f"a session id is a text of 1 to 200 bytes, not {id!r}")
+    try:
+        fits = 0 < len(id.encode()) <= 200 and "\0" not in id
+    except (AttributeError, UnicodeEncodeError):
+        fits = False
+    if not fits:
+        raise ValueError(f"a session id is a text of 1 to 200 bytes of UTF-8, not {id!r}")
     return id
 
 
@@ -438,6 +454,7 @@ def missing(id: str, there: Sequence[str]) -> StoreError:
 
 
 _QUERY = re.compile(r'"([^"]*)"|(\S+)')
+WORD = re.compile(r"[^\W_]+")
 AROUND = 60  # characters on each side of the first match
 # Scripts that are written without spaces: each character is a word of its own, and a word is a phrase of these.
 _UNSPACED = re.compile(
@@ -490,20 +507,19 @@ class Query:
             raise ValueError(f"limit must be a number of hits, 0 or more, not {self.limit!r}")
 
     @functools.cached_property
-    def terms(self) -> tuple[tuple[str, bool], ...]:
-        """The words and quoted phrases; the flag says that a term is only a beginning."""
+    def terms(self) -> tuple[tuple[list[str], bool], ...]:
+        """The words of each term, which stand one behind the other; the flag says that the last is only a beginning."""
         found = _QUERY.findall(self.text.replace("\0", " "))
-        terms = [(phrase or word.rstrip("*").strip('"'), word.endswith("*")) for phrase, word in found]
-        return tuple((term, prefix) for term, prefix in terms if re.search(r"\w", term))
+        terms = [(WORD.findall(split_words(phrase or word)), word.endswith("*")) for phrase, word in found]
+        return tuple((words, prefix) for words, prefix in terms if words)
 
     @functools.cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
         """One pattern for each term; a text fits when all of them are found."""
-        made = []
-        for term, prefix in self.terms:
-            words = split_words(term).strip(_GAP)
-            made.append(re.compile(rf"(?<!\w){re.escape(words)}" + ("" if prefix else r"(?!\w)"), re.IGNORECASE))
-        return tuple(made)
+        return tuple(
+            re.compile(r"(?<![^\W_])" + r"[\W_]+".join(words) + ("" if prefix else r"(?![^\W_])"), re.IGNORECASE)
+            for words, prefix in self.terms
+        )
 
     def find(self, session: str, messages: Iterable[tuple[Message, float]], most: int | None = None) -> list[SearchHit]:
         """Search messages, each with the time it was stored, one by one, until there are as many hits as are wanted."""

@@ -547,6 +547,49 @@ async def test_a_queued_prompt_waits_for_the_store_whoever_holds_it(tmp_path: Pa
     assert shape(await FileStore(tmp_path).load("s")) == "u a u a u a"
 
 
+@pytest.mark.parametrize("how", ["token", "session"])
+async def test_a_prompt_that_waits_for_another_can_be_cancelled(tmp_path: Path, how: str) -> None:
+    agent, token = Agent(Script(repeat("x"))), glue.Cancel()
+    waiting = agent.session("s", store=FileStore(tmp_path), queue=True)
+    async with FileStore(tmp_path).log("s"), anyio.create_task_group() as tasks:
+
+        async def cancel() -> None:
+            await anyio.sleep(0.05)
+            (token if how == "token" else waiting).cancel()
+
+        tasks.start_soon(cancel)
+        with anyio.fail_after(5):
+            result = await waiting.prompt("go", cancel=token, unwrap=False)
+
+    assert (result.outcome, result.requests) == ("cancelled", 0)
+    assert (await waiting.prompt("again")).text == "x"
+    assert shape(await FileStore(tmp_path).load("s")) == "u a"
+
+
+async def test_a_prompt_that_waits_for_its_own_session_can_be_cancelled() -> None:
+    started, token = anyio.Event(), glue.Cancel()
+
+    @glue.tool
+    async def wait() -> str:
+        """Wait."""
+        started.set()
+        await anyio.sleep(0.2)
+        return "x"
+
+    session = Agent(Script(calls("wait"), "end"), tools=[wait]).session(queue=True)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session.prompt, "first")
+        await started.wait()
+        threading.Timer(0.05, token.cancel).start()
+        result = await session.prompt("second", cancel=token, unwrap=False)
+        assert result.outcome == "cancelled"
+        assert session.running
+
+    assert session.last is not None
+    assert session.last.text == "end"
+    assert shape(session.messages) == "u a t a"
+
+
 def test_a_queue_holds_across_threads_on_one_session_object() -> None:
     session = Agent(Script(repeat(lambda request: say(f"{len(request.messages)}")))).session(queue=True)
     errors: list[BaseException] = []
@@ -664,6 +707,39 @@ def test_one_interrupt_ends_a_script_whose_sync_tool_is_blocked(last: str) -> No
     assert err.rstrip().endswith("KeyboardInterrupt")
 
 
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_interrupt_of_run_sync_carries_the_result(backend: str) -> None:
+    last = """
+try:
+    agent.run_sync("go")
+except KeyboardInterrupt as error:
+    print(error.result.outcome, len(error.result.messages), flush=True)
+"""
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + BLOCKED + last
+    if backend == "trio":
+        code = code.replace('agent.run_sync("go")', 'anyio.run(main, backend="trio")')
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "hanging\n"
+    child.send_signal(signal.SIGINT)
+
+    assert child.communicate(timeout=20)[0] == "cancelled 3\n"
+
+
+def test_a_long_transcript_does_not_slow_run_sync() -> None:
+    shown = []
+
+    class Said(str):
+        def __repr__(self) -> str:
+            shown.append(self)  # asyncio shows what a task returns
+            return "old"
+
+    history = [glue.UserMessage(content=(glue.Text(text=Said("old")),))]
+
+    assert Agent(Script("x")).run_sync("go", message_history=history).text == "x"
+    assert shown == []
+
+
 def test_an_error_of_run_sync_carries_no_foreign_traceback() -> None:
     with pytest.raises(ProviderError) as caught:
         Agent(Script(fail("auth"))).run_sync("go")
@@ -718,11 +794,14 @@ async def test_decimal_and_timedelta_are_read() -> None:
     assert result.output == Bill(Decimal("12.30"), timedelta(days=1, hours=2))
 
 
-@pytest.mark.parametrize("wrong", ["int", 3, object()])
+@pytest.mark.parametrize(
+    "wrong",
+    ["int", 3, object(), {"type": "nonsense"}, {"$ref": "#/nowhere"}, {"$ref": "http://127.0.0.1/x"}, {"required": 5}],
+)
 async def test_output_is_checked_before_the_first_request(wrong: Any) -> None:
     script = Script("x")
 
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises(TypeError, match="output must be a type or a JSON schema"):
         await Agent(script).run("go", output=wrong)
 
     assert script.requests == []

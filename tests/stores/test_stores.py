@@ -316,8 +316,10 @@ async def test_a_newer_database_may_be_read_and_not_changed(tmp_path: Path) -> N
         with pytest.raises(NewerSchema, match="schema 99"):
             await log.append(user("x"))
     assert len(await store.load("demo")) == 4
-    with pytest.raises(StoreError):
+    with pytest.raises(NewerSchema, match="tables of version 99"):
         await fill(store, "new", talk())
+    with pytest.raises(NewerSchema, match="tables of version 99"):
+        await store.delete("demo")
 
 
 # Files -------------------------------------------------------------------------------------------
