@@ -71,7 +71,10 @@ def plain(city: str) -> str:
         ({"permission": AllowAll}, "permission must be an object"),
         ({"instructions": 3}, "instructions must be a text or a prompt of a catalog, not 3"),
         ({"temperature": float("nan")}, "temperature must be a number of 0 or more"),
-        ({"output": {"type": "objekt"}}, "output must be a JSON schema; wrong at type: 'objekt' is not valid"),
+        (
+            {"output": {"type": "objekt"}},
+            "output must be a type or a JSON schema; wrong at type: 'objekt' is",
+        ),
         ({"project": "nowhere"}, "project: there is no folder nowhere"),
         ({"roles": "nowhere", "role": "x"}, "roles: there is no folder nowhere"),
     ],
