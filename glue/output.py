@@ -39,7 +39,7 @@ class Output(Generic[T]):
                 check_schema(json.dumps(kind))
             self.shape = Shape(kind) if isinstance(kind, Mapping) else shape_of(kind)
         except Exception as error:  # whatever a schema may do to those who read it
-            raise TypeError(f"output must be a type or a JSON schema; {error}") from None
+            raise TypeError(f"output must be a type or a JSON schema: {error}") from None
         own = self.shape.schema
         # A tool's arguments, and the JSON modes of most wires, are objects: anything else goes into one.
         self.wrapped = own.get("type") != "object"

@@ -73,7 +73,7 @@ def plain(city: str) -> str:
         ({"temperature": float("nan")}, "temperature must be a number of 0 or more"),
         (
             {"output": {"type": "objekt"}},
-            "output must be a type or a JSON schema; wrong at type: 'objekt' is",
+            "output must be a type or a JSON schema: wrong at type: 'objekt' is not valid",
         ),
         ({"project": "nowhere"}, "project: there is no folder nowhere"),
         ({"roles": "nowhere", "role": "x"}, "roles: there is no folder nowhere"),
