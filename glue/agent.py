@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, overload
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, overl
 from glue.options import (
     AgentOptions,
     CallOptions,
-    Instructions,
     Model,
     Options,
     Overrides,
@@ -35,11 +34,8 @@ if TYPE_CHECKING:
     from glue.context import AnyTool, Host
     from glue.durable.engine import Durable
     from glue.events import RunResult
-    from glue.function.call import ToolHook
-    from glue.limits import Limits
-    from glue.messages import Effort, Json, Message, Request
+    from glue.messages import Message, Request
     from glue.output import Answer
-    from glue.permission import Permission
     from glue.policies import Policy
     from glue.project import Role
     from glue.provider import Provider
@@ -47,7 +43,6 @@ if TYPE_CHECKING:
     from glue.stores.store import Store
     from glue.stream import Events
     from glue.subagent import AgentTool
-    from glue.telemetry import OpenTelemetry
 
 
 DepsT = TypeVar("DepsT")
@@ -98,56 +93,22 @@ class Agent(Closeable, Generic[DepsT, OutputT]):
     def __init__(
         self: Agent[D, Any], model: Model, *, output: Schema, deps_type: type[D], **options: Unpack[AgentOptions]
     ) -> None: ...
-    def __init__(
-        self,
-        model: Model | None,
-        *,
-        output: Any = None,
-        deps_type: Any = None,
-        tools: Iterable[AnyTool] | None = (),
-        instructions: Instructions | None = "",
-        role: str | None = None,
-        limits: Limits | None = None,
-        permission: Permission | None = None,
-        hooks: Iterable[ToolHook] | None = (),
-        policies: Iterable[Policy] | None = (),
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-        reasoning: Effort | None = None,
-        cache: bool | None = None,
-        options: Mapping[str, Json] | None = None,
-        prices: Mapping[str, tuple[float, float]] | None = None,
-        telemetry: bool | OpenTelemetry | None = None,
-        name: str = "",
-        roles: Mapping[str, Role] | str | os.PathLike[str] | None = None,
-        project: str | os.PathLike[str] | None = None,
-        compaction: Compactor | None = None,
-        **unknown: Any,
-    ) -> None:
-        refuse_unknown(unknown, AgentOptions, "an agent has no")
+    def __init__(self, model: Model | None, *, output: Any = None, deps_type: Any = None, **options: Any) -> None:
+        """Make an agent. Options: tools, instructions, role, limits, permission, hooks, policies, max_tokens,
+        temperature, reasoning, cache, options, prices, telemetry; name, roles, project, compaction.
+        """
+        refuse_unknown(options, AgentOptions, "an agent has no")
         if not (isinstance(model, str) and model.strip()) and not callable(getattr(model, "stream", None)):
             raise TypeError(f"model must be a name such as 'openai:gpt-5.4-nano', or a provider, not {model!r}")
-        check_list("hooks", hooks)
-        check_list("policies", policies)
-        settings = Options(
-            model=model,
-            tools=tuple(tool_table(tools or ()).values()),
-            instructions=instructions or None,
-            role=role,
-            limits=limits,
-            permission=permission,
-            hooks=tuple(hooks) if hooks else None,
-            policies=tuple(policies or ()),
-            max_tokens=max_tokens,
-            temperature=temperature,
-            reasoning=reasoning,
-            cache=cache,
-            options=options,
-            prices=prices,
-            telemetry=telemetry,
-            output=output,
-        )
-        own = {"name": name, "deps_type": deps_type, "roles": roles, "project": project, "compaction": compaction}
+        own = {"name": options.pop("name", ""), "deps_type": deps_type}
+        own |= {name: options.pop(name, None) for name in ("roles", "project", "compaction")}
+        for name in ("hooks", "policies"):
+            check_list(name, options.get(name))
+            options[name] = tuple(options.get(name) or ())
+        options["hooks"] = options["hooks"] or None
+        options["instructions"] = options.get("instructions") or None
+        options["tools"] = tuple(tool_table(options.get("tools") or ()).values())
+        settings = Options(model=model, output=output, **options)
         for field, value in {**own, "settings": settings, "_opened": {}}.items():
             object.__setattr__(self, field, value)
 

@@ -242,6 +242,12 @@ def call_options(given: Mapping[str, Any], output: Any = None) -> Options:
     return Options(**given, output=output)
 
 
+def loop_options(given: Mapping[str, Any]) -> Options:
+    """Make the settings of the bare loop."""
+    refuse_unknown(given, LoopOptions, "the loop has no")
+    return Options(**given)
+
+
 def refuse_unknown(given: Mapping[str, Any], known: Any, refusal: str) -> None:
     """Refuse an option that does not exist, as a plain signature would, and name the one that was meant."""
     for name in given:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +36,7 @@ class Output(Generic[T]):
             raise TypeError(f"output must be a type or a JSON schema, not the text {kind!r}")
         try:
             if isinstance(kind, Mapping):
-                _check_schema(json.dumps(kind))
+                check_schema(json.dumps(kind))
             self.shape = Shape(kind) if isinstance(kind, Mapping) else shape_of(kind)
         except Exception as error:  # whatever a schema may do to those who read it
             raise TypeError(f"output must be a type or a JSON schema: {error}") from None
@@ -72,19 +71,6 @@ class Output(Generic[T]):
             except ValidationError as faults:
                 first = first or faults
         raise first or ValidationError([((), "there is no JSON in the reply")])
-
-
-@functools.lru_cache(64)
-def _check_schema(text: str) -> None:
-    """Refuse what is no JSON schema, or refers to nowhere; given as JSON, so that each is looked at once."""
-    import referencing.jsonschema
-
-    schema = json.loads(text)
-    check_schema(schema)
-    root = referencing.Resource.from_contents(schema, default_specification=referencing.jsonschema.DRAFT202012)
-    resolver = referencing.Registry().resolver_with_root(root)
-    for ref in re.findall(r'"\$ref": "([^"\\]*)"', "" if '"$id"' in text else text):
-        resolver.lookup(ref)
 
 
 def _candidates(text: str, schema: Mapping[str, Json]) -> Iterator[Json]:

@@ -319,7 +319,10 @@ def read_schema(given: str) -> Mapping[str, Any]:
             raise ConfigError(f"--schema: not valid JSON: {error}") from None
         if not isinstance(schema, dict):
             raise ConfigError("--schema: a JSON schema is an object")
-        check_schema(schema, "--schema")
+        try:
+            check_schema(json.dumps(schema))
+        except ValueError as error:
+            raise ConfigError(f"--schema must be a JSON schema; {error}") from None
         return {"title": "Answer", **schema}
     fields: dict[str, Any] = {}
     for text in given.split(","):

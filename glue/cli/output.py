@@ -14,7 +14,7 @@ from glue import events
 from glue.codec import to_plain
 from glue.errors import GlueError
 from glue.events import Event, RequestStart, RunResult, event_to_json
-from glue.limits import StopReason
+from glue.limits import StopReason, estimate_tokens
 from glue.messages import AssistantMessage, Usage, UserMessage, message_to_json
 from glue.permission import Decision, PermissionRequest, allow, deny
 from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
@@ -134,7 +134,7 @@ class Spinner:
 
     def count(self, text: str) -> None:
         """Estimate the tokens of a piece of a reply."""
-        self.tokens += (len(text) + 3) // 4
+        self.tokens += estimate_tokens(text)
 
     def tick(self) -> None:
         if not self.is_on or self._started is None:

@@ -7,6 +7,7 @@ that need it.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import re
@@ -75,17 +76,25 @@ def show(value: Any, limit: int = 80) -> str:
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
 
-def check_schema(schema: Schema, what: str = "") -> None:
-    """Refuse what is no JSON schema; the ValueError says what is wrong in it."""
+@functools.lru_cache(64)
+def check_schema(text: str) -> None:
+    """Refuse what is no JSON schema, or refers to nowhere; given as JSON, so that each is looked at once."""
     import jsonschema
+    import referencing.jsonschema
 
-    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    schema = json.loads(text)
     try:
-        kind.check_schema(dict(schema))
+        jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator).check_schema(schema)
     except jsonschema.SchemaError as error:
         place = f" at {where(tuple(error.absolute_path))}" if error.absolute_path else ""
-        prefix = f"{what} must be a JSON schema; " if what else ""
-        raise ValueError(f"{prefix}wrong{place}: {one_line(error.message, 200)}") from None
+        raise ValueError(f"wrong{place}: {one_line(error.message, 200)}") from None
+    root = referencing.Resource.from_contents(schema, default_specification=referencing.jsonschema.DRAFT202012)
+    resolver = referencing.Registry().resolver_with_root(root)
+    for ref in re.findall(r'"\$ref": "([^"\\]*)"', "" if '"$id"' in text else text):
+        try:
+            resolver.lookup(ref)
+        except referencing.exceptions.Unresolvable:
+            raise ValueError(f"wrong at $ref: there is no {ref}") from None
 
 
 class Validator:

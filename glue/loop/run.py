@@ -10,13 +10,13 @@ import contextlib
 import inspect
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack, cast
 
 import anyio
 
-from glue.context import AnyTool, Cancel, Host, Spending
+from glue.context import Cancel, Host, Spending
 from glue.errors import (
     Cancelled,
     ContextOverflow,
@@ -27,10 +27,10 @@ from glue.errors import (
     ProviderError,
     attach_result,
 )
-from glue.events import ContextChanged, Listener, RunResult, RunStart, StopReasonObserved
+from glue.events import ContextChanged, RunResult, RunStart, StopReasonObserved
 from glue.limits import Limits, Outcome, StopReason
 from glue.loop.ending import close_turn, end, store_results
-from glue.loop.state import Journal, State, watched
+from glue.loop.state import State, watched
 from glue.loop.transcript import (
     NO_RESULT,
     History,
@@ -46,7 +46,7 @@ from glue.loop.transcript import (
 from glue.loop.truncation import Verdict, end_chain, end_repair, is_whole, judge_cut
 from glue.loop.turn import Answered, cut_short, exhausted, run_batch, send
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
-from glue.options import LoopOptions, Options, tool_table
+from glue.options import LoopOptions, Options, loop_options, tool_table
 from glue.policies import Answer, Change, Deliver, Policy, Rewrite, Say, Stop, start_policies
 from glue.policies.budgets import check_price, known_prices, priced
 from glue.provider import Provider
@@ -55,45 +55,24 @@ if TYPE_CHECKING:
     from glue.telemetry import OpenTelemetry
 
 
-async def run(
-    provider: Provider,
-    messages: str | Sequence[Message],
-    *,
-    tools: Iterable[AnyTool] = (),
-    limits: Limits | Callable[[], Limits] | None = None,
-    request: Request | None = None,
-    policies: Iterable[Policy] = (),
-    host: Host | None = None,
-    on_event: Listener | None = None,
-    cancel: Cancel | None = None,
-    journal: Journal | None = None,
-) -> RunResult[None]:
+async def run(provider: Provider, messages: str | Sequence[Message], **options: Unpack[LoopOptions]) -> RunResult[None]:
     """Ask the model, run the tools it names, repeat until it names none or a limit says so.
 
-    `request` is the template of every request: system, model, max_tokens and the like.
+    Options: `tools`, `limits`, `policies`, `host`, `on_event`, `cancel`, `journal`, and `request`, which is the
+    template of every request: system, model, max_tokens and the like.
     """
-    options = Options(
-        tools=tools,
-        limits=limits,
-        request=request,
-        policies=policies,
-        host=host,
-        on_event=on_event,
-        cancel=cancel,
-        journal=journal,
-    )
-    transcript = _transcript(messages)
+    transcript, settings = _transcript(messages), loop_options(options)
     start = len(transcript)  # of the prompt: the user messages at the end
     while start and isinstance(transcript[start - 1], UserMessage):
         start -= 1
-    return await drive(provider, transcript[:start], transcript[start:], options, keep_prompt=False)
+    return await drive(provider, transcript[:start], transcript[start:], settings, keep_prompt=False)
 
 
 async def run_continue(
     provider: Provider, messages: Sequence[Message], **options: Unpack[LoopOptions]
 ) -> RunResult[None]:
     """Go on from where a transcript stands, with no new prompt. Options as for `run`."""
-    return await drive(provider, _transcript(messages), None, Options(**options))
+    return await drive(provider, _transcript(messages), None, loop_options(options))
 
 
 async def drive(

@@ -404,6 +404,10 @@ def test_a_refused_key_is_the_users_mistake(
             ("run", "-m", "offline", "--schema", '{"type": "objekt"}', "hi"),
             "--schema must be a JSON schema; wrong at type",
         ),
+        (
+            ("run", "-m", "offline", "--schema", '{"$ref": "#/nowhere"}', "hi"),
+            "--schema must be a JSON schema; wrong at $ref: there is no #/nowhere",
+        ),
         (("run", "-m", "offline", "--schema", "", "hi"), "--schema: '' is no 'name: type'"),
         (("run", "-m", "offline", "-s", "", "hi"), "--session needs a name"),
         (("run", "-m", "offline", "-s", "x" * 300, "hi"), "a session id is a text of 1 to 200 bytes"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import FrozenInstanceError, fields
 from typing import Any
 
 import pytest
 
-from glue import Agent, AllowAll, Ask, ConfigError, Image, Limits, Policy, Request, Rules, tool, user
+from glue import Agent, AllowAll, Ask, ConfigError, Image, Limits, Policy, Request, Rules, run, run_continue, tool, user
 from glue.options import CallOptions, LoopOptions, Options, Overrides, call_options, with_role
 from glue.project import Role
 from glue.providers import new, with_failover
@@ -107,3 +108,14 @@ def test_a_wrong_value_of_a_call_or_a_helper_is_named() -> None:
         new(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="tool plain: timeout must be above 0 seconds, not 'x'"):
         tool(timeout="x")(plain)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("loop", [run, run_continue])
+async def test_the_loop_refuses_an_option_that_it_would_not_heed(loop: Any) -> None:
+    for given, hint in (
+        ({"max_tokens": 5}, "the loop has no option 'max_tokens'; there are: "),
+        ({"max_turns": 5}, "give limits=glue.Limits(max_turns=...)"),
+        ({"tool": ()}, "did you mean tools?"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(hint)):
+            await loop(Script("ok"), [user("hi")], **given)
