@@ -25,9 +25,10 @@ _WRAPPERS = frozenset(
     "env command builtin exec nohup nice ionice time timeout sudo doas su xargs busybox toybox setsid stdbuf chroot"
     " unshare nsenter flock watch strace ltrace parallel find fd script caffeinate systemd-run runuser".split()
 )
-# Those of them that put in words which nobody sees yet: in the place of {}, or at the end.
-_FILLERS = frozenset("xargs find fd".split())
-_FILLED = re.compile(rf"(?:^| )(?:(?:{'|'.join(_WRAPPERS | _SHELLS)})(?: |$)|-(?:-?exec|ok|[xX])\S* {{}})")
+# Those of them that put in words which nobody sees yet, in the place of {} or at the end: here they make a program.
+_PROGRAM = rf"(?:{'|'.join(_WRAPPERS | _SHELLS)})(?: |$)"
+_FILLED = {name: re.compile(rf"(?:^| )-(?:-?exec|ok|[xX])\S* (?:{{}}|{_PROGRAM})") for name in ("find", "fd")}
+_FILLED["xargs"] = re.compile(rf"(?:^| ){_PROGRAM}")
 _READS_CODE = frozenset("eval source . trap alias hash parallel".split())
 _CODE_OPTION = re.compile(r"--[\w-]+=|-[A-Za-z]*?[Sc](?=.)|-[A-Za-z](?=.*\s)", re.DOTALL)  # env -S, su -c and others
 _SHELL_OPTION = re.compile(r"[-+][A-NP-Za-np-z]+")  # o and O take a word of their own
@@ -138,8 +139,8 @@ def _inner(words: tuple[Word, ...], depth: int) -> Iterator[CommandLine]:
     if name not in _WRAPPERS:
         return
     shown = rest
-    if name in _FILLERS:
-        if _FILLED.search(" ".join(word.text.rpartition("/")[2] for word in rest[1:])):
+    if filled := _FILLED.get(name):
+        if filled.search(" ".join(word.text.rpartition("/")[2] for word in rest[1:])):
             yield CommandLine((), False, f"{name!r} runs what is not seen here")
         shown = tuple(Word(word.text, word.opaque or "{}" in word.text or word is rest[-1]) for word in rest)
     for at in range(1, min(len(rest), MAX_WRAPPED)):

@@ -496,7 +496,7 @@ def test_empty_ignore_rules_and_odd_ones_do_no_harm(tools: Tools, tmp_path: Path
 
 def test_writing_keeps_the_mode_and_makes_folders(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("old")
-    (tmp_path / "run.sh").chmod(0o755)
+    (tmp_path / "run.sh").chmod(0o6755)  # whoever may write it does not pass on the right to run as somebody else
 
     assert tools["write_file"]("run.sh", "new\n") == "replaced run.sh: 4 bytes, 1 lines"
     assert tools["write_file"]("a/b/new", "x") == "created a/b/new: 1 bytes, 1 lines"

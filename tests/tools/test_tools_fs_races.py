@@ -267,3 +267,18 @@ def test_a_file_that_changes_after_it_was_read_is_not_written_over(tmp_path: Pat
         files.write(root, "file", b"ours", guard=meanwhile, mark=mark)
 
     assert [path.read_text() for path in tmp_path.iterdir()] == (["theirs"] if what == "changed" else [])
+
+
+def test_a_link_that_comes_where_a_folder_was_to_be_made_is_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    for folder in (outside, tmp_path / "root"):
+        folder.mkdir()
+    before = outside.stat().st_mtime_ns
+
+    def link(names: tuple[str, ...]) -> None:
+        (tmp_path / "root/new").symlink_to(outside)
+
+    with fs.Root(tmp_path / "root") as root, pytest.raises(OSError, match="new/file"):
+        files.write(root, "new/file", b"x", guard=link)
+
+    assert outside.stat().st_mtime_ns == before  # not even for a moment

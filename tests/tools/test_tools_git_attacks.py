@@ -964,6 +964,22 @@ def test_small_files_are_small_and_hold_what_they_should(
         repo.resolve("work")
 
 
+async def test_what_a_commit_says_does_nothing_to_a_terminal(template: Path, tmp_path: Path) -> None:
+    lab = lab_from(template, tmp_path / "lab")
+    (lab.root / "a.py").write_bytes(b"x = 1  # \x1b[2J\xe2\x80\xae\r\n")
+    lab.git("add", "a.py")
+    lab.git("commit", "-qm", "clear \x1b[2J\x9b2J", "--author", "E\x1b[2Jve <eve@example.com>")
+    tools = {tool.name: tool for tool in git.tools(lab.root, base="main")}
+
+    said = [await tools["git_diff_branch"](), await tools["git_log_branch"](), await tools["git_blame"]("a.py")]
+    said += [await tools["git_show"]("HEAD"), await tools["git_show"]("HEAD", "a.py")]
+
+    for text in said:
+        assert "␛[2J" in text
+        assert not {"\x1b", "\x9b", "\u202e"} & set(text)
+    assert said[-1] == "x = 1  # ␛[2J⟨U+202E⟩\r\n"
+
+
 def test_corpus_is_large_enough() -> None:
     assert len(ROWS) >= 40
     assert sys.platform != "win32"
