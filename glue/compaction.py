@@ -87,7 +87,7 @@ async def compact(state: State) -> bool:
         messages: Sequence[Message] | None = None
         with watched(state):
             messages = await policy.compact(state)
-        if not messages:
+        if not messages or all(getattr(each, "origin", "") in OURS for each in messages):
             continue
         before = estimate((message for message in state.messages if not message.excluded), state.limits.estimator)
         if estimate(messages, state.limits.estimator) < before:

@@ -41,10 +41,8 @@ class ToolResult:
     traceback: str = ""  # for the event only; the model never sees it
 
     def __post_init__(self) -> None:
-        content = tuple(self.content) if isinstance(self.content, (list, tuple)) else None
-        if content is None or not all(
-            isinstance(part, _PARTS) and isinstance(getattr(part, "text", ""), str) for part in content
-        ):
+        content = tuple(self.content) if isinstance(self.content, (list, tuple)) else (None,)
+        if not all(isinstance(part, _PARTS) and isinstance(getattr(part, "text", ""), str) for part in content):
             raise TypeError(f"the content of a ToolResult must be parts such as glue.Text, not {self.content!r}")
         object.__setattr__(self, "content", content)
         try:

@@ -263,8 +263,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         except BaseException as error:  # maybe another one, while the store was left
             if first is not None:
                 raise first
-            if result is not None:
-                attach_result(error, result)
+            attach_result(error, result)
             raise
         return result if call.unwrap is False else result.unwrap()
 

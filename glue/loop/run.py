@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack, cast
@@ -244,10 +243,10 @@ async def _request(state: State) -> Request | Stop:
     request = replace(state.template, tools=state.specs, tool_choice=choice, messages=messages)
     says: list[UserMessage] = []
     stop: Stop | None = None
-    waiting = deque(state.hooked["before_request"])
+    waiting = list(state.hooked["before_request"])
     changed: list[Policy] = []  # the messages
     while waiting:
-        policy = waiting.popleft()
+        policy = waiting.pop(0)
         answer = await _ask(state, policy, "before_request", request)
         if isinstance(answer, Stop):
             stop = answer
@@ -265,8 +264,7 @@ async def _request(state: State) -> Request | Stop:
             await rewrite(state, answer.messages)
             messages = state.history.view(state.messages)
             request = replace(request, messages=messages)
-            waiting.extendleft(reversed(changed))  # they have to see the new messages
-            changed = []
+            waiting, changed = [*changed, *waiting], []  # they have to see the new messages
         elif isinstance(answer, Say) and not state.in_chain:
             says += answer.messages
     for message in says:  # also before a stop: what was taken from a source must not be lost

@@ -26,7 +26,7 @@ from glue.events import (
 )
 from glue.loop.state import State
 from glue.messages import AssistantMessage, Text, ToolMessage, user
-from glue.policies import Delivery, FollowUp, Gate, Gates, Rewrite
+from glue.policies import Delivery, FollowUp, Gate, Gates, Hook, Rewrite, nudge
 from glue.provider import Done, ProviderEvent, TextDelta
 from glue.providers.retry import with_escalation
 from glue.testing import Script, call, calls, fail, partial, repeat, say, shape
@@ -473,6 +473,19 @@ async def test_a_compaction_that_leaves_nothing_or_saves_nothing_is_none(keep: l
     result = await run(provider, [hidden, user("go")], policies=[Keep()])
 
     assert (result.outcome, len(provider.requests), len(result.messages)) == ("context_window", 1, 2)
+
+
+async def test_a_compaction_that_leaves_nothing_but_a_word_of_ours_is_none() -> None:
+    class Keep(Policy):
+        def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
+            return nudge("look again")
+
+        async def compact(self, state: State) -> Sequence[Message] | None:
+            return state.messages[-1:]
+
+    result = await run(Script("x" * 99, fail("context_overflow")), "go", policies=[Keep()])
+
+    assert (result.outcome, shape(result.messages)) == ("context_window", "u a")
 
 
 # Events --------------------------------------------------------------------------------------------

@@ -329,6 +329,20 @@ async def test_guards_may_be_off() -> None:
     assert (result.outcome, shape(result.messages).count("u+")) == ("max_turns", 0)
 
 
+async def test_s103_a_reply_with_calls_is_no_refusal() -> None:
+    provider = Script(calls("noop", text="I can't help with that. Let me look."), "x")
+
+    result = await run(provider, "go", tools=[noop], policies=[RefusalDetector()])
+
+    assert (result.outcome, shape(result.messages)) == ("done", "u a t a")
+
+
+async def test_s111_who_has_no_tools_announces_nothing() -> None:
+    result = await run(Script("I will now edit the file."), "go", policies=[AutoContinue()])
+
+    assert (result.outcome, result.requests) == ("done", 1)
+
+
 async def test_s111_an_announcement_is_followed_up() -> None:
     policy = AutoContinue()
 

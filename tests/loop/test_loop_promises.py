@@ -534,6 +534,20 @@ async def test_s124_delivery_begins_anew_after_a_batch() -> None:
     assert (result.delivered, result.requests) == ("late", 5)
 
 
+async def test_a_question_is_delivered_where_there_is_nothing_else() -> None:
+    policy = Delivery("deliver", eager=True, nudges=1)
+
+    result = await run(Script("Shall I?", "Shall I go on?"), "go", tools=[noop], policies=[policy])
+
+    assert result.delivered == "Shall I go on?"
+
+
+async def test_nothing_is_delivered_where_no_tool_was_offered() -> None:
+    result = await run(Script("p"), "go", policies=[Delivery("deliver")])
+
+    assert (result.outcome, result.delivered) == (Outcome.DONE, None)
+
+
 async def test_delivery_without_eager_does_not_nudge() -> None:
     result = await run(Script("plain"), "go", tools=[noop], policies=[Delivery("deliver")])
 
