@@ -77,6 +77,8 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
     state = output.with_name(output.name + ".state.db")
     if inputs != "-" and not os.path.isfile(inputs):
         raise ConfigError(f"there is no file {inputs}")
+    if inputs != "-" and output.exists() and output.samefile(inputs):
+        raise ConfigError(f"-o {output} is the file of the inputs; name another")
     if (output.exists() or state.exists()) and not given["resume"] and not given["overwrite"]:
         there = output if output.exists() else state
         raise ConfigError(f"{there} is there already; --resume goes on with it, --overwrite begins again")

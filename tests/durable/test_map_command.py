@@ -128,6 +128,13 @@ def test_a_state_without_its_output_is_not_lost_either(work: Callable[..., Any])
     assert output()[0]["text"] == "<a>"
 
 
+def test_the_inputs_are_not_written_over(work: Callable[..., Any]) -> None:
+    ran = work('"a"\n', "-o", "./in.jsonl", "--overwrite")
+
+    assert (ran.code, ran.err) == (2, "glue: -o in.jsonl is the file of the inputs; name another\n")
+    assert Path("in.jsonl").read_text() == '"a"\n'
+
+
 def test_a_spent_budget_has_its_exit_code_and_more_money_goes_on(work: Callable[..., Any]) -> None:
     ran = work('"a"\n"b"\n"c"\n', "--usd-budget", "0.5", "-n", "1")
 
