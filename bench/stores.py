@@ -2,7 +2,8 @@
 
     python bench/stores.py [messages] [sessions] [postgresql://...]
 
-Prints milliseconds and counts. Ratios between two lines of one run mean more than the figures themselves.
+Prints milliseconds and counts, and at the end what issue 12 wanted better: as it was then, the aim, and this run.
+Ratios between two lines of one run mean more than the figures themselves.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import anyio
@@ -38,22 +39,43 @@ async def main(count: int, sessions: int, url: str) -> None:
             from glue.stores import PostgresStore
 
             stores["PostgresStore"] = lambda name: PostgresStore(url)
+        now: dict[tuple[str, str], float] = {}
         for name, make in stores.items():
             print(name)
-            await search(make("search"), count)
-            await long(make("long"), count)
+            now[name, "search"] = await search(make("search"), count)
+            now[name, "fork"] = await long(make("long"), count)
             await exclude(make("exclude"), 2_000)
-            await exclude(make("exclude"), 8_000)
+            now[name, "exclude"] = await exclude(make("exclude"), 8_000)
         print()
-        for name, make in {"no store": lambda name: MemoryStore(), **stores}.items():
-            await length(name, make("length"), count)
-            await many(name, make("many"), sessions)
+        for name, make in {"MemoryStore": lambda name: MemoryStore(), **stores}.items():
+            now[name, "later"] = await length(name, make("length"), count)
+            now[name, "rate"], now[name, "failures"], now[name, "open"] = await many(name, make("many"), sessions)
         for name, where in (("FileStore", "files"), ("SQLiteStore", "processes.db"), ("PostgresStore", url)):
             if where:
-                processes(name, where if where == url else str(root / where), 20, 20)
+                now[name, "processes"] = processes(name, where if where == url else str(root / where), 20, 20)
+        compare(now, count, sessions)
 
 
-async def search(store: Store, count: int) -> None:
+def compare(now: Mapping[tuple[str, str], float], count: int, sessions: int) -> None:
+    """Print what was to become better, as it was before (with 100,000 messages and 2,000 sessions) and as it is."""
+    memory = now["MemoryStore", "rate"]
+    rows = (
+        ("19 SQLite: exclude 8,000 messages, ms", "32,000", "300", now["SQLiteStore", "exclude"]),
+        (f"19 SQLite: fork of {count:,} messages, ms", "22,000", "", now["SQLiteStore", "fork"]),
+        (f"19 SQLite: descriptors, {sessions:,} sessions at once", "6,001", "flat", now["SQLiteStore", "open"]),
+        ("19 SQLite: prompts that failed then", "13", "0", now["SQLiteStore", "failures"]),
+        ("19 SQLite: prompts that failed, 20 processes", "some", "0", now["SQLiteStore", "processes"]),
+        ("19 SQLite: prompts/s, in % of those in memory", "11", "as files", 100 * now["SQLiteStore", "rate"] / memory),
+        ("   files: the same", "32", "", 100 * now["FileStore", "rate"] / memory),
+        (f"20 files: a later prompt after {count:,} messages, ms of CPU", "200", "flat", now["FileStore", "later"]),
+        (f"20 files: search of {count:,} messages for nothing, ms", "3,400", "", now["FileStore", "search"]),
+    )
+    print(f"\n{'issue 12':64} {'before':>8} {'aim':>9} {'now':>9}")
+    for what, before, aim, found in rows:
+        print(f"{what:64} {before:>8} {aim:>9} {found:9,.{1 if found < 10 and found % 1 else 0}f}")
+
+
+async def search(store: Store, count: int) -> float:
     chance = random.Random(1)
     for number in range(0, count, 1_000):
         async with store.log(f"session-{number}") as log:
@@ -63,9 +85,10 @@ async def search(store: Store, count: int) -> None:
         hits = await store.search(query)
         took = min([await timed(lambda query=query: store.search(query)) for _ in range(3)])  # type: ignore[misc]
         print(f"    {query:16} {len(hits):3} hits {took:9.1f} ms")
+    return took
 
 
-async def long(store: Store, count: int) -> None:
+async def long(store: Store, count: int) -> float:
     """A session of many messages: opened, prompted again and again, and forked."""
     async with store.log("long") as log:
         await log.extend(user(f"message {number} " + "x" * 100) for number in range(count))
@@ -79,9 +102,10 @@ async def long(store: Store, count: int) -> None:
         end=" ",
     )
     print(f"fork {forked:.0f} ms")
+    return forked
 
 
-async def length(name: str, store: Store, count: int) -> None:
+async def length(name: str, store: Store, count: int) -> float:
     """What a later prompt costs in a short session and in a long one of which everything is sent."""
     for messages in (100, count):
         async with store.log(f"length-{messages}") as log:
@@ -91,6 +115,7 @@ async def length(name: str, store: Store, count: int) -> None:
         cpu, _ = await later(session)
         calls = await calls_of(lambda session=session: session.prompt("once more"))  # type: ignore[misc]
         print(f"{name}: a later prompt after {messages:,} messages: {cpu * 1e3:.0f} us of CPU, {calls} calls")
+    return cpu
 
 
 async def later(session: Session[None, None], prompts: int = 20, rounds: int = 5) -> tuple[float, float]:
@@ -114,14 +139,16 @@ async def calls_of(work: Callable[[], Awaitable[object]]) -> int:
     return counted["call"]
 
 
-async def exclude(store: Store, count: int) -> None:
+async def exclude(store: Store, count: int) -> float:
     async with store.log(f"exclude-{count}") as log:
         await log.extend(user(f"message {number} " + "x" * 100) for number in range(count))
         ids = [message.id for message in log.messages]
-        print(f"  exclude {count:,}: {await timed(lambda: log.exclude(ids)):.0f} ms")
+        took = await timed(lambda: log.exclude(ids))
+    print(f"  exclude {count:,}: {took:.0f} ms")
+    return took
 
 
-async def many(name: str, store: Store, count: int) -> None:
+async def many(name: str, store: Store, count: int) -> tuple[float, int, float]:
     """Prompt many sessions at once in one process; watch the descriptors and how late the event loop is."""
     agent = Agent(Script(repeat("fine")))
     failures: Counter[str] = Counter()
@@ -152,12 +179,13 @@ async def many(name: str, store: Store, count: int) -> None:
         took = time.perf_counter() - started
         done.set()
     print(
-        f"{name}: {count:,} sessions at once, {count / took:.0f} prompts/s, {sum(failures.values())} failures"
-        f" {dict(failures) or ''}, {most - before:.0f} descriptors, event loop at most {late * 1e3:.0f} ms late"
+        f"{name}: {count:,} sessions at once, {count / took:.0f} prompts/s, {dict(failures) or 'no'} failures,"
+        f" {most - before:.0f} descriptors, event loop at most {late * 1e3:.0f} ms late"
     )
+    return count / took, failures.total(), most - before
 
 
-def processes(name: str, where: str, workers: int, prompts: int) -> None:
+def processes(name: str, where: str, workers: int, prompts: int) -> int:
     """Let processes prompt on one store, each with sessions of its own."""
     started = time.perf_counter()
     running = [
@@ -167,6 +195,7 @@ def processes(name: str, where: str, workers: int, prompts: int) -> None:
     failed = sum(process.wait() for process in running)
     took = time.perf_counter() - started
     print(f"{name}: {workers} processes, {workers * prompts / took:.0f} prompts/s, {failed} failures")
+    return failed
 
 
 async def worker(name: str, where: str, number: str, prompts: str) -> int:

@@ -206,8 +206,8 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     async def fork(self, at: int | None = None, id: str = "") -> Session[DepsT, OutputT]:
         """Begin another conversation from the first `at` messages of this one, or from all."""
-        if self._cancel is None:
-            async with self._open(Cancel()):  # makes it where there is none
+        if not self._turns:
+            async with self._turn(Cancel()):  # makes it where there is none
                 pass
         new = await copy(self.store, self.id, self.store, id or new_id(), at=at)
         return self.reopen(new, self.store)

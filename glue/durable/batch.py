@@ -28,6 +28,7 @@ from glue.loop.state import State
 from glue.loop.transcript import needs_answer
 from glue.messages import AssistantMessage, Message, Request, Usage
 from glue.policies import Hook, Policy, Stop
+from glue.policies.budgets import check_price, known_prices, unpriced
 from glue.tasks import spawn
 
 log = logging.getLogger("glue.map")
@@ -79,7 +80,9 @@ class MapBudget(Policy):
 
     def on_reply(self, state: State, reply: AssistantMessage) -> Hook:
         self._live[state.host.run_id] = state.usage
-        return None
+        if self.limit_usd is None or state.usage.cost is not None:
+            return None
+        return Stop(Outcome.FAILED, unpriced(reply.model or reply.provider))
 
 
 def map(  # noqa: A001
@@ -109,8 +112,9 @@ def map(  # noqa: A001
     """
     if concurrency < 1:
         raise ValueError(f"concurrency must be 1 or more, not {concurrency}")
-    if retries < 0:
-        raise ValueError(f"retries must be 0 or more, not {retries}")
+    for name, value in (("retries", retries), ("usd_budget", usd_budget), ("token_budget", token_budget)):
+        if value is not None and value < 0:
+            raise ValueError(f"{name} must be 0 or more, not {value}")
     if resume and state is None:
         raise ValueError("resume needs the state file of the map to go on with")
     return Map(
@@ -195,8 +199,8 @@ class Map:
                     self.state = MapState(path)
                     await self._host(send)
             except Exception as error:
-                while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-                    error = error.exceptions[0]  # all that a task group has to say
+                while isinstance(error, ExceptionGroup):
+                    error = error.exceptions[0]  # a full disk stops all workers at once; the first error wins
                 raised.append(error)
             finally:
                 ended.set()
@@ -296,6 +300,8 @@ class EmbeddedEngine:
     async def run(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None:
         model = job.overrides.get("model") or job.agent.settings.model
         provider = job.agent.open(model or "")
+        if job.spending.limit_usd is not None:
+            check_price(provider, known_prices(job.overrides.get("prices") or job.agent.settings.prices))
         if job.rates:
             provider = limited(provider, job.rates, LocalMeter())
         policies = job.overrides.get("policies") or job.agent.settings.policies or ()
@@ -355,6 +361,8 @@ class EmbeddedEngine:
             job.budget.settle(result.run_id, result.usage)
             row = rows.finished_row(line, key, result, earlier=earlier, tries=tries, session=name)
             failure = result.error
+            if isinstance(failure, ConfigError):  # a model without a price, say
+                job.fail(failure)
             if result.outcome is not Outcome.FAILED or not isinstance(failure, ProviderError):
                 return row
             if failure.kind in FATAL:

@@ -23,7 +23,7 @@ from glue.durable import MapRow, Rate
 from glue.durable.batch import Map
 from glue.durable.rates import Limited, LocalMeter, limited
 from glue.durable.rows import InputLine, Reader
-from glue.errors import ConfigError, NewerSchema, ProviderError, SessionBusy
+from glue.errors import ConfigError, NewerSchema, ProviderError, SessionBusy, StoreError
 from glue.providers.offline import Offline
 from glue.testing import Repeat, Reply, Script, call, calls, fail, say
 
@@ -269,6 +269,27 @@ async def test_a_run_under_way_ends_before_its_next_request_when_the_budget_is_s
 
     assert (row.outcome, row.requests) == ("budget", 3)
     assert row.cost == pytest.approx(0.03)
+
+
+async def test_a_budget_that_cannot_be_kept_is_refused() -> None:
+    script = Script(Repeat(say("x")))
+
+    with pytest.raises(ConfigError, match="usd_budget cannot be kept: no price is known for script-1"):
+        await rows(glue.map(Agent(script), ["x"] * 20, usd_budget=1.0, concurrency=1))
+    assert len(script.requests) == 1  # a script does not say beforehand which model it is
+
+    with pytest.raises(ValueError, match="token_budget must be 0 or more, not -1"):
+        glue.map(agent(), ["x"], token_budget=-1)
+
+
+async def test_a_full_disk_is_one_error_whatever_the_workers_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr("glue.stores.sqlite._ExclusiveWriter.write", refuse)
+
+    with pytest.raises(StoreError, match="the disk is full"):
+        await rows(glue.map(agent(), ["x"] * 20, concurrency=4))
 
 
 async def test_what_is_spent_to_the_last_row_is_no_reason_to_resume() -> None:
