@@ -36,7 +36,7 @@ class Output(Generic[T]):
             raise TypeError(f"output must be a type or a JSON schema, not the text {kind!r}")
         try:
             if isinstance(kind, Mapping):
-                check_schema(json.dumps(kind))
+                check_schema(kind)
             self.shape = Shape(kind) if isinstance(kind, Mapping) else shape_of(kind)
         except Exception as error:  # whatever a schema may do to those who read it
             raise TypeError(f"output must be a type or a JSON schema: {error}") from None

@@ -320,7 +320,7 @@ def read_schema(given: str) -> Mapping[str, Any]:
         if not isinstance(schema, dict):
             raise ConfigError("--schema: a JSON schema is an object")
         try:
-            check_schema(json.dumps(schema))
+            check_schema(schema)
         except ValueError as error:
             raise ConfigError(f"--schema must be a JSON schema; {error}") from None
         return {"title": "Answer", **schema}

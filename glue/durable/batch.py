@@ -300,7 +300,7 @@ class EmbeddedEngine:
     async def run(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None:
         model = job.overrides.get("model") or job.agent.settings.model
         provider = job.agent.open(model or "")
-        if job.spending.limit_usd is not None:
+        if job.budget.limit_usd is not None:
             check_price(provider, known_prices(job.overrides.get("prices") or job.agent.settings.prices))
         if job.rates:
             provider = limited(provider, job.rates, LocalMeter())

@@ -76,9 +76,13 @@ def show(value: Any, limit: int = 80) -> str:
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
 
+def check_schema(schema: Schema, *, references: bool = True) -> None:
+    """Refuse what is no JSON schema, or refers to nowhere; the ValueError says what is wrong in it."""
+    _check_schema(json.dumps(schema), references)
+
+
 @functools.lru_cache(64)
-def check_schema(text: str) -> None:
-    """Refuse what is no JSON schema, or refers to nowhere; given as JSON, so that each is looked at once."""
+def _check_schema(text: str, references: bool) -> None:
     import jsonschema
     import referencing.jsonschema
 
@@ -88,9 +92,11 @@ def check_schema(text: str) -> None:
     except jsonschema.SchemaError as error:
         place = f" at {where(tuple(error.absolute_path))}" if error.absolute_path else ""
         raise ValueError(f"wrong{place}: {one_line(error.message, 200)}") from None
+    if not references or '"$id"' in text:
+        return
     root = referencing.Resource.from_contents(schema, default_specification=referencing.jsonschema.DRAFT202012)
     resolver = referencing.Registry().resolver_with_root(root)
-    for ref in re.findall(r'"\$ref": "([^"\\]*)"', "" if '"$id"' in text else text):
+    for ref in re.findall(r'"\$ref": "([^"\\]*)"', text):
         try:
             resolver.lookup(ref)
         except referencing.exceptions.Unresolvable:
