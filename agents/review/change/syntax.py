@@ -21,7 +21,7 @@ _LANGUAGES = {
     ".go": "go",
 }
 _TEST = re.compile(
-    r"(?:^|/)(?:\w*_?tests?|__tests__|__mocks__|spec|specs|testdata|\w*fixtures?_*|e2e|cypress)/"
+    r"(?:^|/)(?:(?:[\w-]*[_-]|unit)?tests?|__tests__|__mocks__|spec|specs|testdata|\w*fixtures?_*|e2e|cypress)/"
     r"|(?:^|/)(?:test_[^/]+|tests?|conftest)\.py$|_test\.(?:go|py)$|\.(?:test|spec|stories)\.[cm]?[jt]sx?$",
     re.IGNORECASE,
 )

@@ -32,6 +32,7 @@ MOST_FILES = 500
 PER_FILE = 3  # findings of one rule; who reads these looks for the others
 MOST_BYTES = 16 * 1024 * 1024  # of what an analyser says
 _PYTHON_2 = re.compile(r"^\s*except [^:\n]+, [a-z_]\w*:", re.MULTILINE)  # two exceptions, as Python 3.14 reads it
+_TEST_MODULE = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_tests?|tests?|conftest|__init__)\.py$")  # others may be data
 _LEVELS: dict[str, Severity] = {"error": "high", "warning": "medium", "note": "low", "none": "info", "info": "low"}
 
 
@@ -67,7 +68,8 @@ def find_ruff() -> str:
 def ruff(bundle: Bundle) -> tuple[Finding, ...]:
     """Run ruff over the Python files of a change, as they were and as they are."""
     python = (view for view in views(bundle) if view.language == "python" and not view.is_doc)
-    changed = [view.file for view in python if view.path in bundle.head][:MOST_FILES]
+    runs = (view for view in python if not view.is_test or _TEST_MODULE.search(view.path))
+    changed = [view.file for view in runs if view.path in bundle.head][:MOST_FILES]
     program = find_ruff() if changed else ""
     if not program:
         return ()

@@ -49,7 +49,7 @@ def test_what_was_there_before_is_not_new_for_what_was_edited_around_it(old: str
         "def f(kwargs={}, *, names=['a']):\n    return print(*names, names=names, **kwargs)\n",
         "def test_a():\n    with pytest.raises(ValueError):\n        1 == approx(1)\n",
         "try:\n    TimeoutError = TimeoutError\nexcept NameError:\n    TimeoutError = OSError\n",
-        "TEXT_TYPES = str,\n",
+        "TEXT_TYPES = str,\n\n\nclass A:\n    __requires__ = 'a',\n",
         "import os\n\nos.system('make all')\n",
         "def test_a(c):\n    assert c == c\n",
         "import pdb\n\n\ndef debugger():\n    return pdb.Pdb\n",
@@ -109,6 +109,12 @@ def test_what_did_not_parse_says_nothing_and_vendored_files_are_left_alone() -> 
     assert rules({}, {"a.py": "try:\n    f = open('x')\nexcept IOError, e:\n    raise ValueError(e.args)\n"}) == []
     assert rules({}, {"a.py": "def f(:\n"}) == []
     assert rules({}, {"vendor/a.py": BUG, "docs/a.py": BUG, "a_pb2.py": BUG}) == []
+
+
+def test_sources_beside_tests_may_be_data_and_are_left_alone() -> None:
+    assert rules({}, {"tests/slices.py": "slice[a.b : c.d]\n", "tests/data/cases/long.py": "print(some_name)\n"}) == []
+    assert rules({}, {"tests/unit/test_a.py": "print(some_name)\n"}) == ["ruff/F821"]
+    assert rules({}, {"latest/a.py": "print(some_name)\n"}) == ["ruff/F821"]  # no folder of tests
 
 
 def test_the_change_cannot_configure_the_analyser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

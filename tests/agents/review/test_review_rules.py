@@ -65,6 +65,7 @@ EDITED = [
     ("await-removed", "b.ts", "export async function f(\n  db: DB,\n): Promise<{ id: string }> {\n  await db.save(1);\n  return { id: db.id };\n}\n", "export async function f(\n  db: DB,\n): Promise<{ id: string }> {\n  db.save(1);\n  return { id: db.id };\n}\n"),
     ("await-removed", "a.py", "async def f(db):\n    await db.save(1)\n    done()\n", "async def f(db):\n    db.save(1)\n    done()\n"),
     ("lock-removed", "a.py", LOCKED, LOCKED.replace("        with self.lock:\n            self.rows.append(x)\n            self.count += 1\n", "        self.rows.append(x)\n        self.count += 1\n")),
+    ("lock-removed", "a.go", GO_LOCK.replace("s.mu", "s.rowsMu"), GO_LOCK.replace("\ts.mu.Lock()\n\tdefer s.mu.Unlock()\n", "")),
     ("lock-removed", "a.go", GO_LOCK, GO_LOCK.replace("\ts.mu.Lock()\n\tdefer s.mu.Unlock()\n", "")),
     ("auth-removed", "a.py", ROUTE, ROUTE.replace("@login_required\n", "")),
     ("auth-removed", "a.py", "def f(u):\n    require_admin(u)\n    return x(u)\n", "def f(u):\n    return x(u)\n"),
