@@ -570,6 +570,14 @@ def test_a_large_folder_is_read_as_far_as_the_budget_goes(tmp_path: Path) -> Non
     assert budget.stopped == "too many entries"
 
 
+def test_no_more_than_the_beginning_of_a_gitignore_is_read(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("one\n" + "#" * 64 * 1024 + "\ntwo\n")
+    for name in ("one", "two"):
+        (tmp_path / name).touch()
+
+    assert tools["find_files"]("*") == ".gitignore\ntwo"
+
+
 def test_a_path_holds_no_more_than_so_many_folders_open(tools: Tools, tmp_path: Path) -> None:
     path = "/".join(["a"] * 300)
     (tmp_path / path).mkdir(parents=True)
