@@ -570,6 +570,23 @@ def test_a_large_folder_is_read_as_far_as_the_budget_goes(tmp_path: Path) -> Non
     assert budget.stopped == "too many entries"
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="others do not hold a process to its limit")
+def test_a_pattern_that_takes_all_memory_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("a" * 900_000)
+    monkeypatch.setattr("glue.tools.fs.grep.MEMORY", 100 * 1024 * 1024)
+    query: dict[str, object] = {
+        "pattern": "(?:(?:(a)|(b))|(c)|(d)|(e)|(f)|(g)|(h))*!",
+        "path": ".",
+        "glob": "",
+        "context": 0,
+        "limit": 9,
+    }
+    query |= {"ignore_case": False, "fixed": False, "ignored": False, "blocked": None}
+
+    with Root(tmp_path) as root, pytest.raises(ToolError, match="cannot be used: it takes too much memory"):
+        grep(root, query, seconds=30.0)
+
+
 def test_no_more_than_the_beginning_of_a_gitignore_is_read(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("one\n" + "#" * 64 * 1024 + "\ntwo\n")
     for name in ("one", "two"):
