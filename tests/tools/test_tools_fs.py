@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from glue.errors import GlueError, ToolError, UnsafePath
 from glue.function.call import current_spool
 from glue.tools import fs
-from glue.tools.fs import Blocklist, Root, safe_join, safe_open, truncate
+from glue.tools.fs import Blocklist, Root, safe_join, safe_open, truncate, walk
 from glue.tools.fs import functions as ready
 from glue.tools.fs.grep import grep, texts
 from glue.tools.fs.patterns import Glob, alternatives
@@ -544,6 +544,55 @@ async def test_reading_what_is_no_regular_file_is_refused_by_its_kind(
 def test_a_window_into_a_process_is_no_file(name: str) -> None:
     with pytest.raises(UnsafePath, match="a window into a process"):
         safe_open("/proc", f"{os.getpid()}/{name}")
+
+
+async def test_a_walk_goes_so_deep_and_no_deeper(tools: Tools, tmp_path: Path) -> None:
+    for depth in (60, 70):
+        folder = tmp_path / "/".join([str(depth)] * depth)
+        folder.mkdir(parents=True)
+        (folder / "bottom").write_text("needle")
+
+    found, hits = tools["find_files"]("bottom"), await tools["grep"]("needle")
+
+    for said, note in ((found, "1 folders could not be entered"), (hits, "1 unreadable entries passed over")):
+        assert said.startswith("60/60/")
+        assert "70/" not in said
+        assert note in said
+
+
+def test_a_large_folder_is_read_as_far_as_the_budget_goes(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / str(number)).touch()
+    budget = walk.Budget(entries=10)
+
+    with Root(tmp_path) as root:
+        assert len(list(walk.scan(root.fd, budget))) == 10
+    assert budget.stopped == "too many entries"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="others do not hold a process to its limit")
+def test_a_pattern_that_takes_all_memory_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("a" * 900_000)
+    monkeypatch.setattr("glue.tools.fs.grep.MEMORY", 100 * 1024 * 1024)
+    query: dict[str, object] = {
+        "pattern": "(?:(?:(a)|(b))|(c)|(d)|(e)|(f)|(g)|(h))*!",
+        "path": ".",
+        "glob": "",
+        "context": 0,
+        "limit": 9,
+    }
+    query |= {"ignore_case": False, "fixed": False, "ignored": False, "blocked": None}
+
+    with Root(tmp_path) as root, pytest.raises(ToolError, match="cannot be used: it takes too much memory"):
+        grep(root, query, seconds=30.0)
+
+
+def test_no_more_than_the_beginning_of_a_gitignore_is_read(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("one\n" + "#" * 64 * 1024 + "\ntwo\n")
+    for name in ("one", "two"):
+        (tmp_path / name).touch()
+
+    assert tools["find_files"]("*") == ".gitignore\ntwo"
 
 
 def test_a_path_holds_no_more_than_so_many_folders_open(tools: Tools, tmp_path: Path) -> None:

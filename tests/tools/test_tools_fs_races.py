@@ -282,3 +282,18 @@ def test_a_link_that_comes_where_a_folder_was_to_be_made_is_not_followed(tmp_pat
         files.write(root, "new/file", b"x", guard=link)
 
     assert outside.stat().st_mtime_ns == before  # not even for a moment
+
+
+def test_a_folder_that_becomes_a_link_during_a_walk_is_not_entered(tmp_path: Path) -> None:
+    (tmp_path / "outside" / NAME).mkdir(parents=True)
+    folder = tmp_path / "root/folder"
+    folder.mkdir(parents=True)
+    met = []
+
+    with fs.Root(tmp_path / "root") as root, root.directory(".") as place:
+        for entry in walk.walk(root, place, budget := walk.Budget()):
+            met.append(entry.path)
+            folder.rmdir()  # met, and not entered yet
+            folder.symlink_to(tmp_path / "outside")
+
+    assert (met, budget.skipped) == (["folder"], 1)

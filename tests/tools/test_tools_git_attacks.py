@@ -980,6 +980,16 @@ async def test_what_a_commit_says_does_nothing_to_a_terminal(template: Path, tmp
     assert said[-1] == "x = 1  # ␛[2J⟨U+202E⟩\r\n"
 
 
+def test_objects_that_were_not_all_looked_at_are_not_read(
+    template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = lab_from(template, tmp_path / "lab")
+    monkeypatch.setattr("glue.tools.git.layout.MAX_OBJECT_FILES", 5)
+
+    with pytest.raises(GlueError, match="too many object files to look at"):
+        git.Repo(lab.root)
+
+
 def test_corpus_is_large_enough() -> None:
     assert len(ROWS) >= 40
     assert sys.platform != "win32"

@@ -86,7 +86,7 @@ def main() -> None:
     try:
         notes, code = search(query), 0
     except (re.error, OverflowError, RecursionError, MemoryError) as error:
-        notes = [f"the pattern cannot be used: {error or type(error).__name__}"]
+        notes = [f"the pattern cannot be used: {str(error) or 'it takes too much memory'}"]
     except OSError as error:
         notes = [f"{shorten(query['path'])}: {(error.strerror or 'cannot be used').lower()}"]
     except GlueError as error:

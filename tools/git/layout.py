@@ -196,9 +196,7 @@ def _check_objects(objects: int, alternates: bool) -> None:
     for folder, kind in scan(objects, budget):
         if kind == "file":
             continue
-        if kind != "folder":
-            raise _unsafe(f"objects/{folder} is not a plain file or directory")
-        fd = _enter(objects, folder)
+        fd = _enter(objects, folder)  # refuses what is neither
         try:
             for name, what in scan(fd, budget):
                 if what in ("link", "other"):
