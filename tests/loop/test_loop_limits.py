@@ -343,6 +343,14 @@ async def test_s080_no_wrap_up_where_it_makes_no_sense(limits: Limits) -> None:
     assert (shape(result.messages), result.outcome) == ("u a t a", "done")
 
 
+async def test_s080_no_wrap_up_between_the_parts_of_a_reply() -> None:
+    paused = Script(say("a ", stop="pause_turn"), "b")
+
+    result = await run(paused, "go", limits=Limits(max_turns=2, grace=1))
+
+    assert (shape(result.messages), result.outcome) == ("u a a", "done")
+
+
 async def test_s081_a_vote_ends_the_run_before_anyone_is_asked() -> None:
     steering, follow_up = Queue("steer"), Queue("more")
 
