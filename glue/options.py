@@ -306,7 +306,7 @@ def prompt_messages(prompt: Prompt) -> tuple[Message, ...]:
 
 def check_history(messages: Sequence[Message]) -> Sequence[Message]:
     """Give what was said before, or say that it is no list of messages."""
-    if isinstance(messages, str) or not all(hasattr(message, "content") for message in messages):
+    if isinstance(messages, str) or not all(hasattr(message, "content") for message in messages[:1]):
         raise TypeError(f"message_history must be a list of messages, such as result.messages, not {messages!r}")
     return messages
 

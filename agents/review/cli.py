@@ -174,7 +174,7 @@ def collect(out: str, **given: Any) -> None:
 @click.option("--out", default="findings.json", type=_OUT, help="Where to write the findings.")
 @click.pass_context
 def run_command(ctx: click.Context, /, bundle_path: str, out: str, **given: Any) -> None:
-    """Review a bundle: the rules, and a model where one is named and has a key. Never sees a write token."""
+    """Review a bundle by rules and a model. The model where one is named and has a key. Never sees a write token."""
     for name in forges.TOKENS:
         os.environ.pop(name, None)
     bundle = records.load(Bundle, bundle_path)
@@ -214,7 +214,7 @@ def publish(ctx: click.Context, /, bundle_path: str, findings_path: str, **given
 @_output
 @click.pass_context
 def gate(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: Any) -> None:
-    """Judge saved findings and post nothing: the exit code is the answer."""
+    """Judge saved findings and post nothing. The exit code is the answer."""
     bundle, run = records.load(Bundle, bundle_path), records.load(ReviewRun, findings_path)
     ctx.exit(_publish(bundle, run, given, os.environ, post=False))
 
@@ -225,7 +225,7 @@ def gate(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: A
 @_output
 @click.pass_context
 def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
-    """Play a run file again, offline, and say whether it comes to the same."""
+    """Play a run file again, offline. Says whether it comes to the same."""
     import anyio
 
     from glue.agents.review import cassette
@@ -245,7 +245,7 @@ def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
 @click.argument("new", type=_FILES)
 @click.pass_context
 def diff_command(ctx: click.Context, /, old: str, new: str) -> None:
-    """Say how two reviews differ; each is a findings.json, a run file, or a score. Exit code 1 where they do."""
+    """Say how two reviews differ. Each is a findings.json, a run file, or a score. Exit code 1 where they do."""
     from glue.agents.review import cassette, selftest
 
     one, other = _result(old), _result(new)
@@ -263,7 +263,7 @@ def diff_command(ctx: click.Context, /, old: str, new: str) -> None:
 @_root
 @click.pass_context
 def doctor(ctx: click.Context, /, root: str) -> None:
-    """Look at your own workflows for what would hand a pull request your rights."""
+    """Find workflows that would hand a pull request your rights."""
     from glue.agents.review.doctor import examine
 
     found = examine(root)
@@ -280,7 +280,7 @@ def doctor(ctx: click.Context, /, root: str) -> None:
 @click.option("--count", default=10, type=click.IntRange(1, 500), help="How many fixes to undo.")
 @click.option("--out", type=_OUT, help="Keep the score, to compare with `review diff`.")
 def selftest(root: str, model: str, count: int, out: str | None) -> None:
-    """Undo real fixes of your own history, in memory, and see how many a model finds, beside clean changes."""
+    """Score a model on real fixes of your history. They are undone in memory, beside clean changes."""
     from glue.agents.review.change.collect import top
     from glue.agents.review.selftest import selftest as test
     from glue.tools.git import Repo
@@ -301,7 +301,7 @@ def selftest(root: str, model: str, count: int, out: str | None) -> None:
 @click.option("-m", "--model", default="", help="Provider and model that CI asks.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
-    """Write the workflow that reviews pull requests, or a git hook that reviews before a push."""
+    """Write a workflow for CI, or a git hook. The one reviews pull requests, the other before a push."""
     from importlib.resources import files
 
     from glue.agents.review.change.collect import top
@@ -363,7 +363,7 @@ def rules() -> None:
 
 @review.command()
 def respond() -> None:
-    """Answer a command in a comment (/review, /ask, /ignore, /config, /help), in a job for issue_comment events.
+    """Answer a command in a comment. /review, /ask, /ignore, /config or /help, in a job for issue_comment events.
 
     Outputs of the step: command, review (true or false), head, base and number.
     """

@@ -68,7 +68,7 @@ def models() -> None:
 @click.option("--server", is_flag=True, help="Ask the provider's server which models it has.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_models(provider: str | None, server: bool, as_json: bool) -> None:
-    """List known models with windows and prices; PROVIDER narrows it down, --server asks its server."""
+    """List known models with windows and prices. PROVIDER narrows it down, --server asks its server."""
     from glue.providers import aliases, default, lookup
     from glue.providers import models as listing
 
@@ -106,7 +106,7 @@ def _model_cells(row: dict[str, Any]) -> tuple[object, ...]:
 @click.argument("name")
 @click.argument("model")
 def alias(name: str, model: str) -> None:
-    """Give a model a name of your own: `glue models alias fast groq:llama-3.1-8b-instant`, then `-m fast`."""
+    """Give a model a name of your own. `glue models alias fast groq:llama-3.1-8b-instant`, then `-m fast`."""
     from glue.cli.config import write_setting
     from glue.providers import known, lookup
 
@@ -254,7 +254,7 @@ def list_tools(sizes: bool, as_json: bool) -> None:
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE|FILE.py...")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(modules: tuple[str, ...], as_json: bool) -> None:
-    """Say what is undescribed in tools, and what some provider would refuse. The files are run.
+    """Say what is to mend in tools. Descriptions that are missing, what some provider would refuse. The files are run.
 
     Leaves with 1 where there is something to mend.
     """

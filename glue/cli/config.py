@@ -366,7 +366,7 @@ def keys(ctx: click.Context) -> None:
 @keys.command(name="set")
 @click.argument("name")
 def set_key(name: str) -> None:
-    """Store the key of a provider, or of a variable such as OPENAI_API_KEY; it is asked for, or read from stdin."""
+    """Store a key, of a provider or a variable. It is asked for, or read from stdin."""
     variable = _key_variable(name)
     is_terminal = sys.stdin is not None and sys.stdin.isatty()
     value = click.prompt(variable, hide_input=True, err=True) if is_terminal else sys.stdin.readline()
@@ -380,7 +380,7 @@ def set_key(name: str) -> None:
 @keys.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_keys(as_json: bool) -> None:
-    """List the variables that hold a key, and where each is from; never the keys."""
+    """List the variables that hold a key, never the keys."""
     from glue.providers import known, lookup
 
     stored = _stored()

@@ -52,7 +52,7 @@ def sessions(ctx: click.Context, store: str | None) -> None:
 @_store
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(store: str | None, as_json: bool) -> None:
-    """List conversations, the last one first; forks stand below their parents."""
+    """List conversations, the last one first. Forks stand below their parents."""
     from glue.stores.store import lineage
 
     found = _with_store(store, lambda opened: opened.list())
@@ -102,7 +102,7 @@ def show(name: str, store: str | None) -> None:
 @click.option("--role", type=click.Choice(["user", "assistant", "tool"]), help="Look at these messages only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def search(words: tuple[str, ...], store: str | None, as_json: bool, **options: Any) -> None:
-    """Find messages that hold every word; "a phrase" in quotes, a prefix as word*. Leaves with 1 where none does."""
+    """Find messages that hold every word. "a phrase" in quotes, a prefix as word*. Leaves with 1 where none does."""
     hits = _with_store(store, lambda opened: opened.search(" ".join(words), **options))
     if as_json:
         fields = ("session", "message_id", "role", "snippet", "at")
