@@ -118,9 +118,9 @@ class EngineDatabase:
                     self._execute(connection, "SELECT pg_advisory_xact_lock(7305)")  # two workers may start at once
                 for statement in filter(str.strip, Path(__file__).with_name("engine.sql").read_text().split(";")):
                     self._execute(connection, statement)
-                version = self._execute(connection, "SELECT max(version) FROM glue_schema").scalar()
+                version = self._execute(connection, "SELECT max(version) FROM glue_engine").scalar()
                 if version is None:
-                    self._execute(connection, "INSERT INTO glue_schema VALUES (:version)", version=SCHEMA)
+                    self._execute(connection, "INSERT INTO glue_engine VALUES (:version)", version=SCHEMA)
                 elif version > SCHEMA:
                     raise StoreError(
                         f"{self.shown} has schema {version} of glue, this version knows {SCHEMA}: upgrade glue-agents"
