@@ -151,6 +151,33 @@ def test_json_is_one_event_a_line_and_ends_with_the_result(cli: Cli, agent: str)
     assert ran.err == ""
 
 
+LOUD = """
+from glue import Agent, tool
+from glue.testing import Script, call, calls
+
+@tool
+def loud() -> str:
+    print("noise")
+    return "done"
+
+@tool
+async def leave() -> str:
+    raise SystemExit(7)
+
+agent = Agent(Script(calls(call("loud")), calls(call("leave")), "never"), tools=[loud, leave])
+"""
+
+
+def test_what_a_tool_prints_is_no_event_and_its_exit_is_the_exit(cli: Cli) -> None:
+    Path("loud.py").write_text(LOUD)
+
+    ran = glue("run", "loud.py", "--json", "hi")
+
+    assert all(json.loads(line)["type"] for line in ran.stdout.splitlines())
+    assert (ran.returncode, ran.stderr) == (7, "noise\n")
+    assert glue("chat", "loud.py", input="hi\n").returncode == 7
+
+
 def test_structured_output_is_printed_as_json(cli: Cli) -> None:
     Path("shape.py").write_text(
         "from dataclasses import dataclass\nfrom glue import Agent\nfrom glue.testing import Script\n"
