@@ -279,12 +279,12 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         try:
             if self._turns[0] is not ours:
                 await first.wait()
-            if self._turns[0] is not ours:
+            if self._turns[0] is ours:
+                self._cancel = cancel
+                async with self._open(cancel) as log:
+                    yield log
+            else:
                 yield None
-                return
-            self._cancel = cancel
-            async with self._open(cancel) as log:
-                yield log
         finally:
             cancel.detach(first.set)
             if self._turns[0] is ours:
@@ -295,10 +295,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
 
     @asynccontextmanager
     async def _open(self, cancel: Cancel) -> AsyncIterator[Log | None]:
-        """Take the conversation in its store, which others may hold: objects, threads and processes on the same id.
-
-        None where it was cancelled before they were done with it.
-        """
+        """Take the conversation from whoever holds it: objects, threads, processes; None where it is cancelled."""
         entered, delay = False, 0.005
         while not entered:
             try:
@@ -326,7 +323,4 @@ def _said(message: str | UserMessage) -> str | UserMessage:
 
 
 def _take(waiting: deque[str | UserMessage]) -> list[str | UserMessage]:
-    taken = []
-    while waiting:
-        taken.append(waiting.popleft())
-    return taken
+    return [waiting.popleft() for _ in range(len(waiting))]

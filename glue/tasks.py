@@ -74,11 +74,11 @@ _running: set[Any] = set()
 @contextlib.asynccontextmanager
 async def background() -> AsyncIterator[TaskGroup]:
     """Run tasks beside a block and cancel them at its end; what the block raises comes out as it is, in no group."""
-    raised: Exception | None = None
+    raised: BaseException | None = None
     async with anyio.create_task_group() as tasks:
         try:
             yield tasks
-        except Exception as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             raised = error
         finally:
             tasks.cancel_scope.cancel()

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,8 @@ def execute(
     if given["verbose"] > 1:
         log_to(err)
     with ExitStack() as stack:
+        if given["as_json"]:
+            stack.enter_context(redirect_stdout(sys.stderr))  # what a tool prints is no event
         sent = wrap = None
         if given["show_wire"]:
             from glue.cli.runs import wiretap

@@ -53,7 +53,7 @@ class SQLStore(BlockingStore):
         rows = self._get(lambda connection: self.execute(connection, sql).fetchall())
         infos = []
         for name, head, updated, body in rows:
-            first = store.read_message(loads(body)) if body else None
+            first = store.read_message(loads(body or ""))
             infos.append(store.describe(header_of(name, head), [first] if first else [], updated))
         return tuple(infos)
 
@@ -240,10 +240,10 @@ class SQLWriter:
     def find(self, connection: Connection) -> Found:
         return self.store.find(connection, self.id, (self.head, self.changes))
 
-    def open_to_read(self, fold: Fold, get: Callable[[Callable[[Connection], Found]], Found], why: str) -> None:
+    def open_to_read(self, fold: Fold, why: str) -> None:
         """Read a session that may not be changed; one that is not there cannot be made either."""
         try:
-            self.take_in(fold, get(self.find))
+            self.take_in(fold, self.store._get(self.find))
         except StoreError as error:
             raise StoreError(why) from error
         fold.read_only = fold.read_only or why

@@ -411,7 +411,7 @@ class _Writer(SQLWriter):
             self.database = self.stack.enter_context(self.store.taking(self.id))
         except OSError as error:  # no lock can be made: a read-only filesystem, say
             why = f"session {self.id!r} may be read, not changed: {error.strerror}: {self.store.path}"
-            return self.open_to_read(fold, self.store._get, why)
+            return self.open_to_read(fold, why)
         if self.database.read(self.is_there):
             found = self.database.read(self.find)
         else:

@@ -146,10 +146,6 @@ class Log:
         if self.read_only:
             raise (NewerSchema if newer(self._fold.header) else StoreError)(self.read_only)
 
-    @property
-    def parent(self) -> str:
-        return str(self._fold.header.get("parent", ""))
-
     async def __aenter__(self) -> Log:
         def enter() -> None:
             try:
@@ -425,11 +421,8 @@ def describe(header: Record, messages: Sequence[Message], updated: float) -> Ses
 
 
 def check_id(id: str) -> str:
-    try:
-        fits = 0 < len(id.encode()) <= 200 and "\0" not in id
-    except (AttributeError, UnicodeEncodeError):
-        fits = False
-    if not fits:
+    whole = isinstance(id, str) and not re.search("[\0\ud800-\udfff]", id)
+    if not whole or not 0 < len(id.encode()) <= 200:
         raise ValueError(f"a session id is a text of 1 to 200 bytes of UTF-8, not {id!r}")
     return id
 

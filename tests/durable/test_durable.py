@@ -528,7 +528,7 @@ def test_tables_of_a_newer_version_are_left_alone(cli: Callable[..., Any], engin
     database = EngineDatabase(engine)
     database.migrate()
     with database.begin() as connection:
-        database._execute(connection, "UPDATE glue_schema SET version = 9")
+        database._execute(connection, "UPDATE glue_engine SET version = 9")
     database.close()
 
     ran = cli("queue", "--engine", engine)

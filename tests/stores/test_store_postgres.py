@@ -258,6 +258,19 @@ async def test_newer_tables_may_be_read_and_not_changed(database: str) -> None:
 
 
 @scale
+async def test_an_engine_may_be_in_the_same_database(database: str) -> None:
+    from glue.durable.engine import EngineDatabase
+
+    engine = EngineDatabase("dbos+" + database)
+    engine.migrate()
+    engine.close()
+
+    await fill(PostgresStore(database), "demo", talk())
+
+    assert len(await PostgresStore(database).load("demo")) == 4
+
+
+@scale
 async def test_many_processes_make_the_tables_once(database: str) -> None:
     code = "import sys, anyio; from glue import PostgresStore; anyio.run(PostgresStore(sys.argv[1]).list)"
     running = [subprocess.Popen([sys.executable, "-c", code, database]) for _ in range(6)]
