@@ -990,6 +990,21 @@ def test_objects_that_were_not_all_looked_at_are_not_read(
         git.Repo(lab.root)
 
 
+@pytest.mark.parametrize(("folder", "target"), [("root/bin", "other/program"), ("other/bin", "root/program")])
+def test_a_git_that_the_checkout_has_a_hand_in_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, target: str
+) -> None:
+    for path in (tmp_path / folder / "git", tmp_path / target):
+        path.parent.mkdir(parents=True)
+    (tmp_path / target).write_text("#!/bin/sh\n")
+    (tmp_path / target).chmod(0o755)
+    (tmp_path / folder / "git").symlink_to(tmp_path / target)
+    monkeypatch.setenv("PATH", f"{tmp_path / folder}:{os.environ['PATH']}")
+
+    assert git.find_git() == str(tmp_path / folder / "git")
+    assert not git.find_git(str(tmp_path / "root")).startswith(str(tmp_path))
+
+
 def test_corpus_is_large_enough() -> None:
     assert len(ROWS) >= 40
     assert sys.platform != "win32"
