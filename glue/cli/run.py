@@ -63,8 +63,7 @@ def check_session(given: Mapping[str, Any]) -> None:
     if given["session"] == "":
         raise click.UsageError("--session needs a name")
     if given["session"] and given["resume"]:
-        text = "--session names the conversation to go on with, --continue takes the last: give one of them"
-        raise click.UsageError(text)
+        raise click.UsageError("--session names the conversation, --continue takes the last: give one of them")
 
 
 def execute(
