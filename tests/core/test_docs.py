@@ -39,8 +39,8 @@ def answer(request):
     if "final_answer" in names:
         return calls(call("final_answer", {"city": "Toronto", "degrees": 21}))
     if "weather" in names and isinstance(request.messages[-1], glue.UserMessage):
-        return calls(call("weather", {"city": "Toronto"}), usage=glue.Usage(input=80, output=20))
-    return say(said, usage=glue.Usage(input=110, output=8))
+        return calls(call("weather", {"city": "Toronto"}), usage=glue.Usage(input=80, output=20, cost=0.0))
+    return say(said, usage=glue.Usage(input=110, output=8, cost=0.0))
 
 provider_names.set(lambda name: Script(repeat(answer), name=name))
 page = types.ModuleType("page")  # not __main__, so that `agent.cli()` stays quiet
