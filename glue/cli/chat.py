@@ -409,7 +409,7 @@ class Chat:
                 ended = await self.session.prompt(said, on_event=self.printer, unwrap=False)
             except BaseException as error:  # the main thread waits for an end, whichever it is
                 ended = error
-                if not isinstance(error, Exception):
+                if not isinstance(error, (Exception, SystemExit, KeyboardInterrupt)):
                     self.inbox.put(error)
                     raise
             finally:

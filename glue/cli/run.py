@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,8 @@ def execute(
     if given["verbose"] > 1:
         log_to(err)
     with ExitStack() as stack:
+        if given["as_json"]:
+            stack.enter_context(redirect_stdout(sys.stderr))  # what a tool prints is no event
         sent = wrap = None
         if given["show_wire"]:
             from glue.cli.runs import wiretap
@@ -188,7 +190,7 @@ class Run:
 
     async def attended(self, prompt: Any) -> RunResult[Any]:
         """Run while the spinner turns and Ctrl-C is listened for."""
-        ended: RunResult[Any] | Exception
+        ended: RunResult[Any] | BaseException
         async with anyio.create_task_group() as group:
             await group.start(self._listen)
             if self.printer.spinner.is_on:
@@ -196,14 +198,14 @@ class Run:
             try:
                 async with self.connected():
                     ended = await self._prompt(prompt)
-            except Exception as error:  # a task group would wrap it
+            except (Exception, SystemExit, KeyboardInterrupt) as error:  # a task group would wrap it
                 ended = error
             finally:
                 self.printer.spinner.stop()
                 with anyio.CancelScope(shield=True):
                     await self.agent.aclose()
                 group.cancel_scope.cancel()
-        if isinstance(ended, Exception):
+        if isinstance(ended, BaseException):
             raise ended
         return ended
 
