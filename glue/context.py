@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 DepsT = TypeVar("DepsT", covariant=True)
 _PARTS = get_args(Part)
-_log = logging.getLogger("glue.tools")
 
 # Gives the provider for a model's name in place of glue.providers, where tests and recordings set it.
 provider_names: ContextVar[Callable[[str], Any] | None] = ContextVar("glue.provider_names", default=None)
@@ -73,13 +71,15 @@ def error_result(error: BaseException | str) -> ToolResult:
 
 def failed(error: Exception, name: str = "") -> ToolResult:
     """Make an error result of an exception, with its traceback; one that no tool raises on purpose is logged."""
+    import logging
     import traceback
 
+    log = logging.getLogger("glue.tools")
     text = "".join(traceback.format_exception(error))
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]  # a task group says nothing that its one error does not say better
     if type(error).__module__ == "sqlite3" and "same thread" in str(error):
-        _log.warning(
+        log.warning(
             "a plain function runs in a thread of its own, and this connection belongs to another: open it with "
             "check_same_thread=False, open it inside the tool, or make the tool an async function"
         )
@@ -87,7 +87,7 @@ def failed(error: Exception, name: str = "") -> ToolResult:
         result = error_result(str(error))
     else:
         result = error_result(error)
-        _log.warning("tool %s raised %s", name or "call", type(error).__name__, exc_info=error)
+        log.warning("tool %s raised %s", name or "call", type(error).__name__, exc_info=error)
     return replace(result, traceback=text)
 
 

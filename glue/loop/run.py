@@ -323,7 +323,7 @@ async def _judge(state: State, reply: Answered) -> Verdict:
     message = reply.message
     if message is not None:
         message = priced(message, state.prices)
-        state.charge_reply(message.usage, message_chars(message))
+        state.charge_reply(message.usage, "" if message.usage else message_chars(message))
         state.emit(
             StopReasonObserved(
                 provider=message.provider,
