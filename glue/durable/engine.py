@@ -98,9 +98,24 @@ class EngineDatabase:
             self._now, self._table = "extract(epoch FROM clock_timestamp())", "dbos.workflow_status"
             self._most = "greatest"
         self._engine = sqlalchemy.create_engine(url, **given)
+        self._claims: Any = None
+
+    def claiming(self) -> Any:
+        """Make the engine of a worker on SQLite: what is counted and claimed there must be one transaction.
+
+        Python's driver begins none before the first write, so that two workers would count the same free places.
+        """
+        import sqlalchemy
+
+        self._claims = sqlalchemy.create_engine(self.url, connect_args={"timeout": 30, "isolation_level": None})
+        sqlalchemy.event.listen(self._claims, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        sqlalchemy.event.listen(self._claims, "connect", lambda made, _: made.execute("PRAGMA foreign_keys=ON"))
+        return self._claims
 
     def close(self) -> None:
         self._engine.dispose()
+        if self._claims is not None:
+            self._claims.dispose()
 
     def migrate(self) -> None:
         """Make the tables, DBOS's and ours; refuse those of a newer version."""
@@ -291,6 +306,8 @@ class Worker:
             # A transaction takes a millisecond or two: some connections serve many rows, and a server has a hundred.
             "sys_db_pool_size": max(3, min(self.concurrency // 2, 16)),
         }
+        if self.listen and self.database.sqlite:
+            config["system_database_engine"] = self.database.claiming()
         DBOS(config=config)
         self.workflow = DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)(_workflow)
         DBOS.listen_queues([self.name] if self.listen else [])

@@ -376,7 +376,7 @@ def test_chat_in_tmux(server: str, row: Row, tmp_path: Path) -> None:
         wait(lambda screen: bool(screen.strip()))
         tmux("send-keys", "-l", "Say hello in one short sentence.")
         tmux("send-keys", "Enter")
-        screen = wait(lambda screen: len(screen.strip().splitlines()) > 3)
+        screen = wait(lambda screen: len(screen.strip().splitlines()) > 3 and screen.rstrip().endswith("\n>"))
         wait(lambda screen: busy(server) == 0)
         tmux("send-keys", "C-d")
         screen = wait(lambda screen: "ended" in screen)
