@@ -28,7 +28,6 @@ from glue.agents.review.records import SEVERITIES, Bundle, FileDiff, Finding, Se
 from glue.errors import ConfigError
 
 SECONDS = 30.0
-MOST_FILES = 500
 PER_FILE = 3  # findings of one rule; who reads these looks for the others
 MOST_BYTES = 16 * 1024 * 1024  # of what an analyser says
 _PYTHON_2 = re.compile(r"^\s*except [^:\n]+, [a-z_]\w*:", re.MULTILINE)  # two exceptions, as Python 3.14 reads it
@@ -69,7 +68,7 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
     """Run ruff over the Python files of a change, as they were and as they are."""
     python = (view for view in views(bundle) if view.language == "python" and not view.is_doc)
     runs = (view for view in python if not view.is_test or _TEST_MODULE.search(view.path))
-    changed = [view.file for view in runs if view.path in bundle.head][:MOST_FILES]
+    changed = [view.file for view in runs if view.path in bundle.head]
     program = find_ruff() if changed else ""
     if not program:
         return ()
