@@ -193,11 +193,12 @@ async def test_s045_a_dropped_call_vetoes_the_end() -> None:
 
 
 async def test_s046_a_cut_off_batch_may_be_void() -> None:
-    provider = Script(calls("noop", partial("noop"), stop="max_tokens"), "x")
+    provider = Script(calls("noop", partial("half"), stop="max_tokens"), "x")
 
     result = await run(provider, "go", tools=[noop], limits=Limits(truncated_batch="void"))
 
     assert (shape(result.messages), ran, result.repairs) == ("u a u+ a", [], 1)
+    assert "half" in result.messages[2].text
 
 
 async def test_a_void_batch_that_is_whole_runs() -> None:

@@ -227,6 +227,14 @@ async def test_s131_a_price_may_be_given(where: str, monkeypatch: pytest.MonkeyP
         await run(Script("x"), "go")
 
 
+async def test_s131_a_price_may_be_nothing() -> None:
+    reply = say("x", usage=Usage(input=500_000, output=250_000))
+
+    result = await Agent(Named(reply), prices={"script-1": (0, 0.0)}, limits=Limits(usd_budget=1)).run("go")
+
+    assert (result.outcome, result.cost) == ("done", 0.0)
+
+
 @pytest.mark.parametrize("price", [1.0, (1.0,), ("a", "b"), (-1.0, 2.0), (float("nan"), 1.0)])
 async def test_s131_a_price_that_is_none_is_refused(price: Any) -> None:
     with pytest.raises(ConfigError, match=r"prices must be like \{'my-model': \(0.1, 0.4\)\}.*not 'script-1': "):
@@ -273,6 +281,7 @@ async def test_the_clock_ends_a_reply_and_keeps_its_text() -> None:
     assert (result.outcome, result.text, shape(result.messages)) == ("budget", "a", "u a")
     assert isinstance(result.error, BudgetExceeded)
     assert (result.error.kind, result.error.limit) == ("seconds", 0.3)
+    assert 0.3 <= result.error.used < 300
     assert [(event.kind, event.max) for event in events if isinstance(event, LimitReached)] == [("seconds", 0.3)]
     assert result.stop_reason is StopReason.TOKEN_BUDGET
     assert closed == [True]

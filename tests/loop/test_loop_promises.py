@@ -360,13 +360,25 @@ async def test_s119_what_a_policy_puts_into_a_request_is_sent_and_the_transcript
     assert (changes[0].before, changes[0].after) == (6, 6)  # tokens
 
 
+async def test_s119_a_change_is_told_with_its_tokens_before_and_after() -> None:
+    class Shorten(Policy):
+        def before_request(self, state: Any, request: Request) -> Hook:
+            return Change(replace(request, messages=[user("short")]))
+
+    events: list[Event] = []
+    await run(Script("x"), "a prompt of many words, " * 20, policies=[Shorten()], on_event=events.append)
+
+    (change,) = [event for event in events if isinstance(event, ContextChanged)]
+    assert change.before > 100 > change.after
+
+
 async def test_s119_a_policy_sees_the_real_messages_and_may_answer_with_a_request() -> None:
     seen: list[int] = []
 
     class Look(Policy):
         def before_request(self, state: Any, request: Request) -> Any:
             seen.append(len(request.messages))
-            return replace(request, system="be brief")
+            return replace(request, system="be brief", messages=[*request.messages])
 
     events: list[Event] = []
     provider = Script(calls("noop"), "x")

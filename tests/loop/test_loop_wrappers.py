@@ -9,12 +9,13 @@ from typing import Any
 import anyio
 import pytest
 
-from glue import Cancel, Limits, Message, Policy, Request, Usage, run, tool
+from glue import Agent, Cancel, Limits, Message, Policy, Request, Usage, run, tool
 from glue.errors import ContextOverflow, EmptyReply, ProviderError
 from glue.events import Compacted, Event, MessageEnd, MessageStart, OutputCapEscalated, TurnEnd, TurnStart
 from glue.loop.state import State
 from glue.messages import AssistantMessage, user
 from glue.provider import Attempt, TextDelta
+from glue.providers import with_failover
 from glue.providers.retry import HINT, with_escalation, with_retries
 from glue.testing import Reply, Script, calls, fail, repeat, say, shape
 
@@ -319,8 +320,17 @@ async def test_a_failed_try_is_told_and_kept_on_the_reply() -> None:
     assert reply.meta is not None
     (noted,) = reply.meta["attempts"]
     assert (noted["kind"], noted["provider"], noted["delay"]) == ("empty", "script", 0.25)
+    assert noted["seconds"] == round(told[0].seconds, 3)
     assert "usage" not in noted
     assert "next_cap" not in noted
+
+
+async def test_each_failure_of_a_chain_is_told_once() -> None:
+    chain = with_failover(Script(fail("auth", "one")), Script(fail("auth", "two")))
+
+    result = await Agent(chain).run("go", unwrap=False)
+
+    assert [attempt.detail for attempt in result.attempts] == ["script: one", "script: two"]
 
 
 async def test_what_was_thrown_away_is_not_in_a_cancelled_answer() -> None:
