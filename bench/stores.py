@@ -222,6 +222,9 @@ async def timed(work: Callable[[], Awaitable[object]]) -> float:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
         sys.exit(anyio.run(worker, *sys.argv[2:]))
+    if {"-h", "--help"} & {*sys.argv[1:]}:
+        print(__doc__)
+        sys.exit()
     numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
     named = next((word for word in sys.argv[1:] if word.startswith("postgres")), "")
     anyio.run(main, *[*numbers, *(100_000, 2_000)[len(numbers) :]], named)
