@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -13,6 +15,7 @@ from typing import (
     TypeAlias,
     TypedDict,
     TypeVar,
+    cast,
     runtime_checkable,
 )
 
@@ -23,8 +26,6 @@ from glue.provider import Provider
 from glue.text import suggest
 
 if TYPE_CHECKING:
-    import os
-
     from glue.compaction import Compactor
     from glue.context import AnyTool, Cancel, Host
     from glue.events import Listener
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from glue.telemetry import OpenTelemetry
 
 DepsT = TypeVar("DepsT")
+Drive = TypeVar("Drive", bound="Callable[..., Any]")
 
 
 @runtime_checkable
@@ -258,6 +260,30 @@ def refuse_unknown(given: Mapping[str, Any], known: Any, refusal: str) -> None:
             elif name == "store":
                 hint = "a conversation has one: agent.session(id, store=...)"
             raise TypeError(f"{refusal} option {name!r}; {hint}")
+
+
+def traceable(drive: Drive) -> Drive:
+    """Have a run traced as its settings say, or the run above it, or the environment."""
+
+    @wraps(drive)
+    async def run(provider: Provider, *given: Any, **more: Any) -> Any:
+        options = next(each for each in given if isinstance(each, Options))
+        telemetry = _telemetry(options)
+        return await (telemetry.traced(drive) if telemetry is not None else drive)(provider, *given, **more)
+
+    return cast(Drive, run)
+
+
+def _telemetry(options: Options) -> OpenTelemetry | None:
+    wanted, above = options.telemetry, options.host.parent if options.host is not None else None
+    if wanted is None:
+        wanted = above.host.telemetry if above is not None else None
+        wanted = wanted or os.environ.get("GLUE_OTEL", "") not in ("", "0")
+    if not wanted:
+        return None
+    from glue.telemetry import telemetry_of
+
+    return telemetry_of(wanted)
 
 
 def tool_table(tools: Iterable[AnyTool]) -> dict[str, AnyTool]:

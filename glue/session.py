@@ -177,7 +177,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
     @property
     def settings(self) -> Options:
         """What holds for the next prompt: the agent's settings, under those of this session."""
-        return self._own.over(self.agent.settings)
+        return self.agent.layer(self._own)
 
     def configure(self, **overrides: Unpack[Overrides]) -> None:
         """Change what holds from the next prompt on: the model, the tools, the role, ..."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import Unpack, cast
 
 import anyio
 
@@ -45,13 +44,10 @@ from glue.loop.transcript import (
 from glue.loop.truncation import Verdict, end_chain, end_repair, is_whole, judge_cut
 from glue.loop.turn import Answered, cut_short, exhausted, run_batch, send
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
-from glue.options import LoopOptions, Options, loop_options, tool_table
+from glue.options import LoopOptions, Options, loop_options, tool_table, traceable
 from glue.policies import Answer, Change, Deliver, Policy, Rewrite, Say, Stop, start_policies
 from glue.policies.budgets import check_price, known_prices, priced
 from glue.provider import Provider
-
-if TYPE_CHECKING:
-    from glue.telemetry import OpenTelemetry
 
 
 async def run(provider: Provider, messages: str | Sequence[Message], **options: Unpack[LoopOptions]) -> RunResult[None]:
@@ -74,6 +70,7 @@ async def run_continue(
     return await drive(provider, _transcript(messages), None, loop_options(options))
 
 
+@traceable
 async def drive(
     provider: Provider,
     history: Sequence[Message],
@@ -86,8 +83,6 @@ async def drive(
 
     Without a prompt the run goes on from where the history stands; `keep_prompt` writes the prompt to the journal.
     """
-    if (telemetry := _telemetry(options)) is not None:
-        return await telemetry.traced(drive)(provider, history, prompt, options, keep_prompt=keep_prompt)
     state, said = _start(provider, history, prompt, options)
     state.emit(RunStart(run_id=state.host.run_id, identity=state.host.identity))
     try:
@@ -110,22 +105,6 @@ async def drive(
         attach_result(error, state.result)
         raise
     return result
-
-
-def _telemetry(options: Options) -> OpenTelemetry | None:
-    """Give what traces a run that is not traced yet: as its settings say, the run above or the environment."""
-    host, wanted = options.host, options.telemetry
-    if host is not None and host.telemetry is not None:
-        return None
-    if wanted is None:
-        above = host.parent if host is not None else None
-        wanted = above.host.telemetry if above is not None else None
-        wanted = wanted or os.environ.get("GLUE_OTEL", "") not in ("", "0")
-    if not wanted:
-        return None
-    from glue.telemetry import telemetry_of
-
-    return telemetry_of(wanted)
 
 
 async def _turns(state: State) -> Stop:

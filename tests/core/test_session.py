@@ -20,6 +20,7 @@ from glue.errors import Cancelled, MaxTurnsExceeded, NewerSchema, SessionBusy, S
 from glue.events import MessageEnd, RequestStart, RunEnd, RunStart, ToolStart
 from glue.loop.transcript import harden
 from glue.messages import ToolMessage
+from glue.project import Role
 from glue.provider import TextDelta
 from glue.stores import FileStore, MemoryStore, SQLiteStore, Store, lineage
 from glue.testing import Script, calls, fail, repeat, say, shape
@@ -250,6 +251,22 @@ async def test_the_call_goes_before_the_session_and_the_session_before_the_agent
 
     seen = [(request.system, request.max_tokens, request.temperature) for request in script.requests]
     assert seen == [("session", 2, 0.1), ("call", 2, 0.1)]
+
+
+async def test_the_settings_of_a_session_are_those_of_its_next_prompt_its_role_included() -> None:
+    script = Script("ok")
+    roles = {"critic": Role(name="critic", instructions="You are a critic.", model="offline:other")}
+    session = Agent(script, instructions="base", roles=roles).session("s", role="critic")
+
+    assert (session.settings.instructions, session.settings.model) == ("You are a critic.", "offline:other")
+    session.configure(model=script)
+    await session.prompt("hi")
+
+    assert session.settings.model is script
+    assert script.requests[0].system == "You are a critic."
+    [info] = await session.store.list()
+    assert info.meta is not None
+    assert info.meta["instructions"] == "You are a critic."
 
 
 async def test_a_provider_may_be_swapped_between_prompts() -> None:
