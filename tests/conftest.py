@@ -275,14 +275,16 @@ def zygote() -> Iterator[Any]:
 
 
 @pytest.fixture
-def editor(tmp_path: Path, zygote: Any) -> Iterator[Callable[..., Any]]:
+def editor(tmp_path: Path, zygote: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """Start `glue acp` on an agent given as source, or a model with ready-made tools on a script."""
     from fakes.editor import GLUE, PREAMBLE, READY, Editor
 
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
     opened: list[Editor] = []
 
-    def start(source: str = "", ready: str = "", args: tuple[str, ...] = ("agent.py",)) -> Any:
-        command = [*GLUE, "acp", *args, "--store", "store"]
+    def start(source: str = "", ready: str = "", args: tuple[str, ...] = ("agent.py",), store: str = "store") -> Any:
+        command = [*GLUE, "acp", *args, *(("--store", store) if store else ())]
         if ready:
             command = [sys.executable, "-c", READY.format(steps=ready)]
         elif source:

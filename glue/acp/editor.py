@@ -15,7 +15,7 @@ from glue.context import Context, ToolResult, ToolWrapper
 from glue.errors import ToolError
 from glue.function.decorator import Tool, tool
 from glue.messages import ToolCall
-from glue.permission import Ask, Decision, Permission, PermissionRequest, Rules, allow, as_decision, deny
+from glue.permission import AllowAll, Ask, Decision, Permission, PermissionRequest, Rules, allow, as_decision, deny
 
 if TYPE_CHECKING:
     from glue.acp.server import Server
@@ -226,29 +226,35 @@ _ANSWERS = {
 
 
 class EditorPermission:
-    """A policy for one session: its mode first, then the agent's own policy where it has one, then the person."""
+    """A policy for one session: its mode, the rules of the settings, the agent's own policy if any, the person."""
 
     def __init__(
-        self, server: Server, session_id: str, ids: CallIds, mode: Callable[[], str], own: Permission | None
+        self,
+        server: Server,
+        session_id: str,
+        ids: CallIds,
+        mode: Callable[[], str],
+        own: Permission | None,
+        **rules: Sequence[str],
     ) -> None:
         self._server, self._session = server, session_id
-        self._ids, self._mode, self._own = ids, mode, own
+        self._ids, self._mode, self._own, self._rules = ids, mode, own, rules
         self._remembering = Ask(self._ask)
 
     def check(self, tools: Iterable[Any], ready_made: Iterable[str] = ()) -> None:
-        """Have the agent's own rules looked at before a run."""
-        if isinstance(self._own, Rules):
-            self._own.check(tools, ready_made)
+        """Have the rules looked at before a run."""
+        self._policy("ask").check(tools, ready_made)
+
+    def _policy(self, mode: str) -> Rules:
+        otherwise = self._own or (AllowAll() if mode == "allow" else self._remembering)
+        return Rules(**self._rules, otherwise=otherwise)
 
     async def decide(self, request: PermissionRequest) -> Decision:
         mode = self._mode()
         if mode == "read":
             return deny("the session is read-only")
-        if self._own is not None:
-            said = self._own.decide(request)
-            decision = as_decision(await said if isinstance(said, Awaitable) else said)
-        else:
-            decision = allow() if mode == "allow" else await self._remembering.decide(request)
+        said = self._policy(mode).decide(request)
+        decision = as_decision(await said if isinstance(said, Awaitable) else said)
         shown = self._ids.current(request.call_id)
         if decision.allowed and shown is not None:
             update = tool_update(shown.id, status="in_progress")

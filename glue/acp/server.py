@@ -6,7 +6,8 @@ import logging
 import os
 import os.path
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,7 @@ from glue.messages import AssistantMessage, new_id
 from glue.paths import state_dir
 from glue.provider import capabilities
 from glue.stores.jsonl import FileStore
-from glue.stores.store import SessionInfo
+from glue.stores.store import SessionInfo, Store
 from glue.telemetry import continued
 from glue.text import one_line
 
@@ -48,12 +49,23 @@ MakeAgent: TypeAlias = Callable[[str, "Server", Sequence[str]], Agent[Any, Any]]
 
 
 class Server:
-    """Serves one editor. `make` gives the agent for the directories; `keys` are variables that want a key."""
+    """Serves one editor. `make` gives the agent for the directories; `keys` are variables that want a key.
+
+    `rules` of permission and `budgets` are those of the command line's settings.
+    """
 
     def __init__(
-        self, make: MakeAgent, store: FileStore, source: BinaryIO, sink: BinaryIO, keys: Sequence[str] = ()
+        self,
+        make: MakeAgent,
+        store: Store,
+        source: BinaryIO,
+        sink: BinaryIO,
+        keys: Sequence[str] = (),
+        rules: Mapping[str, Sequence[str]] | None = None,
+        budgets: Mapping[str, Any] | None = None,
     ) -> None:
         self._make, self._store, self._keys = make, store, tuple(keys)
+        self._rules, self._budgets = rules or {}, budgets or {}
         self._sessions: dict[str, OpenSession] = {}
         self._agents: list[Agent[Any, Any]] = []
         self._listed: tuple[SessionInfo, ...] | None = None  # as of the last list, for its further pages
@@ -197,11 +209,12 @@ class Server:
         if agent not in self._agents:
             self._agents.append(agent)
         opened = OpenSession(agent.session(id, store=self._store), self._saved(id), cwd, directories)
-        opened.session.limits = cast(Limits, agent.settings.limits or DEFAULTS)
+        opened.session.limits = replace(cast(Limits, agent.settings.limits or DEFAULTS), **self._budgets)
         opened.restore()
         meta = params.get("_meta")
         opened.set_limits(meta.get("limits") if isinstance(meta, dict) else None)
-        permission = EditorPermission(self, id, opened.ids, lambda: opened.mode, agent.settings.permission)
+        own = agent.settings.permission
+        permission = EditorPermission(self, id, opened.ids, lambda: opened.mode, own, **self._rules)
         opened.session.configure(permission=permission)
         await self._connect(opened, params.get("mcpServers"))
         before = self._sessions.get(id)  # two loads of one session may have gone side by side
@@ -352,7 +365,7 @@ class Server:
         return {}
 
     def _saved(self, id: str) -> Path:
-        return self._store.path(id).with_suffix(".settings.json")
+        return state_dir() / "acp" / f"{id}.settings.json"
 
     def _forget(self, params: Params) -> OpenSession:
         opened = self._session(params)
@@ -395,9 +408,7 @@ def _directory(path: Any, name: str) -> str:
     return path
 
 
-async def serve(
-    make: MakeAgent, source: BinaryIO, sink: BinaryIO, folder: str | None = None, keys: Sequence[str] = ()
-) -> None:
-    """Serve one editor on two streams until it hangs up."""
+async def serve(make: MakeAgent, source: BinaryIO, sink: BinaryIO, store: Store | None = None, *settings: Any) -> None:
+    """Serve one editor on two streams until it hangs up. The settings are those of `Server`."""
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")  # warnings; what it logs shows in the editor
-    await Server(make, FileStore(folder or str(state_dir() / "acp")), source, sink, keys).serve()
+    await Server(make, store or FileStore(state_dir() / "acp"), source, sink, *settings).serve()

@@ -57,7 +57,7 @@ class OpenSession:
     """One open session: what is set in it, what it has used, and its MCP servers."""
 
     session: Session[Any, Any]
-    saved: Path  # what was set in it, in a small file beside its transcript
+    saved: Path  # what was set in it, in a small file
     cwd: str
     directories: tuple[str, ...] = ()  # besides the working directory
     mode: str = "ask"
@@ -170,7 +170,8 @@ class OpenSession:
         if isinstance(settings.model, str) and settings.model != session.agent.settings.model:
             kept["model"] = settings.model
         kept |= {name: value for name in ("reasoning", "cache") if (value := getattr(settings, name)) is not None}
-        with contextlib.suppress(ConfigError):  # what was set holds for now, whatever the disk says
+        with contextlib.suppress(ConfigError, OSError):  # what was set holds for now, whatever the disk says
+            self.saved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_private(self.saved, json.dumps(kept))
 
     def restore(self) -> None:

@@ -196,9 +196,18 @@ class Sources:
         return (*chosen.values(), *(tool for name, tool in made.items() if name not in chosen))
 
     def _limits(self, own: Options) -> Limits | None:
-        find = self.said.get if own.limits is not None else self.find
-        changed: dict[str, Any] = {name: find(name) for name in BUDGETS if find(name) is not None}
+        changed = self.budgets(own)
         return replace(cast(Limits, own.limits or Limits()), **changed) if changed else None
+
+    def budgets(self, own: Options) -> dict[str, Any]:
+        """Give the limits that are set by name; where an agent has its own, only what goes before its code."""
+        find = self.said.get if own.limits is not None else self.find
+        return {name: find(name) for name in BUDGETS if find(name) is not None}
+
+    def rules(self) -> dict[str, tuple[str, ...]]:
+        """Give the rules of all places together: a refusal must not be lost because a flag adds another."""
+        places = (self.given, self.header, self.configured)
+        return {name: tuple(rule for place in places for rule in place.get(name) or ()) for name in ("allow", "deny")}
 
     def _permission(self, own: Permission | None, ask: Callable[[PermissionRequest], Any] | None) -> Permission:
         """Make the policy of a run: flags, then the agent's own, then the person; `ask` is None where there is none."""
@@ -206,10 +215,8 @@ class Sources:
             own = AllowAll()
         elif own is None:
             own = Ask(ask or unattended)
-        # The rules of all places together: a refusal must not be lost because a flag adds another.
-        places = (self.given, self.header, self.configured)
-        allow, deny = (tuple(rule for place in places for rule in place.get(name) or ()) for name in ("allow", "deny"))
-        return Rules(allow=allow, deny=deny, otherwise=own) if allow or deny else own
+        rules = self.rules()
+        return Rules(**rules, otherwise=own) if any(rules.values()) else own
 
 
 async def unattended(request: PermissionRequest) -> Decision:

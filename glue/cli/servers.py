@@ -9,11 +9,14 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from glue.errors import ConfigError, MissingKey
+
+if TYPE_CHECKING:
+    from glue.agent import Agent
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -26,7 +29,7 @@ from glue.errors import ConfigError, MissingKey
     show_default=True,
     help="Ready-made tools for the model, in the editor's directory.",
 )
-@click.option("--store", type=click.Path(file_okay=False), help="Where sessions are kept.")
+@click.option("--store", metavar="PATH", help="The folder, .db file or postgresql:// address that keeps sessions.")
 def acp(file: str | None, model: str, tools: str, store: str | None) -> None:
     """Serve the agent of FILE, or a model with ready-made tools, to an editor on standard input and output.
 
@@ -34,27 +37,39 @@ def acp(file: str | None, model: str, tools: str, store: str | None) -> None:
     """
     if file and model:
         raise click.UsageError("give a file or a model, not both: the file names its own model")
-    from glue.acp.server import serve
+    from glue.acp.editor import ready_agent
+    from glue.acp.server import MakeAgent, serve
+    from glue.cli.options import Sources
+    from glue.options import Options
+    from glue.stores import open_store
 
     streams = take_stdout()  # before any code of the user's runs: it may print
-    if file:
-        from glue.cli.agentfile import open_agent
+    agent = _agent(file) if file else None
+    sources = Sources({"model": model, "store": store}, path=file, agent=agent)
+    chosen: Any = agent.settings.model if agent is not None else _model(sources.find("model"))
+    make: MakeAgent = ready_agent(chosen, tools) if agent is None else lambda cwd, server, more: agent
+    kept = sources.find("store")
+    budgets = sources.budgets(agent.settings if agent is not None else Options())
+    run(serve, make, *streams, open_store(kept) if kept else None, _keys(chosen), sources.rules(), budgets)
 
-        agent = open_agent(file)
-        run(serve, lambda cwd, server, more: agent, *streams, store, _keys(agent.settings.model))
-        return
-    from glue.acp.editor import ready_agent
+
+def _agent(file: str) -> Agent[Any, Any]:
+    from glue.cli.agentfile import open_agent
+
+    return open_agent(file)
+
+
+def _model(named: str | None) -> Any:
+    """Give the model that was named, or the usual one; a wrong name is said now, not in the middle of a prompt."""
     from glue.providers import default, lookup, split
 
-    chosen: Any = model
     try:
-        chosen = chosen or default()
+        chosen = named or default()
     except ConfigError as error:
-        chosen = _NoModel(error)  # the editor is told what to set, and not only its log
-    else:
-        for each in split(chosen):
-            lookup(each)  # a wrong name is said now, and not in the middle of the first prompt
-    run(serve, ready_agent(chosen, tools), *streams, store, _keys(chosen))
+        return _NoModel(error)  # the editor is told what to set, and not only its log
+    for each in split(chosen):
+        lookup(each)
+    return chosen
 
 
 class _NoModel:
@@ -102,17 +117,18 @@ def mcp(file: str, allow: tuple[str, ...], only_tools: bool, http: str | None) -
     """
     from pathlib import Path
 
-    from glue.cli.agentfile import open_agent
+    from glue.cli.options import Sources
 
     streams = take_stdout()  # before any code of the user's runs: it may print
-    agent = open_agent(file)
+    agent = _agent(file)
 
     from glue.tools.mcp.server import make_server, offered, policy, serve, serve_http
 
     tools = offered(agent, Path(file).stem)
     if only_tools:
         tools.popitem()
-    server = make_server(agent, tools, policy(agent, allow))
+    rules = Sources({"allow": allow}, path=file, agent=agent).rules()
+    server = make_server(agent, tools, policy(agent, **rules))
     if http is None:
         run(serve, server, *streams)
         return

@@ -60,6 +60,28 @@ def test_mode_limits_model_and_effort_survive_a_load(editor: Open, tmp_path: Pat
     assert options(other)["mode"] == "ask"
 
 
+def test_the_settings_of_the_command_line_hold_in_an_editor_too(
+    editor: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"DENY": "danger", "MAX_TURNS": "7", "STORE": str(tmp_path / "x.db")}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"GLUE_{name}", value)
+    client = editor("agent = made(Script(calls(call('danger', {'what': 'x'})), 'b'))", args=("agent.py",), store="")
+    client.answers["session/request_permission"] = choose("allow_once")
+    session = client.start(tmp_path)
+
+    client.prompt(session)
+    client.ask("session/set_config_option", {"sessionId": session, "configId": "mode", "value": "allow"})
+
+    [end] = [update for update in client.updates("tool_call_update") if update.get("status") == "failed"]
+    assert "the rule 'danger' forbids it" in str(end)
+    assert not [frame for frame in client.frames if frame.get("method") == "session/request_permission"]
+    loaded = client.ask("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []})
+    assert options(loaded).items() >= {"max_turns": "7", "mode": "allow"}.items()
+    assert (tmp_path / "x.db").is_file()
+    assert client.ask("session/delete", {"sessionId": session}) == {}
+
+
 def test_without_a_key_all_begins_and_the_prompt_says_what_to_set(
     editor: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ pytestmark = [
 
 AGENT = """
 import sys
+from glue import FileStore
 from glue.acp.editor import ready_agent
 from glue.acp.server import serve
 from glue.cli.servers import run, take_stdout
@@ -62,7 +63,7 @@ class Model:
             yield event
 
 register("scripted", lambda model, **options: Model())
-run(serve, ready_agent("scripted", "coding"), *streams, sys.argv[1])
+run(serve, ready_agent("scripted", "coding"), *streams, FileStore(sys.argv[1]))
 """
 
 DRIVER = """

@@ -61,6 +61,7 @@ class Known(Script):
     capabilities = Capabilities(window=128_000)
 """
 READY = """
+from glue import FileStore
 from glue.acp.editor import ready_agent
 from glue.acp.server import serve
 from glue.cli.servers import run, take_stdout
@@ -68,7 +69,7 @@ streams = take_stdout()
 from glue.providers import register
 from glue.testing import Script, call, calls
 register("scripted", lambda model, **options: Script({steps}))
-run(serve, ready_agent("scripted", "coding"), *streams, "store")
+run(serve, ready_agent("scripted", "coding"), *streams, FileStore("store"))
 """
 
 

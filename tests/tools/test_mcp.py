@@ -794,6 +794,22 @@ async def test_an_agent_is_served_to_the_sdk(tmp_path: Path) -> None:
     assert "noise on standard output" in (tmp_path / "stderr").read_text()
 
 
+async def test_a_deny_of_the_settings_goes_before_an_allow_of_the_command(tmp_path: Path) -> None:
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    (tmp_path / "adder.py").write_text(AGENT)
+    args = [*MAIN[1:], "mcp", str(tmp_path / "adder.py"), "--allow", "danger"]
+    command = StdioServerParameters(command=MAIN[0], args=args, env={**os.environ, "GLUE_DENY": "danger"})
+
+    with (tmp_path / "stderr").open("w") as errors:
+        async with Client(stdio_client(command, errlog=errors)) as client:
+            denied: Any = await client.call_tool("danger", {"what": "x"})
+
+    assert denied.is_error
+    assert "the rule 'danger' forbids it" in denied.content[0].text
+
+
 SHAPED = """
 import glue
 from dataclasses import dataclass

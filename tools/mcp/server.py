@@ -44,10 +44,10 @@ def offered(agent: Agent[Any, Any], name: str) -> dict[str, AnyTool]:
     return {**tools, own: agent.as_tool(own)}
 
 
-def policy(agent: Agent[Any, Any], allowed: Iterable[str]) -> Permission:
-    """Allow what was named on the command line, and otherwise what the agent's own policy allows."""
+def policy(agent: Agent[Any, Any], allow: Iterable[str], deny: Iterable[str] = ()) -> Permission:
+    """Decide by the rules of the command line and of the settings, and otherwise by the agent's own policy."""
     own = agent.settings.permission or DenyAll("start `glue mcp` with --allow NAME to allow it")
-    rules = Rules(allow=allowed, otherwise=own)
+    rules = Rules(allow=allow, deny=deny, otherwise=own)
     rules.check(agent.settings.tools or (), READY_MADE)
     return rules
 
