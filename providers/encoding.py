@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from json.encoder import encode_basestring
+from typing import TypeAlias, TypeGuard
 
 from glue.messages import (
     EFFORTS,
@@ -28,7 +29,9 @@ from glue.messages import (
     UserMessage,
     new_id,
 )
-from glue.providers.catalog import Quirks, Row
+from glue.providers.catalog import Quirks
+
+Said: TypeAlias = Text | Image | File  # what a user or a tool says
 
 # JSON ---------------------------------------------------------------------------------------------
 
@@ -48,6 +51,11 @@ def dumps(value: Json) -> bytes:
     except ValueError:
         text = _encode_strictly(json.loads(_encode(value), parse_constant=lambda _: None))
     return text.encode("utf-8", "replace")
+
+
+def join(values: Iterable[Json]) -> bytes:
+    """Encode values as the elements of an array."""
+    return b",".join(map(dumps, values))
 
 
 def quote(text: str) -> bytes:
@@ -144,14 +152,6 @@ def call_name(name: str) -> str:
 
 
 # Messages -----------------------------------------------------------------------------------------
-
-
-def memo_key(wire: str, row: Row, model: str) -> str:
-    """Name the bytes that a message has on one wire, for one server and model.
-
-    A string, because its hash is computed once and it is looked up once per message.
-    """
-    return f"{wire} {row.name} {model} {hash(row.quirks)}"
 
 
 BLOCK = 32  # messages whose bytes are also kept joined, so that a long history costs little more than its bytes
@@ -280,37 +280,6 @@ def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
     return result
 
 
-def encode_turns(
-    messages: Iterable[Message], key: str, encode: Callable[[Message], tuple[bytes, bytes]], pictures: list[bytes]
-) -> list[tuple[str, bytes]]:
-    """Encode messages, each once: to a role and its blocks.
-
-    The pictures of a tool's result are apart: they wait for the end of the batch, which they follow as a user's.
-    """
-    turns: list[tuple[str, bytes]] = []
-    for message in messages:
-        known: tuple[bytes, bytes] | None = message.memo.get(key)
-        if known is None:
-            known = message.memo[key] = encode(message)
-        if pictures and not isinstance(message, ToolMessage):
-            turns.append(("user", b",".join(pictures)))
-            pictures.clear()
-        turns.append(("assistant" if isinstance(message, AssistantMessage) else "user", known[0]))
-        if known[1]:
-            pictures.append(known[1])
-    return turns
-
-
-def encode_tools(tools: Iterable[ToolSpec], wire: str, form: Callable[[ToolSpec], Json]) -> list[bytes]:
-    """Encode tools in the form of a wire, each once."""
-    encoded = []
-    for tool in tools:
-        if wire not in tool.memo:
-            tool.memo[wire] = dumps(form(tool))
-        encoded.append(tool.memo[wire])
-    return encoded
-
-
 def description(tool: ToolSpec) -> dict[str, str]:
     """Return a tool's description as a field; a blank one is left out, as some servers refuse it."""
     return {"description": tool.description} if tool.description.strip() else {}
@@ -398,7 +367,7 @@ def is_text(part: File) -> bool:
     return kind.startswith("text/") or kind in ("application/json", "application/xml")
 
 
-def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Text | Image | File]:
+def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Said]:
     """Give the texts, images and files that a server takes; of what it does not take, a description."""
     for part in parts:
         if isinstance(part, Image) and not accepts(quirks.images, image_type(part)):
@@ -411,12 +380,9 @@ def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Text | Image | File
             yield part
 
 
-def content(
-    parts: Sequence[Part], quirks: Quirks, form: Callable[[Text | Image | File], dict[str, Json]]
-) -> str | list[Json]:
-    """Encode what a server of OpenAI's wires takes: a single text as such, else blocks in the form of the wire."""
-    found = list(taken(parts, quirks))
-    return found[0].text if len(found) == 1 and isinstance(found[0], Text) else [form(part) for part in found]
+def content(said: Sequence[Said], form: Callable[[Said], dict[str, Json]]) -> str | list[Json]:
+    """Encode for a server of OpenAI's wires: a single text as such, else blocks in the form of the wire."""
+    return said[0].text if len(said) == 1 and isinstance(said[0], Text) else [form(part) for part in said]
 
 
 def base64_text(data: bytes) -> str:
@@ -453,31 +419,7 @@ def list_of(value: Json) -> list[Json]:
     return value if isinstance(value, list) else []
 
 
-HEADS = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
-
-
-def join_turns(pieces: Iterable[tuple[str, bytes]], filler: bytes, heads: Mapping[str, bytes] = HEADS) -> bytes:
-    """Join blocks to an array of turns; neighbours of one role share one, and the filler begins where no user does."""
-    parts: list[bytes] = []
-    last = ""
-    for role, blocks in pieces:
-        if not blocks:
-            continue
-        if role == last:
-            parts += (b",", blocks)
-            continue
-        if not parts and role != "user":
-            parts += (b"]},", heads["user"], filler)
-        parts += (b"]},", heads[role], blocks)
-        last = role
-    if not parts:
-        parts = [b"]},", heads["user"], filler]
-    parts[0] = b"["
-    parts.append(b"]}]")
-    return b"".join(parts)
-
-
-def is_remote(part: Image | File) -> bool:
+def is_remote(part: Image | File) -> TypeGuard[Image]:
     """Say whether a part is an address that the server has to fetch."""
     return isinstance(part, Image) and part.url is not None and not part.url.startswith("data:")
 

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
 from glue.errors import ProviderError
 from glue.limits import StopReason
-from glue.messages import (
-    AssistantMessage,
-    Effort,
-    File,
-    Image,
-    Json,
-    Message,
-    Opaque,
-    Part,
-    Request,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolMessage,
-    ToolSpec,
-)
+from glue.messages import AssistantMessage, Json, Request, Text, ToolCall, ToolMessage, ToolSpec
 from glue.provider import ProviderEvent, ToolCallDelta
 from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks, Row
+from glue.providers.encoding import Said
 from glue.providers.google import Tokens
 from glue.providers.sse import Parser
 from glue.providers.wire import Block
@@ -201,13 +187,14 @@ def _named(place: dict[str, Json]) -> dict[str, Json]:
     return {first + "".join(word.capitalize() for word in rest): value for (first, *rest), value in fields}
 
 
-_HEADS = {"user": b'{"role":"user","parts":[', "assistant": b'{"role":"model","parts":['}
-_FILLER = b'{"text":" "}'  # a conversation must begin with a user, and an empty text is refused; a blank is not
+# Requests -----------------------------------------------------------------------------------------
+
 # What Google says to put on calls that were made elsewhere: Gemini 3 refuses calls without a signature.
 _FOREIGN = "skip_thought_signature_validator"
 _BUDGETS: dict[str, int] = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 24576}
 _CHOICES: dict[str, Json] = {"auto": None, "none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
 _LEAST_PRO_BUDGET = 128  # 2.5 Pro cannot stop thinking
+_UNKNOWN_KEYWORDS = frozenset(("$schema", "const", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum"))
 
 
 def path(model: str, stream: bool) -> str:
@@ -216,72 +203,104 @@ def path(model: str, stream: bool) -> str:
     return f"/{folder}:streamGenerateContent?alt=sse" if stream else f"/{folder}:generateContent"
 
 
-# Requests -----------------------------------------------------------------------------------------
+class GeminiEncoder(wire.TurnEncoder):
+    wire = WIRE
+    heads: ClassVar = {"user": b'{"role":"user","parts":[', "assistant": b'{"role":"model","parts":['}
+    filler = b'{"text":" "}'  # an empty text is refused; a blank is not
 
+    @property
+    def version(self) -> float:
+        if found := re.search(r"gemini-(\d+(?:\.\d+)?)", self.model):
+            return float(found[1])
+        return 3.0 if "gemini" in self.model else 0.0  # gemini-flash-latest and the like are new; Gemma is not Gemini
 
-def encode(request: Request, row: Row, model: str) -> bytes:
-    """Make the body of a request; messages that were sent before are not encoded again."""
-    pictures: list[bytes] = []
-    messages, key = encoding.unique_calls(request.messages), encoding.memo_key(WIRE, row, model)
-    turns = encoding.encode_turns(messages, key, lambda message: _message(message, row, model), pictures)
-    tools = encoding.encode_tools(request.tools, WIRE, _tool)
-    choice = _CHOICES.get(request.tool_choice, {"mode": "ANY", "allowedFunctionNames": [request.tool_choice]})
-    schema = request.output_schema
-    if schema is not None and not takes_output(schema, row, model, tools=bool(tools)):
-        schema = None
-    settings = {
-        "maxOutputTokens": request.max_tokens,
-        "temperature": request.temperature,
-        "stopSequences": list(request.stop) or None,
-        "responseMimeType": "application/json" if schema is not None else None,
-        "responseJsonSchema": _schema(schema),
-        "thinkingConfig": _thinking(request.reasoning, row, model) or None,
-    }
-    fields = {
-        "contents": encoding.join_turns([*turns, ("user", b",".join(pictures))], _FILLER, _HEADS),
-        "systemInstruction": {"parts": [{"text": request.system}]} if request.system else None,
-        "tools": [encoding.assemble({"functionDeclarations": tools})] if tools else None,
-        "toolConfig": {"functionCallingConfig": choice} if tools and choice else None,
-        "generationConfig": {name: value for name, value in settings.items() if value is not None} or None,
-    }
-    return encoding.assemble(fields, request.options)
+    def body(self) -> bytes:
+        request, tools = self.request, self.tools(self.request.tools)
+        choice = _CHOICES.get(request.tool_choice, {"mode": "ANY", "allowedFunctionNames": [request.tool_choice]})
+        schema = request.output_schema
+        if schema is not None and not self.takes_output(schema, tools=bool(tools)):
+            schema = None
+        settings = {
+            "maxOutputTokens": request.max_tokens,
+            "temperature": request.temperature,
+            "stopSequences": list(request.stop) or None,
+            "responseMimeType": "application/json" if schema is not None else None,
+            "responseJsonSchema": _schema(schema),
+            "thinkingConfig": self._thinking() or None,
+        }
+        turns = self.turns(self.messages)
+        fields = {
+            "contents": self.conversation([*turns, ("user", b",".join(self.waiting))]),
+            "systemInstruction": {"parts": [{"text": request.system}]} if request.system else None,
+            "tools": [encoding.assemble({"functionDeclarations": tools})] if tools else None,
+            "toolConfig": {"functionCallingConfig": choice} if tools and choice else None,
+            "generationConfig": {name: value for name, value in settings.items() if value is not None} or None,
+        }
+        return encoding.assemble(fields, request.options)
 
+    def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
+        return not tools or self.version >= 3  # older ones not beside tools
 
-def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> bool:
-    """Say whether an answer can be held to a schema: before version 3 not beside tools; else a final tool has to do."""
-    return not tools or _version(model) >= 3
+    @property
+    def efforts(self) -> tuple[str, ...]:
+        if self.version < 2.5:
+            return ()
+        if self.version < 3:
+            return tuple(_BUDGETS)
+        return ("low", "high") if "pro" in self.model else ("minimal", "low", "medium", "high")
 
+    def _thinking(self) -> dict[str, Json]:
+        effort, levels, is_old = self.request.reasoning, self.efforts, self.version < 3
+        level = encoding.lower(effort, levels) or (levels[0] if effort == "none" and levels else None)
+        if level is None:
+            return {}
+        shown = {"includeThoughts": True} if effort not in ("none", "minimal") or (is_old and effort != "none") else {}
+        if is_old:
+            return {"thinkingBudget": max(_BUDGETS[level], _LEAST_PRO_BUDGET if "pro" in self.model else 0), **shown}
+        return {"thinkingLevel": level, **shown}
 
-def _version(model: str) -> float:
-    found = re.search(r"gemini-(\d+(?:\.\d+)?)", model)
-    if found:
-        return float(found[1])
-    return 3.0 if "gemini" in model else 0.0  # gemini-flash-latest and the like are new; Gemma is not Gemini
+    def tool(self, tool: ToolSpec) -> Json:
+        return {"name": tool.name, "description": tool.description, "parametersJsonSchema": _schema(tool.parameters)}
 
+    def block(self, part: Said) -> dict[str, Json]:
+        if isinstance(part, Text):
+            return {"text": part.text} if part.text else {}
+        if encoding.is_remote(part):
+            return {"fileData": {"fileUri": part.url, "mimeType": part.media_type}}
+        kind, data = encoding.inline(part)
+        return {"inlineData": {"mimeType": kind, "data": data}}
 
-def efforts(row: Row, model: str) -> tuple[str, ...]:
-    version, pro = _version(model), "pro" in model
-    if version < 2.5:
-        return ()
-    return tuple(_BUDGETS) if version < 3 else ("low", "high") if pro else ("minimal", "low", "medium", "high")
+    def reply(self, message: AssistantMessage) -> list[dict[str, Json]]:
+        blocks = super().reply(message)
+        calls = [block for block in blocks if "functionCall" in block]
+        if calls and self.version >= 3 and not any("thoughtSignature" in call for call in calls):
+            calls[0]["thoughtSignature"] = _FOREIGN  # of parallel calls only the first is signed
+        return blocks
 
+    def said(self, message: AssistantMessage, part: Said, kept: dict[str, Json]) -> list[dict[str, Json]]:
+        block = self.block(part) or ({"text": ""} if kept else {})  # an empty text may carry a signature
+        return [{**block, **kept}]
 
-def _thinking(effort: Effort | None, row: Row, model: str) -> dict[str, Json]:
-    version, pro, levels = _version(model), "pro" in model, efforts(row, model)
-    level = encoding.lower(effort, levels) or (levels[0] if effort == "none" and levels else None)
-    if level is None:
-        return {}
-    shown = {"includeThoughts": True} if effort not in ("none", "minimal") or (version < 3 and effort != "none") else {}
-    if version < 3:
-        return {"thinkingBudget": max(_BUDGETS[level], _LEAST_PRO_BUDGET if pro else 0), **shown}
-    return {"thinkingLevel": level, **shown}
+    def call(self, call: ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
+        name, arguments = encoding.call_name(call.name), encoding.arguments(call)
+        return {"functionCall": {"name": name, "args": arguments, "id": call.id}, **kept}
 
+    def thought(self, text: str, kept: dict[str, Json]) -> dict[str, Json]:
+        return {"text": text, "thought": True, **kept}
 
-def _tool(tool: ToolSpec) -> Json:
-    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": _schema(tool.parameters)}
+    def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
+        text = "\n".join(part.text for part in content if isinstance(part, Text))
+        response = {"error" if message.is_error else "output": text}
+        answer: dict[str, Json] = {
+            "name": encoding.call_name(message.name),
+            "id": message.call_id,
+            "response": response,
+        }
+        pictures = [self.block(part) for part in content if not isinstance(part, Text)]
+        return {"functionResponse": {**answer, "parts": pictures} if pictures and self.version >= 3 else answer}
 
-
-_UNKNOWN_KEYWORDS = frozenset(("$schema", "const", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum"))
+    def pictures(self, message: ToolMessage, content: Sequence[Said]) -> list[Json]:
+        return [self.block(part) for part in content if not isinstance(part, Text) and self.version < 3]
 
 
 def _schema(schema: Json) -> Json:
@@ -295,70 +314,14 @@ def _finish(schema: Mapping[str, Json], result: Json) -> Json:
     return {**result, "enum": [schema["const"]]} if "const" in schema else result
 
 
-def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
-    if message.excluded:
-        return b"", b""
-    if isinstance(message, AssistantMessage):
-        return b",".join(map(encoding.dumps, _reply(message, row, model))), b""
-    content = tuple(encoding.taken(message.content, row.quirks))
-    if isinstance(message, ToolMessage):
-        return _result(message, content, model)
-    return b",".join(map(encoding.dumps, _parts(content))), b""
-
-
-def _parts(content: Iterable[Part]) -> Iterator[dict[str, Json]]:
-    for part in content:
-        if isinstance(part, Text) and part.text:
-            yield {"text": part.text}
-        elif isinstance(part, Image) and encoding.is_remote(part):
-            yield {"fileData": {"fileUri": part.url, "mimeType": part.media_type}}
-        elif isinstance(part, (Image, File)):
-            kind, data = encoding.inline(part)
-            yield {"inlineData": {"mimeType": kind, "data": data}}
-
-
-def _reply(message: AssistantMessage, row: Row, model: str) -> Iterator[dict[str, Json]]:
-    own = message.provider == row.name
-    signed = own and any("thoughtSignature" in encoding.kept_of(call, WIRE) for call in message.calls)
-    unsigned = _version(model) >= 3 and not signed
-    for part in message.content:
-        kept = encoding.kept_of(part, WIRE) if own else {}
-        if isinstance(part, ToolCall):
-            if part.complete:
-                call = {"name": encoding.call_name(part.name), "args": encoding.arguments(part), "id": part.id}
-                yield {"functionCall": call, **({"thoughtSignature": _FOREIGN} if unsigned else {}), **kept}
-                unsigned = False  # of parallel calls only the first is signed
-        elif isinstance(part, Text):
-            if part.text or kept:
-                yield {"text": part.text, **kept}
-        elif isinstance(part, Thinking):
-            if own:
-                yield {"text": part.text, "thought": True, **kept}
-        elif isinstance(part, Opaque) and kept:
-            yield kept
-
-
-def _result(message: ToolMessage, content: Sequence[Part], model: str) -> tuple[bytes, bytes]:
-    text = "\n".join(part.text for part in content if isinstance(part, Text))
-    response: dict[str, Json] = {"error" if message.is_error else "output": text}
-    answer: dict[str, Json] = {"name": encoding.call_name(message.name), "id": message.call_id, "response": response}
-    pictures = list(_parts(part for part in content if not isinstance(part, Text)))
-    if pictures and _version(model) >= 3:
-        answer["parts"] = pictures
-        pictures = []
-    return encoding.dumps({"functionResponse": answer}), b",".join(map(encoding.dumps, pictures))
-
-
 class Gemini(wire.Wire):
     """Asks Google for content: with a key, or through a Cloud project (Vertex) with access tokens."""
 
     tool_rules = wire.ToolRules(
         keywords=("uniqueItems", "propertyNames", "multipleOf", "contentEncoding", *wire.CONDITIONS), needs_letter=True
     )
+    encoder = GeminiEncoder
     decoder = GeminiDecoder
-    encode = staticmethod(encode)
-    takes_output = staticmethod(takes_output)
-    efforts = staticmethod(efforts)
     models_path = "/models?pageSize=1000"
 
     def __init__(self, row: Row, http: Any, model: str = "", tokens: Tokens | None = None) -> None:

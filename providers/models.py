@@ -112,11 +112,8 @@ def capabilities_of(row: Row, model: str = "") -> Capabilities:
     found = find(row.name, model)
     price = _FREE if _is_free(row.name) else found.price if found else (None, None)
     window = found.window if found else None
-    wire = wire_class(row.wire) if row.wire else None
-
-    def takes_output(schema: Json, *, tools: bool = False) -> bool:
-        return wire is not None and wire.takes_output(schema, row, model, tools=tools)
-
+    wire = wire_class(row.wire).encoder(Request(), row, model) if row.wire else None
+    plain = Capabilities()
     return Capabilities(
         provider=row.name,
         model=model,
@@ -124,11 +121,11 @@ def capabilities_of(row: Row, model: str = "") -> Capabilities:
         tools=row.quirks.tools,
         images=row.quirks.images,
         files=row.quirks.files if wire else (),
-        efforts=wire.efforts(row, model) if wire else (),
+        efforts=wire.efforts if wire else (),
         local=row.quirks.local,
         input_price=price[0],
         output_price=price[1],
-        takes_output=takes_output,
+        takes_output=wire.takes_output if wire else plain.takes_output,
     )
 
 

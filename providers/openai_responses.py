@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from glue.limits import StopReason
 from glue.messages import (
     AssistantMessage,
-    File,
     Image,
     Json,
-    Message,
     Opaque,
     Part,
-    Request,
     Text,
     Thinking,
     ToolCall,
     ToolMessage,
     ToolSpec,
+    UserMessage,
 )
 from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers import encoding, wire
-from glue.providers.catalog import Quirks, Row, efforts
+from glue.providers.catalog import Quirks
+from glue.providers.encoding import Said
 
 WIRE = "openai_responses"
 
@@ -213,89 +212,92 @@ def _parts(item: dict[str, Json], following: Json, *, complete: bool) -> Iterato
 # Requests -----------------------------------------------------------------------------------------
 
 
-def encode(request: Request, row: Row, model: str) -> bytes:
-    """Make the body of a request. The wire has no stop sequences; they are left out."""
-    quirks = row.quirks
-    key = encoding.memo_key(WIRE, row, model)
-    pieces: list[bytes] = []
-    for message in encoding.unique_calls(request.messages):
-        encoded = message.memo.get(key)
-        if encoded is None:
-            encoded = message.memo[key] = tuple(map(encoding.dumps, _items(message, row, model)))
-        pieces += encoded
-    tools = encoding.encode_tools(request.tools, WIRE, _tool) if quirks.tools else []
-    named = {"type": "function", "name": request.tool_choice}
-    level = encoding.lower(request.reasoning, efforts(row, model)) if quirks.reasoning else None
-    format_ = _format(request.output_schema, quirks)
-    sealed = quirks.encrypted and not model.startswith(quirks.plain_models)
-    fields = {
-        "model": model,
-        "input": pieces,
-        "instructions": request.system or None,
-        "stream": request.stream or None,
-        "tools": tools or None,
-        "tool_choice": encoding.CHOICES.get(request.tool_choice, named) if tools else None,
-        "max_output_tokens": request.max_tokens,
-        "temperature": request.temperature,
-        "reasoning": {"effort": level} if level is not None else None,
-        "text": {"format": format_} if format_ else None,
-        "prompt_cache_key": encoding.cache_key(request) if quirks.cache == "key" else None,
-        # The transcript is ours, so nothing is kept there; reasoning comes back sealed instead.
-        "store": False if quirks.encrypted else None,
-        "include": ["reasoning.encrypted_content"] if sealed else None,
-    }
-    return encoding.assemble(fields, request.options)
+class ResponsesEncoder(wire.Encoder):
+    """Encodes typed items. The wire has no stop sequences; they are left out."""
+
+    wire = WIRE
+
+    def body(self) -> bytes:
+        request, quirks = self.request, self.quirks
+        tools = self.tools(request.tools) if quirks.tools else []
+        named = {"type": "function", "name": request.tool_choice}
+        level = encoding.lower(request.reasoning, self.efforts) if quirks.reasoning else None
+        format_ = self._format()
+        sealed = quirks.encrypted and not self.model.startswith(quirks.plain_models)
+        fields = {
+            "model": self.model,
+            "input": self.pieces(),
+            "instructions": request.system or None,
+            "stream": request.stream or None,
+            "tools": tools or None,
+            "tool_choice": encoding.CHOICES.get(request.tool_choice, named) if tools else None,
+            "max_output_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "reasoning": {"effort": level} if level is not None else None,
+            "text": {"format": format_} if format_ else None,
+            "prompt_cache_key": encoding.cache_key(request) if quirks.cache == "key" else None,
+            # The transcript is ours, so nothing is kept there; reasoning comes back sealed instead.
+            "store": False if quirks.encrypted else None,
+            "include": ["reasoning.encrypted_content"] if sealed else None,
+        }
+        return encoding.assemble(fields, request.options)
+
+    def user(self, message: UserMessage, content: Sequence[Said]) -> Iterable[Json]:
+        said = encoding.content(content, _block)
+        return ({"role": "user", "content": said},) if said else ()
+
+    def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
+        call_id = encoding.call_id(message.call_id, self.quirks)
+        return {"type": "function_call_output", "call_id": call_id, "output": encoding.content(content, _block) or ""}
+
+    def reply(self, message: AssistantMessage) -> Iterator[Json]:
+        own = message.provider == self.row.name and message.model == self.model
+        sealed: list[tuple[Json, Json]] = []  # reasoning items, and what followed each
+        open_text: dict[str, Json] | None = None  # a message item that more texts may join
+        for part in message.content:
+            kept = encoding.kept_of(part, WIRE) if own else {}
+            item = kept.get("item")
+            if item and item.get("type") == "reasoning":
+                sealed.append((item, kept.get("next")))
+                continue
+            body = item or _own_words(part, kept, self.quirks)
+            if not body:
+                continue
+            if open_text is not None and body.get("type") == "message" and body.get("id") == open_text.get("id"):
+                open_text["content"].extend(body["content"])
+                continue
+            if open_text is not None:
+                yield open_text
+                open_text = None
+            yield from _chain(sealed, body, self.quirks)
+            sealed.clear()
+            if body.get("type") == "message" and body.get("id"):
+                open_text = body
+            else:
+                yield body
+        if open_text is not None:
+            yield open_text
+
+    def tool(self, tool: ToolSpec) -> Json:
+        body = {"type": "function", "name": tool.name, "parameters": tool.parameters, "strict": False}
+        return {**body, **encoding.description(tool)}
+
+    def _format(self) -> Json:
+        schema, quirks = self.request.output_schema, self.quirks
+        if schema is None or not quirks.output:
+            return None
+        if quirks.output == "json_object":
+            return {"type": "json_object"}
+        strict = quirks.strict and encoding.is_strict(schema)
+        return {"type": "json_schema", "name": encoding.schema_name(schema), "schema": schema, "strict": strict}
 
 
-def _items(message: Message, row: Row, model: str) -> Iterator[Json]:
-    if message.excluded:
-        return
-    if isinstance(message, AssistantMessage):
-        yield from _assistant(message, row, model)
-        return
-    content = encoding.content(message.content, row.quirks, _block)
-    if isinstance(message, ToolMessage):
-        call_id = encoding.call_id(message.call_id, row.quirks)
-        yield {"type": "function_call_output", "call_id": call_id, "output": content or ""}
-    elif content:
-        yield {"role": "user", "content": content}
-
-
-def _block(part: Text | Image | File) -> dict[str, Json]:
+def _block(part: Said) -> dict[str, Json]:
     if isinstance(part, Text):
         return {"type": "input_text", "text": part.text}
     if isinstance(part, Image):
         return {"type": "input_image", "image_url": encoding.data_url(part)}
     return {"type": "input_file", "filename": part.name or "file", "file_data": encoding.data_url(part)}
-
-
-def _assistant(message: AssistantMessage, row: Row, model: str) -> Iterator[Json]:
-    own = message.provider == row.name and message.model == model
-    sealed: list[tuple[Json, Json]] = []  # reasoning items, and what followed each
-    open_text: dict[str, Json] | None = None  # a message item that more texts may join
-    for part in message.content:
-        kept = encoding.kept_of(part, WIRE) if own else {}
-        item = kept.get("item")
-        if item and item.get("type") == "reasoning":
-            sealed.append((item, kept.get("next")))
-            continue
-        body = item or _own_words(part, kept, row.quirks)
-        if not body:
-            continue
-        if open_text is not None and body.get("type") == "message" and body.get("id") == open_text.get("id"):
-            open_text["content"].extend(body["content"])
-            continue
-        if open_text is not None:
-            yield open_text
-            open_text = None
-        yield from _chain(sealed, body, row.quirks)
-        sealed.clear()
-        if body.get("type") == "message" and body.get("id"):
-            open_text = body
-        else:
-            yield body
-    if open_text is not None:
-        yield open_text
 
 
 def _chain(sealed: Sequence[tuple[Json, Json]], follower: Json, quirks: Quirks) -> list[Json]:
@@ -331,24 +333,10 @@ def _own_words(part: Part, kept: dict[str, Json], quirks: Quirks) -> dict[str, J
     return {**body, "phase": kept["phase"]} if kept.get("phase") else body
 
 
-def _tool(tool: ToolSpec) -> Json:
-    body = {"type": "function", "name": tool.name, "parameters": tool.parameters, "strict": False}
-    return {**body, **encoding.description(tool)}
-
-
-def _format(schema: Json, quirks: Quirks) -> Json:
-    if schema is None or not quirks.output:
-        return None
-    if quirks.output == "json_object":
-        return {"type": "json_object"}
-    strict = quirks.strict and encoding.is_strict(schema)
-    return {"type": "json_schema", "name": encoding.schema_name(schema), "schema": schema, "strict": strict}
-
-
 class OpenAIResponses(wire.Wire):
     """Asks one server for responses."""
 
     tool_rules = wire.ToolRules(at_root=(*wire.UNIONS, "enum", "not"), needs_items=True)
     path = "/responses"
+    encoder = ResponsesEncoder
     decoder = ResponsesDecoder
-    encode = staticmethod(encode)

@@ -1,7 +1,8 @@
-"""The bases of all wires: a decoder of replies, and a provider that joins encoder, decoder and HTTP."""
+"""The bases of all wires: an encoder of requests, a decoder of replies, and a provider that joins them with HTTP."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, TypeGuard
@@ -13,12 +14,15 @@ from glue.messages import (
     File,
     Image,
     Json,
+    Message,
     Opaque,
     Part,
     Request,
     Text,
     Thinking,
     ToolCall,
+    ToolMessage,
+    ToolSpec,
     Usage,
     UserMessage,
     new_id,
@@ -26,8 +30,172 @@ from glue.messages import (
 from glue.provider import Capabilities, Closeable, Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers import encoding
 from glue.providers.catalog import Quirks, Row, efforts
+from glue.providers.encoding import Said
 from glue.providers.sse import Parser
 from glue.text import one_line
+
+# Requests -----------------------------------------------------------------------------------------
+
+
+class Encoder(ABC):
+    """Makes the body of one request: it walks the conversation, and a wire gives each piece its form.
+
+    Messages and tools that were encoded before are joined as they are.
+    """
+
+    wire: ClassVar[str]
+
+    def __init__(self, request: Request, row: Row, model: str) -> None:
+        self.request = request
+        self.row = row
+        self.quirks = row.quirks
+        self.model = model
+        self.messages = encoding.unique_calls(request.messages)
+        # Names the bytes that a message has here. A string, because its hash is computed once.
+        self.key = f"{self.wire} {row.name} {model} {hash(row.quirks)}"
+        self.waiting: list[bytes] = []  # pictures of a batch of results: they follow it as a user's
+
+    @abstractmethod
+    def body(self) -> bytes: ...
+
+    @abstractmethod
+    def tool(self, tool: ToolSpec) -> Json: ...
+
+    @abstractmethod
+    def user(self, message: UserMessage, content: Sequence[Said]) -> Iterable[Json]: ...
+
+    @abstractmethod
+    def reply(self, message: AssistantMessage) -> Iterable[Json]: ...
+
+    @abstractmethod
+    def result(self, message: ToolMessage, content: Sequence[Said]) -> Json: ...
+
+    def pictures(self, message: ToolMessage, content: Sequence[Said]) -> Iterable[Json]:
+        """Encode what of a tool's result the server takes only from a user."""
+        return ()
+
+    @property
+    def efforts(self) -> tuple[str, ...]:
+        """The levels of reasoning that the model tells apart; none where it cannot be asked to reason."""
+        return efforts(self.row, self.model)
+
+    def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
+        """Say whether an answer can be held to a schema; else a final tool has to do."""
+        return self.quirks.output == "json_schema"
+
+    def tools(self, tools: Iterable[ToolSpec]) -> list[bytes]:
+        encoded = []
+        for tool in tools:
+            if self.wire not in tool.memo:
+                tool.memo[self.wire] = encoding.dumps(self.tool(tool))
+            encoded.append(tool.memo[self.wire])
+        return encoded
+
+    def turns(self, messages: Iterable[Message]) -> list[tuple[str, bytes]]:
+        """Encode messages: to a role and what is said."""
+        turns: list[tuple[str, bytes]] = []
+        for message in messages:
+            known: tuple[bytes, bytes] | None = message.memo.get(self.key)
+            if known is None:
+                known = message.memo[self.key] = self._message(message)
+            if self.waiting and not isinstance(message, ToolMessage):
+                turns.append(("user", b",".join(self.waiting)))
+                self.waiting.clear()
+            turns.append(("assistant" if isinstance(message, AssistantMessage) else "user", known[0]))
+            if known[1]:
+                self.waiting.append(known[1])
+        return turns
+
+    def pieces(self, last: Message | None = None) -> list[bytes]:
+        """Encode the conversation as elements of an array; all but the last message may come joined, a block as one."""
+        pieces: list[bytes] = []
+        for block in encoding.blocks(self.messages):
+            bare = len(block) == encoding.BLOCK and not self.waiting and block[-1] is not last
+            joined = encoding.block_memo(block, self.key) if bare else None
+            if joined is None:
+                found = [piece for _, piece in self.turns(block) if piece]
+                if bare and not self.waiting:
+                    encoding.keep_block(block, self.key, b",".join(found))
+                pieces += found
+            elif joined:
+                pieces.append(joined)
+        return pieces + self.waiting
+
+    def _message(self, message: Message) -> tuple[bytes, bytes]:
+        if message.excluded:
+            return b"", b""
+        if isinstance(message, AssistantMessage):
+            return encoding.join(self.reply(message)), b""
+        content = tuple(encoding.taken(message.content, self.quirks))
+        if isinstance(message, ToolMessage):
+            return encoding.dumps(self.result(message, content)), encoding.join(self.pictures(message, content))
+        return encoding.join(self.user(message, content)), b""
+
+
+class TurnEncoder(Encoder):
+    """For servers that take turns of users and models, each a list of blocks."""
+
+    heads: ClassVar = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
+    filler: ClassVar[bytes]  # what a user says first, where none does
+
+    @abstractmethod
+    def block(self, part: Said) -> dict[str, Json]:
+        """Encode a piece of a message; {} leaves it out."""
+
+    @abstractmethod
+    def call(self, call: ToolCall, kept: dict[str, Json]) -> dict[str, Json]: ...
+
+    @abstractmethod
+    def thought(self, text: str, kept: dict[str, Json]) -> dict[str, Json]: ...
+
+    def blocks(self, message: Message, content: Iterable[Said]) -> list[dict[str, Json]]:
+        return [block for part in content if (block := self.block(part))]
+
+    def user(self, message: UserMessage, content: Sequence[Said]) -> list[dict[str, Json]]:
+        return self.blocks(message, content)
+
+    def said(self, message: AssistantMessage, part: Said, kept: dict[str, Json]) -> list[dict[str, Json]]:
+        """Encode what a model said, with what the server wants back beside it."""
+        return [{**block, **kept} for block in self.blocks(message, (part,))]
+
+    def reply(self, message: AssistantMessage) -> list[dict[str, Json]]:
+        """Encode what of a reply may go back: no half calls, and thoughts only to the server that had them."""
+        own = message.provider == self.row.name
+        blocks: list[dict[str, Json]] = []
+        for part in message.content:
+            kept = encoding.kept_of(part, self.wire) if own else {}
+            if isinstance(part, (Text, Image, File)):
+                blocks += self.said(message, part, kept)
+            elif isinstance(part, ToolCall):
+                blocks.append(self.call(part, kept) if part.complete else {})
+            elif isinstance(part, Thinking):
+                blocks.append(self.thought(part.text, kept) if own else {})
+            else:
+                blocks.append(kept)
+        return [block for block in blocks if block]
+
+    def conversation(self, turns: Iterable[tuple[str, bytes]]) -> bytes:
+        """Join turns; neighbours of one role share one, and the filler begins where no user does."""
+        parts: list[bytes] = []
+        last = ""
+        for role, blocks in turns:
+            if not blocks:
+                continue
+            if role == last:
+                parts += (b",", blocks)
+                continue
+            if not parts and role != "user":
+                parts += (b"]},", self.heads["user"], self.filler)
+            parts += (b"]},", self.heads[role], blocks)
+            last = role
+        if not parts:
+            parts = [b"]},", self.heads["user"], self.filler]
+        parts[0] = b"["
+        parts.append(b"]}]")
+        return b"".join(parts)
+
+
+# Replies ------------------------------------------------------------------------------------------
 
 _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL, StopReason.MALFORMED_CALL)
 
@@ -334,8 +502,8 @@ class Wire(Closeable):
     tool_rules: ClassVar[ToolRules]
     path: ClassVar[str] = ""
     models_path: ClassVar[str] = "/models"
+    encoder: ClassVar[type[Encoder]]
     decoder: ClassVar[type[Decoder]]
-    efforts = staticmethod(efforts)
 
     def __init__(self, row: Row, http: Any, model: str = "") -> None:
         self.row = row
@@ -343,15 +511,10 @@ class Wire(Closeable):
         self.name = row.name
         self.model = model or row.model
 
-    @staticmethod
-    def encode(request: Request, row: Row, model: str) -> bytes:
+    @classmethod
+    def encode(cls, request: Request, row: Row, model: str) -> bytes:
         """Make the body of a request."""
-        raise NotImplementedError
-
-    @staticmethod
-    def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> bool:
-        """Say whether an answer can be held to a schema; else a final tool has to do."""
-        return row.quirks.output == "json_schema"
+        return cls.encoder(request, row, model).body()
 
     def target(self, request: Request, model: str) -> str:
         """Return the path to send a request to."""

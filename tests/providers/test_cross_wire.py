@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -51,9 +50,8 @@ def row(wire: str, name: str = "") -> Row:
 
 
 def encode(wire: str, messages: list[Message], name: str = "") -> Any:
-    module = importlib.import_module(f"glue.providers.{wire}")
     request = Request(system="Be brief.", messages=messages, tools=TOOLS, max_tokens=1000)
-    return json.loads(module.encode(request, row(wire, name), MODEL[wire]))
+    return json.loads(wire_class(wire).encode(request, row(wire, name), MODEL[wire]))
 
 
 # Replies as each vendor writes them ---------------------------------------------------------------
