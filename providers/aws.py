@@ -149,10 +149,11 @@ class EventStream:
         """The whole body, where it is JSON instead of frames."""
         return bytes(self._buffer) if self._is_body else None
 
-    def end(self) -> None:
-        """Raise where the stream ended inside a frame."""
+    def end(self) -> tuple[Frame, ...]:
+        """Raise where the stream ended inside a frame; else nothing is left."""
         if self._buffer:
             raise self._error(f"the stream ended inside a frame ({len(self._buffer)} bytes of it came)")
+        return ()
 
     def _error(self, text: str) -> ProviderError:
         return ProviderError(f"damaged event stream: {text}", kind="protocol", provider=self._provider)

@@ -58,10 +58,6 @@ class BedrockDecoder(wire.Decoder):
     apart: ClassVar = {"input": ("cache_read", "cache_write")}
     uncounted = 0
 
-    def _tail(self) -> None:
-        if not self.closed:
-            self.parser.end()
-
     def _event(self, frame: aws.Frame, events: list[ProviderEvent]) -> None:
         headers = frame.headers
         kind = headers.get(":event-type", "")

@@ -21,7 +21,6 @@ from glue.messages import (
     Message,
     Opaque,
     Part,
-    Request,
     Text,
     ToolCall,
     ToolMessage,
@@ -137,12 +136,6 @@ def arguments(call: ToolCall) -> dict[str, Json]:
     return value if isinstance(value, dict) else {"arguments": value}
 
 
-def argument_text(call: ToolCall) -> str:
-    """Return a call's arguments as the text of an object: servers choke on what their own model wrote."""
-    value = arguments(call)
-    return call.arguments if call.arguments.strip() and "arguments" not in value else dumps(value).decode()
-
-
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -196,13 +189,6 @@ def short_id(text: str, length: int = 9) -> str:
 def safe_id(text: str) -> str:
     """Return an id of at most 64 letters, digits, '_' and '-': itself where it is one."""
     return text if _PLAIN.fullmatch(text) else "call_" + short_id(text, 20)
-
-
-def call_id(text: str, quirks: Quirks) -> str:
-    """Return the id of a call as a server of OpenAI's wires takes it: itself where it does."""
-    if quirks.tool_ids == "nine":
-        return text if len(text) == 9 and text.isalnum() and text.isascii() else short_id(text)
-    return text if 0 < len(text) <= quirks.tool_id_limit else "call_" + short_id(text, 20)
 
 
 def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
@@ -293,15 +279,6 @@ def used_tools(messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
     )
 
 
-def cache_key(request: Request) -> str | None:
-    """Name the stable prefix of a request that is to be cached, for servers that group their caches by such a key."""
-    return short_id("\n".join((request.system, *(tool.name for tool in request.tools))), 24) if request.cache else None
-
-
-# What OpenAI's wires call the choices of a tool; any other names the one that must be called.
-CHOICES = {"auto": None, "none": "none", "required": "required"}
-
-
 # Schemas ------------------------------------------------------------------------------------------
 
 
@@ -380,20 +357,8 @@ def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Said]:
             yield part
 
 
-def content(said: Sequence[Said], form: Callable[[Said], dict[str, Json]]) -> str | list[Json]:
-    """Encode for a server of OpenAI's wires: a single text as such, else blocks in the form of the wire."""
-    return said[0].text if len(said) == 1 and isinstance(said[0], Text) else [form(part) for part in said]
-
-
 def base64_text(data: bytes) -> str:
     return b2a_base64(data, newline=False).decode("ascii")
-
-
-def data_url(part: Image | File) -> str:
-    """Return the address of an image or file: its own, or one that holds its bytes."""
-    if isinstance(part, Image) and part.url is not None:
-        return part.url
-    return f"data:{part.media_type};base64,{base64_text(part.data or b'')}"
 
 
 # Replies ------------------------------------------------------------------------------------------

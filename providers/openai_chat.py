@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -16,6 +17,7 @@ from glue.messages import (
     Part,
     Text,
     Thinking,
+    ToolCall,
     ToolMessage,
     ToolSpec,
     Usage,
@@ -40,6 +42,7 @@ class ChatDecoder(wire.Decoder):
     wire = WIRE
     noun = "completion"
     end_mark = "a finish_reason or [DONE]"
+    done_closes = True
     stops: ClassVar = {  # of all servers on this wire, some of which hand on the words of another
         StopReason.END_TURN: "stop eos eos_token end_turn stop_sequence",
         StopReason.TOOL_USE: "tool_calls function_call tool_use",
@@ -72,9 +75,6 @@ class ChatDecoder(wire.Decoder):
         self._refused = False
         self._native = ""
         self._tags = _ThinkTags() if quirks.think_tags else None
-
-    def _done(self) -> None:
-        self.ended = self.closed = True
 
     def _close(self, body: bytes | None) -> None:
         super()._close(body)
@@ -309,31 +309,87 @@ class _ThinkTags:
 
 # Requests -----------------------------------------------------------------------------------------
 
+# What both of OpenAI's wires call the choices of a tool; any other names the one that must be called.
+_CHOICES = {"auto": None, "none": "none", "required": "required"}
 _MARK = {"cache_control": {"type": "ephemeral"}}
 
 
-class ChatEncoder(wire.Encoder):
+class OpenAIEncoder(wire.Encoder):
+    """What chat completions and responses have in common."""
+
+    @abstractmethod
+    def block(self, part: Said) -> dict[str, Json]: ...
+
+    def content(self, said: Sequence[Said]) -> str | list[Json]:
+        """Encode a single text as such, else blocks."""
+        return said[0].text if len(said) == 1 and isinstance(said[0], Text) else [self.block(part) for part in said]
+
+    def user(self, message: UserMessage, content: Sequence[Said]) -> Iterable[Json]:
+        said = self.content(content)
+        return ({"role": "user", "content": said},) if said else ()
+
+    def call_id(self, text: str) -> str:
+        """Return the id of a call as the server takes it: itself where it does."""
+        if self.quirks.tool_ids == "nine":
+            return text if len(text) == 9 and text.isalnum() and text.isascii() else encoding.short_id(text)
+        return text if 0 < len(text) <= self.quirks.tool_id_limit else "call_" + encoding.short_id(text, 20)
+
+    def offered(self, named: Json) -> tuple[list[bytes], Json]:
+        """Return the tools and the choice among them, which may be the one that is named."""
+        tools = self.tools(self.request.tools) if self.quirks.tools else []
+        return tools, _CHOICES.get(self.request.tool_choice, named) if tools else None
+
+    def cache_key(self) -> str | None:
+        """Name the stable prefix of a request that is to be cached, for servers that group their caches by a key."""
+        if not self.request.cache or self.quirks.cache != "key":
+            return None
+        return encoding.short_id("\n".join((self.request.system, *(tool.name for tool in self.request.tools))), 24)
+
+    def output_format(self) -> dict[str, Json] | None:
+        """Ask for an answer that fits the schema, strictly where both schema and server can."""
+        schema, quirks = self.request.output_schema, self.quirks
+        if schema is None or not quirks.output:
+            return None
+        if quirks.output == "json_object":
+            return {"type": "json_object"}
+        strict = quirks.strict and encoding.is_strict(schema)
+        return {"type": "json_schema", "name": encoding.schema_name(schema), "schema": schema, "strict": strict}
+
+
+def argument_text(call: ToolCall) -> str:
+    """Return a call's arguments as the text of an object: servers choke on what their own model wrote."""
+    value = encoding.arguments(call)
+    return call.arguments if call.arguments.strip() and "arguments" not in value else encoding.dumps(value).decode()
+
+
+def data_url(part: Image | File) -> str:
+    """Return the address of an image or file: its own, or one that holds its bytes."""
+    if isinstance(part, Image) and part.url is not None:
+        return part.url
+    return f"data:{part.media_type};base64,{encoding.base64_text(part.data or b'')}"
+
+
+class ChatEncoder(OpenAIEncoder):
     wire = WIRE
 
     def body(self) -> bytes:
         request, quirks = self.request, self.quirks
         marks = request.cache and quirks.cache == "control"
-        tools = self.tools(request.tools) if quirks.tools else []
+        tools, choice = self.offered({"type": "function", "function": {"name": request.tool_choice}})
         if tools and marks:
             tools[-1] = encoding.dumps({**encoding.loads(tools[-1]), **_MARK})
-        named = {"type": "function", "function": {"name": request.tool_choice}}
         fields = {
             "model": self.model,
             "messages": self._messages(marks),
             "stream": request.stream or None,
             "stream_options": {"include_usage": True} if request.stream and quirks.stream_usage else None,
             "tools": tools or None,
-            "tool_choice": encoding.CHOICES.get(request.tool_choice, named) if tools else None,
+            "tool_choice": choice,
             quirks.max_tokens: request.max_tokens,
             "temperature": request.temperature,
             "stop": request.stop or None,
             "response_format": self._response_format(),
-            "prompt_cache_key": encoding.cache_key(request) if quirks.cache == "key" else None,
+            "prompt_cache_key": self.cache_key(),
             **self._reasoning(),
         }
         return encoding.assemble(fields, request.options)
@@ -350,9 +406,12 @@ class ChatEncoder(wire.Encoder):
             pieces.insert(0, encoding.dumps({"role": self.quirks.system_role, "content": content}))
         return pieces
 
-    def user(self, message: UserMessage, content: Sequence[Said]) -> Iterable[Json]:
-        said = encoding.content(content, _block)
-        return ({"role": "user", "content": said},) if said else ()
+    def block(self, part: Said) -> dict[str, Json]:
+        if isinstance(part, Text):
+            return {"type": "text", "text": part.text}
+        if isinstance(part, Image):
+            return {"type": "image_url", "image_url": {"url": data_url(part)}}
+        return {"type": "file", "file": {"filename": part.name or "file", "file_data": data_url(part)}}
 
     def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
         """Encode the words of a result, and name what else it holds, which follows."""
@@ -364,22 +423,21 @@ class ChatEncoder(wire.Encoder):
                 words.append("(an image)")
             elif isinstance(part, File):
                 words.append(f"(a file: {part.name or part.media_type})")
-        call_id = encoding.call_id(message.call_id, self.quirks)
-        return {"role": "tool", "tool_call_id": call_id, "content": "\n".join(filter(None, words))}
+        text = "\n".join(filter(None, words))
+        return {"role": "tool", "tool_call_id": self.call_id(message.call_id), "content": text}
 
     def pictures(self, message: ToolMessage, content: Sequence[Said]) -> Iterable[Json]:
-        pictures = [_block(part) for part in content if not isinstance(part, Text)]
-        title = _block(Text(text=f"From the result of {message.name}:"))
+        pictures = [self.block(part) for part in content if not isinstance(part, Text)]
+        title = self.block(Text(text=f"From the result of {message.name}:"))
         return ({"role": "user", "content": [title, *pictures]},) if pictures else ()
 
     def reply(self, message: AssistantMessage) -> Iterable[Json]:
         own = message.provider == self.row.name
         calls = []
         for call in message.calls:
-            function = {"name": encoding.call_name(call.name), "arguments": encoding.argument_text(call)}
+            function = {"name": encoding.call_name(call.name), "arguments": argument_text(call)}
             extra = encoding.kept_of(call, WIRE) if own else {}
-            call_id = encoding.call_id(call.id, self.quirks)
-            calls.append({"id": call_id, "type": "function", "function": function, **extra})
+            calls.append({"id": self.call_id(call.id), "type": "function", "function": function, **extra})
         text = message.text
         body: dict[str, Json] = {"role": "assistant", "content": text or None}
         if calls:
@@ -416,15 +474,13 @@ class ChatEncoder(wire.Encoder):
         return {"type": "function", "function": function}
 
     def _response_format(self) -> Json:
-        schema, quirks = self.request.output_schema, self.quirks
-        if schema is None or not quirks.output:
-            return None
-        if quirks.output == "json_object":
-            return {"type": "json_object"}
-        wanted: dict[str, Json] = {"name": encoding.schema_name(schema), "schema": schema}
-        if quirks.strict and encoding.is_strict(schema):
-            wanted["strict"] = True
-        return {"type": "json_schema", "json_schema": wanted}
+        wanted = self.output_format()
+        if wanted is None or "schema" not in wanted:
+            return wanted
+        kind = wanted.pop("type")
+        if not wanted["strict"]:  # some servers do not know it
+            del wanted["strict"]
+        return {"type": kind, "json_schema": wanted}
 
     def _reasoning(self) -> dict[str, Json]:
         style, effort = self.quirks.reasoning, self.request.reasoning
@@ -444,14 +500,6 @@ class ChatEncoder(wire.Encoder):
         if level is None:
             return {}
         return {"reasoning_effort": level, **({"reasoning_format": "parsed"} if style == "groq" else {})}
-
-
-def _block(part: Said) -> dict[str, Json]:
-    if isinstance(part, Text):
-        return {"type": "text", "text": part.text}
-    if isinstance(part, Image):
-        return {"type": "image_url", "image_url": {"url": encoding.data_url(part)}}
-    return {"type": "file", "file": {"filename": part.name or "file", "file_data": encoding.data_url(part)}}
 
 
 def _marked(encoded: bytes) -> bytes:

@@ -57,16 +57,12 @@ class Encoder(ABC):
 
     @abstractmethod
     def body(self) -> bytes: ...
-
     @abstractmethod
     def tool(self, tool: ToolSpec) -> Json: ...
-
     @abstractmethod
     def user(self, message: UserMessage, content: Sequence[Said]) -> Iterable[Json]: ...
-
     @abstractmethod
     def reply(self, message: AssistantMessage) -> Iterable[Json]: ...
-
     @abstractmethod
     def result(self, message: ToolMessage, content: Sequence[Said]) -> Json: ...
 
@@ -144,7 +140,6 @@ class TurnEncoder(Encoder):
 
     @abstractmethod
     def call(self, call: ToolCall, kept: dict[str, Json]) -> dict[str, Json]: ...
-
     @abstractmethod
     def thought(self, text: str, kept: dict[str, Json]) -> dict[str, Json]: ...
 
@@ -238,6 +233,7 @@ class Decoder:
     noun: ClassVar[str]  # what the server should have sent
     end_mark: ClassVar[str]  # what a complete stream ends with
     empty: ClassVar[str] = "an empty stream"
+    done_closes: ClassVar[bool] = False  # whether [DONE] says that the answer is complete
     parse: ClassVar[Any] = Parser  # makes what cuts a body into events
     stops: ClassVar[Mapping[StopReason, str]]  # what this server calls the end of a reply; any other word is unknown
     tokens: ClassVar[Mapping[str, Sequence[str]]]  # fields of Usage, and the places of which the first is counted
@@ -313,12 +309,10 @@ class Decoder:
 
     def _take(self, data: Any, events: list[ProviderEvent]) -> None:
         if data[:6] == b"[DONE]":  # some proxies end every stream with it
-            self._done()
+            self.ended = True
+            self.closed = self.closed or self.done_closes
         else:
             self._event(data, events)
-
-    def _done(self) -> None:
-        self.ended = True
 
     def _stop_reason(self) -> StopReason:
         return self._known_stop(self.raw_stop)
@@ -425,7 +419,7 @@ class Decoder:
         try:
             for data in self.parser.end():
                 self._take(data, self.late)
-        except encoding.BAD_SHAPE:
+        except (ProviderError, *encoding.BAD_SHAPE):
             if not self.closed:
                 raise
 
