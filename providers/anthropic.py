@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from glue.errors import ProviderError
 from glue.limits import StopReason
-from glue.messages import AssistantMessage, File, Json, Request, Text, ToolCall, ToolMessage, ToolSpec
+from glue.messages import AssistantMessage, File, Json, Text, ToolCall, ToolMessage, ToolSpec
 from glue.provider import ProviderEvent
 from glue.providers import encoding, wire
 from glue.providers.encoding import Said
@@ -384,7 +384,7 @@ class Anthropic(wire.Wire):
     decoder = AnthropicDecoder
     models_path = "/models?limit=1000"
 
-    async def headers(self, request: Request, target: str, body: bytes) -> dict[str, str]:
+    async def headers(self, options: Mapping[str, Json], target: str, body: bytes) -> dict[str, str]:
         """Name the version, and the beta features that `options["betas"]` asks for as Anthropic's own clients do."""
-        betas = (request.options or {}).get("betas")
+        betas = options.get("betas")
         return {"anthropic-version": VERSION, **({"anthropic-beta": ",".join(betas)} if betas else {})}

@@ -5,25 +5,14 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 from glue.errors import ConfigError, MissingKey, ProviderError
 from glue.limits import StopReason
-from glue.messages import (
-    AssistantMessage,
-    File,
-    Json,
-    Message,
-    Request,
-    Text,
-    ToolCall,
-    ToolMessage,
-    ToolSpec,
-    UserMessage,
-)
+from glue.messages import AssistantMessage, File, Json, Message, Text, ToolCall, ToolMessage, ToolSpec, UserMessage
 from glue.provider import ProviderEvent
 from glue.providers import anthropic, aws, encoding, wire
 from glue.providers.catalog import LEVELS, Row
@@ -159,11 +148,6 @@ _FORMATS = {
     "text/plain": "txt",
     "text/markdown": "md",
 }
-
-
-def path(model: str, stream: bool) -> str:
-    """Name the operation of a model; colons and the slashes of ARNs are escaped."""
-    return f"/model/{quote(model, safe='')}/{'converse-stream' if stream else 'converse'}"
 
 
 class BedrockEncoder(anthropic.ClaudeEncoder):
@@ -324,10 +308,11 @@ class Bedrock(wire.Wire):
     async def models(self) -> list[str]:
         raise ConfigError(f"{self.name}: AWS lists models elsewhere: aws bedrock list-foundation-models")
 
-    def target(self, request: Request, model: str) -> str:
-        return path(model, request.stream)
+    def target(self, model: str, stream: bool) -> str:
+        # Colons and the slashes of ARNs are escaped.
+        return f"/model/{quote(model, safe='')}/{'converse-stream' if stream else 'converse'}"
 
-    async def headers(self, request: Request, target: str, body: bytes) -> dict[str, str]:
+    async def headers(self, options: Mapping[str, Json], target: str, body: bytes) -> dict[str, str]:
         if self.http.authorized:
             return {}
         # Looked up each time: credentials of a session expire and are replaced.

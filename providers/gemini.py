@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from glue.errors import ProviderError
 from glue.limits import StopReason
-from glue.messages import AssistantMessage, Json, Request, Text, ToolCall, ToolMessage, ToolSpec
+from glue.messages import AssistantMessage, Json, Text, ToolCall, ToolMessage, ToolSpec
 from glue.provider import ProviderEvent, ToolCallDelta
 from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks, Row
@@ -197,12 +197,6 @@ _LEAST_PRO_BUDGET = 128  # 2.5 Pro cannot stop thinking
 _UNKNOWN_KEYWORDS = frozenset(("$schema", "const", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum"))
 
 
-def path(model: str, stream: bool) -> str:
-    """Name the method of a model; a name with its own folder ("tunedModels/x") keeps it."""
-    folder = model if "/" in model else f"models/{model}"
-    return f"/{folder}:streamGenerateContent?alt=sse" if stream else f"/{folder}:generateContent"
-
-
 class GeminiEncoder(wire.TurnEncoder):
     wire = WIRE
     heads: ClassVar = {"user": b'{"role":"user","parts":[', "assistant": b'{"role":"model","parts":['}
@@ -328,10 +322,11 @@ class Gemini(wire.Wire):
         super().__init__(row, http, model)
         self._tokens = tokens or Tokens()
 
-    def target(self, request: Request, model: str) -> str:
-        return path(model, request.stream)
+    def target(self, model: str, stream: bool) -> str:
+        folder = model if "/" in model else f"models/{model}"  # a name with its own folder ("tunedModels/x") keeps it
+        return f"/{folder}:streamGenerateContent?alt=sse" if stream else f"/{folder}:generateContent"
 
-    async def headers(self, request: Request, target: str, body: bytes) -> dict[str, str]:
+    async def headers(self, options: Mapping[str, Json], target: str, body: bytes) -> dict[str, str]:
         if self.row.auth != "google" or self.http.authorized:
             return {}
         token = await self._tokens.get()

@@ -459,6 +459,8 @@ def _errors(engine: ModuleType) -> tuple[type[Exception], ...]:
 
 def _explain(error: Exception, http: HTTP, watch: Watch) -> tuple[str, ErrorKind, bool | None]:
     """Say what happened, of what kind it is, and whether trying again may help where the kind leaves that open."""
+    import ssl  # the engine has loaded it
+
     engine, limits, where = http.engine, http.deadlines, http.address.authority
     if http._proxy and isinstance(error, (engine.ConnectError, engine.ConnectTimeout)):
         where += f" through the proxy {http._proxy.rpartition('@')[2].rpartition('//')[2]} (HTTPS_PROXY or its like)"
@@ -478,14 +480,14 @@ def _explain(error: Exception, http: HTTP, watch: Watch) -> tuple[str, ErrorKind
         step = f"took nothing for {limits.write:g} s" if isinstance(error, engine.WriteTimeout) else ""
         return f"{where} {step or f'said nothing for {limits.read:g} s'}", "timeout", None
     if isinstance(error, engine.ConnectError):
-        if "CERTIFICATE_VERIFY_FAILED" in reason:
+        if isinstance(error.__cause__, ssl.SSLCertVerificationError):
             what = f"the certificate of {where} is not trusted; SSL_CERT_FILE may name its authority"
             return what, "transient", False
         hint = "; is the server running?" if http.address.is_local else ""
         return f"cannot connect to {where}: {reason or 'no reason given'}{hint}", "transient", None
     if isinstance(error, engine.ProxyError):
         return f"the proxy did not connect to {where}: {reason}", "transient", None
-    if isinstance(error, engine.NetworkError) or "disconnected" in reason or "without sending" in reason:
+    if isinstance(error, engine.NetworkError) or watch.hung_up:
         middle = "in the middle of the answer" if watch.answered else "before it answered"
         return f"{where} closed the connection {middle}", "transient", None
     return f"{where} does not speak HTTP as it should: {reason[:200]}", "protocol", None

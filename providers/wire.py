@@ -510,11 +510,11 @@ class Wire(Closeable):
         """Make the body of a request."""
         return cls.encoder(request, row, model).body()
 
-    def target(self, request: Request, model: str) -> str:
+    def target(self, model: str, stream: bool) -> str:
         """Return the path to send a request to."""
         return self.path
 
-    async def headers(self, request: Request, target: str, body: bytes) -> Mapping[str, str]:
+    async def headers(self, options: Mapping[str, Json], target: str, body: bytes) -> Mapping[str, str]:
         """Return what this request needs beside the headers that all have."""
         return {}
 
@@ -529,7 +529,7 @@ class Wire(Closeable):
 
     async def models(self) -> list[str]:
         """Ask the server which models it has."""
-        headers = await self.headers(Request(), self.models_path, b"")
+        headers = await self.headers({}, self.models_path, b"")
         answer = await self.http.request("GET", self.models_path, headers=headers)
         if answer.status != 200:
             from glue.providers.errors import classify
@@ -569,8 +569,8 @@ class Wire(Closeable):
         model = request.model or self.model
         self._check(request, model)
         decoder = self.decoder(self.row.quirks, self.name, model)
-        target, body = self.target(request, model), self.encode(request, self.row, model)
-        headers = await self.headers(request, target, body)
+        target, body = self.target(model, request.stream), self.encode(request, self.row, model)
+        headers = await self.headers(request.options or {}, target, body)
         emitted = False
         try:
             try:

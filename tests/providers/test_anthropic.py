@@ -349,7 +349,7 @@ async def test_options_are_merged_and_betas_become_a_header() -> None:
     options = {"betas": ["a-1", "b-2"], "metadata": {"user_id": "u"}, "max_tokens": 9}
     request = Request(messages=(user("hi"),), options=options)
 
-    assert await Anthropic(ROW, None).headers(request, "", b"") == {
+    assert await Anthropic(ROW, None).headers(request.options or {}, "", b"") == {
         "anthropic-version": "2023-06-01",
         "anthropic-beta": "a-1,b-2",
     }

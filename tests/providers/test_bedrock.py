@@ -36,7 +36,7 @@ from glue import (
 )
 from glue.errors import MissingKey
 from glue.providers.aws import Credentials, sign
-from glue.providers.bedrock import Bedrock, BedrockDecoder, path
+from glue.providers.bedrock import Bedrock, BedrockDecoder
 from glue.providers.catalog import Quirks, Row
 from glue.providers.http import HTTP
 
@@ -123,9 +123,10 @@ def test_a_message_is_encoded_once() -> None:
 
 
 def test_model_names_are_escaped_in_the_path() -> None:
-    assert path(NOVA, True) == "/model/us.amazon.nova-micro-v1%3A0/converse-stream"
+    assert Bedrock(ROW, None).target(NOVA, True) == "/model/us.amazon.nova-micro-v1%3A0/converse-stream"
     assert (
-        path("arn:aws:bedrock:us-east-1:1:p/x", False) == "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ap%2Fx/converse"
+        Bedrock(ROW, None).target("arn:aws:bedrock:us-east-1:1:p/x", False)
+        == "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ap%2Fx/converse"
     )
 
 
@@ -612,7 +613,7 @@ async def test_provider_signs_the_path_that_is_sent(
 
     request = server.seen[0]
     assert seen[:-1] == decode(SMALL)[0]
-    assert request.line == f"POST {path(NOVA, True)} HTTP/1.1"
+    assert request.line == f"POST {Bedrock(ROW, None).target(NOVA, True)} HTTP/1.1"
     assert request.headers["x-amz-security-token"] == "of-a-session"
     again = sign(
         request.body,

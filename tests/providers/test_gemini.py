@@ -35,7 +35,7 @@ from glue import (
 )
 from glue.errors import ConfigError
 from glue.providers.catalog import Quirks, Row
-from glue.providers.gemini import Gemini, GeminiDecoder, path
+from glue.providers.gemini import Gemini, GeminiDecoder
 from glue.providers.google import Tokens
 from glue.providers.http import HTTP
 from glue.providers.sse import Objects
@@ -124,8 +124,8 @@ def test_a_message_is_encoded_once() -> None:
 
 
 def test_paths_name_the_method() -> None:
-    assert path("gemini-2.5-pro", True) == "/models/gemini-2.5-pro:streamGenerateContent?alt=sse"
-    assert path("tunedModels/x", False) == "/tunedModels/x:generateContent"
+    assert Gemini(ROW, None).target("gemini-2.5-pro", True) == "/models/gemini-2.5-pro:streamGenerateContent?alt=sse"
+    assert Gemini(ROW, None).target("tunedModels/x", False) == "/tunedModels/x:generateContent"
 
 
 def test_neighbours_of_one_role_are_merged_and_empty_parts_left_out() -> None:
