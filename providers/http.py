@@ -288,7 +288,8 @@ def _again(answer: HTTPResponse | ProviderError, repeat: bool) -> bool:
 class Exchange:
     """One request and its answer.
 
-    No cancel scope stays open while a block is handled, so a generator may yield inside.
+    No cancel scope stays open while a block is handled, so a generator may yield inside. And it is no generator itself:
+    an event loop that ends would close it before the one that reads from it.
     """
 
     def __init__(
