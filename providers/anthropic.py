@@ -48,9 +48,7 @@ class AnthropicDecoder(wire.Decoder):
     apart: ClassVar = {"input": ("cache_read", "cache_write")}
     uncounted = 0
 
-    def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
-        event = encoding.loads(data)
-        self.seen = True
+    def _event(self, event: Json, events: list[ProviderEvent]) -> None:
         kind = "error" if event.get("error") else event.get("type")
         if kind == "content_block_delta":
             self._delta(event["index"], event["delta"], events)
@@ -62,7 +60,7 @@ class AnthropicDecoder(wire.Decoder):
         elif kind == "message_start":
             self._begin(event["message"])
         elif kind == "message_delta":
-            self._learn(event["delta"], event.get("usage"))
+            self._note(event["delta"], event.get("usage"))
         elif kind == "message_stop":
             self.closed = self.ended = True
         elif kind == "error":
@@ -73,12 +71,10 @@ class AnthropicDecoder(wire.Decoder):
         self.blocks.clear()
         self.counts.clear()
         self.facts.clear()
-        self._learn(message, message.get("usage"))
+        self._note(message, message.get("usage"))
 
-    def _learn(self, fields: dict[str, Json], usage: Json) -> None:
-        for key in ("id", "model", "stop_sequence", "stop_details"):
-            if fields.get(key) is not None:
-                self.facts[key] = fields[key]
+    def _note(self, fields: dict[str, Json], usage: Json) -> None:
+        self._learn(fields, "id", "model", "stop_sequence", "stop_details")
         self.raw_stop = encoding.text_of(fields.get("stop_reason")) or self.raw_stop
         # Cumulative, and corrected as it goes: the later value of a key replaces the earlier.
         self.counts |= {key: value for key, value in encoding.object_of(usage).items() if value is not None}

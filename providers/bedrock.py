@@ -21,6 +21,8 @@ from glue.providers.wire import Block
 
 WIRE = "bedrock"
 
+_FACTS = ("additionalModelResponseFields", "trace")  # what is told of a reply
+
 
 class BedrockDecoder(wire.Decoder):
     """Reads the frames of a stream, or a whole reply."""
@@ -47,7 +49,7 @@ class BedrockDecoder(wire.Decoder):
     apart: ClassVar = {"input": ("cache_read", "cache_write")}
     uncounted = 0
 
-    def _event(self, frame: aws.Frame, events: list[ProviderEvent]) -> None:
+    def _take(self, frame: aws.Frame, events: list[ProviderEvent]) -> None:
         headers = frame.headers
         kind = headers.get(":event-type", "")
         self.seen = True
@@ -68,13 +70,10 @@ class BedrockDecoder(wire.Decoder):
         elif kind == "messageStop":
             self.raw_stop = encoding.text_of(event["stopReason"])
             self.closed = True
-            self._learn(event)
+            self._learn(event, *_FACTS)
         elif kind == "metadata":
             self.counts = encoding.object_of(event.get("usage")) or self.counts
-            self._learn(event)
-
-    def _learn(self, place: dict[str, Json]) -> None:
-        self.facts |= {name: place[name] for name in ("additionalModelResponseFields", "trace") if place.get(name)}
+            self._learn(event, *_FACTS)
 
     def _start(self, at: int, start: dict[str, Json], events: list[ProviderEvent]) -> None:
         kind, fields = next(((key, value) for key, value in start.items() if isinstance(value, dict)), ("", {}))
@@ -130,7 +129,7 @@ class BedrockDecoder(wire.Decoder):
             self.blocks[at].closed = True
         self.raw_stop = encoding.text_of(reply["stopReason"])
         self.counts = encoding.object_of(reply.get("usage"))
-        self._learn(reply)
+        self._learn(reply, *_FACTS)
 
 
 # Requests -----------------------------------------------------------------------------------------

@@ -62,16 +62,6 @@ def _get(place: Json, step: str | int) -> Json:
 
 WIRE = "gemini"
 
-# What is told of a reply, and the names it gets: of a response, of a blocked prompt, of a candidate.
-_FACTS = {"responseId": "id", "modelVersion": "model"}
-_BLOCK_FACTS = {"blockReason": "block_reason", "blockReasonMessage": "block_message"}
-_CANDIDATE_FACTS = {
-    "finishMessage": "finish_message",
-    "groundingMetadata": "grounding",
-    "citationMetadata": "citations",
-    "urlContextMetadata": "url_context",
-}
-
 
 class GeminiDecoder(wire.Decoder):
     """Reads a stream of responses: as events, as one growing JSON array, or a single response."""
@@ -103,16 +93,15 @@ class GeminiDecoder(wire.Decoder):
         self._open: Block | None = None  # the call whose arguments go on
         self._arguments: dict[str, Json] = {}
 
-    def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
-        response = _named(encoding.loads(data))
+    def _event(self, event: Json, events: list[ProviderEvent]) -> None:
+        response = _named(event)
         if response.get("error"):
             raise self.error(response)
-        self.seen = True
         self.counts |= _named(response.get("usageMetadata") or {})
-        self._learn(response, _FACTS)
+        self._learn(response, responseId="id", modelVersion="model")
         feedback = _named(response.get("promptFeedback") or {})
         if feedback.get("blockReason"):
-            self._learn(feedback, _BLOCK_FACTS)
+            self._learn(feedback, blockReason="block_reason", blockReasonMessage="block_message")
             self.closed = True
         for candidate in map(_named, (response.get("candidates") or ())[:1]):
             content = candidate.get("content") or {}
@@ -120,10 +109,8 @@ class GeminiDecoder(wire.Decoder):
                 self._part(part, events)
             self.raw_stop = encoding.text_of(candidate.get("finishReason")) or self.raw_stop
             self.closed = self.closed or self.raw_stop is not None
-            self._learn(candidate, _CANDIDATE_FACTS)
-
-    def _learn(self, place: dict[str, Json], names: Mapping[str, str]) -> None:
-        self.facts |= {name: place[key] for key, name in names.items() if place.get(key)}
+            self._learn(candidate, finishMessage="finish_message", groundingMetadata="grounding")
+            self._learn(candidate, citationMetadata="citations", urlContextMetadata="url_context")
 
     def _part(self, part: dict[str, Json], events: list[ProviderEvent]) -> None:
         part = _named(part)

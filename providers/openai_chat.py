@@ -82,11 +82,9 @@ class ChatDecoder(wire.Decoder):
         if not self.seen:
             raise self._nothing()
 
-    def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
-        chunk = encoding.loads(data)
-        self.seen = True
+    def _event(self, chunk: Json, events: list[ProviderEvent]) -> None:
         if len(self.facts) < 2:
-            self._identify(chunk)
+            self._learn(chunk, "id", "model")
         if chunk.get("usage"):
             self.counts = chunk["usage"]
         if chunk.get("error") or chunk.get("object") == "error":
@@ -204,11 +202,6 @@ class ChatDecoder(wire.Decoder):
         call.name = call.name or name
         return call
 
-    def _identify(self, chunk: dict[str, Json]) -> None:
-        for name in ("id", "model"):
-            if isinstance(chunk.get(name), str) and chunk[name]:
-                self.facts[name] = chunk[name]
-
     def _stop(self, choice: dict[str, Json], reason: Json) -> None:
         if choice.get("error"):
             raise self.error(choice["error"])
@@ -221,18 +214,13 @@ class ChatDecoder(wire.Decoder):
             self.counts = choice["usage"]
 
     def _whole(self, reply: Json) -> None:
-        if reply.get("usage"):
-            self.counts = reply["usage"]
-        choices = reply.get("choices")
-        if reply.get("error") or not choices:
-            if reply.get("error") or reply.get("object") == "error" or reply.get("detail"):
-                raise self.error(reply.get("error") or reply)
-            raise self.broken("JSON without choices", encoding.dumps(reply))
-        self._identify(reply)
         self.seen = True
-        self._delta(_indexed(choices[0].get("message") or {}), self.late)
-        if choices[0].get("finish_reason") is not None:
-            self._stop(choices[0], choices[0]["finish_reason"])
+        if reply.get("choices") or reply.get("error") or reply.get("object") == "error":
+            super()._whole(reply)
+        elif reply.get("detail"):
+            raise self.error(reply)
+        else:
+            raise self.broken("JSON without choices", encoding.dumps(reply))
 
     # The whole reply
 

@@ -55,10 +55,8 @@ class ResponsesDecoder(wire.Decoder):
         self._response: dict[str, Json] = {}  # as the terminal event gave it
         self._whole_items: set[Json] = set()
 
-    def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
-        event = encoding.loads(data)
+    def _event(self, event: Json, events: list[ProviderEvent]) -> None:
         kind = event.get("type")
-        self.seen = True
         if kind == "response.output_text.delta" or kind == "response.refusal.delta":
             if text := self._show(event):
                 events.append(TextDelta(text=text))
@@ -139,9 +137,7 @@ class ResponsesDecoder(wire.Decoder):
     # The whole reply
 
     def _content(self, *, cut: bool) -> list[Part]:
-        self.facts = {
-            name: self._response[name] for name in ("id", "model") if isinstance(self._response.get(name), str)
-        }
+        self._learn(self._response, "id", "model")
         indexes = sorted(self._items, key=lambda index: index if isinstance(index, int) else 1 << 30)
         following: Json = None
         content: list[Part] = []

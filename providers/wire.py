@@ -299,20 +299,31 @@ class Decoder:
 
     # What a wire says
 
-    def _event(self, data: Any, events: list[ProviderEvent]) -> None:
+    def _event(self, event: Json, events: list[ProviderEvent]) -> None:
         """Take one event of a stream; what it raises of BAD_SHAPE becomes a protocol error."""
         raise NotImplementedError
 
     def _whole(self, reply: Json) -> None:
-        """Take a reply that came in one piece."""
-        raise NotImplementedError
+        """Take a reply that came in one piece, which may look like an event."""
+        self._event(reply, self.late)
+
+    def _learn(self, place: Mapping[str, Json], *names: str, **renamed: str) -> None:
+        """Note facts of a reply, under the server's names or better ones."""
+        for name in names:
+            if place.get(name):
+                self.facts[name] = place[name]
+        for key, name in renamed.items():
+            if place.get(key):
+                self.facts[name] = place[key]
 
     def _take(self, data: Any, events: list[ProviderEvent]) -> None:
         if data[:6] == b"[DONE]":  # some proxies end every stream with it
             self.ended = True
             self.closed = self.closed or self.done_closes
         else:
-            self._event(data, events)
+            event = encoding.loads(data)
+            self.seen = True
+            self._event(event, events)
 
     def _stop_reason(self) -> StopReason:
         return self._known_stop(self.raw_stop)
