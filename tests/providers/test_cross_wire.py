@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -538,6 +539,21 @@ def test_what_a_vendor_sealed_goes_back_to_it(source: str) -> None:
 
         assert SEAL in json.dumps(encode(source, messages))
         assert SEAL not in json.dumps(encode(source, messages, "another-server"))
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_long_history_is_the_same_whatever_of_it_was_encoded_before(wire: str) -> None:
+    history: list[Message] = [user("go")]
+    for number in range(24):
+        call = ToolCall(id=f"call_{number}", name="look", arguments="{}")
+        history.append(AssistantMessage(content=(Text(text=f"{number}"), call)))
+        history.append(ToolMessage(call_id=call.id, name="look", content=(Text(text="seen"), PICTURE)))
+        history.append(replace(user("left out"), excluded=True))
+
+    for end in (73, 40, 64, 73):
+        kept = encode(wire, history[:end])
+
+        assert kept == encode(wire, [replace(message) for message in history[:end]])
 
 
 @pytest.mark.parametrize("wire", WIRES)

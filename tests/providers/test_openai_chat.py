@@ -203,6 +203,18 @@ def test_a_long_history_is_the_same_from_kept_blocks(size: int) -> None:
     assert bare(OpenAIChat.encode(Request(messages=shorter), ROW, "acme-1")) == sent(make()[0], *make()[7:])
 
 
+def test_the_last_message_is_marked_also_where_it_ends_a_block() -> None:
+    marking = replace(ROW, quirks=replace(ROW.quirks, cache="control"))
+    history: list[Message] = [user(str(number)) for number in range(33)]
+
+    for end in (33, 32, 32):
+        body = OpenAIChat.encode(Request(messages=history[:end], cache=True), marking, "acme-1")
+
+        assert ["cache_control" in json.dumps(one) for one in json.loads(body)["messages"]] == [False] * (end - 1) + [
+            True
+        ]
+
+
 def test_the_bytes_of_a_long_history_are_kept_in_blocks() -> None:
     history: list[Message] = [user(str(number)) for number in range(70)]
     OpenAIChat.encode(Request(messages=history), ROW, "acme-1")
