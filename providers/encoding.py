@@ -206,20 +206,15 @@ def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
         every += ids
     if len(set(every)) == len(every):
         return messages
-    twice = {call_id for call_id, count in Counter(every).items() if count > 1}
-    uses: dict[str, int] = {}
+    uses: Counter[str] = Counter()
     names: dict[str, str] = {}
     result: list[Message] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
-            clash = twice.intersection(_call_ids(message))
-            for call_id in clash:
-                count = uses[call_id] = uses.get(call_id, 0) + 1
-                names[call_id] = call_id if count == 1 else f"{call_id}_{count}"
-            message = _renamed(message, {call_id: names[call_id] for call_id in clash if names[call_id] != call_id})
-        elif isinstance(message, ToolMessage) and names.get(message.call_id, message.call_id) != message.call_id:
-            message = _renamed(message, {message.call_id: names[message.call_id]})
-        result.append(message)
+            for call_id in _call_ids(message):
+                uses[call_id] += 1
+                names[call_id] = call_id if uses[call_id] == 1 else f"{call_id}_{uses[call_id]}"
+        result.append(_renamed(message, names))
     return result
 
 
@@ -231,7 +226,9 @@ def _call_ids(message: Message) -> tuple[str, ...]:
     return ids
 
 
-def _renamed(message: AssistantMessage | ToolMessage, names: Mapping[str, str]) -> Message:
+def _renamed(message: Message, names: Mapping[str, str]) -> Message:
+    ids = (message.call_id,) if isinstance(message, ToolMessage) else _call_ids(message)
+    names = {call_id: names[call_id] for call_id in ids if names.get(call_id, call_id) != call_id}
     if not names:
         return message
     key = ("renamed", *sorted(names.items()))

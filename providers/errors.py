@@ -91,8 +91,6 @@ class ErrorBody:
     status: int | None = None
     text: str = ""  # all that may be searched, in lower case
     delay: float | None = None
-    daily: bool = False  # a quota of the day, which no short wait mends
-    flagged: bool = False
     request_id: str | None = None
 
 
@@ -124,7 +122,8 @@ def read_body(text: str) -> ErrorBody:
         status=status,
     )
     said.text = f"{said.message} {' '.join(names)} {raw} {message}".lower()
-    said.flagged = "flagged_input" in metadata or metadata.get("error_type") == "moderation"
+    if "flagged_input" in metadata or metadata.get("error_type") == "moderation":
+        said.names |= {"content_filter"}
     identity = outer.get("request_id") or inner.get("request_id")
     said.request_id = identity if isinstance(identity, str) else None
     details = inner.get("details")
@@ -175,11 +174,11 @@ def _google_detail(said: ErrorBody, detail: Mapping[str, Json]) -> None:
     reason = detail.get("reason")
     if isinstance(reason, str):
         said.names |= {reason.lower()}
-    # The text of a 429 always speaks of quota and billing; the class is in the id.
+    # The text of a 429 always speaks of quota and billing; the class is in the id. No short wait mends one of the day.
     violations = detail.get("violations")
     for violation in violations if isinstance(violations, list) else ():
         if isinstance(violation, dict) and "PerDay" in str(violation.get("quotaId", "")):
-            said.daily = True
+            said.names |= {"insufficient_quota"}
 
 
 # What servers call their errors (codes, types and statuses) and say of them, in lower case, by what it means. There is
@@ -242,9 +241,9 @@ def kind_of(status: int | None, said: ErrorBody) -> tuple[ErrorKind, bool | None
         return _TEXTS[kind].search(said.text) is not None
 
     limited = status == 429 or named("rate_limited")
-    if status == 402 or named("quota") or said.daily or told("quota"):
+    if status == 402 or named("quota") or told("quota"):
         return "quota", None
-    if said.flagged or named("content_filter") or (status == 400 and told("content_filter")):
+    if named("content_filter") or (status == 400 and told("content_filter")):
         return "content_filter", None
     if status in (401, 403) or named("auth") or (status == 400 and told("auth")):
         return "auth", None

@@ -8,7 +8,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from glue.errors import ProviderError
 from glue.limits import StopReason
 from glue.messages import AssistantMessage, Json, Text, ToolCall, ToolMessage, ToolSpec
 from glue.provider import ProviderEvent, ToolCallDelta
@@ -160,10 +159,6 @@ class GeminiDecoder(wire.Decoder):
         if self.raw_stop == "UNEXPECTED_TOOL_CALL" and self.calls:
             return StopReason.END_TURN
         return super()._stop_reason()
-
-    def _nothing(self) -> ProviderError:
-        cut = self.parser.has_objects and not self.parser.stray
-        return self.broken("the answer ends in the middle") if cut else super()._nothing()
 
 
 def _named(place: dict[str, Json]) -> dict[str, Json]:

@@ -469,6 +469,8 @@ class Decoder:
     def _nothing(self) -> ProviderError:
         if stray := self.parser.stray:
             return self.broken(f"the answer is no {self.noun}", stray)
+        if self.parser.is_body:
+            return self.broken("the answer ends in the middle")
         return self.broken(self.empty, kind="empty")
 
 
