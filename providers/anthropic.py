@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from glue.errors import ProviderError
 from glue.limits import StopReason
-from glue.messages import AssistantMessage, File, Json, Text, ToolCall, ToolMessage, ToolSpec
+from glue.messages import AssistantMessage, File, Json, Text, Thinking, ToolCall, ToolMessage, ToolSpec
 from glue.provider import ProviderEvent
 from glue.providers import encoding, wire
 from glue.providers.encoding import Said
@@ -333,12 +333,20 @@ class AnthropicEncoder(ClaudeEncoder):
     def tool(self, tool: ToolSpec) -> Json:
         return {"name": tool.name, **encoding.description(tool), "input_schema": tool.parameters}
 
-    def call(self, call: ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
-        name, arguments = encoding.call_name(call.name), encoding.arguments(call)
-        return {"type": "tool_use", "id": encoding.safe_id(call.id), "name": name, "input": arguments, **kept}
-
-    def thought(self, text: str, kept: dict[str, Json]) -> dict[str, Json]:
-        return {"type": "thinking", "thinking": text, **kept} if kept else {}
+    def block(self, part: Said | Thinking | ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
+        if isinstance(part, Text):
+            return {"type": "text", "text": part.text, **kept} if part.text.strip() else {}
+        if isinstance(part, Thinking):
+            return {"type": "thinking", "thinking": part.text, **kept} if kept else {}
+        if isinstance(part, ToolCall):
+            name, arguments = encoding.call_name(part.name), encoding.arguments(part)
+            return {"type": "tool_use", "id": encoding.safe_id(part.id), "name": name, "input": arguments, **kept}
+        if isinstance(part, File):
+            return {"type": "document", "source": _document(part), **({"title": part.name} if part.name else {})}
+        if encoding.is_remote(part):
+            return {"type": "image", "source": {"type": "url", "url": part.url}}
+        kind, data = encoding.inline(part)
+        return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
 
     def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
         result: dict[str, Json] = {"type": "tool_result", "tool_use_id": encoding.safe_id(message.call_id)}
@@ -348,16 +356,6 @@ class AnthropicEncoder(ClaudeEncoder):
             return {**result, "content": self.blocks(message, content)}
         text = message.text or ("error" if message.is_error else "")  # an error must say something
         return {**result, "content": text} if text else result
-
-    def block(self, part: Said) -> dict[str, Json]:
-        if isinstance(part, Text):
-            return {"type": "text", "text": part.text} if part.text.strip() else {}
-        if isinstance(part, File):
-            return {"type": "document", "source": _document(part), **({"title": part.name} if part.name else {})}
-        if encoding.is_remote(part):
-            return {"type": "image", "source": {"type": "url", "url": part.url}}
-        kind, data = encoding.inline(part)
-        return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
 
 
 def _document(part: File) -> dict[str, Json]:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from glue.errors import ConfigError, MissingKey, ProviderError
 from glue.limits import StopReason
-from glue.messages import AssistantMessage, File, Json, Message, Text, ToolCall, ToolMessage, ToolSpec, UserMessage
+from glue.messages import File, Json, Text, Thinking, ToolCall, ToolMessage, ToolSpec, UserMessage
 from glue.provider import ProviderEvent
 from glue.providers import anthropic, aws, encoding, wire
 from glue.providers.catalog import LEVELS, Row
@@ -233,43 +233,33 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
             blocks.append({"text": documents[0]})  # a document must not come alone
         return blocks
 
-    def blocks(self, message: Message, content: Iterable[Said]) -> list[dict[str, Json]]:
+    def blocks(self, message: UserMessage | ToolMessage, content: Iterable[Said]) -> list[dict[str, Json]]:
         blocks = super().blocks(message, content)
         for index, block in enumerate(blocks):
             if "document" in block:  # no two of a request may have one name
                 block["document"]["name"] += f" {encoding.short_id(f'{message.id} {index}', 6)}"
         return blocks
 
-    def block(self, part: Said) -> dict[str, Json]:
+    def block(self, part: Said | Thinking | ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
+        if "citationsContent" in kept:
+            return kept
         if isinstance(part, Text):
             return {"text": part.text} if part.text.strip() else {}
+        if isinstance(part, Thinking):
+            return {"reasoningContent": {"reasoningText": {"text": part.text, **kept}}} if kept else {}
+        if isinstance(part, ToolCall):
+            name, arguments = encoding.call_name(part.name), encoding.arguments(part)
+            return {"toolUse": {"toolUseId": encoding.safe_id(part.id), "name": name, "input": arguments}}
         if isinstance(part, File):
             # Few characters are allowed in a name.
-            name = (
-                " ".join(re.sub(r"[^A-Za-z0-9()\[\]-]", " ", part.name.rpartition("/")[2]).split())[:50] or "document"
-            )
-            return {
-                "document": {
-                    "name": name,
-                    "format": _format(part),
-                    "source": {"bytes": encoding.base64_text(part.data)},
-                }
-            }
+            name = " ".join(re.sub(r"[^A-Za-z0-9()\[\]-]", " ", part.name.rpartition("/")[2]).split())[:50]
+            source = {"bytes": encoding.base64_text(part.data)}
+            return {"document": {"name": name or "document", "format": _format(part), "source": source}}
         if encoding.is_remote(part):
             return {"text": f"(an image: {part.url})"}  # only what is in S3 may be an address
         kind, data = encoding.inline(part)
         form = kind.removeprefix("image/").replace("jpg", "jpeg")
         return {"image": {"format": form, "source": {"bytes": data}}}
-
-    def said(self, message: AssistantMessage, part: Said, kept: dict[str, Json]) -> list[dict[str, Json]]:
-        return [kept] if "citationsContent" in kept else self.blocks(message, (part,))
-
-    def call(self, call: ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
-        name, arguments = encoding.call_name(call.name), encoding.arguments(call)
-        return {"toolUse": {"toolUseId": encoding.safe_id(call.id), "name": name, "input": arguments}}
-
-    def thought(self, text: str, kept: dict[str, Json]) -> dict[str, Json]:
-        return {"reasoningContent": {"reasoningText": {"text": text, **kept}}} if kept else {}
 
     def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
         blocks = self.blocks(message, content) or [{"text": "(no output)"}]  # neither nothing nor a blank is taken

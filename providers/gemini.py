@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from glue.limits import StopReason
-from glue.messages import AssistantMessage, Json, Text, ToolCall, ToolMessage, ToolSpec
+from glue.messages import AssistantMessage, Json, Text, Thinking, ToolCall, ToolMessage, ToolSpec
 from glue.provider import ProviderEvent, ToolCallDelta
 from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks, Row
@@ -238,9 +238,14 @@ class GeminiEncoder(wire.TurnEncoder):
     def tool(self, tool: ToolSpec) -> Json:
         return {"name": tool.name, "description": tool.description, "parametersJsonSchema": _schema(tool.parameters)}
 
-    def block(self, part: Said) -> dict[str, Json]:
+    def block(self, part: Said | Thinking | ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
         if isinstance(part, Text):
-            return {"text": part.text} if part.text else {}
+            return {"text": part.text, **kept} if part.text or kept else {}  # an empty one may carry a signature
+        if isinstance(part, Thinking):
+            return {"text": part.text, "thought": True, **kept}
+        if isinstance(part, ToolCall):
+            name, arguments = encoding.call_name(part.name), encoding.arguments(part)
+            return {"functionCall": {"name": name, "args": arguments, "id": part.id}, **kept}
         if encoding.is_remote(part):
             return {"fileData": {"fileUri": part.url, "mimeType": part.media_type}}
         kind, data = encoding.inline(part)
@@ -253,17 +258,6 @@ class GeminiEncoder(wire.TurnEncoder):
             calls[0]["thoughtSignature"] = _FOREIGN  # of parallel calls only the first is signed
         return blocks
 
-    def said(self, message: AssistantMessage, part: Said, kept: dict[str, Json]) -> list[dict[str, Json]]:
-        block = self.block(part) or ({"text": ""} if kept else {})  # an empty text may carry a signature
-        return [{**block, **kept}]
-
-    def call(self, call: ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
-        name, arguments = encoding.call_name(call.name), encoding.arguments(call)
-        return {"functionCall": {"name": name, "args": arguments, "id": call.id}, **kept}
-
-    def thought(self, text: str, kept: dict[str, Json]) -> dict[str, Json]:
-        return {"text": text, "thought": True, **kept}
-
     def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
         text = "\n".join(part.text for part in content if isinstance(part, Text))
         response = {"error" if message.is_error else "output": text}
@@ -272,11 +266,11 @@ class GeminiEncoder(wire.TurnEncoder):
             "id": message.call_id,
             "response": response,
         }
-        pictures = [self.block(part) for part in content if not isinstance(part, Text)]
+        pictures = [self.block(part, {}) for part in content if not isinstance(part, Text)]
         return {"functionResponse": {**answer, "parts": pictures} if pictures and self.version >= 3 else answer}
 
     def pictures(self, message: ToolMessage, content: Sequence[Said]) -> list[Json]:
-        return [self.block(part) for part in content if not isinstance(part, Text) and self.version < 3]
+        return [self.block(part, {}) for part in content if not isinstance(part, Text) and self.version < 3]
 
 
 def _schema(schema: Json) -> Json:

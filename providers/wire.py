@@ -135,23 +135,14 @@ class TurnEncoder(Encoder):
     filler: ClassVar[bytes]  # what a user says first, where none does
 
     @abstractmethod
-    def block(self, part: Said) -> dict[str, Json]:
-        """Encode a piece of a message; {} leaves it out."""
+    def block(self, part: Said | Thinking | ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
+        """Encode a part, with what the server wants back beside it; {} leaves it out."""
 
-    @abstractmethod
-    def call(self, call: ToolCall, kept: dict[str, Json]) -> dict[str, Json]: ...
-    @abstractmethod
-    def thought(self, text: str, kept: dict[str, Json]) -> dict[str, Json]: ...
-
-    def blocks(self, message: Message, content: Iterable[Said]) -> list[dict[str, Json]]:
-        return [block for part in content if (block := self.block(part))]
+    def blocks(self, message: UserMessage | ToolMessage, content: Iterable[Said]) -> list[dict[str, Json]]:
+        return [block for part in content if (block := self.block(part, {}))]
 
     def user(self, message: UserMessage, content: Sequence[Said]) -> list[dict[str, Json]]:
         return self.blocks(message, content)
-
-    def said(self, message: AssistantMessage, part: Said, kept: dict[str, Json]) -> list[dict[str, Json]]:
-        """Encode what a model said, with what the server wants back beside it."""
-        return [{**block, **kept} for block in self.blocks(message, (part,))]
 
     def reply(self, message: AssistantMessage) -> list[dict[str, Json]]:
         """Encode what of a reply may go back: no half calls, and thoughts only to the server that had them."""
@@ -159,13 +150,11 @@ class TurnEncoder(Encoder):
         blocks: list[dict[str, Json]] = []
         for part in message.content:
             kept = encoding.kept_of(part, self.wire) if own else {}
-            if isinstance(part, (Text, Image, File)):
-                blocks += self.said(message, part, kept)
+            if isinstance(part, (Text, Image, File)) or (isinstance(part, Thinking) and own):
+                blocks.append(self.block(part, kept))
             elif isinstance(part, ToolCall):
-                blocks.append(self.call(part, kept) if part.complete else {})
-            elif isinstance(part, Thinking):
-                blocks.append(self.thought(part.text, kept) if own else {})
-            else:
+                blocks.append(self.block(part, kept) if part.complete else {})
+            elif isinstance(part, Opaque):
                 blocks.append(kept)
         return [block for block in blocks if block]
 
