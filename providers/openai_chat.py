@@ -73,7 +73,6 @@ class ChatDecoder(wire.Decoder):
         self._listed = False  # thoughts came inside content
         self._extra: dict[str, Json] = {}
         self._refused = False
-        self._native = ""
         self._tags = _ThinkTags() if quirks.think_tags else None
 
     def _close(self, body: bytes | None) -> None:
@@ -205,11 +204,11 @@ class ChatDecoder(wire.Decoder):
     def _stop(self, choice: dict[str, Json], reason: Json) -> None:
         if choice.get("error"):
             raise self.error(choice["error"])
-        reason = reason if isinstance(reason, str) else str(reason)
+        native = choice.get("native_finish_reason")
+        reason = native if native in ("error", "network_error") else str(reason)  # what the server behind it said
         if reason or self.raw_stop is None:
             self.raw_stop = reason
         self.closed = self.closed or bool(reason)
-        self._native = encoding.text_of(choice.get("native_finish_reason")) or self._native
         if choice.get("usage"):
             self.counts = choice["usage"]
 
@@ -225,8 +224,6 @@ class ChatDecoder(wire.Decoder):
     # The whole reply
 
     def _stop_reason(self) -> StopReason:
-        if self._native in ("error", "network_error"):
-            raise self.error({"message": f"the server stopped with {self._native!r}"})
         if not self.raw_stop:
             return StopReason.TOOL_USE if self._calls else StopReason.UNKNOWN
         stop = super()._stop_reason()
