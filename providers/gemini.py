@@ -18,47 +18,6 @@ from glue.providers.google import Tokens
 from glue.providers.sse import Parser
 from glue.providers.wire import Block
 
-_STEP = r"\.([^.\[\]]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]"
-_MOST_GAP = 1000  # elements that may be skipped in a list; no server does, a hostile one might
-_VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
-
-
-def _fill(arguments: dict[str, Json], pieces: list[dict[str, Json]]) -> None:
-    """Build the object that `[{jsonPath, stringValue, willContinue}, ...]` spells out.
-
-    Raises ValueError, TypeError or KeyError where the pieces make no sense.
-    """
-    for piece in pieces:
-        steps = _steps(piece["jsonPath"])
-        place: Json = arguments
-        for step, following in pairwise(steps):
-            inner = _get(place, step)
-            if not isinstance(inner, list if isinstance(following, int) else dict):
-                inner = place[step] = [] if isinstance(following, int) else {}
-            place = inner
-        last = steps[-1]
-        name = next((name for name in _VALUES if name in piece), "stringValue")
-        value = None if name == "nullValue" else piece.get(name, "")
-        if isinstance(before := _get(place, last), str) and isinstance(value, str):
-            value = before + value  # a path that comes again goes on
-        place[last] = value
-
-
-def _steps(path: str) -> list[str | int]:
-    if not re.fullmatch(rf"\$(?:{_STEP})+", path):
-        raise ValueError(f"no path: {path!r}")
-    return [int(index) if index else name or quoted or twice for name, index, quoted, twice in re.findall(_STEP, path)]
-
-
-def _get(place: Json, step: str | int) -> Json:
-    if isinstance(step, str):
-        return place.setdefault(step)
-    if step > len(place) + _MOST_GAP:
-        raise ValueError(f"a list of {len(place)} has no element {step}")
-    place.extend([None] * (step + 1 - len(place)))
-    return place[step]
-
-
 WIRE = "gemini"
 
 
@@ -167,6 +126,47 @@ def _named(place: dict[str, Json]) -> dict[str, Json]:
         return place  # they are as Google's own
     fields = ((name.split("_"), value) for name, value in place.items() if value is not None)
     return {first + "".join(word.capitalize() for word in rest): value for (first, *rest), value in fields}
+
+
+_STEP = r"\.([^.\[\]]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]"
+_MOST_GAP = 1000  # elements that may be skipped in a list; no server does, a hostile one might
+_VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
+
+
+def _fill(arguments: dict[str, Json], pieces: list[dict[str, Json]]) -> None:
+    """Build the object that `[{jsonPath, stringValue, willContinue}, ...]` spells out.
+
+    Raises ValueError, TypeError or KeyError where the pieces make no sense.
+    """
+    for piece in pieces:
+        steps = _steps(piece["jsonPath"])
+        place: Json = arguments
+        for step, following in pairwise(steps):
+            inner = _get(place, step)
+            if not isinstance(inner, list if isinstance(following, int) else dict):
+                inner = place[step] = [] if isinstance(following, int) else {}
+            place = inner
+        last = steps[-1]
+        name = next((name for name in _VALUES if name in piece), "stringValue")
+        value = None if name == "nullValue" else piece.get(name, "")
+        if isinstance(before := _get(place, last), str) and isinstance(value, str):
+            value = before + value  # a path that comes again goes on
+        place[last] = value
+
+
+def _steps(path: str) -> list[str | int]:
+    if not re.fullmatch(rf"\$(?:{_STEP})+", path):
+        raise ValueError(f"no path: {path!r}")
+    return [int(index) if index else name or quoted or twice for name, index, quoted, twice in re.findall(_STEP, path)]
+
+
+def _get(place: Json, step: str | int) -> Json:
+    if isinstance(step, str):
+        return place.setdefault(step)
+    if step > len(place) + _MOST_GAP:
+        raise ValueError(f"a list of {len(place)} has no element {step}")
+    place.extend([None] * (step + 1 - len(place)))
+    return place[step]
 
 
 # Requests -----------------------------------------------------------------------------------------
