@@ -89,17 +89,18 @@ class Encoder(ABC):
 
     def turns(self, messages: Iterable[Message]) -> list[tuple[str, bytes]]:
         """Encode messages: to a role and what is said."""
+        key, waiting = self.key, self.waiting
         turns: list[tuple[str, bytes]] = []
         for message in messages:
-            known: tuple[bytes, bytes] | None = message.memo.get(self.key)
+            known: tuple[bytes, bytes] | None = message.memo.get(key)
             if known is None:
-                known = message.memo[self.key] = self._message(message)
-            if self.waiting and not isinstance(message, ToolMessage):
-                turns.append(("user", b",".join(self.waiting)))
-                self.waiting.clear()
+                known = message.memo[key] = self._message(message)
+            if waiting and not isinstance(message, ToolMessage):
+                turns.append(("user", b",".join(waiting)))
+                waiting.clear()
             turns.append(("assistant" if isinstance(message, AssistantMessage) else "user", known[0]))
             if known[1]:
-                self.waiting.append(known[1])
+                waiting.append(known[1])
         return turns
 
     def pieces(self, last: Message | None = None) -> list[bytes]:
