@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from glue.errors import ConfigError, MissingKey, ProviderError
 from glue.limits import StopReason
-from glue.messages import File, Json, Text, Thinking, ToolCall, ToolMessage, ToolSpec, UserMessage
+from glue.messages import AssistantMessage, File, Json, Text, Thinking, ToolCall, ToolMessage, ToolSpec, UserMessage
 from glue.provider import ProviderEvent
 from glue.providers import anthropic, aws, encoding, wire
 from glue.providers.catalog import LEVELS, Row
@@ -234,11 +234,10 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
         return blocks
 
     def blocks(self, message: UserMessage | ToolMessage, content: Iterable[Said]) -> list[dict[str, Json]]:
-        blocks = super().blocks(message, content)
-        for index, block in enumerate(blocks):
-            if "document" in block:  # no two of a request may have one name
-                block["document"]["name"] += f" {encoding.short_id(f'{message.id} {index}', 6)}"
-        return blocks
+        return _numbered(super().blocks(message, content), message.id)
+
+    def reply(self, message: AssistantMessage) -> list[dict[str, Json]]:
+        return _numbered(super().reply(message), message.id)
 
     def block(self, part: Said | Thinking | ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
         if "citationsContent" in kept:
@@ -269,6 +268,14 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
         elif message.is_error:
             blocks.insert(0, {"text": "error:"})
         return {"toolResult": result}
+
+
+def _numbered(blocks: list[dict[str, Json]], owner: str) -> list[dict[str, Json]]:
+    """Give each document a name of its own: no two of a request may have one."""
+    for index, block in enumerate(blocks):
+        if "document" in block:
+            block["document"]["name"] += f" {encoding.short_id(f'{owner} {index}', 6)}"
+    return blocks
 
 
 def _format(part: File) -> str:

@@ -318,14 +318,14 @@ def test_numbers_that_json_does_not_know_are_null(wire: str) -> None:
 
 def test_one_file_attached_twice_has_two_names_and_keeps_them() -> None:
     file = File(data=b"%PDF", media_type="application/pdf", name="a.pdf")
-    messages: list[Message] = [user("one", file, file), user("two", file)]
+    messages: list[Message] = [user("one", file, file), AssistantMessage(content=(file, file)), user("two", file)]
 
     first, again = encode("bedrock", messages), encode("bedrock", messages)
 
     names = [
         block["document"]["name"] for turn in first["messages"] for block in turn["content"] if "document" in block
     ]
-    assert len(set(names)) == 3
+    assert len(set(names)) == 5
     assert first == again
 
 
