@@ -245,10 +245,8 @@ def test_nothing_warns_at_exit_although_nobody_closes(loopback: Any, engine: str
     assert (done.returncode, done.stdout, done.stderr) == (0, "18\n", "")
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_nothing_warns_at_exit_although_a_stream_was_left_in_the_middle(
-    loopback: Any, engine: str, backend: str
-) -> None:
+def test_nothing_warns_at_exit_although_a_stream_was_left_in_the_middle(loopback: Any, engine: str) -> None:
+    # On trio alone: asyncio closes all generators at once, also one that another is just closing.
     server = loopback(play(chunks(b"data: 1\n\n", end=False)))
     program = (
         "import anyio\nfrom glue.providers.http import HTTP\n"
@@ -260,7 +258,7 @@ def test_nothing_warns_at_exit_although_a_stream_was_left_in_the_middle(
         "async def main():\n"
         "    kept.append(stream())\n"
         "    print(await anext(kept[0]))\n"
-        f"anyio.run(main, backend={backend!r})\n"
+        "anyio.run(main, backend='trio')\n"
     )
     done = subprocess.run([sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, timeout=60)
 
