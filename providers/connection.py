@@ -6,7 +6,6 @@ import re
 import time
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
@@ -241,13 +240,15 @@ class Content:
 # The pool -----------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, eq=False)
 class Connection:
     """One of the engine's connections and its watch."""
 
-    inner: Any
-    watch: Watch
-    since: float = 0.0  # when it became idle
+    __slots__ = ("inner", "since", "watch")
+
+    def __init__(self, inner: Any, watch: Watch) -> None:
+        self.inner = inner
+        self.watch = watch
+        self.since = 0.0
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSE_SECONDS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 from glue.errors import ErrorKind, ProviderError
@@ -187,19 +187,20 @@ _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL, St
 SHOWN = ("text", "thinking", "call")
 
 
-@dataclass(slots=True, eq=False)
 class Block:
     """A part of a reply under construction."""
 
-    kind: str  # one of those that are shown; any other only goes back to the server
-    fields: dict[str, Json] = field(default_factory=dict)  # what goes back, as the server gave it
-    closed: bool = False
-    pieces: dict[str, list[str]] = field(default_factory=dict)  # of fields that come in pieces
-    texts: list[str] = field(default_factory=list)
-    index: int = 0  # of a call among the calls
-    id: str = ""
-    name: str = ""
-    given: str = ""  # the arguments of a call that came with its start; pieces replace them
+    __slots__ = ("closed", "fields", "given", "id", "index", "kind", "name", "pieces", "texts")
+
+    def __init__(self, kind: str, fields: dict[str, Json] | None = None, *, closed: bool = False) -> None:
+        self.kind = kind  # one of those that are shown; any other only goes back to the server
+        self.fields = fields or {}  # what goes back, as the server gave it
+        self.pieces: dict[str, list[str]] = {}  # of fields that come in pieces
+        self.texts: list[str] = []
+        self.closed = closed
+        self.index = 0  # of a call among the calls
+        self.id = self.name = ""
+        self.given = ""  # the arguments of a call that came with its start; pieces replace them
 
     def add(self, key: str, piece: str) -> None:
         self.pieces.setdefault(key, []).append(piece)
