@@ -350,8 +350,7 @@ def _open(
     http = HTTP(
         url,
         provider=row.name,
-        headers={**(auth if key else {}), **dict(row.headers), **(headers or {})},
-        query=row.query,
+        headers={**(auth if key else {}), **(headers or {})},
         secrets=[key, *(headers or {}).values()],
         deadlines=deadlines,
         engine=engine,

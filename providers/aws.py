@@ -110,15 +110,15 @@ class EventStream:
         self._provider = provider
         self._buffer = bytearray()
         self._fresh = True
-        self._is_body = False
+        self.is_body = False
 
     def feed(self, block: bytes) -> Iterator[Frame]:
         """Give the frames that are whole by now; a damaged one raises after those before it."""
         self._buffer += block
         if self._fresh and block:
             self._fresh = False
-            self._is_body = block.lstrip()[:1] == b"{"  # no frame can begin so: it would be two gigabytes long
-        if self._is_body:
+            self.is_body = block.lstrip()[:1] == b"{"  # no frame can begin so: it would be two gigabytes long
+        if self.is_body:
             return
         start = 0
         try:
@@ -147,12 +147,13 @@ class EventStream:
     @property
     def body(self) -> bytes | None:
         """The whole body, where it is JSON instead of frames."""
-        return bytes(self._buffer) if self._is_body else None
+        return bytes(self._buffer) if self.is_body else None
 
-    def end(self) -> None:
-        """Raise where the stream ended inside a frame."""
+    def end(self) -> tuple[Frame, ...]:
+        """Raise where the stream ended inside a frame; else nothing is left."""
         if self._buffer:
             raise self._error(f"the stream ended inside a frame ({len(self._buffer)} bytes of it came)")
+        return ()
 
     def _error(self, text: str) -> ProviderError:
         return ProviderError(f"damaged event stream: {text}", kind="protocol", provider=self._provider)

@@ -5,35 +5,23 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 from glue.errors import ConfigError, MissingKey, ProviderError
 from glue.limits import StopReason
-from glue.messages import (
-    AssistantMessage,
-    Effort,
-    File,
-    Image,
-    Json,
-    Message,
-    Opaque,
-    Part,
-    Request,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolMessage,
-    ToolSpec,
-)
+from glue.messages import AssistantMessage, File, Json, Text, Thinking, ToolCall, ToolMessage, ToolSpec, UserMessage
 from glue.provider import ProviderEvent
 from glue.providers import anthropic, aws, encoding, wire
 from glue.providers.catalog import LEVELS, Row
+from glue.providers.encoding import Said
 from glue.providers.wire import Block
 
 WIRE = "bedrock"
+
+_FACTS = ("additionalModelResponseFields", "trace")  # what is told of a reply
 
 
 class BedrockDecoder(wire.Decoder):
@@ -61,11 +49,7 @@ class BedrockDecoder(wire.Decoder):
     apart: ClassVar = {"input": ("cache_read", "cache_write")}
     uncounted = 0
 
-    def _tail(self) -> None:
-        if not self.closed:
-            self.parser.end()
-
-    def _event(self, frame: aws.Frame, events: list[ProviderEvent]) -> None:
+    def _take(self, frame: aws.Frame, events: list[ProviderEvent]) -> None:
         headers = frame.headers
         kind = headers.get(":event-type", "")
         self.seen = True
@@ -86,13 +70,10 @@ class BedrockDecoder(wire.Decoder):
         elif kind == "messageStop":
             self.raw_stop = encoding.text_of(event["stopReason"])
             self.closed = True
-            self._learn(event)
+            self._learn(event, *_FACTS)
         elif kind == "metadata":
             self.counts = encoding.object_of(event.get("usage")) or self.counts
-            self._learn(event)
-
-    def _learn(self, place: dict[str, Json]) -> None:
-        self.facts |= {name: place[name] for name in ("additionalModelResponseFields", "trace") if place.get(name)}
+            self._learn(event, *_FACTS)
 
     def _start(self, at: int, start: dict[str, Json], events: list[ProviderEvent]) -> None:
         kind, fields = next(((key, value) for key, value in start.items() if isinstance(value, dict)), ("", {}))
@@ -148,14 +129,13 @@ class BedrockDecoder(wire.Decoder):
             self.blocks[at].closed = True
         self.raw_stop = encoding.text_of(reply["stopReason"])
         self.counts = encoding.object_of(reply.get("usage"))
-        self._learn(reply)
+        self._learn(reply, *_FACTS)
 
 
 # Requests -----------------------------------------------------------------------------------------
 
 REGION = "us-east-1"
 
-_FILLER = b'{"text":"(continued)"}'  # a conversation must begin with a user, and not with a blank
 _FORMATS = {
     "application/pdf": "pdf",
     "text/csv": "csv",
@@ -169,125 +149,136 @@ _FORMATS = {
 }
 
 
-def path(model: str, stream: bool) -> str:
-    """Name the operation of a model; colons and the slashes of ARNs are escaped."""
-    return f"/model/{quote(model, safe='')}/{'converse-stream' if stream else 'converse'}"
+class BedrockEncoder(anthropic.ClaudeEncoder):
+    wire = WIRE
+    filler = b'{"text":"(continued)"}'  # a blank is refused
+
+    @property
+    def is_claude(self) -> bool:
+        return "claude" in self.model
+
+    def body(self) -> bytes:
+        request, known = self.request, anthropic.facts(self.model)
+        cache = request.cache and (self.is_claude or "nova" in self.model)
+        more = self.thinking() if self.is_claude else self._effort()
+        thinks = encoding.object_of(more.get("thinking")).get("type")
+        sampling = (known.sampling or not self.is_claude) and thinks not in ("enabled", "adaptive")
+        settings = {
+            "maxTokens": request.max_tokens or (known.max_output if thinks == "enabled" else None),
+            "temperature": request.temperature if sampling else None,
+            "stopSequences": [text for text in request.stop if text.strip()] or None,
+        }
+        system = b'{"text":' + encoding.quote(request.system) + b"}"
+        fields = {
+            "messages": self.conversation(self.marked_turns() if cache else self.turns(self.messages)),
+            "system": [self.mark(system) if cache else system] if request.system.strip() else None,
+            "inferenceConfig": {name: value for name, value in settings.items() if value is not None} or None,
+            "toolConfig": self._tools(cache and self.is_claude) or None,
+            "additionalModelRequestFields": more or None,
+            "outputConfig": self._output(request.output_schema),
+        }
+        return encoding.assemble(fields, request.options)
+
+    def _output(self, schema: Json) -> Json:
+        if schema is None or not self.takes_output(schema):
+            return None
+        text = encoding.dumps(anthropic.output_schema(schema)).decode()
+        wanted = {"name": encoding.schema_name(schema), "schema": text}
+        return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": wanted}}}
+
+    def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
+        return self.is_claude and super().takes_output(schema)
+
+    @property
+    def efforts(self) -> tuple[str, ...]:
+        if self.is_claude:
+            return super().efforts
+        return LEVELS if any(name in self.model for name in ("nova-2", "qwen", "gpt-oss", "openai.")) else ()
+
+    def _effort(self) -> dict[str, Json]:
+        """Return the fields by which models of others are asked to think."""
+        level = encoding.lower(self.request.reasoning, LEVELS) if self.efforts else None
+        if level is None:
+            return {}
+        if "nova-2" in self.model:
+            return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": level}}
+        return {"reasoning_config" if "qwen" in self.model else "reasoning_effort": level}
+
+    def mark(self, blocks: bytes) -> bytes:
+        return blocks + b',{"cachePoint":{"type":"default"}}'
+
+    def _tools(self, cache: bool) -> bytes:
+        tools, choice = self.request.tools, self.request.tool_choice
+        if not tools or choice == "none":
+            # Calls in the history are refused without tools, and there is no choice "none".
+            used = encoding.used_tools(self.messages)
+            tools = tools or used
+            if not used:
+                return b""
+        array = b",".join(self.tools(tools))
+        config = b'{"tools":[' + (self.mark(array) if cache else array) + b"]"
+        if self.request.tools and choice not in ("auto", "none"):
+            wanted: Json = {"any": {}} if choice == "required" else {"tool": {"name": choice}}
+            config += b',"toolChoice":' + encoding.dumps(wanted)
+        return config + b"}"
+
+    def tool(self, tool: ToolSpec) -> Json:
+        schema = {"inputSchema": {"json": tool.parameters}}
+        return {"toolSpec": {"name": tool.name, **encoding.description(tool), **schema}}
+
+    def user(self, message: UserMessage, content: Sequence[Said]) -> list[dict[str, Json]]:
+        blocks = self.blocks(message, content)
+        documents = [block["document"]["name"] for block in blocks if "document" in block]
+        if documents and not any("text" in block for block in blocks):
+            blocks.append({"text": documents[0]})  # a document must not come alone
+        return blocks
+
+    def blocks(self, message: UserMessage | ToolMessage, content: Iterable[Said]) -> list[dict[str, Json]]:
+        return _numbered(super().blocks(message, content), message.id)
+
+    def reply(self, message: AssistantMessage) -> list[dict[str, Json]]:
+        return _numbered(super().reply(message), message.id)
+
+    def block(self, part: Said | Thinking | ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
+        if "citationsContent" in kept:
+            return kept
+        if isinstance(part, Text):
+            return {"text": part.text} if part.text.strip() else {}
+        if isinstance(part, Thinking):
+            return {"reasoningContent": {"reasoningText": {"text": part.text, **kept}}} if kept else {}
+        if isinstance(part, ToolCall):
+            name, arguments = encoding.call_name(part.name), encoding.arguments(part)
+            return {"toolUse": {"toolUseId": encoding.safe_id(part.id), "name": name, "input": arguments}}
+        if isinstance(part, File):
+            # Few characters are allowed in a name.
+            name = " ".join(re.sub(r"[^A-Za-z0-9()\[\]-]", " ", part.name.rpartition("/")[2]).split())[:50]
+            source = {"bytes": encoding.base64_text(part.data)}
+            return {"document": {"name": name or "document", "format": _format(part), "source": source}}
+        if encoding.is_remote(part):
+            return {"text": f"(an image: {part.url})"}  # only what is in S3 may be an address
+        kind, data = encoding.inline(part)
+        form = kind.removeprefix("image/").replace("jpg", "jpeg")
+        return {"image": {"format": form, "source": {"bytes": data}}}
+
+    def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
+        blocks = self.blocks(message, content) or [{"text": "(no output)"}]  # neither nothing nor a blank is taken
+        result: dict[str, Json] = {"toolUseId": encoding.safe_id(message.call_id), "content": blocks}
+        if self.is_claude or "nova" in self.model:  # the models of others refuse a status
+            result["status"] = "error" if message.is_error else "success"
+        elif message.is_error:
+            blocks.insert(0, {"text": "error:"})
+        return {"toolResult": result}
 
 
-def encode(request: Request, row: Row, model: str) -> bytes:
-    """Make the body of a request; messages that were sent before are not encoded again."""
-    known = anthropic.facts(model)
-    messages = encoding.unique_calls(request.messages)
-    key = encoding.memo_key(WIRE, row, model)
-    is_claude = "claude" in model
-    cache = request.cache and (is_claude or "nova" in model)
-    more = anthropic.thinking(request, messages, row, model, WIRE) if is_claude else _effort(request.reasoning, model)
-    thinks = encoding.object_of(more.get("thinking")).get("type")
-    sampling = (known.sampling or not is_claude) and thinks not in ("enabled", "adaptive")
-    settings = {
-        "maxTokens": request.max_tokens or (known.max_output if thinks == "enabled" else None),
-        "temperature": request.temperature if sampling else None,
-        "stopSequences": [text for text in request.stop if text.strip()] or None,
-    }
-    system = b'{"text":' + encoding.quote(request.system) + b"}"
-    fields = {
-        "messages": anthropic.conversation(
-            messages, key, lambda message: _blocks(message, row, model), _FILLER, _marked if cache else None
-        ),
-        "system": [_marked(system) if cache else system] if request.system.strip() else None,
-        "inferenceConfig": {name: value for name, value in settings.items() if value is not None} or None,
-        "toolConfig": _tools(request, messages, cache and is_claude) or None,
-        "additionalModelRequestFields": more or None,
-        "outputConfig": _output(request.output_schema, row, model),
-    }
-    return encoding.assemble(fields, request.options)
-
-
-def _output(schema: Json, row: Row, model: str) -> Json:
-    if schema is None or not takes_output(schema, row, model):
-        return None
-    text = encoding.dumps(anthropic.output_schema(schema)).decode()
-    wanted = {"name": encoding.schema_name(schema), "schema": text}
-    return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": wanted}}}
-
-
-def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> bool:
-    """Say whether an answer can be held to a schema; else a final tool has to do."""
-    return "claude" in model and anthropic.takes_output(schema, row, model)
-
-
-def efforts(row: Row, model: str) -> tuple[str, ...]:
-    if "claude" in model:
-        return anthropic.facts(model).efforts
-    return LEVELS if any(name in model for name in ("nova-2", "qwen", "gpt-oss", "openai.")) else ()
-
-
-def _effort(effort: Effort | None, model: str) -> dict[str, Json]:
-    """Return the fields by which models of others are asked to think."""
-    level = encoding.lower(effort, LEVELS)
-    if level is None:
-        return {}
-    if "nova-2" in model:
-        return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": level}}
-    if "qwen" in model:
-        return {"reasoning_config": level}
-    return {"reasoning_effort": level} if "gpt-oss" in model or "openai." in model else {}
-
-
-def _marked(blocks: bytes) -> bytes:
-    return blocks + b',{"cachePoint":{"type":"default"}}'
-
-
-def _tools(request: Request, messages: Sequence[Message], cache: bool) -> bytes:
-    tools = request.tools
-    if not tools or request.tool_choice == "none":
-        # Calls in the history are refused without tools, and there is no choice "none".
-        used = encoding.used_tools(messages)
-        tools = tools or used
-        if not used:
-            return b""
-    array = b",".join(encoding.encode_tools(tools, WIRE, _tool))
-    config = b'{"tools":[' + (_marked(array) if cache else array) + b"]"
-    if request.tools and request.tool_choice not in ("auto", "none"):
-        name = request.tool_choice
-        config += b',"toolChoice":' + encoding.dumps({"any": {}} if name == "required" else {"tool": {"name": name}})
-    return config + b"}"
-
-
-def _tool(tool: ToolSpec) -> Json:
-    schema = {"inputSchema": {"json": tool.parameters}}
-    return {"toolSpec": {"name": tool.name, **encoding.description(tool), **schema}}
-
-
-def _blocks(message: Message, row: Row, model: str) -> Iterable[dict[str, Json]]:
-    if message.excluded:
-        return ()
-    if isinstance(message, AssistantMessage):
-        return anthropic.replay(message, row, model, WIRE, lambda part, kept: _reply_part(part, kept, message.id))
-    blocks = list(_content(encoding.taken(message.content, row.quirks), message.id))
-    if isinstance(message, ToolMessage):
-        return ({"toolResult": _result(message, blocks, model)},)
-    documents = [block["document"]["name"] for block in blocks if "document" in block]
-    if documents and not any("text" in block for block in blocks):
-        blocks.append({"text": documents[0]})  # a document must not come alone
+def _numbered(blocks: list[dict[str, Json]], owner: str) -> list[dict[str, Json]]:
+    """Give each document a name of its own: no two of a request may have one."""
+    for index, block in enumerate(blocks):
+        if "document" in block:
+            block["document"]["name"] += f" {encoding.short_id(f'{owner} {index}', 6)}"
     return blocks
 
 
-def _content(content: Iterable[Part], owner: str) -> Iterator[dict[str, Json]]:
-    for index, part in enumerate(content):
-        if isinstance(part, Text) and part.text.strip():
-            yield {"text": part.text}
-        elif isinstance(part, Image) and encoding.is_remote(part):
-            yield {"text": f"(an image: {part.url})"}  # only what is in S3 may be an address
-        elif isinstance(part, Image):
-            kind, data = encoding.inline(part)
-            name = kind.removeprefix("image/")
-            yield {"image": {"format": "jpeg" if name == "jpg" else name, "source": {"bytes": data}}}
-        elif isinstance(part, File):
-            yield {"document": _document(part, f"{owner} {index}")}
-
-
-def _document(part: File, place: str) -> dict[str, Json]:
+def _format(part: File) -> str:
     form = _FORMATS.get(part.media_type.partition(";")[0].strip())
     if form is None:
         try:
@@ -295,32 +286,7 @@ def _document(part: File, place: str) -> dict[str, Json]:
         except UnicodeDecodeError:
             text = f"cannot send a file of type {part.media_type}; it takes {', '.join(sorted(_FORMATS.values()))}"
             raise ProviderError(text, kind="invalid_request", provider=WIRE) from None
-        form = "txt"
-    # Few characters are allowed, and no two documents of a request may have one name.
-    name = " ".join(re.sub(r"[^A-Za-z0-9()\[\]-]", " ", part.name.rpartition("/")[2]).split()) or "document"
-    name = f"{name[:50]} {encoding.short_id(place, 6)}"
-    return {"name": name, "format": form, "source": {"bytes": encoding.base64_text(part.data)}}
-
-
-def _reply_part(part: Part, kept: dict[str, Json], owner: str) -> Iterable[dict[str, Json]]:
-    if isinstance(part, ToolCall):
-        call = {"toolUseId": encoding.safe_id(part.id), "name": encoding.call_name(part.name)}
-        return ({"toolUse": {**call, "input": encoding.arguments(part)}},)
-    if isinstance(part, Thinking):
-        return ({"reasoningContent": {"reasoningText": {"text": part.text, **kept}}},)
-    if isinstance(part, Opaque) or "citationsContent" in kept:
-        return (kept,)
-    return _content([part], owner)
-
-
-def _result(message: ToolMessage, blocks: list[dict[str, Json]], model: str) -> dict[str, Json]:
-    content = blocks or [{"text": "(no output)"}]  # neither nothing nor a blank is taken
-    result: dict[str, Json] = {"toolUseId": encoding.safe_id(message.call_id), "content": content}
-    if "claude" in model or "nova" in model:  # the models of others refuse a status
-        result["status"] = "error" if message.is_error else "success"
-    elif message.is_error:
-        content.insert(0, {"text": "error:"})
-    return result
+    return form or "txt"
 
 
 class Bedrock(wire.Wire):
@@ -328,10 +294,8 @@ class Bedrock(wire.Wire):
 
     # Claude takes these keywords here, Nova, Llama and Mistral do not.
     tool_rules = wire.ToolRules(keywords=("$ref", "oneOf", *wire.CONDITIONS), at_root=wire.UNIONS)
+    encoder = BedrockEncoder
     decoder = BedrockDecoder
-    encode = staticmethod(encode)
-    takes_output = staticmethod(takes_output)
-    efforts = staticmethod(efforts)
 
     def __init__(self, row: Row, http: Any, model: str = "", credentials: aws.Credentials | None = None) -> None:
         super().__init__(row, http, model)
@@ -340,10 +304,11 @@ class Bedrock(wire.Wire):
     async def models(self) -> list[str]:
         raise ConfigError(f"{self.name}: AWS lists models elsewhere: aws bedrock list-foundation-models")
 
-    def target(self, request: Request, model: str) -> str:
-        return path(model, request.stream)
+    def target(self, model: str, stream: bool) -> str:
+        # Colons and the slashes of ARNs are escaped.
+        return f"/model/{quote(model, safe='')}/{'converse-stream' if stream else 'converse'}"
 
-    async def headers(self, request: Request, target: str, body: bytes) -> dict[str, str]:
+    async def headers(self, options: Mapping[str, Json], target: str, body: bytes) -> dict[str, str]:
         if self.http.authorized:
             return {}
         # Looked up each time: credentials of a session expire and are replaced.

@@ -40,7 +40,7 @@ class Quirks:
     # What goes back
     tool_ids: Literal["any", "nine"] = "any"  # Mistral wants nine letters or digits
     tool_id_limit: int = 64  # longer ids of other vendors are shortened
-    echo: Literal["", "reasoning_content", "reasoning", "reasoning_details", "content"] = ""
+    echo: Literal["", "reasoning_content", "reasoning"] = ""  # the field of thoughts; what a server sealed always goes
 
     # Replies
     reasoning_apart: bool = False  # the output count leaves reasoning out
@@ -66,8 +66,6 @@ class Row:
     quirks: Quirks = PLAIN
     auth: str = "bearer"  # or the header that carries the key; with "aws" and "google" the wire finds credentials
     base_url_env: tuple[str, ...] = ()
-    headers: tuple[tuple[str, str], ...] = ()
-    query: tuple[tuple[str, str], ...] = ()
     elsewhere: str = ""  # the wire of a server at another base URL, which may know only the common one
 
 

@@ -109,7 +109,7 @@ class Broken(Exception):
 class Watch:
     """The clocks of one request."""
 
-    __slots__ = ("answered", "blind", "closed", "end", "left", "patience", "progress")
+    __slots__ = ("answered", "blind", "closed", "end", "hung_up", "left", "patience", "progress")
 
     def start(self, total: float, patience: float, size: int) -> None:
         now = time.monotonic()
@@ -120,6 +120,7 @@ class Watch:
         self.answered = False  # whether the status has come
         self.blind = False  # whether the body is compressed, so that content cannot be told from comments
         self.closed = False  # from here on a read fails
+        self.hung_up = False  # whether the server closed the connection
 
     def shorten(self, seconds: float) -> None:
         self.end = min(self.end, time.monotonic() + seconds)
@@ -186,6 +187,7 @@ class Stream:
             watch.note(data)
             if joined := self._chunks.feed(data):
                 return joined
+        watch.hung_up = True
         return b""
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:

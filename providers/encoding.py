@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from json.encoder import encode_basestring
+from typing import TypeAlias, TypeGuard
 
 from glue.messages import (
     EFFORTS,
@@ -20,7 +21,6 @@ from glue.messages import (
     Message,
     Opaque,
     Part,
-    Request,
     Text,
     ToolCall,
     ToolMessage,
@@ -28,7 +28,9 @@ from glue.messages import (
     UserMessage,
     new_id,
 )
-from glue.providers.catalog import Quirks, Row
+from glue.providers.catalog import Quirks
+
+Said: TypeAlias = Text | Image | File  # what a user or a tool says
 
 # JSON ---------------------------------------------------------------------------------------------
 
@@ -48,6 +50,11 @@ def dumps(value: Json) -> bytes:
     except ValueError:
         text = _encode_strictly(json.loads(_encode(value), parse_constant=lambda _: None))
     return text.encode("utf-8", "replace")
+
+
+def join(values: Iterable[Json]) -> bytes:
+    """Encode values as the elements of an array."""
+    return b",".join(map(dumps, values))
 
 
 def quote(text: str) -> bytes:
@@ -129,12 +136,6 @@ def arguments(call: ToolCall) -> dict[str, Json]:
     return value if isinstance(value, dict) else {"arguments": value}
 
 
-def argument_text(call: ToolCall) -> str:
-    """Return a call's arguments as the text of an object: servers choke on what their own model wrote."""
-    value = arguments(call)
-    return call.arguments if call.arguments.strip() and "arguments" not in value else dumps(value).decode()
-
-
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -144,14 +145,6 @@ def call_name(name: str) -> str:
 
 
 # Messages -----------------------------------------------------------------------------------------
-
-
-def memo_key(wire: str, row: Row, model: str) -> str:
-    """Name the bytes that a message has on one wire, for one server and model.
-
-    A string, because its hash is computed once and it is looked up once per message.
-    """
-    return f"{wire} {row.name} {model} {hash(row.quirks)}"
 
 
 BLOCK = 32  # messages whose bytes are also kept joined, so that a long history costs little more than its bytes
@@ -198,13 +191,6 @@ def safe_id(text: str) -> str:
     return text if _PLAIN.fullmatch(text) else "call_" + short_id(text, 20)
 
 
-def call_id(text: str, quirks: Quirks) -> str:
-    """Return the id of a call as a server of OpenAI's wires takes it: itself where it does."""
-    if quirks.tool_ids == "nine":
-        return text if len(text) == 9 and text.isalnum() and text.isascii() else short_id(text)
-    return text if 0 < len(text) <= quirks.tool_id_limit else "call_" + short_id(text, 20)
-
-
 def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
     """Rename calls whose id an earlier reply used already, and their results; almost always a no-op.
 
@@ -220,20 +206,15 @@ def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
         every += ids
     if len(set(every)) == len(every):
         return messages
-    twice = {call_id for call_id, count in Counter(every).items() if count > 1}
-    uses: dict[str, int] = {}
+    uses: Counter[str] = Counter()
     names: dict[str, str] = {}
     result: list[Message] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
-            clash = twice.intersection(_call_ids(message))
-            for call_id in clash:
-                count = uses[call_id] = uses.get(call_id, 0) + 1
-                names[call_id] = call_id if count == 1 else f"{call_id}_{count}"
-            message = _renamed(message, {call_id: names[call_id] for call_id in clash if names[call_id] != call_id})
-        elif isinstance(message, ToolMessage) and names.get(message.call_id, message.call_id) != message.call_id:
-            message = _renamed(message, {message.call_id: names[message.call_id]})
-        result.append(message)
+            for call_id in _call_ids(message):
+                uses[call_id] += 1
+                names[call_id] = call_id if uses[call_id] == 1 else f"{call_id}_{uses[call_id]}"
+        result.append(_renamed(message, names))
     return result
 
 
@@ -245,7 +226,9 @@ def _call_ids(message: Message) -> tuple[str, ...]:
     return ids
 
 
-def _renamed(message: AssistantMessage | ToolMessage, names: Mapping[str, str]) -> Message:
+def _renamed(message: Message, names: Mapping[str, str]) -> Message:
+    ids = (message.call_id,) if isinstance(message, ToolMessage) else _call_ids(message)
+    names = {call_id: names[call_id] for call_id in ids if names.get(call_id, call_id) != call_id}
     if not names:
         return message
     key = ("renamed", *sorted(names.items()))
@@ -280,37 +263,6 @@ def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
     return result
 
 
-def encode_turns(
-    messages: Iterable[Message], key: str, encode: Callable[[Message], tuple[bytes, bytes]], pictures: list[bytes]
-) -> list[tuple[str, bytes]]:
-    """Encode messages, each once: to a role and its blocks.
-
-    The pictures of a tool's result are apart: they wait for the end of the batch, which they follow as a user's.
-    """
-    turns: list[tuple[str, bytes]] = []
-    for message in messages:
-        known: tuple[bytes, bytes] | None = message.memo.get(key)
-        if known is None:
-            known = message.memo[key] = encode(message)
-        if pictures and not isinstance(message, ToolMessage):
-            turns.append(("user", b",".join(pictures)))
-            pictures.clear()
-        turns.append(("assistant" if isinstance(message, AssistantMessage) else "user", known[0]))
-        if known[1]:
-            pictures.append(known[1])
-    return turns
-
-
-def encode_tools(tools: Iterable[ToolSpec], wire: str, form: Callable[[ToolSpec], Json]) -> list[bytes]:
-    """Encode tools in the form of a wire, each once."""
-    encoded = []
-    for tool in tools:
-        if wire not in tool.memo:
-            tool.memo[wire] = dumps(form(tool))
-        encoded.append(tool.memo[wire])
-    return encoded
-
-
 def description(tool: ToolSpec) -> dict[str, str]:
     """Return a tool's description as a field; a blank one is left out, as some servers refuse it."""
     return {"description": tool.description} if tool.description.strip() else {}
@@ -322,15 +274,6 @@ def used_tools(messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
     return tuple(
         ToolSpec(name=name) for name in sorted({call_name(call.name) for each in replies for call in each.calls})
     )
-
-
-def cache_key(request: Request) -> str | None:
-    """Name the stable prefix of a request that is to be cached, for servers that group their caches by such a key."""
-    return short_id("\n".join((request.system, *(tool.name for tool in request.tools))), 24) if request.cache else None
-
-
-# What OpenAI's wires call the choices of a tool; any other names the one that must be called.
-CHOICES = {"auto": None, "none": "none", "required": "required"}
 
 
 # Schemas ------------------------------------------------------------------------------------------
@@ -398,7 +341,7 @@ def is_text(part: File) -> bool:
     return kind.startswith("text/") or kind in ("application/json", "application/xml")
 
 
-def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Text | Image | File]:
+def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Said]:
     """Give the texts, images and files that a server takes; of what it does not take, a description."""
     for part in parts:
         if isinstance(part, Image) and not accepts(quirks.images, image_type(part)):
@@ -411,23 +354,8 @@ def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Text | Image | File
             yield part
 
 
-def content(
-    parts: Sequence[Part], quirks: Quirks, form: Callable[[Text | Image | File], dict[str, Json]]
-) -> str | list[Json]:
-    """Encode what a server of OpenAI's wires takes: a single text as such, else blocks in the form of the wire."""
-    found = list(taken(parts, quirks))
-    return found[0].text if len(found) == 1 and isinstance(found[0], Text) else [form(part) for part in found]
-
-
 def base64_text(data: bytes) -> str:
     return b2a_base64(data, newline=False).decode("ascii")
-
-
-def data_url(part: Image | File) -> str:
-    """Return the address of an image or file: its own, or one that holds its bytes."""
-    if isinstance(part, Image) and part.url is not None:
-        return part.url
-    return f"data:{part.media_type};base64,{base64_text(part.data or b'')}"
 
 
 # Replies ------------------------------------------------------------------------------------------
@@ -453,31 +381,7 @@ def list_of(value: Json) -> list[Json]:
     return value if isinstance(value, list) else []
 
 
-HEADS = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
-
-
-def join_turns(pieces: Iterable[tuple[str, bytes]], filler: bytes, heads: Mapping[str, bytes] = HEADS) -> bytes:
-    """Join blocks to an array of turns; neighbours of one role share one, and the filler begins where no user does."""
-    parts: list[bytes] = []
-    last = ""
-    for role, blocks in pieces:
-        if not blocks:
-            continue
-        if role == last:
-            parts += (b",", blocks)
-            continue
-        if not parts and role != "user":
-            parts += (b"]},", heads["user"], filler)
-        parts += (b"]},", heads[role], blocks)
-        last = role
-    if not parts:
-        parts = [b"]},", heads["user"], filler]
-    parts[0] = b"["
-    parts.append(b"]}]")
-    return b"".join(parts)
-
-
-def is_remote(part: Image | File) -> bool:
+def is_remote(part: Image | File) -> TypeGuard[Image]:
     """Say whether a part is an address that the server has to fetch."""
     return isinstance(part, Image) and part.url is not None and not part.url.startswith("data:")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from glue import one_line
 from glue.errors import ErrorKind, ProviderError
 from glue.messages import Json, Usage
+from glue.providers.encoding import list_of, object_of, text_of
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _UNITS |= {"hour": 3600.0, "minute": 60.0, "second": 1.0, "millisecond": 0.001}
@@ -91,8 +92,6 @@ class ErrorBody:
     status: int | None = None
     text: str = ""  # all that may be searched, in lower case
     delay: float | None = None
-    daily: bool = False  # a quota of the day, which no short wait mends
-    flagged: bool = False
     request_id: str | None = None
 
 
@@ -114,23 +113,22 @@ def read_body(text: str) -> ErrorBody:
     if not isinstance(inner, dict):
         inner = outer
     names, status = _names(outer, inner)
-    found = inner.get("metadata")
-    metadata: dict[str, Json] = found if isinstance(found, dict) else {}
-    raw = metadata["raw"] if isinstance(metadata.get("raw"), str) else ""
+    metadata = object_of(inner.get("metadata"))
+    raw = text_of(metadata.get("raw"))
     message = _message(inner) or _message(outer)
-    said = ErrorBody(
-        message=one_line((f"{message}: {raw}" if raw and raw not in message else message)[:4000], 300),
-        names=names,
-        status=status,
-    )
-    said.text = f"{said.message} {' '.join(names)} {raw} {message}".lower()
-    said.flagged = "flagged_input" in metadata or metadata.get("error_type") == "moderation"
-    identity = outer.get("request_id") or inner.get("request_id")
-    said.request_id = identity if isinstance(identity, str) else None
-    details = inner.get("details")
-    for detail in details if isinstance(details, list) else ():
-        if isinstance(detail, dict):
-            _google_detail(said, detail)
+    shown = one_line((f"{message}: {raw}" if raw and raw not in message else message)[:4000], 300)
+    said = ErrorBody(message=shown, names=names, status=status)
+    said.text = f"{shown} {' '.join(names)} {raw} {message}".lower()
+    said.request_id = text_of(outer.get("request_id") or inner.get("request_id")) or None
+    if "flagged_input" in metadata or metadata.get("error_type") == "moderation":
+        said.names |= {"content_filter"}
+    for detail in map(object_of, list_of(inner.get("details"))):  # as Google gives them
+        if (delay := seconds(text_of(detail.get("retryDelay")))) is not None:
+            said.delay = delay
+        said.names |= {text_of(detail.get("reason")).lower()}
+        # The text of a 429 always speaks of quota and billing; the class is in the id. No wait mends that of a day.
+        if any("PerDay" in str(each.get("quotaId")) for each in map(object_of, list_of(detail.get("violations")))):
+            said.names |= {"insufficient_quota"}
     return said
 
 
@@ -152,10 +150,8 @@ def _names(outer: Mapping[str, Json], inner: Mapping[str, Json]) -> tuple[frozen
                 value = int(value) if value.isascii() and value.isdigit() and len(value) == 3 else None
             if isinstance(value, int) and not isinstance(value, bool) and 400 <= value < 600 and status is None:
                 status = value
-    nested = inner.get("innererror")
-    if isinstance(nested, dict) and isinstance(nested.get("code"), str):
-        names.add(nested["code"].lower())
-    return frozenset(names - {"error"}), status
+    names.add(text_of(object_of(inner.get("innererror")).get("code")).lower())
+    return frozenset(names - {"error", ""}), status
 
 
 def _message(place: Mapping[str, Json]) -> str:
@@ -166,20 +162,6 @@ def _message(place: Mapping[str, Json]) -> str:
         if isinstance(value, (list, dict)) and value:
             return json.dumps(value, ensure_ascii=False)
     return ""
-
-
-def _google_detail(said: ErrorBody, detail: Mapping[str, Json]) -> None:
-    delay = detail.get("retryDelay")
-    if isinstance(delay, str):
-        said.delay = seconds(delay)
-    reason = detail.get("reason")
-    if isinstance(reason, str):
-        said.names |= {reason.lower()}
-    # The text of a 429 always speaks of quota and billing; the class is in the id.
-    violations = detail.get("violations")
-    for violation in violations if isinstance(violations, list) else ():
-        if isinstance(violation, dict) and "PerDay" in str(violation.get("quotaId", "")):
-            said.daily = True
 
 
 # What servers call their errors (codes, types and statuses) and say of them, in lower case, by what it means. There is
@@ -242,9 +224,9 @@ def kind_of(status: int | None, said: ErrorBody) -> tuple[ErrorKind, bool | None
         return _TEXTS[kind].search(said.text) is not None
 
     limited = status == 429 or named("rate_limited")
-    if status == 402 or named("quota") or said.daily or told("quota"):
+    if status == 402 or named("quota") or told("quota"):
         return "quota", None
-    if said.flagged or named("content_filter") or (status == 400 and told("content_filter")):
+    if named("content_filter") or (status == 400 and told("content_filter")):
         return "content_filter", None
     if status in (401, 403) or named("auth") or (status == 400 and told("auth")):
         return "auth", None

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from glue.errors import ConfigError, ErrorKind, FailoverError, MissingKey, ProviderError
@@ -66,7 +67,7 @@ class Failover(Closeable):
         self.skipped = tuple(skipped)  # names that were left out for want of a key
         self._on_refusal = on_refusal
         self._clock = clock
-        self._told_skipped = False
+        self._untold = self.skipped
         self._dead: dict[int, int] = {}  # how often each one was found dead in a row
         self._rest: dict[int, float] = {}  # until when each one rests; for ever where it has to be left out
         self._why: dict[int, Attempt] = {}
@@ -82,8 +83,9 @@ class Failover(Closeable):
         if request.model:
             request = replace(request, model="")  # each uses its own
         failed: list[tuple[Attempt, ProviderError]] = []
-        for attempt in self._skipped_attempts():
-            yield attempt
+        untold, self._untold = self._untold, ()
+        for spec in untold:
+            yield _keyless(spec)
         turn = self._turn()
         for place, index in enumerate(turn):
             provider = self.providers[index]
@@ -119,31 +121,15 @@ class Failover(Closeable):
                 yield attempt
         raise self._all_failed(failed, turn)
 
-    def _skipped_attempts(self) -> list[Attempt]:
-        """Say once who was left out of the chain for want of a key."""
-        told, self._told_skipped = self._told_skipped, True
-        if told:
-            return []
-        found = []
-        for spec in self.skipped:
-            try:
-                name, variables = resolve(spec)[0], lookup(spec).key
-            except ConfigError:  # a name that only the caller knows
-                name, variables = spec, ()
-            hint = f"; set {' or '.join(variables)}" if variables else ""
-            detail = f"{name}: left out for want of a key{hint}"
-            found.append(Attempt(provider=name, kind="auth", detail=detail, rest=float("inf")))
-        return found
-
     def _turn(self) -> list[int]:
         now, every = self._clock(), range(len(self.providers))
         ready = [index for index in every if self._rest.get(index, 0.0) <= now]
-        return ready or [index for index in every if index in self._dead and self._rest[index] < float("inf")]
+        return ready or [index for index in every if index in self._dead and self._rest[index] < inf]
 
     def _put_to_rest(self, index: int, error: ProviderError) -> float:
         """Leave a provider out for a while where asking it again at once makes no sense; return the seconds."""
         if error.kind in ("auth", "quota"):
-            rest = float("inf")
+            rest = inf
         elif error.kind == "rate_limited":
             self._dead.pop(index, None)
             rest = REST if error.retry_after is None else error.retry_after
@@ -164,9 +150,9 @@ class Failover(Closeable):
             why = " ".join(attempt.detail.removeprefix(f"{attempt.provider}: ").split())
             texts.append(f"{attempt.provider}: {attempt.kind}" + (f", {why[:160]}" if why else ""))
         texts += [f"{attempt.provider}: left out since {attempt.kind}" for attempt in absent]
-        wait = min((until - self._clock() for until in self._rest.values()), default=float("inf"))
+        wait = min((until - self._clock() for until in self._rest.values()), default=inf)
         kinds: list[ErrorKind] = [failure.kind for _, failure in failed]
-        kind: ErrorKind = kinds[-1] if kinds else "rate_limited" if wait < float("inf") else "auth"
+        kind: ErrorKind = kinds[-1] if kinds else "rate_limited" if wait < inf else "auth"
         if "context_overflow" in kinds:  # what the caller can mend, so no later failure may hide it
             kind = "context_overflow"
         error = FailoverError(f"every provider failed ({'; '.join(texts)})", kind=kind, attempts=attempts + absent)
@@ -182,6 +168,16 @@ class Failover(Closeable):
     async def aclose(self) -> None:
         for provider in self.providers:
             await close(provider)
+
+
+def _keyless(spec: str) -> Attempt:
+    """Report a provider that was left out of a chain."""
+    try:
+        name, variables = resolve(spec)[0], lookup(spec).key
+    except ConfigError:  # a name that only the caller knows
+        name, variables = spec, ()
+    hint = f"; set {' or '.join(variables)}" if variables else ""
+    return Attempt(provider=name, kind="auth", detail=f"{name}: left out for want of a key{hint}", rest=inf)
 
 
 def named_chain(specs: Sequence[str], options: Mapping[str, Any]) -> Retries | Failover:

@@ -3,88 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from glue.errors import ProviderError
 from glue.limits import StopReason
-from glue.messages import (
-    AssistantMessage,
-    Effort,
-    File,
-    Image,
-    Json,
-    Message,
-    Opaque,
-    Part,
-    Request,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolMessage,
-    ToolSpec,
-)
+from glue.messages import AssistantMessage, Json, Text, Thinking, ToolCall, ToolMessage, ToolSpec
 from glue.provider import ProviderEvent, ToolCallDelta
 from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks, Row
+from glue.providers.encoding import Said
 from glue.providers.google import Tokens
 from glue.providers.sse import Parser
 from glue.providers.wire import Block
 
-_STEP = r"\.([^.\[\]]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]"
-_MOST_GAP = 1000  # elements that may be skipped in a list; no server does, a hostile one might
-_VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
-
-
-def _fill(arguments: dict[str, Json], pieces: list[dict[str, Json]]) -> None:
-    """Build the object that `[{jsonPath, stringValue, willContinue}, ...]` spells out.
-
-    Raises ValueError, TypeError or KeyError where the pieces make no sense.
-    """
-    for piece in pieces:
-        steps = _steps(piece["jsonPath"])
-        place: Json = arguments
-        for step, following in pairwise(steps):
-            inner = _get(place, step)
-            if not isinstance(inner, list if isinstance(following, int) else dict):
-                inner = place[step] = [] if isinstance(following, int) else {}
-            place = inner
-        last = steps[-1]
-        name = next((name for name in _VALUES if name in piece), "stringValue")
-        value = None if name == "nullValue" else piece.get(name, "")
-        if isinstance(before := _get(place, last), str) and isinstance(value, str):
-            value = before + value  # a path that comes again goes on
-        place[last] = value
-
-
-def _steps(path: str) -> list[str | int]:
-    if not re.fullmatch(rf"\$(?:{_STEP})+", path):
-        raise ValueError(f"no path: {path!r}")
-    return [int(index) if index else name or quoted or twice for name, index, quoted, twice in re.findall(_STEP, path)]
-
-
-def _get(place: Json, step: str | int) -> Json:
-    if isinstance(step, str):
-        return place.setdefault(step)
-    if step > len(place) + _MOST_GAP:
-        raise ValueError(f"a list of {len(place)} has no element {step}")
-    place.extend([None] * (step + 1 - len(place)))
-    return place[step]
-
-
 WIRE = "gemini"
-
-# What is told of a reply, and the names it gets: of a response, of a blocked prompt, of a candidate.
-_FACTS = {"responseId": "id", "modelVersion": "model"}
-_BLOCK_FACTS = {"blockReason": "block_reason", "blockReasonMessage": "block_message"}
-_CANDIDATE_FACTS = {
-    "finishMessage": "finish_message",
-    "groundingMetadata": "grounding",
-    "citationMetadata": "citations",
-    "urlContextMetadata": "url_context",
-}
 
 
 class GeminiDecoder(wire.Decoder):
@@ -117,16 +51,15 @@ class GeminiDecoder(wire.Decoder):
         self._open: Block | None = None  # the call whose arguments go on
         self._arguments: dict[str, Json] = {}
 
-    def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
-        response = _named(encoding.loads(data))
+    def _event(self, event: Json, events: list[ProviderEvent]) -> None:
+        response = _named(event)
         if response.get("error"):
             raise self.error(response)
-        self.seen = True
         self.counts |= _named(response.get("usageMetadata") or {})
-        self._learn(response, _FACTS)
+        self._learn(response, responseId="id", modelVersion="model")
         feedback = _named(response.get("promptFeedback") or {})
         if feedback.get("blockReason"):
-            self._learn(feedback, _BLOCK_FACTS)
+            self._learn(feedback, blockReason="block_reason", blockReasonMessage="block_message")
             self.closed = True
         for candidate in map(_named, (response.get("candidates") or ())[:1]):
             content = candidate.get("content") or {}
@@ -134,10 +67,8 @@ class GeminiDecoder(wire.Decoder):
                 self._part(part, events)
             self.raw_stop = encoding.text_of(candidate.get("finishReason")) or self.raw_stop
             self.closed = self.closed or self.raw_stop is not None
-            self._learn(candidate, _CANDIDATE_FACTS)
-
-    def _learn(self, place: dict[str, Json], names: Mapping[str, str]) -> None:
-        self.facts |= {name: place[key] for key, name in names.items() if place.get(key)}
+            self._learn(candidate, finishMessage="finish_message", groundingMetadata="grounding")
+            self._learn(candidate, citationMetadata="citations", urlContextMetadata="url_context")
 
     def _part(self, part: dict[str, Json], events: list[ProviderEvent]) -> None:
         part = _named(part)
@@ -188,10 +119,6 @@ class GeminiDecoder(wire.Decoder):
             return StopReason.END_TURN
         return super()._stop_reason()
 
-    def _nothing(self) -> ProviderError:
-        cut = self.parser.has_objects and not self.parser.stray
-        return self.broken("the answer ends in the middle") if cut else super()._nothing()
-
 
 def _named(place: dict[str, Json]) -> dict[str, Json]:
     """Name fields as Google's own servers do: proxies write prompt_token_count, and spell out what is not there."""
@@ -201,87 +128,149 @@ def _named(place: dict[str, Json]) -> dict[str, Json]:
     return {first + "".join(word.capitalize() for word in rest): value for (first, *rest), value in fields}
 
 
-_HEADS = {"user": b'{"role":"user","parts":[', "assistant": b'{"role":"model","parts":['}
-_FILLER = b'{"text":" "}'  # a conversation must begin with a user, and an empty text is refused; a blank is not
+_STEP = r"\.([^.\[\]]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]"
+_MOST_GAP = 1000  # elements that may be skipped in a list; no server does, a hostile one might
+_VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
+
+
+def _fill(arguments: dict[str, Json], pieces: list[dict[str, Json]]) -> None:
+    """Build the object that `[{jsonPath, stringValue, willContinue}, ...]` spells out.
+
+    Raises ValueError, TypeError or KeyError where the pieces make no sense.
+    """
+    for piece in pieces:
+        steps = _steps(piece["jsonPath"])
+        place: Json = arguments
+        for step, following in pairwise(steps):
+            inner = _get(place, step)
+            if not isinstance(inner, list if isinstance(following, int) else dict):
+                inner = place[step] = [] if isinstance(following, int) else {}
+            place = inner
+        last = steps[-1]
+        name = next((name for name in _VALUES if name in piece), "stringValue")
+        value = None if name == "nullValue" else piece.get(name, "")
+        if isinstance(before := _get(place, last), str) and isinstance(value, str):
+            value = before + value  # a path that comes again goes on
+        place[last] = value
+
+
+def _steps(path: str) -> list[str | int]:
+    if not re.fullmatch(rf"\$(?:{_STEP})+", path):
+        raise ValueError(f"no path: {path!r}")
+    return [int(index) if index else name or quoted or twice for name, index, quoted, twice in re.findall(_STEP, path)]
+
+
+def _get(place: Json, step: str | int) -> Json:
+    if isinstance(step, str):
+        return place.setdefault(step)
+    if step > len(place) + _MOST_GAP:
+        raise ValueError(f"a list of {len(place)} has no element {step}")
+    place.extend([None] * (step + 1 - len(place)))
+    return place[step]
+
+
+# Requests -----------------------------------------------------------------------------------------
+
 # What Google says to put on calls that were made elsewhere: Gemini 3 refuses calls without a signature.
 _FOREIGN = "skip_thought_signature_validator"
 _BUDGETS: dict[str, int] = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 24576}
 _CHOICES: dict[str, Json] = {"auto": None, "none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
 _LEAST_PRO_BUDGET = 128  # 2.5 Pro cannot stop thinking
-
-
-def path(model: str, stream: bool) -> str:
-    """Name the method of a model; a name with its own folder ("tunedModels/x") keeps it."""
-    folder = model if "/" in model else f"models/{model}"
-    return f"/{folder}:streamGenerateContent?alt=sse" if stream else f"/{folder}:generateContent"
-
-
-# Requests -----------------------------------------------------------------------------------------
-
-
-def encode(request: Request, row: Row, model: str) -> bytes:
-    """Make the body of a request; messages that were sent before are not encoded again."""
-    pictures: list[bytes] = []
-    messages, key = encoding.unique_calls(request.messages), encoding.memo_key(WIRE, row, model)
-    turns = encoding.encode_turns(messages, key, lambda message: _message(message, row, model), pictures)
-    tools = encoding.encode_tools(request.tools, WIRE, _tool)
-    choice = _CHOICES.get(request.tool_choice, {"mode": "ANY", "allowedFunctionNames": [request.tool_choice]})
-    schema = request.output_schema
-    if schema is not None and not takes_output(schema, row, model, tools=bool(tools)):
-        schema = None
-    settings = {
-        "maxOutputTokens": request.max_tokens,
-        "temperature": request.temperature,
-        "stopSequences": list(request.stop) or None,
-        "responseMimeType": "application/json" if schema is not None else None,
-        "responseJsonSchema": _schema(schema),
-        "thinkingConfig": _thinking(request.reasoning, row, model) or None,
-    }
-    fields = {
-        "contents": encoding.join_turns([*turns, ("user", b",".join(pictures))], _FILLER, _HEADS),
-        "systemInstruction": {"parts": [{"text": request.system}]} if request.system else None,
-        "tools": [encoding.assemble({"functionDeclarations": tools})] if tools else None,
-        "toolConfig": {"functionCallingConfig": choice} if tools and choice else None,
-        "generationConfig": {name: value for name, value in settings.items() if value is not None} or None,
-    }
-    return encoding.assemble(fields, request.options)
-
-
-def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> bool:
-    """Say whether an answer can be held to a schema: before version 3 not beside tools; else a final tool has to do."""
-    return not tools or _version(model) >= 3
-
-
-def _version(model: str) -> float:
-    found = re.search(r"gemini-(\d+(?:\.\d+)?)", model)
-    if found:
-        return float(found[1])
-    return 3.0 if "gemini" in model else 0.0  # gemini-flash-latest and the like are new; Gemma is not Gemini
-
-
-def efforts(row: Row, model: str) -> tuple[str, ...]:
-    version, pro = _version(model), "pro" in model
-    if version < 2.5:
-        return ()
-    return tuple(_BUDGETS) if version < 3 else ("low", "high") if pro else ("minimal", "low", "medium", "high")
-
-
-def _thinking(effort: Effort | None, row: Row, model: str) -> dict[str, Json]:
-    version, pro, levels = _version(model), "pro" in model, efforts(row, model)
-    level = encoding.lower(effort, levels) or (levels[0] if effort == "none" and levels else None)
-    if level is None:
-        return {}
-    shown = {"includeThoughts": True} if effort not in ("none", "minimal") or (version < 3 and effort != "none") else {}
-    if version < 3:
-        return {"thinkingBudget": max(_BUDGETS[level], _LEAST_PRO_BUDGET if pro else 0), **shown}
-    return {"thinkingLevel": level, **shown}
-
-
-def _tool(tool: ToolSpec) -> Json:
-    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": _schema(tool.parameters)}
-
-
 _UNKNOWN_KEYWORDS = frozenset(("$schema", "const", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum"))
+
+
+class GeminiEncoder(wire.TurnEncoder):
+    wire = WIRE
+    heads: ClassVar = {"user": b'{"role":"user","parts":[', "assistant": b'{"role":"model","parts":['}
+    filler = b'{"text":" "}'  # an empty text is refused; a blank is not
+
+    @property
+    def version(self) -> float:
+        if found := re.search(r"gemini-(\d+(?:\.\d+)?)", self.model):
+            return float(found[1])
+        return 3.0 if "gemini" in self.model else 0.0  # gemini-flash-latest and the like are new; Gemma is not Gemini
+
+    def body(self) -> bytes:
+        request, tools = self.request, self.tools(self.request.tools)
+        choice = _CHOICES.get(request.tool_choice, {"mode": "ANY", "allowedFunctionNames": [request.tool_choice]})
+        schema = request.output_schema
+        if schema is not None and not self.takes_output(schema, tools=bool(tools)):
+            schema = None
+        settings = {
+            "maxOutputTokens": request.max_tokens,
+            "temperature": request.temperature,
+            "stopSequences": list(request.stop) or None,
+            "responseMimeType": "application/json" if schema is not None else None,
+            "responseJsonSchema": _schema(schema),
+            "thinkingConfig": self._thinking() or None,
+        }
+        turns = self.turns(self.messages)
+        fields = {
+            "contents": self.conversation([*turns, ("user", b",".join(self.waiting))]),
+            "systemInstruction": {"parts": [{"text": request.system}]} if request.system else None,
+            "tools": [encoding.assemble({"functionDeclarations": tools})] if tools else None,
+            "toolConfig": {"functionCallingConfig": choice} if tools and choice else None,
+            "generationConfig": {name: value for name, value in settings.items() if value is not None} or None,
+        }
+        return encoding.assemble(fields, request.options)
+
+    def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
+        return not tools or self.version >= 3  # older ones not beside tools
+
+    @property
+    def efforts(self) -> tuple[str, ...]:
+        if self.version < 2.5:
+            return ()
+        if self.version < 3:
+            return tuple(_BUDGETS)
+        return ("low", "high") if "pro" in self.model else ("minimal", "low", "medium", "high")
+
+    def _thinking(self) -> dict[str, Json]:
+        effort, levels, is_old = self.request.reasoning, self.efforts, self.version < 3
+        level = encoding.lower(effort, levels) or (levels[0] if effort == "none" and levels else None)
+        if level is None:
+            return {}
+        shown = {"includeThoughts": True} if effort not in ("none", "minimal") or (is_old and effort != "none") else {}
+        if is_old:
+            return {"thinkingBudget": max(_BUDGETS[level], _LEAST_PRO_BUDGET if "pro" in self.model else 0), **shown}
+        return {"thinkingLevel": level, **shown}
+
+    def tool(self, tool: ToolSpec) -> Json:
+        return {"name": tool.name, "description": tool.description, "parametersJsonSchema": _schema(tool.parameters)}
+
+    def block(self, part: Said | Thinking | ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
+        if isinstance(part, Text):
+            return {"text": part.text, **kept} if part.text or kept else {}  # an empty one may carry a signature
+        if isinstance(part, Thinking):
+            return {"text": part.text, "thought": True, **kept}
+        if isinstance(part, ToolCall):
+            name, arguments = encoding.call_name(part.name), encoding.arguments(part)
+            return {"functionCall": {"name": name, "args": arguments, "id": part.id}, **kept}
+        if encoding.is_remote(part):
+            return {"fileData": {"fileUri": part.url, "mimeType": part.media_type}}
+        kind, data = encoding.inline(part)
+        return {"inlineData": {"mimeType": kind, "data": data}}
+
+    def reply(self, message: AssistantMessage) -> list[dict[str, Json]]:
+        blocks = super().reply(message)
+        calls = [block for block in blocks if "functionCall" in block]
+        if calls and self.version >= 3 and not any("thoughtSignature" in call for call in calls):
+            calls[0]["thoughtSignature"] = _FOREIGN  # of parallel calls only the first is signed
+        return blocks
+
+    def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
+        text = "\n".join(part.text for part in content if isinstance(part, Text))
+        response = {"error" if message.is_error else "output": text}
+        answer: dict[str, Json] = {
+            "name": encoding.call_name(message.name),
+            "id": message.call_id,
+            "response": response,
+        }
+        pictures = [self.block(part, {}) for part in content if not isinstance(part, Text)]
+        return {"functionResponse": {**answer, "parts": pictures} if pictures and self.version >= 3 else answer}
+
+    def pictures(self, message: ToolMessage, content: Sequence[Said]) -> list[Json]:
+        return [self.block(part, {}) for part in content if not isinstance(part, Text) and self.version < 3]
 
 
 def _schema(schema: Json) -> Json:
@@ -295,80 +284,25 @@ def _finish(schema: Mapping[str, Json], result: Json) -> Json:
     return {**result, "enum": [schema["const"]]} if "const" in schema else result
 
 
-def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
-    if message.excluded:
-        return b"", b""
-    if isinstance(message, AssistantMessage):
-        return b",".join(map(encoding.dumps, _reply(message, row, model))), b""
-    content = tuple(encoding.taken(message.content, row.quirks))
-    if isinstance(message, ToolMessage):
-        return _result(message, content, model)
-    return b",".join(map(encoding.dumps, _parts(content))), b""
-
-
-def _parts(content: Iterable[Part]) -> Iterator[dict[str, Json]]:
-    for part in content:
-        if isinstance(part, Text) and part.text:
-            yield {"text": part.text}
-        elif isinstance(part, Image) and encoding.is_remote(part):
-            yield {"fileData": {"fileUri": part.url, "mimeType": part.media_type}}
-        elif isinstance(part, (Image, File)):
-            kind, data = encoding.inline(part)
-            yield {"inlineData": {"mimeType": kind, "data": data}}
-
-
-def _reply(message: AssistantMessage, row: Row, model: str) -> Iterator[dict[str, Json]]:
-    own = message.provider == row.name
-    signed = own and any("thoughtSignature" in encoding.kept_of(call, WIRE) for call in message.calls)
-    unsigned = _version(model) >= 3 and not signed
-    for part in message.content:
-        kept = encoding.kept_of(part, WIRE) if own else {}
-        if isinstance(part, ToolCall):
-            if part.complete:
-                call = {"name": encoding.call_name(part.name), "args": encoding.arguments(part), "id": part.id}
-                yield {"functionCall": call, **({"thoughtSignature": _FOREIGN} if unsigned else {}), **kept}
-                unsigned = False  # of parallel calls only the first is signed
-        elif isinstance(part, Text):
-            if part.text or kept:
-                yield {"text": part.text, **kept}
-        elif isinstance(part, Thinking):
-            if own:
-                yield {"text": part.text, "thought": True, **kept}
-        elif isinstance(part, Opaque) and kept:
-            yield kept
-
-
-def _result(message: ToolMessage, content: Sequence[Part], model: str) -> tuple[bytes, bytes]:
-    text = "\n".join(part.text for part in content if isinstance(part, Text))
-    response: dict[str, Json] = {"error" if message.is_error else "output": text}
-    answer: dict[str, Json] = {"name": encoding.call_name(message.name), "id": message.call_id, "response": response}
-    pictures = list(_parts(part for part in content if not isinstance(part, Text)))
-    if pictures and _version(model) >= 3:
-        answer["parts"] = pictures
-        pictures = []
-    return encoding.dumps({"functionResponse": answer}), b",".join(map(encoding.dumps, pictures))
-
-
 class Gemini(wire.Wire):
     """Asks Google for content: with a key, or through a Cloud project (Vertex) with access tokens."""
 
     tool_rules = wire.ToolRules(
         keywords=("uniqueItems", "propertyNames", "multipleOf", "contentEncoding", *wire.CONDITIONS), needs_letter=True
     )
+    encoder = GeminiEncoder
     decoder = GeminiDecoder
-    encode = staticmethod(encode)
-    takes_output = staticmethod(takes_output)
-    efforts = staticmethod(efforts)
     models_path = "/models?pageSize=1000"
 
     def __init__(self, row: Row, http: Any, model: str = "", tokens: Tokens | None = None) -> None:
         super().__init__(row, http, model)
         self._tokens = tokens or Tokens()
 
-    def target(self, request: Request, model: str) -> str:
-        return path(model, request.stream)
+    def target(self, model: str, stream: bool) -> str:
+        folder = model if "/" in model else f"models/{model}"  # a name with its own folder ("tunedModels/x") keeps it
+        return f"/{folder}:streamGenerateContent?alt=sse" if stream else f"/{folder}:generateContent"
 
-    async def headers(self, request: Request, target: str, body: bytes) -> dict[str, str]:
+    async def headers(self, options: Mapping[str, Json], target: str, body: bytes) -> dict[str, str]:
         if self.row.auth != "google" or self.http.authorized:
             return {}
         token = await self._tokens.get()

@@ -7,6 +7,7 @@ read of the socket, since a read timeout is reset by every byte, and that is whe
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import logging
@@ -14,6 +15,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import field
 from importlib import import_module
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -285,38 +287,29 @@ def _again(answer: HTTPResponse | ProviderError, repeat: bool) -> bool:
     return repeat and (answer.status >= 500 or answer.status == 408)
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Exchange:
     """One request and its answer.
 
-    No cancel scope stays open while a block is handled, so a generator may yield inside.
+    No cancel scope stays open while a block is handled, so a generator may yield inside. And it is no generator itself:
+    an event loop that ends would close it before the one that reads from it.
     """
 
-    def __init__(
-        self,
-        http: HTTP,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str] | None,
-        *,
-        model: str = "",
-        raising: bool = True,
-        most: int = BODY,
-    ) -> None:
-        self._http = http
-        self._method = method
-        self._path = path
-        self._body = body
-        self._extra = http._encode(headers or {})
-        self._model = model
-        self._raising = raising
-        self._most = most
-        self._connection: Connection | None = None
-        self._response: Any = None
-        self._blocks: AsyncGenerator[bytes, None] | None = None
-        self._plain: AsyncGenerator[bytes, None] | None = None
-        self.status = 0
-        self.headers: dict[str, str] = {}  # names in lower case
+    http: HTTP
+    method: str
+    path: str
+    body: bytes | None
+    extra: Mapping[str, str] | None  # headers of this request alone
+    model: str = ""
+    raising: bool = True
+    most: int = BODY
+
+    status: int = field(default=0, init=False)
+    headers: Mapping[str, str] = field(default_factory=dict, init=False)  # of the answer; names in lower case
+    _connection: Connection | None = field(default=None, init=False)
+    _response: Any = field(default=None, init=False)
+    _blocks: AsyncGenerator[bytes, None] | None = field(default=None, init=False)
+    _plain: AsyncGenerator[bytes, None] | None = field(default=None, init=False)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         blocks: AsyncGenerator[bytes, None] = self._response.stream.__aiter__()
@@ -324,23 +317,23 @@ class Exchange:
         encoding = self.headers.get("content-encoding", "identity")
         if encoding.lower() == "identity":
             return blocks  # as they are: a layer here would cost something for each delta
-        self._plain = inflate(blocks, encoding, self._most)
+        self._plain = inflate(blocks, encoding, self.most)
         return self._plain
 
     async def __aenter__(self) -> Exchange:
-        http = self._http
+        http = self.http
         if (check := check_origin.get()) is not None:
             check(http.address.origin)
         connection = self._connection = await http._connect()
         watch = connection.watch
-        watch.start(http.deadlines.total, http.deadlines.progress, self._most)
+        watch.start(http.deadlines.total, http.deadlines.progress, self.most)
         try:
             response = self._response = await connection.inner.handle_async_request(self._request())
             self.status = response.status
             self.headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
             watch.answered = True
             watch.blind = "content-encoding" in self.headers
-            if self._raising and not 200 <= self.status < 300:
+            if self.raising and not 200 <= self.status < 300:
                 raise await self._refusal(watch)
         except BaseException as error:
             await self.__aexit__(type(error), error, None)
@@ -359,7 +352,7 @@ class Exchange:
             stale: Connection | None = connection
             if self._response is not None and connection.inner.is_available():
                 connection.since = time.monotonic()
-                idle = await idle_connections(self._http._key)
+                idle = await idle_connections(self.http._key)
                 idle.append(connection)
                 stale = idle.pop(0) if connection.since - idle[0].since > KEEP_ALIVE else None
             if stale is not None:
@@ -383,37 +376,38 @@ class Exchange:
                 async for _ in self._blocks:
                     pass
             except Exception as error:
-                log.debug("%s: the answer was left unread (%s)", self._http.provider, type(error).__name__)
+                log.debug("%s: the answer was left unread (%s)", self.http.provider, type(error).__name__)
         if self._response is not None:
             await self._response.stream.aclose()
 
     def _request(self) -> Any:
-        http = self._http
-        own = {name for name, _ in self._extra}
+        http = self.http
+        extra = http._encode(self.extra or {})
+        own = {name for name, _ in extra}
         headers = [pair for pair in http._headers if pair[0] not in own] if own else list(http._headers)
-        headers += self._extra
-        if self._body is not None:
-            headers.append((b"content-length", b"%d" % len(self._body)))
+        headers += extra
+        if self.body is not None:
+            headers.append((b"content-length", b"%d" % len(self.body)))
             if not any(name == b"content-type" for name, _ in headers):
                 headers.append((b"content-type", b"application/json"))
         if on_request.get() is not None or log.isEnabledFor(logging.DEBUG):
             self._tell(headers)
         return http.engine.Request(
-            self._method.encode(),
-            http._url(self._path),
+            self.method.encode(),
+            http._url(self.path),
             headers=headers,
-            content=Content(self._body or b""),
+            content=Content(self.body or b""),
             extensions={"timeout": http.timeouts},
         )
 
     def _tell(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Show the request to who listens, and log it."""
-        http = self._http
+        http = self.http
         sent = Sent(
-            method=self._method,
-            url=http.mask(http.address.origin + http.address.target(self._path)),
+            method=self.method,
+            url=http.mask(http.address.origin + http.address.target(self.path)),
             headers=tuple((name.decode(), http.mask(value.decode())) for name, value in headers),
-            body=http.mask((self._body or b"").decode("utf-8", "replace")),
+            body=http.mask((self.body or b"").decode("utf-8", "replace")),
         )
         if (observe := on_request.get()) is not None:
             observe(sent)
@@ -423,11 +417,11 @@ class Exchange:
     async def _refusal(self, watch: Watch) -> ProviderError:
         from glue.providers.errors import classify
 
-        http = self._http
+        http = self.http
         if 300 <= self.status < 400:
             what = f"HTTP {self.status}: a redirect, which is not followed; set the base URL that it leads to"
             return ProviderError(
-                what, kind="invalid_request", provider=http.provider, model=self._model, status=self.status
+                what, kind="invalid_request", provider=http.provider, model=self.model, status=self.status
             )
         watch.shorten(_ERROR_SECONDS)
         body = b""
@@ -439,15 +433,15 @@ class Exchange:
         except _errors(http.engine) as error:  # the status says enough
             log.debug("%s: the error's body broke off (%s)", http.provider, type(error).__name__)
         body = http.mask(body[:ERROR_BODY].decode("utf-8", "replace")).encode()
-        return classify(self.status, self.headers, body, provider=http.provider, model=self._model)
+        return classify(self.status, self.headers, body, provider=http.provider, model=self.model)
 
     def _retype(self, error: BaseException, watch: Watch) -> None:
         """Raise what went wrong on the connection as a ProviderError; let anything else pass."""
-        http = self._http
+        http = self.http
         if not isinstance(error, _errors(http.engine)):
             return
         what, kind, again = _explain(error, http, watch)
-        raised = ProviderError(http.mask(what), kind=kind, provider=http.provider, model=self._model, retryable=again)
+        raised = ProviderError(http.mask(what), kind=kind, provider=http.provider, model=self.model, retryable=again)
         engine = http.engine
         raised.ambiguous = not isinstance(error, (engine.ConnectError, engine.ConnectTimeout, engine.ProxyError))
         raise raised from error
@@ -459,6 +453,8 @@ def _errors(engine: ModuleType) -> tuple[type[Exception], ...]:
 
 def _explain(error: Exception, http: HTTP, watch: Watch) -> tuple[str, ErrorKind, bool | None]:
     """Say what happened, of what kind it is, and whether trying again may help where the kind leaves that open."""
+    import ssl  # the engine has loaded it
+
     engine, limits, where = http.engine, http.deadlines, http.address.authority
     if http._proxy and isinstance(error, (engine.ConnectError, engine.ConnectTimeout)):
         where += f" through the proxy {http._proxy.rpartition('@')[2].rpartition('//')[2]} (HTTPS_PROXY or its like)"
@@ -478,14 +474,14 @@ def _explain(error: Exception, http: HTTP, watch: Watch) -> tuple[str, ErrorKind
         step = f"took nothing for {limits.write:g} s" if isinstance(error, engine.WriteTimeout) else ""
         return f"{where} {step or f'said nothing for {limits.read:g} s'}", "timeout", None
     if isinstance(error, engine.ConnectError):
-        if "CERTIFICATE_VERIFY_FAILED" in reason:
+        if isinstance(error.__cause__, ssl.SSLCertVerificationError):
             what = f"the certificate of {where} is not trusted; SSL_CERT_FILE may name its authority"
             return what, "transient", False
         hint = "; is the server running?" if http.address.is_local else ""
         return f"cannot connect to {where}: {reason or 'no reason given'}{hint}", "transient", None
     if isinstance(error, engine.ProxyError):
         return f"the proxy did not connect to {where}: {reason}", "transient", None
-    if isinstance(error, engine.NetworkError) or "disconnected" in reason or "without sending" in reason:
+    if isinstance(error, engine.NetworkError) or watch.hung_up:
         middle = "in the middle of the answer" if watch.answered else "before it answered"
         return f"{where} closed the connection {middle}", "transient", None
     return f"{where} does not speak HTTP as it should: {reason[:200]}", "protocol", None

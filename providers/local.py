@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import AsyncIterator
-from contextlib import aclosing
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import anyio
 
 from glue.errors import ConfigError
-from glue.messages import Request
-from glue.provider import ProviderEvent
+from glue.messages import Json
 from glue.providers.http import HTTP
 from glue.providers.openai_chat import OpenAIChat
 
@@ -32,14 +30,11 @@ _lock = threading.Lock()
 class LocalModel(OpenAIChat):
     """Chat completions of a server that is started at first use, on the loopback and with a key of its own."""
 
-    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+    async def headers(self, options: Mapping[str, Json], target: str, body: bytes) -> dict[str, str]:
         served = await anyio.to_thread.run_sync(serve, self.model, self.row.window)
         if self.http.base_url != f"{served.address}/v1":
-            headers = {"authorization": f"Bearer {served.key}"}
-            self.http = HTTP(f"{served.address}/v1", provider=self.name, headers=headers, secrets=[served.key])
-        async with aclosing(super().stream(request)) as events:  # type: ignore[type-var]
-            async for event in events:
-                yield event
+            self.http = HTTP(f"{served.address}/v1", provider=self.name, secrets=[served.key])
+        return {"authorization": f"Bearer {served.key}"}
 
 
 def serve(path: str, window: int) -> _Served:

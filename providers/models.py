@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from glue.errors import ConfigError, GlueError
 from glue.messages import Json, Request, Usage, user
-from glue.provider import Capabilities, Done, close, opened
+from glue.provider import Capabilities, ask, close
 from glue.providers import key_available, known, lookup, new, plugins, wire_class
 from glue.providers.catalog import ROWS, Row
 
@@ -112,11 +112,7 @@ def capabilities_of(row: Row, model: str = "") -> Capabilities:
     found = find(row.name, model)
     price = _FREE if _is_free(row.name) else found.price if found else (None, None)
     window = found.window if found else None
-    wire = wire_class(row.wire) if row.wire else None
-
-    def takes_output(schema: Json, *, tools: bool = False) -> bool:
-        return wire is not None and wire.takes_output(schema, row, model, tools=tools)
-
+    wire = wire_class(row.wire).encoder(Request(), row, model) if row.wire else None
     return Capabilities(
         provider=row.name,
         model=model,
@@ -124,11 +120,11 @@ def capabilities_of(row: Row, model: str = "") -> Capabilities:
         tools=row.quirks.tools,
         images=row.quirks.images,
         files=row.quirks.files if wire else (),
-        efforts=wire.efforts(row, model) if wire else (),
+        efforts=wire.efforts if wire else (),
         local=row.quirks.local,
         input_price=price[0],
         output_price=price[1],
-        takes_output=takes_output,
+        takes_output=wire.takes_output if wire else lambda schema, *, tools=False: False,
     )
 
 
@@ -193,18 +189,14 @@ async def check(spec: str, **options: Any) -> tuple[int, str]:
     started, provider = time.monotonic(), None
     try:
         provider = new(spec, retries=False, **options)
-        request = Request(messages=(user("Say ok."),), max_tokens=64)
-        async with opened(provider, request) as events:
-            async for event in events:
-                if isinstance(event, Done):
-                    said = " ".join(event.message.text.split())[:60]
-                    seconds = time.monotonic() - started
-                    return 0, f"{provider.name}: {event.message.model} answered {said!r} in {seconds:.1f} s"
+        message = await ask(provider, Request(messages=(user("Say ok."),), max_tokens=64))
+        if message is None:
+            return 1, f"{provider.name}: no answer"
+        said, seconds = " ".join(message.text.split())[:60], time.monotonic() - started
+        return 0, f"{provider.name}: {message.model} answered {said!r} in {seconds:.1f} s"
     except ConfigError as error:
         return 2, str(error)
     except GlueError as error:
         return (2 if getattr(error, "kind", "") in ("auth", "not_found") else 1), str(error)
     finally:
-        if provider is not None:
-            await close(provider)
-    return 1, f"{provider.name}: no answer"
+        await close(provider)

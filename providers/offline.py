@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import TypeAlias
 
@@ -108,7 +109,7 @@ def play(request: Request) -> str | tuple[Part, ...]:
     said = [f"{result.name}: {result.text.replace(NOTE, '')[:_MOST_TEXT].strip()}" for result in results]
     if request.output_schema is not None:
         facts = _Facts("\n".join((prompt, *(result.text for result in results))))
-        return json.dumps(_value(request.output_schema, facts, request.output_schema), ensure_ascii=False)
+        return json.dumps(facts.fill(request.output_schema, request.output_schema), ensure_ascii=False)
     return "\n".join((*said, NOTE)) if said else STAND_IN
 
 
@@ -130,7 +131,7 @@ def _calls(prompt: str, tools: Sequence[ToolSpec], choice: str, count: int) -> t
         chosen, facts = chosen * 2, [facts[0], _Facts(prompt, avoid=_words(chosen[0].name), skip=1)]
     calls = []
     for number, (tool, known) in enumerate(zip(chosen, facts, strict=True), count + 1):
-        arguments = json.dumps(_value(tool.parameters, known, tool.parameters), ensure_ascii=False)
+        arguments = json.dumps(known.fill(tool.parameters, tool.parameters), ensure_ascii=False)
         calls.append(ToolCall(id=f"call_{number}", name=tool.name, arguments=arguments))
     return tuple(calls)
 
@@ -187,24 +188,43 @@ def _words(text: str) -> set[str]:
     return {word[:-1] if len(word) > 3 and word.endswith("s") else word for word in found} - _COMMON
 
 
+_WHOLE = _words("query prompt text question message content task input body topic description title note")
+_PLACES = _words("path file filename folder directory dir root")
+_FORMATS = {
+    "date": "2026-01-01",
+    "date-time": "2026-01-01T00:00:00Z",
+    "time": "00:00:00Z",
+    "duration": "PT1H",
+    "email": "someone@example.com",
+    "uri": "https://example.com",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+    "ipv4": "127.0.0.1",
+    "binary": "",
+    "byte": "",
+}
+_BY_NAME = {"date": "date", "day": "date", "email": "email", "mail": "email", "url": "uri", "uri": "uri", "link": "uri"}
+
+
 class _Facts:
-    """What a text offers to fill values with: quotes, names, numbers, paths, addresses."""
+    """What a text offers to fill values with: quotes, names, numbers, paths, addresses; and the values made of it."""
 
     def __init__(self, text: str, *, avoid: set[str] = frozenset(), skip: int = 0) -> None:  # type: ignore[assignment]
         text = text[:_READ]
         self.text = " ".join(text.split())
         self.words = _words(text)
-        self.quotes = re.findall(r"[\"“'`]([^\"”'`]{1,200})[\"”'`]", text)
+        self.quotes: list[str] = re.findall(r"[\"“'`]([^\"”'`]{1,200})[\"”'`]", text)
         self.paths = re.findall(
             r"(?<![\w/.-])(?:[\w.-]+/)*[\w-]+\.[A-Za-z]\w{0,5}\b(?!\()", re.sub(r"https?://\S+", "", text)
         )
-        self.links = re.findall(r"https?://[^\s\"'<>)]+", text)
-        self.mails = re.findall(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+\w", text)
-        self.dates = re.findall(r"\b\d{4}-\d\d-\d\d\b", text)
+        self.formats: dict[str, list[str]] = {  # texts of a known form
+            "date": re.findall(r"\b\d{4}-\d\d-\d\d\b", text),
+            "email": re.findall(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+\w", text),
+            "uri": re.findall(r"https?://[^\s\"'<>)]+", text),
+        }
         self.numbers = [float(each) for each in re.findall(r"(?<![\w.-])-?\d+(?:\.\d+)?\b(?![-.]\d)", text)]
         self.nouns = self._nouns(text, avoid)[skip:]
         rest = [word for word in re.findall(r"[^\W\d_][\w-]*", text) if not _words(word) <= avoid | _COMMON]
-        self.last = rest[-1] if rest else self.text
+        self.last: str = rest[-1] if rest else self.text
 
     def _nouns(self, text: str, avoid: set[str]) -> list[str]:
         """Return names: capitals that do not merely begin a sentence, else those that do."""
@@ -222,128 +242,99 @@ class _Facts:
         names = dict.fromkeys(inner or first)
         return sorted(names, key=lambda name: text.find(name) < near)  # those behind the tool's word come first
 
+    def fill(self, schema: Json, root: Json, name: str = "", depth: int = 0) -> Json:
+        """Make a value that fits a schema, out of what the text offers where it offers something."""
+        if not isinstance(schema, Mapping) or depth > 20:
+            return None
+        fill = partial(self.fill, root=root, name=name, depth=depth + 1)
+        if isinstance(reference := schema.get("$ref"), str):
+            target: Json = root
+            for step in reference.removeprefix("#").strip("/").split("/"):
+                target = target.get(step) if isinstance(target, Mapping) and step else target
+            return fill(target)
+        if "const" in schema:
+            return schema["const"]
+        if values := _enum(schema):
+            named = [value for value in values if str(value).lower() in self.words]
+            return named[0] if named else schema.get("default", values[0])
+        for key in ("anyOf", "oneOf"):
+            if isinstance(schema.get(key), list):
+                kinds = [each for each in schema[key] if not (isinstance(each, Mapping) and each.get("type") == "null")]
+                return fill(kinds[0]) if kinds else None
+        if isinstance(schema.get("allOf"), list):
+            merged: dict[str, Json] = {}
+            for each in (*schema["allOf"], schema):
+                merged |= {key: value for key, value in each.items() if key != "allOf"}
+            schema = merged
+        kind = schema.get("type")
+        if isinstance(kind, list):
+            kind = next((each for each in kind if each != "null"), "null")
+        if kind == "object" or (kind is None and "properties" in schema):
+            # What may be left out is filled only where the text names one of its values.
+            required = schema.get("required") or ()
+            return {
+                key: fill(each, name=key)
+                for key, each in (schema.get("properties") or {}).items()
+                if key in required or self.words & {str(value).lower() for value in _enum(each)}
+            }
+        if kind == "array":
+            return self._array(schema, fill)
+        if kind in ("integer", "number"):
+            return self._number(schema, kind)
+        if kind == "boolean":
+            return bool(schema.get("default", False)) or bool(_words(name) & self.words)
+        return None if kind == "null" else self._string(schema, name)
 
-_WHOLE = _words("query prompt text question message content task input body topic description title note")
-_PLACES = _words("path file filename folder directory dir root")
+    def _array(self, schema: Mapping[str, Json], fill: Callable[[Json], Json]) -> list[Json]:
+        if isinstance(schema.get("prefixItems"), list):
+            return [fill(each) for each in schema["prefixItems"]]
+        count = max(int(schema.get("minItems") or 0), min(1, int(schema.get("maxItems", 1))))
+        items = schema["items"] if isinstance(schema.get("items"), Mapping) else {}
+        if items.get("type") == "string" and len(self.nouns) > 1 and "maxItems" not in schema:
+            return [*self.nouns]
+        value = fill(items)
+        if schema.get("uniqueItems") and count > 1 and isinstance(value, str):
+            return [f"{value} {number}" for number in range(1, count + 1)]
+        return [value] * count
 
+    def _number(self, schema: Mapping[str, Json], kind: str) -> int | float:
+        given = {name: value for name, value in schema.items() if value is not None}
+        low = given.get("minimum", given.get("exclusiveMinimum", -inf) + 1)
+        high = given.get("maximum", given.get("exclusiveMaximum", inf) - 1)
+        numbers = [number for number in self.numbers if kind == "number" or number.is_integer()]
+        value = next((number for number in numbers if low <= number <= high), None)
+        if value is not None:
+            self.numbers.remove(value)
+        else:
+            value = schema.get("default", low if low > -inf else min(1, high))
+        if step := schema.get("multipleOf"):
+            value = -(-value // step) * step
+        return int(value) if kind == "integer" else value
 
-def _value(schema: Json, facts: _Facts, root: Json, name: str = "", depth: int = 0) -> Json:
-    """Make a value that fits a schema, out of what the prompt offers where it offers something."""
-    if not isinstance(schema, Mapping) or depth > 20:
-        return None
-    if isinstance(reference := schema.get("$ref"), str):
-        target: Json = root
-        for step in reference.removeprefix("#").strip("/").split("/"):
-            target = target.get(step) if isinstance(target, Mapping) and step else target
-        return _value(target, facts, root, name, depth + 1)
-    if "const" in schema:
-        return schema["const"]
-    if values := _enum(schema):
-        named = [value for value in values if str(value).lower() in facts.words]
-        return named[0] if named else schema.get("default", values[0])
-    for key in ("anyOf", "oneOf"):
-        if isinstance(schema.get(key), list):
-            kinds = [each for each in schema[key] if not (isinstance(each, Mapping) and each.get("type") == "null")]
-            return _value(kinds[0], facts, root, name, depth + 1) if kinds else None
-    if isinstance(schema.get("allOf"), list):
-        merged: dict[str, Json] = {}
-        for each in (*schema["allOf"], schema):
-            merged |= {key: value for key, value in each.items() if key != "allOf"}
-        schema = merged
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        kind = next((each for each in kind if each != "null"), "null")
-    if kind == "object" or (kind is None and "properties" in schema):
-        return _object(schema, facts, root, depth)
-    if kind == "array":
-        return _array(schema, facts, root, name, depth)
-    if kind in ("integer", "number"):
-        return _number(schema, facts, kind)
-    if kind == "boolean":
-        return bool(schema.get("default", False)) or bool(_words(name) & facts.words)
-    return None if kind == "null" else _string(schema, facts, name)
+    def _string(self, schema: Mapping[str, Json], name: str) -> str:
+        form, words = schema.get("format"), _words(name)
+        if form in _FORMATS:
+            return self._formatted(form)
+        form = next((form for word, form in _BY_NAME.items() if word in words), "")
+        text: str
+        if isinstance(schema.get("default"), str):
+            text = schema["default"]
+        elif words & _PLACES:
+            text = (*self.paths, ".")[0]
+        elif form:
+            text = self._formatted(form)
+        elif words & _WHOLE:
+            text = (*self.quotes, self.text)[0]
+        else:
+            text = (*self.quotes, *self.nouns, self.last)[0]
+        if (pattern := schema.get("pattern")) and not _fits(pattern, text):
+            text = next((word for word in self.text.split() if _fits(pattern, word.strip(".,?!"))), text).strip(".,?!")
+        text = text[: schema.get("maxLength")]
+        return text + "." * max(0, int(schema.get("minLength") or 0) - len(text))
 
-
-def _object(schema: Mapping[str, Json], facts: _Facts, root: Json, depth: int) -> dict[str, Json]:
-    properties: Mapping[str, Json] = schema.get("properties") or {}
-    required = schema.get("required") or ()
-    # What may be left out is filled only where the prompt names one of its values.
-    wanted = [
-        name
-        for name, each in properties.items()
-        if name in required or facts.words & {str(value).lower() for value in _enum(each)}
-    ]
-    return {name: _value(properties[name], facts, root, name, depth + 1) for name in wanted}
-
-
-def _array(schema: Mapping[str, Json], facts: _Facts, root: Json, name: str, depth: int) -> list[Json]:
-    fixed = schema.get("prefixItems")
-    if isinstance(fixed, list):
-        return [_value(each, facts, root, name, depth + 1) for each in fixed]
-    most = schema.get("maxItems", 1)
-    count = max(int(schema.get("minItems") or 0), min(1, int(most)))
-    items = schema["items"] if isinstance(schema.get("items"), Mapping) else {}
-    if items.get("type") == "string" and len(facts.nouns) > 1 and "maxItems" not in schema:
-        return [*facts.nouns]
-    values = [_value(items, facts, root, name, depth + 1)]
-    if schema.get("uniqueItems") and count > 1 and isinstance(values[0], str):
-        return [f"{values[0]} {number}" for number in range(1, count + 1)]
-    return values * count
-
-
-def _number(schema: Mapping[str, Json], facts: _Facts, kind: str) -> int | float:
-    given = {name: value for name, value in schema.items() if value is not None}
-    low = given.get("minimum", given.get("exclusiveMinimum", -inf) + 1)
-    high = given.get("maximum", given.get("exclusiveMaximum", inf) - 1)
-    numbers = [number for number in facts.numbers if kind == "number" or number.is_integer()]
-    value = next((number for number in numbers if low <= number <= high), None)
-    if value is not None:
-        facts.numbers.remove(value)
-    else:
-        value = schema.get("default", low if low > -inf else min(1, high))
-    step = schema.get("multipleOf")
-    if step:
-        value = -(-value // step) * step
-    return int(value) if kind == "integer" else value
-
-
-_FORMATS = {
-    "date": "2026-01-01",
-    "date-time": "2026-01-01T00:00:00Z",
-    "time": "00:00:00Z",
-    "duration": "PT1H",
-    "email": "someone@example.com",
-    "uri": "https://example.com",
-    "uuid": "00000000-0000-4000-8000-000000000000",
-    "ipv4": "127.0.0.1",
-    "binary": "",
-    "byte": "",
-}
-
-
-def _string(schema: Mapping[str, Json], facts: _Facts, name: str) -> str:
-    form, words = schema.get("format"), _words(name)
-    offered = {"date": facts.dates, "email": facts.mails, "uri": facts.links}.get(str(form), [])
-    if form in _FORMATS:
-        return offered[0] if offered else _FORMATS[str(form)]
-    if "default" in schema and isinstance(schema["default"], str):
-        text = schema["default"]
-    elif words & _PLACES:
-        text = facts.paths[0] if facts.paths else "."
-    elif {"url", "uri", "link"} & words:
-        text = facts.links[0] if facts.links else "https://example.com"
-    elif {"email", "mail"} & words and facts.mails:
-        text = facts.mails[0]
-    elif {"date", "day"} & words and facts.dates:
-        text = facts.dates[0]
-    elif words & _WHOLE:
-        text = facts.quotes[0] if facts.quotes else facts.text
-    else:
-        text = (facts.quotes or facts.nouns or [facts.last])[0]
-    if (pattern := schema.get("pattern")) and not _fits(pattern, text):
-        text = next((word for word in facts.text.split() if _fits(pattern, word.strip(".,?!"))), text).strip(".,?!")
-    text = text[: schema.get("maxLength")]
-    return text + "." * max(0, int(schema.get("minLength") or 0) - len(text))
+    def _formatted(self, form: str) -> str:
+        found = self.formats.get(form)
+        return found[0] if found else _FORMATS[form]
 
 
 def _fits(pattern: str, text: str) -> bool:

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from glue.limits import StopReason
 from glue.messages import (
     AssistantMessage,
-    Effort,
     File,
     Image,
     Json,
-    Message,
     Opaque,
     Part,
-    Request,
     Text,
     Thinking,
+    ToolCall,
     ToolMessage,
     ToolSpec,
     Usage,
+    UserMessage,
 )
 from glue.provider import ProviderEvent, TextDelta, ToolCallDelta
 from glue.providers import encoding, wire
-from glue.providers.catalog import Quirks, Row, efforts
+from glue.providers.catalog import Quirks
+from glue.providers.encoding import Said
 from glue.providers.wire import Block
 
 WIRE = "openai_chat"
@@ -41,6 +42,7 @@ class ChatDecoder(wire.Decoder):
     wire = WIRE
     noun = "completion"
     end_mark = "a finish_reason or [DONE]"
+    done_closes = True
     stops: ClassVar = {  # of all servers on this wire, some of which hand on the words of another
         StopReason.END_TURN: "stop eos eos_token end_turn stop_sequence",
         StopReason.TOOL_USE: "tool_calls function_call tool_use",
@@ -71,11 +73,7 @@ class ChatDecoder(wire.Decoder):
         self._listed = False  # thoughts came inside content
         self._extra: dict[str, Json] = {}
         self._refused = False
-        self._native = ""
         self._tags = _ThinkTags() if quirks.think_tags else None
-
-    def _done(self) -> None:
-        self.ended = self.closed = True
 
     def _close(self, body: bytes | None) -> None:
         super()._close(body)
@@ -83,11 +81,9 @@ class ChatDecoder(wire.Decoder):
         if not self.seen:
             raise self._nothing()
 
-    def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
-        chunk = encoding.loads(data)
-        self.seen = True
+    def _event(self, chunk: Json, events: list[ProviderEvent]) -> None:
         if len(self.facts) < 2:
-            self._identify(chunk)
+            self._learn(chunk, "id", "model")
         if chunk.get("usage"):
             self.counts = chunk["usage"]
         if chunk.get("error") or chunk.get("object") == "error":
@@ -205,41 +201,29 @@ class ChatDecoder(wire.Decoder):
         call.name = call.name or name
         return call
 
-    def _identify(self, chunk: dict[str, Json]) -> None:
-        for name in ("id", "model"):
-            if isinstance(chunk.get(name), str) and chunk[name]:
-                self.facts[name] = chunk[name]
-
     def _stop(self, choice: dict[str, Json], reason: Json) -> None:
         if choice.get("error"):
             raise self.error(choice["error"])
-        reason = reason if isinstance(reason, str) else str(reason)
+        native = choice.get("native_finish_reason")
+        reason = native if native in ("error", "network_error") else str(reason)  # what the server behind it said
         if reason or self.raw_stop is None:
             self.raw_stop = reason
         self.closed = self.closed or bool(reason)
-        self._native = encoding.text_of(choice.get("native_finish_reason")) or self._native
         if choice.get("usage"):
             self.counts = choice["usage"]
 
     def _whole(self, reply: Json) -> None:
-        if reply.get("usage"):
-            self.counts = reply["usage"]
-        choices = reply.get("choices")
-        if reply.get("error") or not choices:
-            if reply.get("error") or reply.get("object") == "error" or reply.get("detail"):
-                raise self.error(reply.get("error") or reply)
-            raise self.broken("JSON without choices", encoding.dumps(reply))
-        self._identify(reply)
         self.seen = True
-        self._delta(_indexed(choices[0].get("message") or {}), self.late)
-        if choices[0].get("finish_reason") is not None:
-            self._stop(choices[0], choices[0]["finish_reason"])
+        if reply.get("choices") or reply.get("error") or reply.get("object") == "error":
+            super()._whole(reply)
+        elif reply.get("detail"):
+            raise self.error(reply)
+        else:
+            raise self.broken("JSON without choices", encoding.dumps(reply))
 
     # The whole reply
 
     def _stop_reason(self) -> StopReason:
-        if self._native in ("error", "network_error"):
-            raise self.error({"message": f"the server stopped with {self._native!r}"})
         if not self.raw_stop:
             return StopReason.TOOL_USE if self._calls else StopReason.UNKNOWN
         stop = super()._stop_reason()
@@ -310,143 +294,197 @@ class _ThinkTags:
 
 # Requests -----------------------------------------------------------------------------------------
 
+# What both of OpenAI's wires call the choices of a tool; any other names the one that must be called.
+_CHOICES = {"auto": None, "none": "none", "required": "required"}
 _MARK = {"cache_control": {"type": "ephemeral"}}
 
 
-def encode(request: Request, row: Row, model: str) -> bytes:
-    """Make the body of a request; messages that were sent before are not encoded again."""
-    quirks = row.quirks
-    marks = request.cache and quirks.cache == "control"
-    tools = encoding.encode_tools(request.tools, WIRE, _tool) if quirks.tools else []
-    if tools and marks:
-        tools[-1] = encoding.dumps({**encoding.loads(tools[-1]), **_MARK})
-    named = {"type": "function", "function": {"name": request.tool_choice}}
-    fields = {
-        "model": model,
-        "messages": _messages(request, row, model, marks),
-        "stream": request.stream or None,
-        "stream_options": {"include_usage": True} if request.stream and quirks.stream_usage else None,
-        "tools": tools or None,
-        "tool_choice": encoding.CHOICES.get(request.tool_choice, named) if tools else None,
-        quirks.max_tokens: request.max_tokens,
-        "temperature": request.temperature,
-        "stop": request.stop or None,
-        "response_format": _response_format(request.output_schema, quirks),
-        "prompt_cache_key": encoding.cache_key(request) if quirks.cache == "key" else None,
-        **_reasoning(request.reasoning, row, model),
-    }
-    return encoding.assemble(fields, request.options)
+class OpenAIEncoder(wire.Encoder):
+    """What chat completions and responses have in common."""
+
+    @abstractmethod
+    def block(self, part: Said) -> dict[str, Json]: ...
+
+    def content(self, said: Sequence[Said]) -> str | list[Json]:
+        """Encode a single text as such, else blocks."""
+        return said[0].text if len(said) == 1 and isinstance(said[0], Text) else [self.block(part) for part in said]
+
+    def user(self, message: UserMessage, content: Sequence[Said]) -> Iterable[Json]:
+        said = self.content(content)
+        return ({"role": "user", "content": said},) if said else ()
+
+    def call_id(self, text: str) -> str:
+        """Return the id of a call as the server takes it: itself where it does."""
+        if self.quirks.tool_ids == "nine":
+            return text if len(text) == 9 and text.isalnum() and text.isascii() else encoding.short_id(text)
+        return text if 0 < len(text) <= self.quirks.tool_id_limit else "call_" + encoding.short_id(text, 20)
+
+    def offered(self, named: Json) -> tuple[list[bytes], Json]:
+        """Return the tools and the choice among them, which may be the one that is named."""
+        tools = self.tools(self.request.tools) if self.quirks.tools else []
+        return tools, _CHOICES.get(self.request.tool_choice, named) if tools else None
+
+    def cache_key(self) -> str | None:
+        """Name the stable prefix of a request that is to be cached, for servers that group their caches by a key."""
+        if not self.request.cache or self.quirks.cache != "key":
+            return None
+        return encoding.short_id("\n".join((self.request.system, *(tool.name for tool in self.request.tools))), 24)
+
+    def output_format(self) -> dict[str, Json] | None:
+        """Ask for an answer that fits the schema, strictly where both schema and server can."""
+        schema, quirks = self.request.output_schema, self.quirks
+        if schema is None or not quirks.output:
+            return None
+        if quirks.output == "json_object":
+            return {"type": "json_object"}
+        strict = quirks.strict and encoding.is_strict(schema)
+        return {"type": "json_schema", "name": encoding.schema_name(schema), "schema": schema, "strict": strict}
 
 
-def _messages(request: Request, row: Row, model: str, marks: bool) -> list[bytes]:
-    key = encoding.memo_key(WIRE, row, model)
-    pieces: list[bytes] = []
-    if request.system:
-        content: Json = [{"type": "text", "text": request.system, **_MARK}] if marks else request.system
-        pieces.append(encoding.dumps({"role": row.quirks.system_role, "content": content}))
-    messages = encoding.unique_calls(request.messages)
-    if row.quirks.merge:
-        messages = encoding.merge_users(messages)
-    last = messages[-1] if marks and messages else None
-    pictures: list[bytes] = []
-    for block in encoding.blocks(messages):
-        bare = len(block) == encoding.BLOCK and not pictures and block[-1] is not last
-        joined = encoding.block_memo(block, key) if bare else None
-        if joined is None:
-            turns = encoding.encode_turns(block, key, lambda message: _message(message, row, model), pictures)
-            found = [piece for _, piece in turns if piece]
-            if bare and not pictures:
-                encoding.keep_block(block, key, b",".join(found))
-            pieces += found
-        elif joined:
-            pieces.append(joined)
-    pieces += pictures
-    if last is not None and any(last.memo[key]):
-        pieces[-1] = _marked(pieces[-1])
-    return pieces
+def argument_text(call: ToolCall) -> str:
+    """Return a call's arguments as the text of an object: servers choke on what their own model wrote."""
+    value = encoding.arguments(call)
+    return call.arguments if call.arguments.strip() and "arguments" not in value else encoding.dumps(value).decode()
 
 
-def _message(message: Message, row: Row, model: str) -> tuple[bytes, bytes]:
-    """Encode a message, and apart from it the pictures that go with a tool's result."""
-    if message.excluded:
-        return b"", b""
-    if isinstance(message, ToolMessage):
-        return _result(message, row.quirks)
-    if isinstance(message, AssistantMessage):
-        body = _assistant(message, row, model)
-    else:
-        content = encoding.content(message.content, row.quirks, _block)
-        body = {"role": "user", "content": content} if content else {}
-    return encoding.dumps(body) if body else b"", b""
+def data_url(part: Image | File) -> str:
+    """Return the address of an image or file: its own, or one that holds its bytes."""
+    if isinstance(part, Image) and part.url is not None:
+        return part.url
+    return f"data:{part.media_type};base64,{encoding.base64_text(part.data or b'')}"
 
 
-def _block(part: Text | Image | File) -> dict[str, Json]:
-    if isinstance(part, Text):
-        return {"type": "text", "text": part.text}
-    if isinstance(part, Image):
-        return {"type": "image_url", "image_url": {"url": encoding.data_url(part)}}
-    return {"type": "file", "file": {"filename": part.name or "file", "file_data": encoding.data_url(part)}}
+class ChatEncoder(OpenAIEncoder):
+    wire = WIRE
 
+    def body(self) -> bytes:
+        request, quirks = self.request, self.quirks
+        marks = request.cache and quirks.cache == "control"
+        tools, choice = self.offered({"type": "function", "function": {"name": request.tool_choice}})
+        if tools and marks:
+            tools[-1] = encoding.dumps({**encoding.loads(tools[-1]), **_MARK})
+        fields = {
+            "model": self.model,
+            "messages": self._messages(marks),
+            "stream": request.stream or None,
+            "stream_options": {"include_usage": True} if request.stream and quirks.stream_usage else None,
+            "tools": tools or None,
+            "tool_choice": choice,
+            quirks.max_tokens: request.max_tokens,
+            "temperature": request.temperature,
+            "stop": request.stop or None,
+            "response_format": self._response_format(),
+            "prompt_cache_key": self.cache_key(),
+            **self._reasoning(),
+        }
+        return encoding.assemble(fields, request.options)
 
-def _result(message: ToolMessage, quirks: Quirks) -> tuple[bytes, bytes]:
-    """Encode a result: its words, and apart from them the pictures and files that the server takes only of a user."""
-    words = []
-    for part in message.content:
+    def _messages(self, marks: bool) -> list[bytes]:
+        if self.quirks.merge:
+            self.messages = encoding.merge_users(self.messages)
+        last = self.messages[-1] if marks and self.messages else None
+        pieces = self.pieces(last)
+        if last is not None and any(last.memo[self.key]):
+            pieces[-1] = _marked(pieces[-1])
+        if system := self.request.system:
+            content: Json = [{"type": "text", "text": system, **_MARK}] if marks else system
+            pieces.insert(0, encoding.dumps({"role": self.quirks.system_role, "content": content}))
+        return pieces
+
+    def block(self, part: Said) -> dict[str, Json]:
         if isinstance(part, Text):
-            words.append(part.text)
-        elif isinstance(part, Image):
-            words.append("(an image)")
-        elif isinstance(part, File):
-            words.append(f"(a file: {part.name or part.media_type})")
-    text = "\n".join(filter(None, words))
-    call_id = encoding.call_id(message.call_id, quirks)
-    encoded = encoding.dumps({"role": "tool", "tool_call_id": call_id, "content": text})
-    pictures = [part for part in encoding.taken(message.content, quirks) if not isinstance(part, Text)]
-    if not pictures:
-        return encoded, b""
-    content = [_block(part) for part in (Text(text=f"From the result of {message.name}:"), *pictures)]
-    return encoded, encoding.dumps({"role": "user", "content": content})
+            return {"type": "text", "text": part.text}
+        if isinstance(part, Image):
+            return {"type": "image_url", "image_url": {"url": data_url(part)}}
+        return {"type": "file", "file": {"filename": part.name or "file", "file_data": data_url(part)}}
 
+    def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
+        """Encode the words of a result, and name what else it holds, which follows."""
+        words = []
+        for part in message.content:
+            if isinstance(part, Text):
+                words.append(part.text)
+            elif isinstance(part, Image):
+                words.append("(an image)")
+            elif isinstance(part, File):
+                words.append(f"(a file: {part.name or part.media_type})")
+        text = "\n".join(filter(None, words))
+        return {"role": "tool", "tool_call_id": self.call_id(message.call_id), "content": text}
 
-def _assistant(message: AssistantMessage, row: Row, model: str) -> dict[str, Json]:
-    quirks = row.quirks
-    own = message.provider == row.name
-    calls = []
-    for call in message.calls:
-        function = {"name": encoding.call_name(call.name), "arguments": encoding.argument_text(call)}
-        extra = encoding.kept_of(call, WIRE) if own else {}
-        calls.append({"id": encoding.call_id(call.id, quirks), "type": "function", "function": function, **extra})
-    text = message.text
-    body: dict[str, Json] = {"role": "assistant", "content": text or None}
-    if calls:
-        body["tool_calls"] = calls
-    if own:
-        _echo(message, body, quirks, same_model=message.model == model)
-    if quirks.echo == "reasoning_content" and calls:
-        body.setdefault("reasoning_content", "")  # its absence is refused, also on calls of another model
-    return body if text or calls else {}
+    def pictures(self, message: ToolMessage, content: Sequence[Said]) -> Iterable[Json]:
+        pictures = [self.block(part) for part in content if not isinstance(part, Text)]
+        title = self.block(Text(text=f"From the result of {message.name}:"))
+        return ({"role": "user", "content": [title, *pictures]},) if pictures else ()
 
+    def reply(self, message: AssistantMessage) -> Iterable[Json]:
+        own = message.provider == self.row.name
+        calls = []
+        for call in message.calls:
+            function = {"name": encoding.call_name(call.name), "arguments": argument_text(call)}
+            extra = encoding.kept_of(call, WIRE) if own else {}
+            calls.append({"id": self.call_id(call.id), "type": "function", "function": function, **extra})
+        text = message.text
+        body: dict[str, Json] = {"role": "assistant", "content": text or None}
+        if calls:
+            body["tool_calls"] = calls
+        if own:
+            self._echo(message, body)
+        if self.quirks.echo == "reasoning_content" and calls:
+            body.setdefault("reasoning_content", "")  # its absence is refused, also on calls of another model
+        return (body,) if text or calls else ()
 
-def _echo(message: AssistantMessage, body: dict[str, Json], quirks: Quirks, *, same_model: bool) -> None:
-    details: list[Json] = []
-    thoughts: list[str] = []
-    listed = False
-    for part in message.content:
-        kept = encoding.kept_of(part, WIRE)
-        if same_model:
-            details.extend(kept.get("reasoning_details") or ())
-            if isinstance(part, Opaque):
-                body.update(kept.get("message") or {})
-        if isinstance(part, Thinking):
-            thoughts.append(part.text)
-            listed = listed or bool(kept.get("content"))
-    if details:
-        body["reasoning_details"] = details
-    elif listed:
-        thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "".join(thoughts)}]}
-        body["content"] = [thinking, *([{"type": "text", "text": body["content"]}] if body["content"] else [])]
-    elif thoughts and quirks.echo in ("reasoning_content", "reasoning"):
-        body[quirks.echo] = "".join(thoughts)
+    def _echo(self, message: AssistantMessage, body: dict[str, Json]) -> None:
+        details: list[Json] = []
+        thoughts: list[str] = []
+        listed = False
+        for part in message.content:
+            kept = encoding.kept_of(part, WIRE)
+            if message.model == self.model:
+                details.extend(kept.get("reasoning_details") or ())
+                if isinstance(part, Opaque):
+                    body.update(kept.get("message") or {})
+            if isinstance(part, Thinking):
+                thoughts.append(part.text)
+                listed = listed or bool(kept.get("content"))
+        if details:
+            body["reasoning_details"] = details
+        elif listed:
+            thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "".join(thoughts)}]}
+            body["content"] = [thinking, *([{"type": "text", "text": body["content"]}] if body["content"] else [])]
+        elif thoughts and self.quirks.echo in ("reasoning_content", "reasoning"):
+            body[self.quirks.echo] = "".join(thoughts)
+
+    def tool(self, tool: ToolSpec) -> Json:
+        function = {"name": tool.name, "parameters": tool.parameters, **encoding.description(tool)}
+        return {"type": "function", "function": function}
+
+    def _response_format(self) -> Json:
+        wanted = self.output_format()
+        if wanted is None or "schema" not in wanted:
+            return wanted
+        kind = wanted.pop("type")
+        if not wanted["strict"]:  # some servers do not know it
+            del wanted["strict"]
+        return {"type": kind, "json_schema": wanted}
+
+    def _reasoning(self) -> dict[str, Json]:
+        style, effort = self.quirks.reasoning, self.request.reasoning
+        if effort is None or not style:
+            return {}
+        on = effort != "none"
+        if style in ("thinking", "kept_thinking"):
+            thinking: dict[str, Json] = {"type": "enabled" if on else "disabled"}
+            if style == "kept_thinking" and on:
+                thinking["clear_thinking"] = False
+            return {"thinking": thinking}
+        if style == "enable":
+            return {"enable_thinking": on}
+        level = encoding.lower(effort, self.efforts)
+        if style == "object":
+            return {"reasoning": {"effort": level} if level and on else {"enabled": False}}
+        if level is None:
+            return {}
+        return {"reasoning_effort": level, **({"reasoning_format": "parsed"} if style == "groq" else {})}
 
 
 def _marked(encoded: bytes) -> bytes:
@@ -460,44 +498,10 @@ def _marked(encoded: bytes) -> bytes:
     return encoding.dumps({**body, "content": [*content[:-1], {**content[-1], **_MARK}]})
 
 
-def _tool(tool: ToolSpec) -> Json:
-    function = {"name": tool.name, "parameters": tool.parameters, **encoding.description(tool)}
-    return {"type": "function", "function": function}
-
-
-def _response_format(schema: Json, quirks: Quirks) -> Json:
-    if schema is None or not quirks.output:
-        return None
-    if quirks.output == "json_object":
-        return {"type": "json_object"}
-    strict = {"strict": True} if quirks.strict and encoding.is_strict(schema) else {}
-    return {"type": "json_schema", "json_schema": {"name": encoding.schema_name(schema), "schema": schema, **strict}}
-
-
-def _reasoning(effort: Effort | None, row: Row, model: str) -> dict[str, Json]:
-    style = row.quirks.reasoning
-    if effort is None or not style:
-        return {}
-    on = effort != "none"
-    if style in ("thinking", "kept_thinking"):
-        thinking: dict[str, Json] = {"type": "enabled" if on else "disabled"}
-        if style == "kept_thinking" and on:
-            thinking["clear_thinking"] = False
-        return {"thinking": thinking}
-    if style == "enable":
-        return {"enable_thinking": on}
-    level = encoding.lower(effort, efforts(row, model))
-    if style == "object":
-        return {"reasoning": {"effort": level} if level and on else {"enabled": False}}
-    if level is None:
-        return {}
-    return {"reasoning_effort": level, **({"reasoning_format": "parsed"} if style == "groq" else {})}
-
-
 class OpenAIChat(wire.Wire):
     """Asks one server for chat completions."""
 
     tool_rules = wire.ToolRules(at_root=(*wire.UNIONS, "enum", "not"), needs_items=True)
     path = "/chat/completions"
+    encoder = ChatEncoder
     decoder = ChatDecoder
-    encode = staticmethod(encode)

@@ -8,13 +8,10 @@ from typing import ClassVar
 from glue.limits import StopReason
 from glue.messages import (
     AssistantMessage,
-    File,
     Image,
     Json,
-    Message,
     Opaque,
     Part,
-    Request,
     Text,
     Thinking,
     ToolCall,
@@ -23,7 +20,9 @@ from glue.messages import (
 )
 from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers import encoding, wire
-from glue.providers.catalog import Quirks, Row, efforts
+from glue.providers.catalog import Quirks
+from glue.providers.encoding import Said
+from glue.providers.openai_chat import OpenAIEncoder, argument_text, data_url
 
 WIRE = "openai_responses"
 
@@ -56,10 +55,8 @@ class ResponsesDecoder(wire.Decoder):
         self._response: dict[str, Json] = {}  # as the terminal event gave it
         self._whole_items: set[Json] = set()
 
-    def _event(self, data: bytes, events: list[ProviderEvent]) -> None:
-        event = encoding.loads(data)
+    def _event(self, event: Json, events: list[ProviderEvent]) -> None:
         kind = event.get("type")
-        self.seen = True
         if kind == "response.output_text.delta" or kind == "response.refusal.delta":
             if text := self._show(event):
                 events.append(TextDelta(text=text))
@@ -140,9 +137,7 @@ class ResponsesDecoder(wire.Decoder):
     # The whole reply
 
     def _content(self, *, cut: bool) -> list[Part]:
-        self.facts = {
-            name: self._response[name] for name in ("id", "model") if isinstance(self._response.get(name), str)
-        }
+        self._learn(self._response, "id", "model")
         indexes = sorted(self._items, key=lambda index: index if isinstance(index, int) else 1 << 30)
         following: Json = None
         content: list[Part] = []
@@ -213,136 +208,100 @@ def _parts(item: dict[str, Json], following: Json, *, complete: bool) -> Iterato
 # Requests -----------------------------------------------------------------------------------------
 
 
-def encode(request: Request, row: Row, model: str) -> bytes:
-    """Make the body of a request. The wire has no stop sequences; they are left out."""
-    quirks = row.quirks
-    key = encoding.memo_key(WIRE, row, model)
-    pieces: list[bytes] = []
-    for message in encoding.unique_calls(request.messages):
-        encoded = message.memo.get(key)
-        if encoded is None:
-            encoded = message.memo[key] = tuple(map(encoding.dumps, _items(message, row, model)))
-        pieces += encoded
-    tools = encoding.encode_tools(request.tools, WIRE, _tool) if quirks.tools else []
-    named = {"type": "function", "name": request.tool_choice}
-    level = encoding.lower(request.reasoning, efforts(row, model)) if quirks.reasoning else None
-    format_ = _format(request.output_schema, quirks)
-    sealed = quirks.encrypted and not model.startswith(quirks.plain_models)
-    fields = {
-        "model": model,
-        "input": pieces,
-        "instructions": request.system or None,
-        "stream": request.stream or None,
-        "tools": tools or None,
-        "tool_choice": encoding.CHOICES.get(request.tool_choice, named) if tools else None,
-        "max_output_tokens": request.max_tokens,
-        "temperature": request.temperature,
-        "reasoning": {"effort": level} if level is not None else None,
-        "text": {"format": format_} if format_ else None,
-        "prompt_cache_key": encoding.cache_key(request) if quirks.cache == "key" else None,
-        # The transcript is ours, so nothing is kept there; reasoning comes back sealed instead.
-        "store": False if quirks.encrypted else None,
-        "include": ["reasoning.encrypted_content"] if sealed else None,
-    }
-    return encoding.assemble(fields, request.options)
+class ResponsesEncoder(OpenAIEncoder):
+    """Encodes typed items. The wire has no stop sequences; they are left out."""
 
+    wire = WIRE
 
-def _items(message: Message, row: Row, model: str) -> Iterator[Json]:
-    if message.excluded:
-        return
-    if isinstance(message, AssistantMessage):
-        yield from _assistant(message, row, model)
-        return
-    content = encoding.content(message.content, row.quirks, _block)
-    if isinstance(message, ToolMessage):
-        call_id = encoding.call_id(message.call_id, row.quirks)
-        yield {"type": "function_call_output", "call_id": call_id, "output": content or ""}
-    elif content:
-        yield {"role": "user", "content": content}
+    def body(self) -> bytes:
+        request, quirks = self.request, self.quirks
+        tools, choice = self.offered({"type": "function", "name": request.tool_choice})
+        level = encoding.lower(request.reasoning, self.efforts) if quirks.reasoning else None
+        wanted = self.output_format()
+        sealed = quirks.encrypted and not self.model.startswith(quirks.plain_models)
+        fields = {
+            "model": self.model,
+            "input": self.pieces(),
+            "instructions": request.system or None,
+            "stream": request.stream or None,
+            "tools": tools or None,
+            "tool_choice": choice,
+            "max_output_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "reasoning": {"effort": level} if level is not None else None,
+            "text": {"format": wanted} if wanted else None,
+            "prompt_cache_key": self.cache_key(),
+            # The transcript is ours, so nothing is kept there; reasoning comes back sealed instead.
+            "store": False if quirks.encrypted else None,
+            "include": ["reasoning.encrypted_content"] if sealed else None,
+        }
+        return encoding.assemble(fields, request.options)
 
+    def block(self, part: Said) -> dict[str, Json]:
+        if isinstance(part, Text):
+            return {"type": "input_text", "text": part.text}
+        if isinstance(part, Image):
+            return {"type": "input_image", "image_url": data_url(part)}
+        return {"type": "input_file", "filename": part.name or "file", "file_data": data_url(part)}
 
-def _block(part: Text | Image | File) -> dict[str, Json]:
-    if isinstance(part, Text):
-        return {"type": "input_text", "text": part.text}
-    if isinstance(part, Image):
-        return {"type": "input_image", "image_url": encoding.data_url(part)}
-    return {"type": "input_file", "filename": part.name or "file", "file_data": encoding.data_url(part)}
+    def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
+        call_id, output = self.call_id(message.call_id), self.content(content)
+        return {"type": "function_call_output", "call_id": call_id, "output": output or ""}
 
+    def reply(self, message: AssistantMessage) -> list[Json]:
+        own = message.provider == self.row.name and message.model == self.model
+        items: list[Json] = []
+        sealed: list[tuple[Json, Json]] = []  # reasoning items, and what followed each
+        for part in message.content:
+            kept = encoding.kept_of(part, WIRE) if own else {}
+            item = kept.get("item")
+            if item and item.get("type") == "reasoning":
+                sealed.append((item, kept.get("next")))
+                continue
+            body, last = item or self._words(part, kept), items[-1] if items else {}
+            if not body:
+                continue
+            if body.get("type") == "message" == last.get("type") and body.get("id") and body["id"] == last.get("id"):
+                last["content"] += body["content"]  # another text of one item
+                continue
+            items += (*self._chain(sealed, body), body)
+            sealed.clear()
+        return items
 
-def _assistant(message: AssistantMessage, row: Row, model: str) -> Iterator[Json]:
-    own = message.provider == row.name and message.model == model
-    sealed: list[tuple[Json, Json]] = []  # reasoning items, and what followed each
-    open_text: dict[str, Json] | None = None  # a message item that more texts may join
-    for part in message.content:
-        kept = encoding.kept_of(part, WIRE) if own else {}
-        item = kept.get("item")
-        if item and item.get("type") == "reasoning":
-            sealed.append((item, kept.get("next")))
-            continue
-        body = item or _own_words(part, kept, row.quirks)
-        if not body:
-            continue
-        if open_text is not None and body.get("type") == "message" and body.get("id") == open_text.get("id"):
-            open_text["content"].extend(body["content"])
-            continue
-        if open_text is not None:
-            yield open_text
-            open_text = None
-        yield from _chain(sealed, body, row.quirks)
-        sealed.clear()
-        if body.get("type") == "message" and body.get("id"):
-            open_text = body
-        else:
-            yield body
-    if open_text is not None:
-        yield open_text
+    def _chain(self, sealed: Sequence[tuple[Json, Json]], follower: Json) -> list[Json]:
+        """Return the reasoning that may go back before an item.
 
+        It is refused without the very item that followed it, and, where nothing is stored, without its
+        sealed content.
+        """
+        kept: list[Json] = []
+        for item, wanted in reversed(sealed):
+            is_sent = item.get("encrypted_content") or not self.quirks.encrypted
+            if wanted is None or wanted != identity(follower) or not is_sent:
+                break
+            kept.append(item)
+            follower = item
+        return kept[::-1]
 
-def _chain(sealed: Sequence[tuple[Json, Json]], follower: Json, quirks: Quirks) -> list[Json]:
-    """Return the reasoning that may go back before an item.
+    def _words(self, part: Part, kept: dict[str, Json]) -> dict[str, Json]:
+        named = {"id": kept["id"]} if kept.get("id") else {}
+        if isinstance(part, ToolCall):
+            call = {"type": "function_call", "call_id": self.call_id(part.id), "name": encoding.call_name(part.name)}
+            return {**call, "arguments": argument_text(part), **named}
+        if not isinstance(part, Text) or not part.text:
+            return {}
+        message = {"type": "message", "role": "assistant", **named}
+        if not named:
+            return {**message, "content": part.text}
+        content: dict[str, Json] = {"type": "output_text", "text": part.text, "annotations": []}
+        if kept.get("refusal"):
+            content = {"type": "refusal", "refusal": part.text}
+        phase = {"phase": kept["phase"]} if kept.get("phase") else {}
+        return {**message, "status": "completed", "content": [content], **phase}
 
-    It is refused without the very item that followed it, and, where nothing is stored, without its
-    sealed content.
-    """
-    kept: list[Json] = []
-    for item, wanted in reversed(sealed):
-        is_sent = item.get("encrypted_content") or not quirks.encrypted
-        if wanted is None or wanted != identity(follower) or not is_sent:
-            break
-        kept.append(item)
-        follower = item
-    return kept[::-1]
-
-
-def _own_words(part: Part, kept: dict[str, Json], quirks: Quirks) -> dict[str, Json]:
-    if isinstance(part, ToolCall):
-        call: dict[str, Json] = {"type": "function_call", "call_id": encoding.call_id(part.id, quirks)}
-        call["name"] = encoding.call_name(part.name)
-        call["arguments"] = encoding.argument_text(part)
-        return {**call, "id": kept["id"]} if kept.get("id") else call
-    if not isinstance(part, Text) or not part.text:
-        return {}
-    if not kept.get("id"):
-        return {"type": "message", "role": "assistant", "content": part.text}
-    content: dict[str, Json] = {"type": "output_text", "text": part.text, "annotations": []}
-    if kept.get("refusal"):
-        content = {"type": "refusal", "refusal": part.text}
-    body = {"type": "message", "role": "assistant", "id": kept["id"], "status": "completed", "content": [content]}
-    return {**body, "phase": kept["phase"]} if kept.get("phase") else body
-
-
-def _tool(tool: ToolSpec) -> Json:
-    body = {"type": "function", "name": tool.name, "parameters": tool.parameters, "strict": False}
-    return {**body, **encoding.description(tool)}
-
-
-def _format(schema: Json, quirks: Quirks) -> Json:
-    if schema is None or not quirks.output:
-        return None
-    if quirks.output == "json_object":
-        return {"type": "json_object"}
-    strict = quirks.strict and encoding.is_strict(schema)
-    return {"type": "json_schema", "name": encoding.schema_name(schema), "schema": schema, "strict": strict}
+    def tool(self, tool: ToolSpec) -> Json:
+        body = {"type": "function", "name": tool.name, "parameters": tool.parameters, "strict": False}
+        return {**body, **encoding.description(tool)}
 
 
 class OpenAIResponses(wire.Wire):
@@ -350,5 +309,5 @@ class OpenAIResponses(wire.Wire):
 
     tool_rules = wire.ToolRules(at_root=(*wire.UNIONS, "enum", "not"), needs_items=True)
     path = "/responses"
+    encoder = ResponsesEncoder
     decoder = ResponsesDecoder
-    encode = staticmethod(encode)

@@ -180,12 +180,11 @@ def _final(error: ProviderError) -> ProviderError:
     return empty
 
 
+Ladder: TypeAlias = Literal["double"] | int | Sequence[int]
+
+
 def with_escalation(
-    provider: Provider,
-    *,
-    ladder: Literal["double"] | int | Sequence[int] = "double",
-    attempts: int = 2,
-    ceiling: int | None = None,
+    provider: Provider, *, ladder: Ladder = "double", attempts: int = 2, ceiling: int | None = None
 ) -> Escalation:
     """Raise `max_tokens` and ask again, at most `attempts` times, while a reply is cut by it.
 
@@ -196,9 +195,7 @@ def with_escalation(
 
 
 class Escalation(Wrapper):
-    def __init__(
-        self, provider: Provider, ladder: Literal["double"] | int | Sequence[int], attempts: int, ceiling: int | None
-    ) -> None:
+    def __init__(self, provider: Provider, ladder: Ladder, attempts: int, ceiling: int | None) -> None:
         super().__init__(provider)
         if isinstance(ladder, str) and ladder != "double":
             raise ValueError(f"the ladder must be 'double', a step or a list of caps, not {ladder!r}")

@@ -38,7 +38,7 @@ class Parser:
         self._size = 0
         self._carriage = False  # the last byte was a CR, which a LF may still complete
         self._fresh = True  # nothing but white space and a byte order mark was seen
-        self._is_body = False
+        self.is_body = False
         self.stray = b""  # the first line that belongs to no event stream
 
     def feed(self, block: bytes) -> list[bytes]:
@@ -49,8 +49,8 @@ class Parser:
         if self._fresh:
             block = block.lstrip(_LEAD)
             self._fresh = not block
-            self._is_body = block[:1] in (b"{", b"[")
-        if self._is_body:
+            self.is_body = block[:1] in (b"{", b"[")
+        if self.is_body:
             if self._objects is not None:
                 return self._objects.feed(block)
             self._parts.append(block)
@@ -84,7 +84,7 @@ class Parser:
     def end(self) -> list[bytes]:
         """Return the event that the end of the stream left without its blank line, if any."""
         events: list[bytes] = []
-        if self._parts and not self._is_body:
+        if self._parts and not self.is_body:
             self._fields(b"".join(self._parts), events)
             self._parts.clear()
         return events
@@ -92,11 +92,7 @@ class Parser:
     @property
     def body(self) -> bytes | None:
         """The whole body, where it is JSON instead of events."""
-        return b"".join(self._parts) if self._is_body and self._objects is None else None
-
-    @property
-    def has_objects(self) -> bool:
-        return self._is_body and self._objects is not None
+        return b"".join(self._parts) if self.is_body and self._objects is None else None
 
     def _newlines(self, block: bytes) -> bytes:
         if self._carriage and block.startswith(b"\n"):

@@ -1,7 +1,8 @@
-"""The bases of all wires: a decoder of replies, and a provider that joins encoder, decoder and HTTP."""
+"""The bases of all wires: an encoder of requests, a decoder of replies, and a provider that joins them with HTTP."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, TypeGuard
@@ -13,12 +14,15 @@ from glue.messages import (
     File,
     Image,
     Json,
+    Message,
     Opaque,
     Part,
     Request,
     Text,
     Thinking,
     ToolCall,
+    ToolMessage,
+    ToolSpec,
     Usage,
     UserMessage,
     new_id,
@@ -26,8 +30,157 @@ from glue.messages import (
 from glue.provider import Capabilities, Closeable, Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers import encoding
 from glue.providers.catalog import Quirks, Row, efforts
+from glue.providers.encoding import Said
 from glue.providers.sse import Parser
 from glue.text import one_line
+
+# Requests -----------------------------------------------------------------------------------------
+
+
+class Encoder(ABC):
+    """Makes the body of one request: it walks the conversation, and a wire gives each piece its form.
+
+    Messages and tools that were encoded before are joined as they are.
+    """
+
+    wire: ClassVar[str]
+
+    def __init__(self, request: Request, row: Row, model: str) -> None:
+        self.request = request
+        self.row = row
+        self.quirks = row.quirks
+        self.model = model
+        self.messages = encoding.unique_calls(request.messages)
+        # Names the bytes that a message has here. A string, because its hash is computed once.
+        self.key = f"{self.wire} {row.name} {model} {hash(row.quirks)}"
+        self.waiting: list[bytes] = []  # pictures of a batch of results: they follow it as a user's
+
+    @abstractmethod
+    def body(self) -> bytes: ...
+    @abstractmethod
+    def tool(self, tool: ToolSpec) -> Json: ...
+    @abstractmethod
+    def user(self, message: UserMessage, content: Sequence[Said]) -> Iterable[Json]: ...
+    @abstractmethod
+    def reply(self, message: AssistantMessage) -> Iterable[Json]: ...
+    @abstractmethod
+    def result(self, message: ToolMessage, content: Sequence[Said]) -> Json: ...
+
+    def pictures(self, message: ToolMessage, content: Sequence[Said]) -> Iterable[Json]:
+        """Encode what of a tool's result the server takes only from a user."""
+        return ()
+
+    @property
+    def efforts(self) -> tuple[str, ...]:
+        """The levels of reasoning that the model tells apart; none where it cannot be asked to reason."""
+        return efforts(self.row, self.model)
+
+    def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
+        """Say whether an answer can be held to a schema; else a final tool has to do."""
+        return self.quirks.output == "json_schema"
+
+    def tools(self, tools: Iterable[ToolSpec]) -> list[bytes]:
+        encoded = []
+        for tool in tools:
+            if self.wire not in tool.memo:
+                tool.memo[self.wire] = encoding.dumps(self.tool(tool))
+            encoded.append(tool.memo[self.wire])
+        return encoded
+
+    def turns(self, messages: Iterable[Message]) -> list[tuple[str, bytes]]:
+        """Encode messages: to a role and what is said."""
+        key, waiting = self.key, self.waiting
+        turns: list[tuple[str, bytes]] = []
+        for message in messages:
+            known: tuple[bytes, bytes] | None = message.memo.get(key)
+            if known is None:
+                known = message.memo[key] = self._message(message)
+            if waiting and not isinstance(message, ToolMessage):
+                turns.append(("user", b",".join(waiting)))
+                waiting.clear()
+            turns.append(("assistant" if isinstance(message, AssistantMessage) else "user", known[0]))
+            if known[1]:
+                waiting.append(known[1])
+        return turns
+
+    def pieces(self, last: Message | None = None) -> list[bytes]:
+        """Encode the conversation as elements of an array; all but the last message may come joined, a block as one."""
+        pieces: list[bytes] = []
+        for block in encoding.blocks(self.messages):
+            bare = len(block) == encoding.BLOCK and not self.waiting and block[-1] is not last
+            joined = encoding.block_memo(block, self.key) if bare else None
+            if joined is None:
+                found = [piece for _, piece in self.turns(block) if piece]
+                if bare and not self.waiting:
+                    encoding.keep_block(block, self.key, b",".join(found))
+                pieces += found
+            elif joined:
+                pieces.append(joined)
+        return pieces + self.waiting
+
+    def _message(self, message: Message) -> tuple[bytes, bytes]:
+        if message.excluded:
+            return b"", b""
+        if isinstance(message, AssistantMessage):
+            return encoding.join(self.reply(message)), b""
+        content = tuple(encoding.taken(message.content, self.quirks))
+        if isinstance(message, ToolMessage):
+            return encoding.dumps(self.result(message, content)), encoding.join(self.pictures(message, content))
+        return encoding.join(self.user(message, content)), b""
+
+
+class TurnEncoder(Encoder):
+    """For servers that take turns of users and models, each a list of blocks."""
+
+    heads: ClassVar = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
+    filler: ClassVar[bytes]  # what a user says first, where none does
+
+    @abstractmethod
+    def block(self, part: Said | Thinking | ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
+        """Encode a part, with what the server wants back beside it; {} leaves it out."""
+
+    def blocks(self, message: UserMessage | ToolMessage, content: Iterable[Said]) -> list[dict[str, Json]]:
+        return [block for part in content if (block := self.block(part, {}))]
+
+    def user(self, message: UserMessage, content: Sequence[Said]) -> list[dict[str, Json]]:
+        return self.blocks(message, content)
+
+    def reply(self, message: AssistantMessage) -> list[dict[str, Json]]:
+        """Encode what of a reply may go back: no half calls, and thoughts only to the server that had them."""
+        own = message.provider == self.row.name
+        blocks: list[dict[str, Json]] = []
+        for part in message.content:
+            kept = encoding.kept_of(part, self.wire) if own else {}
+            if isinstance(part, (Text, Image, File)) or (isinstance(part, Thinking) and own):
+                blocks.append(self.block(part, kept))
+            elif isinstance(part, ToolCall):
+                blocks.append(self.block(part, kept) if part.complete else {})
+            elif isinstance(part, Opaque):
+                blocks.append(kept)
+        return [block for block in blocks if block]
+
+    def conversation(self, turns: Iterable[tuple[str, bytes]]) -> bytes:
+        """Join turns; neighbours of one role share one, and the filler begins where no user does."""
+        parts: list[bytes] = []
+        last = ""
+        for role, blocks in turns:
+            if not blocks:
+                continue
+            if role == last:
+                parts += (b",", blocks)
+                continue
+            if not parts and role != "user":
+                parts += (b"]},", self.heads["user"], self.filler)
+            parts += (b"]},", self.heads[role], blocks)
+            last = role
+        if not parts:
+            parts = [b"]},", self.heads["user"], self.filler]
+        parts[0] = b"["
+        parts.append(b"]}]")
+        return b"".join(parts)
+
+
+# Replies ------------------------------------------------------------------------------------------
 
 _CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL, StopReason.MALFORMED_CALL)
 
@@ -70,6 +223,7 @@ class Decoder:
     noun: ClassVar[str]  # what the server should have sent
     end_mark: ClassVar[str]  # what a complete stream ends with
     empty: ClassVar[str] = "an empty stream"
+    done_closes: ClassVar[bool] = False  # whether [DONE] says that the answer is complete
     parse: ClassVar[Any] = Parser  # makes what cuts a body into events
     stops: ClassVar[Mapping[StopReason, str]]  # what this server calls the end of a reply; any other word is unknown
     tokens: ClassVar[Mapping[str, Sequence[str]]]  # fields of Usage, and the places of which the first is counted
@@ -135,22 +289,31 @@ class Decoder:
 
     # What a wire says
 
-    def _event(self, data: Any, events: list[ProviderEvent]) -> None:
+    def _event(self, event: Json, events: list[ProviderEvent]) -> None:
         """Take one event of a stream; what it raises of BAD_SHAPE becomes a protocol error."""
         raise NotImplementedError
 
     def _whole(self, reply: Json) -> None:
-        """Take a reply that came in one piece."""
-        raise NotImplementedError
+        """Take a reply that came in one piece, which may look like an event."""
+        self._event(reply, self.late)
+
+    def _learn(self, place: Mapping[str, Json], *names: str, **renamed: str) -> None:
+        """Note facts of a reply, under the server's names or better ones."""
+        for name in names:
+            if place.get(name):
+                self.facts[name] = place[name]
+        for key, name in renamed.items():
+            if place.get(key):
+                self.facts[name] = place[key]
 
     def _take(self, data: Any, events: list[ProviderEvent]) -> None:
         if data[:6] == b"[DONE]":  # some proxies end every stream with it
-            self._done()
+            self.ended = True
+            self.closed = self.closed or self.done_closes
         else:
-            self._event(data, events)
-
-    def _done(self) -> None:
-        self.ended = True
+            event = encoding.loads(data)
+            self.seen = True
+            self._event(event, events)
 
     def _stop_reason(self) -> StopReason:
         return self._known_stop(self.raw_stop)
@@ -257,7 +420,7 @@ class Decoder:
         try:
             for data in self.parser.end():
                 self._take(data, self.late)
-        except encoding.BAD_SHAPE:
+        except (ProviderError, *encoding.BAD_SHAPE):
             if not self.closed:
                 raise
 
@@ -296,6 +459,8 @@ class Decoder:
     def _nothing(self) -> ProviderError:
         if stray := self.parser.stray:
             return self.broken(f"the answer is no {self.noun}", stray)
+        if self.parser.is_body:
+            return self.broken("the answer ends in the middle")
         return self.broken(self.empty, kind="empty")
 
 
@@ -334,8 +499,8 @@ class Wire(Closeable):
     tool_rules: ClassVar[ToolRules]
     path: ClassVar[str] = ""
     models_path: ClassVar[str] = "/models"
+    encoder: ClassVar[type[Encoder]]
     decoder: ClassVar[type[Decoder]]
-    efforts = staticmethod(efforts)
 
     def __init__(self, row: Row, http: Any, model: str = "") -> None:
         self.row = row
@@ -343,21 +508,16 @@ class Wire(Closeable):
         self.name = row.name
         self.model = model or row.model
 
-    @staticmethod
-    def encode(request: Request, row: Row, model: str) -> bytes:
+    @classmethod
+    def encode(cls, request: Request, row: Row, model: str) -> bytes:
         """Make the body of a request."""
-        raise NotImplementedError
+        return cls.encoder(request, row, model).body()
 
-    @staticmethod
-    def takes_output(schema: Json, row: Row, model: str, *, tools: bool = False) -> bool:
-        """Say whether an answer can be held to a schema; else a final tool has to do."""
-        return row.quirks.output == "json_schema"
-
-    def target(self, request: Request, model: str) -> str:
+    def target(self, model: str, stream: bool) -> str:
         """Return the path to send a request to."""
         return self.path
 
-    async def headers(self, request: Request, target: str, body: bytes) -> Mapping[str, str]:
+    async def headers(self, options: Mapping[str, Json], target: str, body: bytes) -> Mapping[str, str]:
         """Return what this request needs beside the headers that all have."""
         return {}
 
@@ -372,7 +532,7 @@ class Wire(Closeable):
 
     async def models(self) -> list[str]:
         """Ask the server which models it has."""
-        headers = await self.headers(Request(), self.models_path, b"")
+        headers = await self.headers({}, self.models_path, b"")
         answer = await self.http.request("GET", self.models_path, headers=headers)
         if answer.status != 200:
             from glue.providers.errors import classify
@@ -412,8 +572,8 @@ class Wire(Closeable):
         model = request.model or self.model
         self._check(request, model)
         decoder = self.decoder(self.row.quirks, self.name, model)
-        target, body = self.target(request, model), self.encode(request, self.row, model)
-        headers = await self.headers(request, target, body)
+        target, body = self.target(model, request.stream), self.encode(request, self.row, model)
+        headers = await self.headers(request.options or {}, target, body)
         emitted = False
         try:
             try:

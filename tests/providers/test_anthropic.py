@@ -33,7 +33,7 @@ from glue import (
     Usage,
     user,
 )
-from glue.providers.anthropic import Anthropic, AnthropicDecoder, encode, takes_output
+from glue.providers.anthropic import Anthropic, AnthropicDecoder
 from glue.providers.catalog import Quirks, Row
 from glue.providers.http import HTTP
 
@@ -64,7 +64,7 @@ def result(text: str, id: str = "toolu_1", **more: Any) -> ToolMessage:
 
 
 def body(*messages: Message, model: str = MODEL, **more: Any) -> Any:
-    return json.loads(encode(Request(messages=messages, **more), ROW, model))
+    return json.loads(Anthropic.encode(Request(messages=messages, **more), ROW, model))
 
 
 def sent(*messages: Message, **more: Any) -> Any:
@@ -112,10 +112,10 @@ def test_request_wire(snapshot: SnapshotAssertion) -> None:
 
 def test_a_message_is_encoded_once() -> None:
     messages: list[Message] = [user("hi"), reply(Text(text="ho")), user("more")]
-    first = encode(Request(messages=messages), ROW, MODEL)
+    first = Anthropic.encode(Request(messages=messages), ROW, MODEL)
     kept = [dict(message.memo) for message in messages]
 
-    assert encode(Request(messages=messages), ROW, MODEL) == first
+    assert Anthropic.encode(Request(messages=messages), ROW, MODEL) == first
     for message, memo in zip(messages, kept, strict=True):
         assert all(message.memo[key] is memo[key] for key in memo)
 
@@ -287,8 +287,8 @@ def test_effort_of_adaptive_models_stands_beside_the_schema() -> None:
 def test_a_server_that_knows_no_thinking_is_not_asked_for_it() -> None:
     row = replace(ROW, quirks=Quirks(reasoning=""))
 
-    assert b"thinking" not in encode(Request(messages=(user("hi"),), reasoning="high"), row, "acme-1")
-    assert b"thinking" in encode(Request(messages=(user("hi"),), reasoning="high"), ROW, "acme-1")
+    assert b"thinking" not in Anthropic.encode(Request(messages=(user("hi"),), reasoning="high"), row, "acme-1")
+    assert b"thinking" in Anthropic.encode(Request(messages=(user("hi"),), reasoning="high"), ROW, "acme-1")
 
 
 def test_a_budget_leaves_room_below_the_cap() -> None:
@@ -324,23 +324,24 @@ def test_at_most_four_marks_cache_what_is_stable() -> None:
     for number in range(4):
         messages += [reply(signed("hm", "s"), call(id=f"toolu_{number}")), result("a", f"toolu_{number}")]
     request = Request(messages=messages, tools=(WEATHER, replace(WEATHER, name="b")), system="S", cache=True)
-    text = encode(request, ROW, MODEL).decode()
+    text = Anthropic.encode(request, ROW, MODEL).decode()
     marked = json.loads(text)
 
     assert text.count("cache_control") == 4
     assert "cache_control" in marked["tools"][1]
     assert "cache_control" in marked["system"][0]
     assert [index for index, message in enumerate(marked["messages"]) if "cache_control" in str(message)] == [6, 8]
-    assert "cache_control" not in encode(replace(request, cache=False), ROW, MODEL).decode()
+    assert "cache_control" not in Anthropic.encode(replace(request, cache=False), ROW, MODEL).decode()
 
 
 def test_schemas_that_cannot_be_closed_are_left_to_a_final_tool() -> None:
     free = {"type": "object", "additionalProperties": {"type": "string"}}
 
-    assert not takes_output(free, ROW, MODEL)
-    assert not takes_output({"type": "object", "properties": {"a": free}}, ROW, MODEL)
-    assert not takes_output({"type": "object"}, ROW, MODEL)
-    assert not takes_output({"type": "object", "properties": {"a": {"type": "string"}}}, ROW, "claude-3-7-sonnet")
+    assert not Anthropic.encoder(Request(), ROW, MODEL).takes_output(free)
+    assert not Anthropic.encoder(Request(), ROW, MODEL).takes_output({"type": "object", "properties": {"a": free}})
+    assert not Anthropic.encoder(Request(), ROW, MODEL).takes_output({"type": "object"})
+    plain = {"type": "object", "properties": {"a": {"type": "string"}}}
+    assert not Anthropic.encoder(Request(), ROW, "claude-3-7-sonnet").takes_output(plain)
     assert "output_config" not in body(user("hi"), output_schema=free)
 
 
@@ -348,11 +349,11 @@ async def test_options_are_merged_and_betas_become_a_header() -> None:
     options = {"betas": ["a-1", "b-2"], "metadata": {"user_id": "u"}, "max_tokens": 9}
     request = Request(messages=(user("hi"),), options=options)
 
-    assert await Anthropic(ROW, None).headers(request, "", b"") == {
+    assert await Anthropic(ROW, None).headers(request.options or {}, "", b"") == {
         "anthropic-version": "2023-06-01",
         "anthropic-beta": "a-1,b-2",
     }
-    written = json.loads(encode(request, ROW, MODEL))
+    written = json.loads(Anthropic.encode(request, ROW, MODEL))
     assert written["metadata"] == {"user_id": "u"}
     assert written["max_tokens"] == 9
     assert "betas" not in written
@@ -671,7 +672,7 @@ def test_events_of_any_shape_give_a_reply_or_a_typed_error(at: int) -> None:
         with contextlib.suppress(ProviderError):
             message = decode(data)[1]
             assert all(isinstance(part.arguments + part.id + part.name, str) for part in message.calls)
-            encode(Request(messages=(user("go"), message)), ROW, MODEL)
+            Anthropic.encode(Request(messages=(user("go"), message)), ROW, MODEL)
 
 
 @given(st.binary(max_size=30), st.integers(0, len(SMALL)), st.integers(0, 40), st.integers(1, 60))

@@ -36,7 +36,7 @@ from glue import (
 )
 from glue.errors import MissingKey
 from glue.providers.aws import Credentials, sign
-from glue.providers.bedrock import Bedrock, BedrockDecoder, encode, path, takes_output
+from glue.providers.bedrock import Bedrock, BedrockDecoder
 from glue.providers.catalog import Quirks, Row
 from glue.providers.http import HTTP
 
@@ -68,7 +68,7 @@ def result(*parts: Any, id: str = "tooluse_1", **more: Any) -> ToolMessage:
 
 
 def body(*messages: Message, model: str = CLAUDE, **more: Any) -> Any:
-    return json.loads(encode(Request(messages=messages, **more), ROW, model))
+    return json.loads(Bedrock.encode(Request(messages=messages, **more), ROW, model))
 
 
 def sent(*messages: Message, **more: Any) -> Any:
@@ -114,18 +114,19 @@ def test_request_wire(snapshot: SnapshotAssertion) -> None:
 
 def test_a_message_is_encoded_once() -> None:
     messages: list[Message] = [user("hi"), reply(Text(text="ho")), user("more")]
-    first = encode(Request(messages=messages), ROW, NOVA)
+    first = Bedrock.encode(Request(messages=messages), ROW, NOVA)
     memos = [dict(message.memo) for message in messages]
 
-    assert encode(Request(messages=messages), ROW, NOVA) == first
+    assert Bedrock.encode(Request(messages=messages), ROW, NOVA) == first
     for message, memo in zip(messages, memos, strict=True):
         assert all(message.memo[key] is memo[key] for key in memo)
 
 
 def test_model_names_are_escaped_in_the_path() -> None:
-    assert path(NOVA, True) == "/model/us.amazon.nova-micro-v1%3A0/converse-stream"
+    assert Bedrock(ROW, None).target(NOVA, True) == "/model/us.amazon.nova-micro-v1%3A0/converse-stream"
     assert (
-        path("arn:aws:bedrock:us-east-1:1:p/x", False) == "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ap%2Fx/converse"
+        Bedrock(ROW, None).target("arn:aws:bedrock:us-east-1:1:p/x", False)
+        == "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ap%2Fx/converse"
     )
 
 
@@ -265,10 +266,10 @@ def test_marks_go_to_models_that_cache_and_are_at_most_four() -> None:
     request = Request(messages=messages, tools=(WEATHER,), system="S", cache=True)
 
     def marks(model: str) -> int:
-        return encode(request, ROW, model).decode().count("cachePoint")
+        return Bedrock.encode(request, ROW, model).decode().count("cachePoint")
 
     assert [marks(model) for model in (CLAUDE, NOVA, LLAMA)] == [4, 3, 0]
-    written = json.loads(encode(request, ROW, CLAUDE))
+    written = json.loads(Bedrock.encode(request, ROW, CLAUDE))
     assert written["toolConfig"]["tools"][-1] == written["system"][-1] == {"cachePoint": {"type": "default"}}
     assert [index for index, each in enumerate(written["messages"]) if "cachePoint" in str(each)] == [6, 8]
 
@@ -281,7 +282,7 @@ def test_an_answer_is_held_to_a_schema_where_the_model_can() -> None:
     assert config["type"] == "json_schema"
     assert config["structure"]["jsonSchema"]["name"] == "Day"
     assert json.loads(config["structure"]["jsonSchema"]["schema"])["additionalProperties"] is False
-    assert not takes_output(schema, ROW, NOVA)
+    assert not Bedrock.encoder(Request(), ROW, NOVA).takes_output(schema)
     assert "outputConfig" not in body(user("hi"), output_schema=schema, model=NOVA)
 
 
@@ -567,7 +568,7 @@ def test_events_of_any_shape_give_a_reply_or_a_typed_error(at: int) -> None:
         with contextlib.suppress(ProviderError):
             _, message = decode(stream(*EVENTS[:at]) + frame + stream(*EVENTS[at + 1 :]))
             assert all(isinstance(part.arguments + part.id + part.name, str) for part in message.calls)
-            encode(Request(messages=(user("go"), message)), ROW, CLAUDE)
+            Bedrock.encode(Request(messages=(user("go"), message)), ROW, CLAUDE)
 
 
 @given(st.binary(max_size=30), st.integers(0, len(SMALL)), st.integers(0, 40), st.integers(1, 60))
@@ -612,7 +613,7 @@ async def test_provider_signs_the_path_that_is_sent(
 
     request = server.seen[0]
     assert seen[:-1] == decode(SMALL)[0]
-    assert request.line == f"POST {path(NOVA, True)} HTTP/1.1"
+    assert request.line == f"POST {Bedrock(ROW, None).target(NOVA, True)} HTTP/1.1"
     assert request.headers["x-amz-security-token"] == "of-a-session"
     again = sign(
         request.body,

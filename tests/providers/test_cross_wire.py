@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,9 +51,8 @@ def row(wire: str, name: str = "") -> Row:
 
 
 def encode(wire: str, messages: list[Message], name: str = "") -> Any:
-    module = importlib.import_module(f"glue.providers.{wire}")
     request = Request(system="Be brief.", messages=messages, tools=TOOLS, max_tokens=1000)
-    return json.loads(module.encode(request, row(wire, name), MODEL[wire]))
+    return json.loads(wire_class(wire).encode(request, row(wire, name), MODEL[wire]))
 
 
 # Replies as each vendor writes them ---------------------------------------------------------------
@@ -540,6 +539,21 @@ def test_what_a_vendor_sealed_goes_back_to_it(source: str) -> None:
 
         assert SEAL in json.dumps(encode(source, messages))
         assert SEAL not in json.dumps(encode(source, messages, "another-server"))
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_long_history_is_the_same_whatever_of_it_was_encoded_before(wire: str) -> None:
+    history: list[Message] = [user("go")]
+    for number in range(24):
+        call = ToolCall(id=f"call_{number}", name="look", arguments="{}")
+        history.append(AssistantMessage(content=(Text(text=f"{number}"), call)))
+        history.append(ToolMessage(call_id=call.id, name="look", content=(Text(text="seen"), PICTURE)))
+        history.append(replace(user("left out"), excluded=True))
+
+    for end in (73, 40, 64, 73):
+        kept = encode(wire, history[:end])
+
+        assert kept == encode(wire, [replace(message) for message in history[:end]])
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -35,7 +35,7 @@ from glue import (
 )
 from glue.errors import ConfigError
 from glue.providers.catalog import Quirks, Row
-from glue.providers.gemini import Gemini, GeminiDecoder, encode, path, takes_output
+from glue.providers.gemini import Gemini, GeminiDecoder
 from glue.providers.google import Tokens
 from glue.providers.http import HTTP
 from glue.providers.sse import Objects
@@ -69,7 +69,7 @@ def result(*parts: Any, id: str = "call_1", **more: Any) -> ToolMessage:
 
 
 def body(*messages: Message, model: str = OLD, **more: Any) -> Any:
-    return json.loads(encode(Request(messages=messages, **more), ROW, model))
+    return json.loads(Gemini.encode(Request(messages=messages, **more), ROW, model))
 
 
 def sent(*messages: Message, **more: Any) -> Any:
@@ -115,17 +115,17 @@ def test_request_wire(snapshot: SnapshotAssertion) -> None:
 
 def test_a_message_is_encoded_once() -> None:
     messages: list[Message] = [user("hi"), reply(Text(text="ho")), user("more")]
-    first = encode(Request(messages=messages), ROW, OLD)
+    first = Gemini.encode(Request(messages=messages), ROW, OLD)
     memos = [dict(message.memo) for message in messages]
 
-    assert encode(Request(messages=messages), ROW, OLD) == first
+    assert Gemini.encode(Request(messages=messages), ROW, OLD) == first
     for message, memo in zip(messages, memos, strict=True):
         assert all(message.memo[key] is memo[key] for key in memo)
 
 
 def test_paths_name_the_method() -> None:
-    assert path("gemini-2.5-pro", True) == "/models/gemini-2.5-pro:streamGenerateContent?alt=sse"
-    assert path("tunedModels/x", False) == "/tunedModels/x:generateContent"
+    assert Gemini(ROW, None).target("gemini-2.5-pro", True) == "/models/gemini-2.5-pro:streamGenerateContent?alt=sse"
+    assert Gemini(ROW, None).target("tunedModels/x", False) == "/tunedModels/x:generateContent"
 
 
 def test_neighbours_of_one_role_are_merged_and_empty_parts_left_out() -> None:
@@ -274,7 +274,8 @@ def test_an_answer_is_held_to_a_schema_where_tools_allow_it() -> None:
     wanted = {"type": "object", "properties": {"a": {"enum": [1]}}}
     assert alone == newer == {"responseMimeType": "application/json", "responseJsonSchema": wanted}
     assert "generationConfig" not in beside
-    assert [takes_output(schema, ROW, OLD, tools=tools) for tools in (True, False)] == [False, True]
+    encoder = Gemini.encoder(Request(), ROW, OLD)
+    assert [encoder.takes_output(schema, tools=tools) for tools in (True, False)] == [False, True]
 
 
 # Replies ------------------------------------------------------------------------------------------
@@ -539,7 +540,7 @@ def test_chunks_of_any_shape_give_a_reply_or_a_typed_error(at: int) -> None:
         with contextlib.suppress(ProviderError):
             _, message = decode(stream(*CHUNKS[:at], odd, *CHUNKS[at + 1 :]))
             assert all(isinstance(part.arguments + part.id + part.name, str) for part in message.calls)
-            encode(Request(messages=(user("go"), message)), ROW, OLD)
+            Gemini.encode(Request(messages=(user("go"), message)), ROW, OLD)
 
 
 @given(st.booleans(), st.binary(max_size=30), st.integers(0, len(ARRAY)), st.integers(0, 40), st.integers(1, 60))

@@ -245,6 +245,26 @@ def test_nothing_warns_at_exit_although_nobody_closes(loopback: Any, engine: str
     assert (done.returncode, done.stdout, done.stderr) == (0, "18\n", "")
 
 
+def test_nothing_warns_at_exit_although_a_stream_was_left_in_the_middle(loopback: Any, engine: str) -> None:
+    # On trio alone: asyncio closes all generators at once, also one that another is just closing.
+    server = loopback(play(chunks(b"data: 1\n\n", end=False)))
+    program = (
+        "import anyio\nfrom glue.providers.http import HTTP\n"
+        "kept = []\n"
+        "async def stream():\n"
+        f"    http = HTTP({server.url!r}, engine={engine!r})\n"
+        "    async with http.post('/', b'') as blocks:\n"
+        "        async for block in blocks: yield block\n"
+        "async def main():\n"
+        "    kept.append(stream())\n"
+        "    print(await anext(kept[0]))\n"
+        "anyio.run(main, backend='trio')\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "b'data: 1\\n\\n'\n", "")
+
+
 # Deadlines ------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ import pytest
 from glue import Agent, providers
 from glue.errors import ConfigError
 from glue.providers import local
+from glue.providers.models import server_models
 
 CHUNK = {
     "choices": [{"index": 0, "delta": {"content": "hello"}, "finish_reason": "stop"}],
@@ -22,10 +23,11 @@ BODY = f"data: {json.dumps(CHUNK)}\n\ndata: [DONE]\n\n".encode()
 
 
 @pytest.fixture
-def engine(loopback: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def engine(loopback: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Any:
     """Put a fake in the place of xllamacpp: its server is a loopback one."""
     started: list[Any] = []
-    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(BODY), BODY))
+    body = getattr(request, "param", BODY)
+    server = loopback(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
 
     def params() -> Any:
         return SimpleNamespace(model=SimpleNamespace(), cpuparams=SimpleNamespace(), cpuparams_batch=SimpleNamespace())
@@ -53,6 +55,16 @@ async def test_the_server_starts_at_first_use_and_once(engine: Any, tmp_path: Pa
     assert params.verbosity < 0
     assert engine.seen[0].headers["authorization"] == f"Bearer {params.api_keys[0]}"
     assert engine.seen[0].line.startswith("POST /v1/chat/completions")
+
+
+@pytest.mark.parametrize("engine", [b'{"data": [{"id": "m.gguf"}]}'], indirect=True)
+async def test_its_server_is_asked_for_its_models(engine: Any, tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF....")
+
+    assert await server_models(f"local:{tmp_path}/m.gguf") == ["m.gguf"]
+
+    assert engine.seen[0].line.startswith("GET /v1/models")
+    assert engine.seen[0].headers["authorization"] == f"Bearer {engine.started[0].api_keys[0]}"
 
 
 @pytest.mark.parametrize(

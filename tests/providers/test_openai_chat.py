@@ -33,7 +33,7 @@ from glue.messages import (
 )
 from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers.catalog import Quirks, Row
-from glue.providers.openai_chat import ChatDecoder, OpenAIChat, encode
+from glue.providers.openai_chat import ChatDecoder, OpenAIChat
 
 ROW = Row("acme", wire="openai_chat", base_url="https://acme.example/v1", model="acme-1")
 LOOK = ToolSpec(name="look", description="Look at a thing.", parameters={"type": "object", "properties": {"at": {}}})
@@ -58,7 +58,7 @@ def result(*content: Any, id: str = "call_1", **more: Any) -> ToolMessage:
 
 
 def body(*messages: Message, at: Row = ROW, **request: Any) -> Any:
-    return json.loads(encode(Request(messages=messages, **request), at, "acme-1"))
+    return json.loads(OpenAIChat.encode(Request(messages=messages, **request), at, "acme-1"))
 
 
 def sent(*messages: Message, at: Row = ROW, **request: Any) -> list[Any]:
@@ -146,7 +146,7 @@ def test_request_wire(snapshot: SnapshotAssertion) -> None:
         options={"seed": 1, "stream_options": {"extra": True}, "tools": [{"type": "web_search"}]},
     )
 
-    assert json.loads(encode(request, ROW, "acme-1")) == snapshot
+    assert json.loads(OpenAIChat.encode(request, ROW, "acme-1")) == snapshot
 
 
 def test_stream_wire(snapshot: SnapshotAssertion) -> None:
@@ -172,11 +172,11 @@ def test_stream_wire(snapshot: SnapshotAssertion) -> None:
 
 def test_a_message_is_encoded_once_and_its_bytes_are_used_again() -> None:
     messages: list[Message] = [user("a"), assistant("b", call()), result("c")]
-    first = encode(Request(messages=messages), ROW, "acme-1")
+    first = OpenAIChat.encode(Request(messages=messages), ROW, "acme-1")
     keys = [set(message.memo) for message in messages]
     before = [dict(message.memo) for message in messages]
 
-    second = encode(Request(messages=[*messages, user("d")]), ROW, "acme-1")
+    second = OpenAIChat.encode(Request(messages=[*messages, user("d")]), ROW, "acme-1")
 
     assert second.startswith(first[: first.index(b'],"stream"')])
     assert [set(message.memo) for message in messages] == keys
@@ -198,14 +198,26 @@ def test_a_long_history_is_the_same_from_kept_blocks(size: int) -> None:
 
     history = make()
     for end in (len(history), len(history), len(history) - 4, len(history)):
-        assert bare(encode(Request(messages=history[:end]), ROW, "acme-1")) == sent(*make()[:end])
+        assert bare(OpenAIChat.encode(Request(messages=history[:end]), ROW, "acme-1")) == sent(*make()[:end])
     shorter = [history[0], *history[7:]]
-    assert bare(encode(Request(messages=shorter), ROW, "acme-1")) == sent(make()[0], *make()[7:])
+    assert bare(OpenAIChat.encode(Request(messages=shorter), ROW, "acme-1")) == sent(make()[0], *make()[7:])
+
+
+def test_the_last_message_is_marked_also_where_it_ends_a_block() -> None:
+    marking = replace(ROW, quirks=replace(ROW.quirks, cache="control"))
+    history: list[Message] = [user(str(number)) for number in range(33)]
+
+    for end in (33, 32, 32):
+        body = OpenAIChat.encode(Request(messages=history[:end], cache=True), marking, "acme-1")
+
+        assert ["cache_control" in json.dumps(one) for one in json.loads(body)["messages"]] == [False] * (end - 1) + [
+            True
+        ]
 
 
 def test_the_bytes_of_a_long_history_are_kept_in_blocks() -> None:
     history: list[Message] = [user(str(number)) for number in range(70)]
-    encode(Request(messages=history), ROW, "acme-1")
+    OpenAIChat.encode(Request(messages=history), ROW, "acme-1")
 
     kept = [position for position, message in enumerate(history) if any(isinstance(key, tuple) for key in message.memo)]
 
@@ -221,9 +233,9 @@ def test_each_server_and_model_has_its_own_bytes() -> None:
     )
     message = assistant(thought, "x")
 
-    mine = json.loads(encode(Request(messages=[message]), ROW, "acme-1"))
-    other_model = json.loads(encode(Request(messages=[message]), ROW, "acme-2"))
-    other_server = json.loads(encode(Request(messages=[message]), replace(ROW, name="else"), "acme-1"))
+    mine = json.loads(OpenAIChat.encode(Request(messages=[message]), ROW, "acme-1"))
+    other_model = json.loads(OpenAIChat.encode(Request(messages=[message]), ROW, "acme-2"))
+    other_server = json.loads(OpenAIChat.encode(Request(messages=[message]), replace(ROW, name="else"), "acme-1"))
 
     assert mine["messages"][0]["reasoning_details"] == [{"type": "reasoning.text", "signature": "s"}]
     assert "reasoning_details" not in other_model["messages"][0]
@@ -358,8 +370,8 @@ def test_merged_messages_are_encoded_once_too() -> None:
     messages = [user("a"), user("b"), user("c", PICTURE)]
     merging = row(merge=True)
 
-    first = encode(Request(messages=messages), merging, "acme-1")
-    assert encode(Request(messages=messages), merging, "acme-1") == first
+    first = OpenAIChat.encode(Request(messages=messages), merging, "acme-1")
+    assert OpenAIChat.encode(Request(messages=messages), merging, "acme-1") == first
     assert [part["type"] for part in json.loads(first)["messages"][0]["content"]] == ["text", "text", "image_url"]
 
 
@@ -904,7 +916,7 @@ def test_deltas_of_any_shape_raise_nothing_but_provider_errors(parts: list[Any])
             continue
         assert all(isinstance(event.text, str) for event in seen if isinstance(event, (TextDelta, ThinkingDelta)))
         assert isinstance(message.text, str)
-        encode(Request(messages=[message]), ROW, "acme-1")
+        OpenAIChat.encode(Request(messages=[message]), ROW, "acme-1")
 
 
 @settings(max_examples=100)

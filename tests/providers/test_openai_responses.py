@@ -33,7 +33,7 @@ from glue.messages import (
 )
 from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers.catalog import Quirks, Row
-from glue.providers.openai_responses import OpenAIResponses, ResponsesDecoder, encode
+from glue.providers.openai_responses import OpenAIResponses, ResponsesDecoder
 
 ROW = Row(
     "acme", wire="openai_responses", base_url="https://acme.example/v1", model="acme-1", quirks=Quirks(encrypted=True)
@@ -61,7 +61,7 @@ def result(*content: Any, id: str = "call_1") -> ToolMessage:
 
 
 def body(*messages: Message, at: Row = ROW, model: str = "acme-1", **request: Any) -> Any:
-    return json.loads(encode(Request(messages=messages, **request), at, model))
+    return json.loads(OpenAIResponses.encode(Request(messages=messages, **request), at, model))
 
 
 def sent(*messages: Message, at: Row = ROW, model: str = "acme-1") -> list[Any]:
@@ -162,7 +162,7 @@ def test_request_wire(snapshot: SnapshotAssertion) -> None:
         options={"reasoning": {"summary": "auto"}, "tools": [{"type": "web_search"}]},
     )
 
-    assert json.loads(encode(request, ROW, "acme-1")) == snapshot
+    assert json.loads(OpenAIResponses.encode(request, ROW, "acme-1")) == snapshot
 
 
 def test_stream_wire(snapshot: SnapshotAssertion) -> None:
@@ -313,10 +313,10 @@ def test_empty_and_excluded_messages_are_left_out() -> None:
 
 def test_a_message_is_encoded_once() -> None:
     messages: list[Message] = [user("a"), assistant("b", call()), result("c")]
-    first = encode(Request(messages=messages), ROW, "acme-1")
+    first = OpenAIResponses.encode(Request(messages=messages), ROW, "acme-1")
     memos = [dict(one.memo) for one in messages]
 
-    second = encode(Request(messages=[*messages, user("d")]), ROW, "acme-1")
+    second = OpenAIResponses.encode(Request(messages=[*messages, user("d")]), ROW, "acme-1")
 
     assert second.startswith(first[: first.index(b'],"stream"')])
     assert [one.memo for one in messages] == memos
@@ -571,7 +571,7 @@ def test_events_of_any_shape_raise_nothing_but_provider_errors(parts: list[Any],
             _, reply = decode(given_bytes)
         except ProviderError:
             continue
-        encode(Request(messages=[reply]), ROW, "acme-1")
+        OpenAIResponses.encode(Request(messages=[reply]), ROW, "acme-1")
 
 
 @settings(max_examples=150)
@@ -587,7 +587,7 @@ def test_items_of_any_shape_raise_nothing_but_provider_errors(items: list[Any], 
         except ProviderError:
             continue
         assert isinstance(reply.text, str)
-        encode(Request(messages=[reply]), ROW, "acme-1")
+        OpenAIResponses.encode(Request(messages=[reply]), ROW, "acme-1")
 
 
 @given(st.binary(max_size=200))

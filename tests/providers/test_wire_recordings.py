@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib
 import json
 import os
 from collections.abc import Iterator
@@ -163,10 +162,6 @@ TURNS = {turn_of(json.loads(path.read_text())): path for path in FILES}
 # One recording ------------------------------------------------------------------------------------
 
 
-def module(recording: dict[str, Any]) -> Any:
-    return importlib.import_module(f"glue.providers.{MODULES[recording['wire']]}")
-
-
 def row(recording: dict[str, Any]) -> Row:
     """Return the row of the provider, or a plain one for a server that has none on this wire."""
     name, wire = recording["provider"], MODULES[recording["wire"]]
@@ -248,7 +243,7 @@ def sent(recording: dict[str, Any], messages: list[Message]) -> Any:
     """Encode a conversation on the wire of a recording."""
     tools = (ToolSpec(name="some_tool"),)
     request = Request(messages=messages, tools=tools, max_tokens=100)
-    return json.loads(module(recording).encode(request, row(recording), "m"))
+    return json.loads(wire_class(MODULES[recording["wire"]]).encode(request, row(recording), "m"))
 
 
 def transcript(recording: dict[str, Any], body: Any) -> list[Message]:

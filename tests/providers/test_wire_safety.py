@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from contextlib import aclosing
 from typing import Any
@@ -30,8 +29,7 @@ def row(wire: str, **quirks: Any) -> Row:
 
 
 def encode(wire: str, messages: list[Message], **fields: Any) -> Any:
-    module = importlib.import_module(f"glue.providers.{wire}")
-    body = module.encode(Request(messages=messages, **fields), row(wire), MODELS.get(wire, "gpt-5.4-nano"))
+    body = wire_class(wire).encode(Request(messages=messages, **fields), row(wire), MODELS.get(wire, "gpt-5.4-nano"))
 
     def refuse(name: str) -> Any:
         raise AssertionError(f"{name} is no JSON")
@@ -273,11 +271,10 @@ def test_what_an_earlier_turn_held_is_described_and_text_goes_to_anyone(wire: st
     looked = called("look")
     shown = ToolMessage(call_id="c1", name="look", content=(Text(text="x"), PIXEL))
     history: list[Message] = [user("look", PIXEL, archive), *looked[1:2], shown, user("and now?")]
-    module = importlib.import_module(f"glue.providers.{wire}")
     blind = row(wire, images=(), files=())
     note = user("read", File(data="ä,b".encode("latin-1"), media_type="text/csv", name="t.csv"))
 
-    body = json.loads(module.encode(Request(messages=(*history, note)), blind, MODELS.get(wire, "m")))
+    body = json.loads(wire_class(wire).encode(Request(messages=(*history, note)), blind, MODELS.get(wire, "m")))
 
     said = json.dumps(body, ensure_ascii=False)
     assert said.count("(an image)") == 2
@@ -321,14 +318,14 @@ def test_numbers_that_json_does_not_know_are_null(wire: str) -> None:
 
 def test_one_file_attached_twice_has_two_names_and_keeps_them() -> None:
     file = File(data=b"%PDF", media_type="application/pdf", name="a.pdf")
-    messages: list[Message] = [user("one", file, file), user("two", file)]
+    messages: list[Message] = [user("one", file, file), AssistantMessage(content=(file, file)), user("two", file)]
 
     first, again = encode("bedrock", messages), encode("bedrock", messages)
 
     names = [
         block["document"]["name"] for turn in first["messages"] for block in turn["content"] if "document" in block
     ]
-    assert len(set(names)) == 3
+    assert len(set(names)) == 5
     assert first == again
 
 
