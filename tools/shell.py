@@ -245,9 +245,9 @@ class ShellCommand:
 
     def run(self, stop: StopFlag) -> str:
         """Run it to its end, or to that of its time, and say how it ended."""
-        bounds: dict[str, Any] = {"deadline": self.seconds, "stop": stop, "polite": True, "mark": self.mark}
+        bounds: dict[str, Any] = {"deadline": self.seconds, "stop": stop, "mark": self.mark}
         try:
-            done = run(self.argv, env=self.env, cwd=self.home, cap=0, both=self.listen, **bounds)
+            done = run(self.argv, env=self.env, cwd=self.home, sink=self.listen, merged=True, **bounds)
         except (OSError, UnicodeEncodeError) as error:
             raise ToolError(f"the command could not be started: {getattr(error, 'strerror', '') or error}") from None
         finish = getattr(self.runner, "end", None)

@@ -23,16 +23,13 @@ from glue.tools.fs import Blocklist, Root, safe_join, safe_open, truncate, walk
 from glue.tools.fs import functions as ready
 from glue.tools.fs.grep import grep, texts
 from glue.tools.fs.patterns import Glob, alternatives
-from glue.tools.fs.root import available
 
 Tools = dict[str, Any]
 
 
-@pytest.fixture(params=["walk", "openat2"])
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    if request.param == "openat2" and not available():
-        pytest.skip("this kernel has no openat2")
-    with Root(tmp_path, fast=request.param == "openat2") as opened:
+@pytest.fixture
+def root(tmp_path: Path) -> Any:
+    with Root(tmp_path) as opened:
         yield opened
 
 
@@ -169,7 +166,7 @@ def test_folder_that_may_be_passed_but_not_listed_is_passed(tmp_path: Path) -> N
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        root = Root(tmp_path, fast=False)
+        root = Root(tmp_path)
         pid = os.fork()
     if pid == 0:
         try:

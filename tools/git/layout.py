@@ -35,7 +35,7 @@ class Layout:
     def __init__(self, path: str, *, alternates: bool = False) -> None:
         self.objects = -1
         self._packed: bytes | None = None
-        with Root(path, fast=False) as root:
+        with Root(path) as root:
             self.own, self.common = _directories(root, path)
         try:
             self.objects = _enter(self.common.fd, "objects")

@@ -350,7 +350,7 @@ class Repo:
     def _start_reader(self) -> subprocess.Popen[bytes]:
         argv, env = self._argv(["cat-file", "--batch"]), self._environment()
         bounds: dict[str, Any] = {"pass_fds": (self.layout.objects,), "memory": MEMORY, "rules": self.rules}
-        return start(argv, env=env, cwd=self.directory, stdin=True, stderr=False, **bounds)
+        return start(argv, env=env, cwd=self.directory, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, **bounds)
 
     def _argv(self, args: Sequence[str]) -> list[str]:
         self._check_open()
