@@ -172,21 +172,17 @@ def failure(number: int, path: str, text: str | None = None) -> OSError:
 
 def open_at(parent: int, name: str, path: str) -> io.BufferedReader:
     """Open a regular file in a directory that is held, not through a link."""
+    # Looked at first: a socket cannot be opened to see what it is, and a tape would be rewound.
+    regular(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
     try:
-        # Looked at first: a socket cannot be opened to see what it is, and a tape would be rewound.
-        regular(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
-        return reader(os.open(name, FILE, dir_fd=parent), path)
+        fd = os.open(name, FILE, dir_fd=parent)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UnsafePath(f"{shorten(path)} became a link while it was opened") from None
         raise
-
-
-def reader(fd: int, path: str) -> io.BufferedReader:
-    """Read from a descriptor, if it is that of a regular file; it is closed in either case."""
     try:
         regular(os.fstat(fd), path)
-        return io.BufferedReader(io.FileIO(fd, "rb", closefd=True), 64 * 1024)
+        return io.BufferedReader(io.FileIO(fd, "rb"), 64 * 1024)
     except BaseException:
         os.close(fd)
         raise
@@ -311,14 +307,9 @@ def truncate(text: str, cap: int, marker: str = "\n[truncated]") -> str:
 
     The marker is left out where it does not fit.
     """
-    if cap <= 0:
-        return ""
-    if len(text) * 4 <= cap:  # no character takes more than four bytes
-        return text
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= cap:
         return text
     tail = marker.encode("utf-8", "replace")
-    if len(tail) > cap:
-        tail = b""
-    return (encoded[: cap - len(tail)].decode("utf-8", "ignore")) + tail.decode("utf-8")
+    tail = tail if len(tail) <= cap else b""
+    return (encoded[: max(cap - len(tail), 0)] + tail).decode("utf-8", "ignore")
