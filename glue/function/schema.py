@@ -97,7 +97,7 @@ class Shape:
 
     def read(self, value: Json) -> Any:
         """Coerce, validate and build; raises ValidationError."""
-        if self.fits is None or not self.fits(value):
+        if not self.fits(value):
             value = coerce(self.validator, self.schema, value)
             errors = self.validator.errors(value)
             if errors is not None:
