@@ -344,6 +344,22 @@ async def test_a_question_of_a_server_is_one_of_permission(server: Callable[...,
     assert "permission denied" in result.messages[4].text
 
 
+async def test_a_yes_to_a_servers_question_covers_no_other_run(server: Callable[..., Any]) -> None:
+    asked: list[str] = []
+
+    async def answer(request: glue.PermissionRequest) -> glue.Decision:
+        asked.append(request.action)
+        return glue.allow("session")
+
+    policy = glue.Ask(answer)
+    async with server(RICH) as connection:
+        for _ in range(2):
+            script = Script(calls(call("demo__ask")), calls(call("demo__ask")), "done")
+            await glue.Agent(script, tools=[connection.tools[0]], permission=policy).run("go")
+
+    assert asked == ["demo__ask", "demo__elicitation"] * 2
+
+
 async def test_a_question_of_a_server_is_put_to_a_person_and_roots_are_told(
     server: Callable[..., Any], tmp_path: Path
 ) -> None:

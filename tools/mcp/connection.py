@@ -313,7 +313,7 @@ class ServerConnection:
             target=message,
             arguments={"message": message, "schema": schema},
             call_id=asking.call.id,
-            session_id=asking.session_id,
+            session_id=asking.scope,
         )
         answer = permission.decide(request)
         decision = as_decision(await answer if isinstance(answer, Awaitable) else answer)
