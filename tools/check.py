@@ -9,7 +9,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from glue.context import AnyTool
+from glue import AnyTool
 from glue.errors import ConfigError
 from glue.providers import tool_rules
 

@@ -16,11 +16,10 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from glue import PermissionTarget, one_line
+from glue import PermissionTarget, Tool, one_line
+from glue import tool as make
 from glue.errors import ConfigError, ToolError, UnsafePath
 from glue.function.call import cap
-from glue.function.decorator import Tool
-from glue.function.decorator import tool as make
 from glue.tools.fs.root import Root
 from glue.tools.process import StopFlag, in_thread, run
 

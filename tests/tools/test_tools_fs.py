@@ -385,6 +385,17 @@ async def test_search_gives_paths_lines_and_context(tools: Tools, tmp_path: Path
     assert found == dotted == "sub/b.txt:1: needle in sub/b.txt"
 
 
+async def test_an_empty_file_has_no_line_and_contexts_that_meet_are_one(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "text").write_text("a\n\nb\nc\nd\ne\n\n")
+
+    found = await tools["grep"]("^$", context=1)
+    first = await tools["grep"]("[abe]", context=1, limit=2)
+
+    assert found.split("\n") == ["text-1- a", "text:2: ", "text-3- b", "--", "text-6- e", "text:7: "]
+    assert first.split("\n")[:4] == ["text:1: a", "text-2- ", "text:3: b", "text-4- c"]
+
+
 async def test_search_passes_over_what_it_cannot_read(tools: Tools, tmp_path: Path) -> None:
     _tree(tmp_path, "a", "ignored")
     os.mkfifo(tmp_path / "fifo")

@@ -14,10 +14,9 @@ from io import BufferedReader
 from posixpath import normpath
 from typing import Any, TypedDict, cast
 
-from glue import PermissionTarget
+from glue import PermissionTarget, Tool, tool
 from glue.errors import GlueError, ToolError, UnsafePath
 from glue.function.call import current_spool
-from glue.function.decorator import Tool, tool
 from glue.tools.fs import files, path_target, walk
 from glue.tools.fs.files import LINES, Mark, decode, mark_of, show
 from glue.tools.fs.patterns import Blocklist, globs

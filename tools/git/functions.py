@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from glue import clean_text
+from glue import Tool, clean_text, tool
 from glue.errors import GitError, ToolError
-from glue.function.decorator import Tool, tool
 from glue.tools.fs.files import after_lines, count_lines, fitting, page, show, suggest
 from glue.tools.fs.patterns import Blocklist
 from glue.tools.fs.root import truncate

@@ -16,12 +16,10 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup, TaskStatus
 
-from glue.context import Context, ToolResult
+from glue import Context, File, Image, Part, PermissionRequest, Text, Tool, ToolResult
 from glue.errors import ConfigError, ToolError
-from glue.function.decorator import Tool
 from glue.function.validation import check_schema
-from glue.messages import File, Image, Part, Text
-from glue.permission import PermissionRequest, as_decision
+from glue.permission import as_decision
 from glue.tasks import background
 from glue.tools.mcp.transport import ServerConfig, Transport, load_sdk, logger, read_config
 

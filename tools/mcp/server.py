@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_type_hints, is_t
 
 import anyio
 
-from glue.context import AnyTool, Context, Host, ToolResult, error_result, failed
+from glue import AnyTool, Context, DenyAll, File, Host, Image, Limits, Permission, Rules, Text, ToolCall, ToolResult
+from glue.context import error_result, failed
 from glue.errors import ConfigError
-from glue.limits import Limits
-from glue.messages import File, Image, Text, ToolCall, new_id
+from glue.messages import new_id
 from glue.options import instructions_text
-from glue.permission import DenyAll, Permission, Rules
 from glue.tools import READY_MADE
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     import mcp_types as types
     from mcp.server import Server, ServerRequestContext
 
-    from glue.agent import Agent
+    from glue import Agent
 
     RequestContext: TypeAlias = ServerRequestContext[Any]
 
