@@ -48,10 +48,9 @@ def page(file: io.BufferedReader, offset: int = 1, limit: int = LINES, start: in
             return f"[UTF-16 text of {size} bytes; not shown: only text in UTF-8 or a kin of ASCII can be paged]"
         return f"[binary file of {size} bytes; not shown]"
     _skip(file, offset, start)
-    taken, number, hint = _take(file, offset, min(limit, LINES), start)
-    if not taken:
+    content, number, hint = _take(file, offset, min(limit, LINES), start)
+    if not content:
         return "[the file is empty]" if offset == 1 and start == 0 else f"[no more text: line {offset} ends here]"
-    content = b"".join(taken)
     text = content.decode("latin-1" if encoding(content) == "latin-1" else "utf-8", "replace")
     if numbers:
         lines = re.findall(r"[^\n]*\n|[^\n]+$", text)  # not splitlines: it ends lines where no one else does
@@ -102,26 +101,21 @@ def after_lines(block: bytes, count: int) -> int:
     return at
 
 
-def _take(file: io.BufferedReader, offset: int, limit: int, start: int) -> tuple[list[bytes], int, str]:
-    lines: list[bytes] = []
-    size, number = 0, offset - 1
-    while len(lines) < limit:
-        line = file.readline(BYTES + 1)
-        if not line:
-            return lines, number, ""
-        if size + len(line) > BYTES:
-            if lines:
-                return lines, number, f"continue with offset {number + 1}"
+def _take(file: io.BufferedReader, offset: int, limit: int, start: int) -> tuple[bytes, int, str]:
+    """Give the lines that fit, the number of the last, and how to go on; nothing where that is the end."""
+    window = file.read(BYTES + 1)
+    lines = re.findall(rb"[^\n]*\n|[^\n]+$", window[:BYTES])
+    if len(window) > BYTES and not lines[-1].endswith(b"\n"):
+        begun = lines.pop()
+        if not lines:
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
-            decoder.decode(line[:BYTES])
-            line = line[: BYTES - len(decoder.getstate()[0])]  # without a character that was cut in two
-            done = start + len(line)
-            return [line], offset, f"line {offset} is longer: continue with offset {offset} and start {done}"
-        lines.append(line)
-        size += len(line)
-        number += 1
-        start = 0
-    return lines, number, f"continue with offset {number + 1}" if file.peek(1) else ""
+            decoder.decode(begun)
+            begun = begun[: len(begun) - len(decoder.getstate()[0])]  # without a character that was cut in two
+            done = start + len(begun)
+            return begun, offset, f"line {offset} is longer: continue with offset {offset} and start {done}"
+    content = b"".join(lines[:limit])
+    last = offset + min(len(lines), limit) - 1
+    return content, last, f"continue with offset {last + 1}" if len(content) < len(window) else ""
 
 
 def fitting(lines: Iterable[str], cap: int) -> list[str]:
@@ -197,8 +191,10 @@ def mark_of(found: os.stat_result) -> Mark:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def write(root: Root, path: str, content: bytes, *, guard: Guard | None = None, mark: Mark | None = None) -> bool:
-    """Put a file in place in one step, and make its folders; say whether it is new.
+def write(
+    root: Root, path: str, content: bytes, *, guard: Guard | None = None, mark: Mark | None = None
+) -> tuple[bool, Mark]:
+    """Put a file in place in one step, and make its folders; say whether it is new, and how to tell it.
 
     `mark` refuses to write over anything but the file that was read.
     """
@@ -218,8 +214,7 @@ def write(root: Root, path: str, content: bytes, *, guard: Guard | None = None, 
             parent = os.open(name, DIRECTORY, dir_fd=parent)
             held.callback(os.close, parent)
         old = _target(parent, place.name, path, mark)
-        _replace(root, parent, place.name, place, content, old)
-    return old is None
+        return old is None, _replace(root, parent, place.name, place, content, old)
 
 
 def folds_to_git(name: str) -> bool:
@@ -255,7 +250,7 @@ def _target(parent: int, name: str, path: str, mark: Mark | None) -> os.stat_res
 
 def _replace(
     root: Root, parent: int, name: str, place: ResolvedPath, content: bytes, old: os.stat_result | None
-) -> None:
+) -> Mark:
     temporary = f".{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     # A new file gets what the umask leaves; nobody but us may look until it is whole.
@@ -271,6 +266,7 @@ def _replace(
                     os.fchown(fd, old.st_uid, old.st_gid)
             os.fchmod(fd, stat.S_IMODE((old or now).st_mode) & 0o777)
             os.fsync(fd)
+            made = mark_of(os.fstat(fd))
         _check_still_there(root, parent, place)
         os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     except BaseException:
@@ -279,6 +275,7 @@ def _replace(
         raise
     with suppress(OSError):  # some file systems do not know how; the content itself is on disk
         os.fsync(parent)
+    return made
 
 
 def _check_still_there(root: Root, parent: int, place: ResolvedPath) -> None:
