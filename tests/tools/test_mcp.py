@@ -241,6 +241,19 @@ async def test_a_list_that_fails_later_leaves_the_tools(server: Callable[..., An
     assert (still.text, names) == ("fine", 4)
 
 
+async def test_a_list_that_is_none_restarts_the_server_and_a_call_waits_for_it(server: Callable[..., Any]) -> None:
+    source = OLD.replace('"tools": tools, **more', '"tools": tools if len(names) == 4 else 7, **more')
+    async with server(source) as connection:
+        before = connection._client
+        await use(connection, "first", x="hello")  # says that the list has changed, and then lists nonsense
+        with anyio.fail_after(30):
+            while connection._client is before:
+                await anyio.lowlevel.checkpoint()
+        again = await use(connection, "echo")
+
+    assert again.text == "fine"
+
+
 async def test_a_tool_with_a_broken_schema_is_left_out_and_long_descriptions_are_cut(
     server: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -98,7 +98,7 @@ class ServerConnection:
                 if not started:
                     raise
                 logger.warning("MCP server %s: %s", self.name, reason(error))
-            self._client = None
+            self._lost()
             if anyio.current_time() - began > 60:
                 self._restarts = 0  # it had worked for a while
             if self._restarts >= len(self.backoff):
