@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import socket
 import stat
@@ -920,6 +921,17 @@ def test_written_file_keeps_its_encoding_or_is_refused(tools: Tools, tmp_path: P
     with pytest.raises(ToolError, match="not in UTF-8"):
         tools["write_file"]("a", "☕\n")
     assert (tmp_path / "a").read_bytes() == "thé\n".encode("latin-1")
+
+
+def test_written_file_of_wide_characters_stays_one_and_a_binary_one_becomes_text(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "wide").write_bytes(codecs.BOM_UTF16_BE + "é\n".encode("utf-16-be"))
+    (tmp_path / "binary").write_bytes(b"\0\1\2")
+
+    tools["write_file"]("wide", "☕\n")
+    tools["write_file"]("binary", "☕\n")
+
+    assert (tmp_path / "wide").read_bytes() == codecs.BOM_UTF16_BE + "☕\n".encode("utf-16-be")
+    assert (tmp_path / "binary").read_text() == "☕\n"
 
 
 def test_placeholder_in_a_whole_file_is_refused(tools: Tools, tmp_path: Path) -> None:

@@ -201,7 +201,10 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             old, mark = _present(root, path, watch)
             if mark is not None and seen.get(normpath(path), mark) != mark:
                 raise ToolError(f"{show(path)} changed since it was read; read it again, then write")
-            text, encode = decode(old) if b"\0" not in old[: files.SNIFF] else ("", str.encode)
+            try:
+                text, encode = decode(old)
+            except ToolError:  # it was no text
+                text, encode = "", str.encode
             refuse_placeholder(content, text)
             data = encode(content)
             new, made = files.write(root, path, data, guard=permit.guard(path), mark=mark)
