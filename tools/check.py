@@ -9,7 +9,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from glue.context import AnyTool
+from glue import AnyTool
 from glue.errors import ConfigError
 from glue.providers import tool_rules
 
@@ -39,8 +39,7 @@ def tools_of(module: ModuleType) -> tuple[AnyTool, ...]:
     for value in vars(module).values():
         if isinstance(value, (ModuleType, type)):
             continue
-        settings = getattr(value, "settings", value)  # an agent's
-        tools = settings.get("tools") if isinstance(settings, Mapping) else getattr(settings, "tools", value)
+        tools = getattr(getattr(value, "settings", value), "tools", value)  # an agent's are among its settings
         for item in (value, *(tools if isinstance(tools, (list, tuple)) else ())):
             if hasattr(item, "spec") and hasattr(item, "invoke") and not isinstance(item, type):
                 found.setdefault(id(item.spec), item)
@@ -50,18 +49,14 @@ def tools_of(module: ModuleType) -> tuple[AnyTool, ...]:
 def load(name: str) -> ModuleType:
     """Import a module by its dotted name, or run a file; ConfigError where there is none."""
     import importlib
-    import importlib.util
-    import sys
-    from pathlib import Path
+    import os
+    import runpy
 
-    path = Path(name)
-    if path.suffix == ".py" or "/" in name:
-        own = f"glue_checked_{path.stem}"  # a name that shadows nothing
-        spec = importlib.util.spec_from_file_location(own, path) if path.is_file() else None
-        if spec is None or spec.loader is None:
+    if name.endswith(".py") or "/" in name:
+        if not os.path.isfile(name):
             raise ConfigError(f"no such file: {name}")
-        module = sys.modules[own] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = ModuleType("glue_checked")  # a name that shadows nothing
+        vars(module).update(runpy.run_path(name, run_name=module.__name__))
         return module
     try:
         return importlib.import_module(name)

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from glue.function.decorator import Tool
-from glue.tools.fs.patterns import Blocklist
+from glue import Tool
+from glue.tools.fs import Blocklist
 
 
 def tools(

@@ -10,15 +10,14 @@ import selectors
 import signal
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
-
-from glue.tools.fs.root import is_known_linux, syscall
+from typing import IO, Any, TypeVar
 
 ResultT = TypeVar("ResultT")
 
@@ -62,39 +61,42 @@ def run(
     env: Mapping[str, str],
     cwd: str,
     deadline: float,
-    cap: int,
+    cap: int = 0,
     feed: bytes = b"",
     sink: Sink | None = None,
-    both: Sink | None = None,
+    merged: bool = False,
     stop: StopFlag | None = None,
     pass_fds: Sequence[int] = (),
     memory: int = 0,
-    polite: bool = False,
     mark: str = "",
     rules: int = -1,
 ) -> Finished:
     """Run a program and gather what it says, until it ends, says too much or takes too long.
 
-    `sink` is handed standard output block by block instead of it being kept, and says whether to go on; `both`
-    likewise gets output and errors as they come. `polite` sends TERM before KILL. `deadline` is in seconds.
-    `mark` is an entry of `env` by which the child's own children are known, also those that left its group;
-    `rules` come from `ruleset`.
+    `sink` is handed standard output block by block instead of it being kept, and says whether to go on; `merged` has
+    errors come with the output. `deadline` is in seconds. `mark` is an entry of `env` by which the child's own children
+    are known, also those that left its group; they have time to end by themselves. `rules` come from `ruleset`.
     """
     began = time.monotonic()
-    child = start(argv, env=env, cwd=cwd, pass_fds=pass_fds, memory=memory, stdin=bool(feed), rules=rules)
-    pipes = _Pipes(child, cap, sink, both)
-    left: dict[int, str] = {}
+    stdin = subprocess.PIPE if feed else subprocess.DEVNULL
+    stderr = subprocess.STDOUT if merged else subprocess.PIPE
+    bounds: dict[str, Any] = {"pass_fds": pass_fds, "memory": memory, "rules": rules}
+    child = start(argv, env=env, cwd=cwd, stdin=stdin, stderr=stderr, **bounds)
+    out, err, left = bytearray(), bytearray(), dict[int, str]()
     try:
-        reason = pipes.listen(began + deadline, feed, stop)
+        if child.stdin is not None:
+            threading.Thread(target=_write, args=(child.stdin, feed), name="glue-feed", daemon=True).start()
+        reason = _listen(child, began + deadline, cap, sink, stop, out, err)
     finally:
         left = marked(mark) if mark else {}
-        end_group(child, polite=polite)
+        end_group(child, polite=bool(mark))
         for pid in marked(mark) if left else ():
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        pipes.close()
+        for pipe in filter(None, (child.stdout, child.stderr)):
+            pipe.close()
     names = tuple(name for pid, name in left.items() if pid != child.pid)
-    return Finished(child.returncode, bytes(pipes.out), bytes(pipes.err), reason, time.monotonic() - began, names)
+    return Finished(child.returncode, bytes(out), bytes(err), reason, time.monotonic() - began, names)
 
 
 def start(
@@ -102,10 +104,10 @@ def start(
     *,
     env: Mapping[str, str],
     cwd: str,
+    stdin: int,
+    stderr: int,
     pass_fds: Sequence[int] = (),
     memory: int = 0,
-    stdin: bool = False,
-    stderr: bool = True,
     rules: int = -1,
 ) -> subprocess.Popen[bytes]:
     """Start a program in a group of its own, with nothing of ours but what is given; end it with `end_group`."""
@@ -113,9 +115,9 @@ def start(
     def popen() -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             list(argv),
-            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if stderr else subprocess.DEVNULL,
+            stderr=stderr,
             env=dict(env),
             cwd=cwd,
             pass_fds=tuple(pass_fds),
@@ -133,83 +135,51 @@ def start(
     return child
 
 
-class _Pipes:
-    """The pipes of one child."""
+def _write(pipe: IO[bytes], feed: bytes) -> None:
+    with suppress(OSError), pipe:  # a child that does not read to the end has its reasons
+        pipe.write(feed)
 
-    def __init__(self, child: subprocess.Popen[bytes], cap: int, sink: Sink | None, both: Sink | None) -> None:
-        self.child, self.cap, self.sink, self.both = child, cap, sink, both
-        self.out, self.err = bytearray(), bytearray()
 
-    def close(self) -> None:
-        for pipe in (self.child.stdin, self.child.stdout, self.child.stderr):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-
-    def listen(self, until: float, feed: bytes, stop: StopFlag | None) -> str:
-        view = memoryview(feed)
-        with selectors.DefaultSelector() as selector:
-            for pipe in (self.child.stdin, self.child.stdout, self.child.stderr):
-                if pipe is not None:
-                    os.set_blocking(pipe.fileno(), False)
-                    writes = pipe is self.child.stdin
-                    selector.register(pipe.fileno(), selectors.EVENT_WRITE if writes else selectors.EVENT_READ)
-            gone = 0
-            while selector.get_map():
-                left = until - time.monotonic()
-                if left <= 0:
-                    return "deadline"
-                if stop:
-                    return "cancelled"
-                ready = selector.select(min(left, TICK))
-                if not ready and exited(self.child):
-                    # A grandchild may hold the pipe for ever; what was written is here by now.
-                    gone += 1
-                    if gone > 1:
-                        return ""
-                for key, _ in ready:
-                    if self.child.stdin is not None and key.fd == self.child.stdin.fileno():
-                        view = self._write(selector, view)
-                    elif (reason := self._read(selector, key.fd)) is not None:
-                        return reason
-            while not exited(self.child):  # it closed its pipes and goes on
-                if stop or time.monotonic() > until:
-                    return "cancelled" if stop else "deadline"
-                time.sleep(TICK / 10)
-        return ""
-
-    def _write(self, selector: selectors.BaseSelector, view: memoryview) -> memoryview:
-        assert self.child.stdin is not None
-        try:
-            view = view[os.write(self.child.stdin.fileno(), view[:BLOCK]) :]
-        except BlockingIOError:
-            return view
-        except OSError:
-            view = view[:0]
-        if not view:
-            selector.unregister(self.child.stdin.fileno())
-            self.child.stdin.close()
-            self.child.stdin = None
-        return view
-
-    def _read(self, selector: selectors.BaseSelector, fd: int) -> str | None:
-        assert self.child.stdout is not None
-        try:
-            block = os.read(fd, BLOCK)
-        except BlockingIOError:
-            return None
-        if not block:
-            selector.unregister(fd)
-            return None
-        if self.both is not None:
-            return None if self.both(block) else "enough"
-        if fd != self.child.stdout.fileno():
-            self.err += block[: max(BLOCK - len(self.err), 0)]  # errors are for a message, not for reading
-            return None
-        if self.sink is not None:
-            return None if self.sink(block) else "enough"
-        self.out += block[: self.cap - len(self.out)]
-        return "cap" if len(self.out) >= self.cap else None
+def _listen(
+    child: subprocess.Popen[bytes],
+    until: float,
+    cap: int,
+    sink: Sink | None,
+    stop: StopFlag | None,
+    out: bytearray,
+    err: bytearray,
+) -> str:
+    """Read what a child says into `out` and `err` or the sink, and say why no more is read."""
+    silent = 0
+    with selectors.DefaultSelector() as selector:
+        for pipe in filter(None, (child.stdout, child.stderr)):
+            selector.register(pipe, selectors.EVENT_READ)
+        while (pipes := selector.get_map()) or not exited(child):  # it may close its pipes and go on
+            left = until - time.monotonic()
+            if left <= 0:
+                return "deadline"
+            if stop:
+                return "cancelled"
+            ready = selector.select(min(left, TICK if pipes else TICK / 10))
+            if not ready and exited(child):
+                # A grandchild may hold the pipe for ever; what was written is here by now.
+                silent += 1
+                if silent > 1:
+                    return ""
+            for key, _ in ready:
+                block = os.read(key.fd, BLOCK)
+                if not block:
+                    selector.unregister(key.fileobj)
+                elif key.fileobj is child.stderr:
+                    err += block[: max(BLOCK - len(err), 0)]  # errors are for a message, not for reading
+                elif sink is not None:
+                    if not sink(block):
+                        return "enough"
+                else:
+                    out += block[: cap - len(out)]
+                    if len(out) >= cap:
+                        return "cap"
+    return ""
 
 
 def marked(mark: str) -> dict[int, str]:
@@ -348,21 +318,28 @@ def _allow(rules: int, path: str | int, access: int) -> None:
 
 def confined(rules: int, popen: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
     """Start a process under rules: they bind a thread of its own, and what that thread starts."""
-    made: list[subprocess.Popen[bytes] | BaseException] = []
+    from concurrent.futures import ThreadPoolExecutor
 
-    def work() -> None:
-        try:
-            if syscall(PRCTL[os.uname().machine], NO_NEW_PRIVS, 1, 0, 0, 0) < 0:
-                raise OSError("no_new_privs was refused")
-            if syscall(RESTRICT_SELF, rules, 0) < 0:
-                raise OSError("Landlock was refused")
-            made.append(popen())
-        except BaseException as error:
-            made.append(error)
+    def work() -> subprocess.Popen[bytes]:
+        if syscall(PRCTL[os.uname().machine], NO_NEW_PRIVS, 1, 0, 0, 0) < 0:
+            raise OSError("no_new_privs was refused")
+        if syscall(RESTRICT_SELF, rules, 0) < 0:
+            raise OSError("Landlock was refused")
+        return popen()
 
-    thread = threading.Thread(target=work, name="glue-landlock")
-    thread.start()
-    thread.join()
-    if isinstance(made[0], BaseException):
-        raise made[0]
-    return made[0]
+    with ThreadPoolExecutor(1, "glue-landlock") as pool:
+        return pool.submit(work).result()
+
+
+def is_known_linux() -> bool:
+    """Say whether calls may be made by number here."""
+    return sys.platform.startswith("linux") and os.uname().machine in PRCTL
+
+
+def syscall(number: int, *args: int | bytes | None) -> int:
+    """Call the kernel; what it refuses is below 0."""
+    import ctypes
+
+    words = [ctypes.c_long(each) if isinstance(each, int) else each for each in (number, *args)]
+    found: int = ctypes.CDLL(None, use_errno=True).syscall(*words)
+    return found

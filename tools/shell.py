@@ -16,11 +16,10 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from glue import PermissionTarget, one_line
+from glue import PermissionTarget, Tool, one_line
+from glue import tool as make
 from glue.errors import ConfigError, ToolError, UnsafePath
 from glue.function.call import cap
-from glue.function.decorator import Tool
-from glue.function.decorator import tool as make
 from glue.tools.fs.root import Root
 from glue.tools.process import StopFlag, in_thread, run
 
@@ -242,25 +241,32 @@ class ShellCommand:
         self.head, self.tail = bytearray(), bytearray()
         self.seen = self.read = 0
         self.lock = threading.Lock()
+        # In the background:
+        self.began, self.stop, self.ending = time.monotonic(), StopFlag(), ""
+        self.thread = threading.Thread(target=self._run, name="glue-shell-job", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self.ending = self.run(self.stop)
+        except ToolError as error:
+            self.ending = str(error)
 
     def run(self, stop: StopFlag) -> str:
         """Run it to its end, or to that of its time, and say how it ended."""
-        bounds: dict[str, Any] = {"deadline": self.seconds, "stop": stop, "polite": True, "mark": self.mark}
+        bounds: dict[str, Any] = {"deadline": self.seconds, "stop": stop, "mark": self.mark}
         try:
-            done = run(self.argv, env=self.env, cwd=self.home, cap=0, both=self.listen, **bounds)
+            done = run(self.argv, env=self.env, cwd=self.home, sink=self.listen, merged=True, **bounds)
         except (OSError, UnicodeEncodeError) as error:
             raise ToolError(f"the command could not be started: {getattr(error, 'strerror', '') or error}") from None
         finish = getattr(self.runner, "end", None)
         if finish is not None and done.reason:
             finish(self.argv, self.env)
-        if done.reason == "deadline":
-            note = f"stopped after {self.seconds:g} s; what it printed until then is above"
-        elif done.reason == "enough":
-            note = f"stopped: it printed more than {KILLED} bytes"
-        elif done.reason:
-            note = "stopped"
-        else:
-            note = f"ended by signal {-done.code}" if done.code < 0 else f"exit code {done.code}"
+        exit_note = f"ended by signal {-done.code}" if done.code < 0 else f"exit code {done.code}"
+        note = {
+            "": exit_note,
+            "deadline": f"stopped after {self.seconds:g} s; what it printed until then is above",
+            "enough": f"stopped: it printed more than {KILLED} bytes",
+        }.get(done.reason, "stopped")
         if not done.left:
             return note
         names = ", ".join(one_line(name, 60) for name in done.left[:5])
@@ -292,22 +298,22 @@ class _Jobs:
     """Commands in the background. They end with this object, and with the program."""
 
     def __init__(self) -> None:
-        self.jobs: dict[int, _Job] = {}
+        self.jobs: dict[int, ShellCommand] = {}
         self.lock = threading.Lock()
         self.count = 0
         weakref.finalize(self, _end_all, self.jobs)
 
     def start(self, command: ShellCommand) -> str:
         with self.lock:
-            if sum(job.is_alive() for job in self.jobs.values()) >= MAX_JOBS:
+            running = [number for number, job in self.jobs.items() if job.thread.is_alive()]
+            if len(running) >= MAX_JOBS:
                 raise ToolError(f"{MAX_JOBS} commands run in the background already; end one with shell_job")
             self.count += 1
-            number, job = self.count, _Job(command)
-            for old in [key for key, each in self.jobs.items() if not each.is_alive() and key < number - 50]:
+            for old in [each for each in self.jobs if each not in running and each < self.count - 50]:
                 del self.jobs[old]
-            self.jobs[number] = job
-        job.start()
-        return f"[started in the background as job {number}; it is stopped after {command.seconds:g} s]"
+            self.jobs[self.count] = command
+            command.thread.start()
+            return f"[started in the background as job {self.count}; it is stopped after {command.seconds:g} s]"
 
     def look(self, number: int, stop: bool, wait: float, flag: StopFlag) -> str:
         job = self.jobs.get(number)
@@ -317,27 +323,14 @@ class _Jobs:
             job.stop.set()
             wait = 5.0
         until = time.monotonic() + wait
-        while job.is_alive() and time.monotonic() < until and not flag:
-            job.join(0.05)
-        return job.command.report(f"running for {time.monotonic() - job.began:.0f} s" if job.is_alive() else job.said)
+        while job.thread.is_alive() and time.monotonic() < until and not flag:
+            job.thread.join(0.05)
+        return job.report(f"running for {time.monotonic() - job.began:.0f} s" if job.thread.is_alive() else job.ending)
 
 
-class _Job(threading.Thread):
-    def __init__(self, command: ShellCommand) -> None:
-        super().__init__(name="glue-shell-job", daemon=True)
-        self.command, self.stop, self.said = command, StopFlag(), ""
-        self.began = time.monotonic()
-
-    def run(self) -> None:
-        try:
-            self.said = self.command.run(self.stop)
-        except ToolError as error:
-            self.said = str(error)
-
-
-def _end_all(jobs: dict[int, _Job]) -> None:
+def _end_all(jobs: dict[int, ShellCommand]) -> None:
     for job in jobs.values():
         job.stop.set()
     for job in jobs.values():
-        if job.is_alive():
-            job.join(3.0)
+        if job.thread.is_alive():
+            job.thread.join(3.0)

@@ -97,7 +97,7 @@ class Shape:
 
     def read(self, value: Json) -> Any:
         """Coerce, validate and build; raises ValidationError."""
-        if self.fits is None or not self.fits(value):
+        if not self.fits(value):
             value = coerce(self.validator, self.schema, value)
             errors = self.validator.errors(value)
             if errors is not None:
@@ -550,9 +550,11 @@ def _pydantic(describer: Describer, hint: Any) -> Described:
 
 
 def _msgspec(describer: Describer, hint: Any) -> Described:
+    import json
+
     msgspec: Any = sys.modules["msgspec"]
     (schema,), defs = msgspec.json.schema_components([hint], ref_template="#/$defs/{name}")
-    if schema.keys() == {"$ref"} and not _mentions(defs, schema["$ref"]):
+    if schema.keys() == {"$ref"} and json.dumps(schema["$ref"]) not in json.dumps(defs, default=str):
         schema = defs.pop(schema["$ref"][8:])
 
     def build(value: Json) -> Any:
@@ -562,9 +564,3 @@ def _msgspec(describer: Describer, hint: Any) -> Described:
             raise ValidationError([((), str(error))]) from None
 
     return describer.adopt(defs, schema), build
-
-
-def _mentions(schema: Json, ref: str) -> bool:
-    if isinstance(schema, dict):
-        return schema.get("$ref") == ref or any(_mentions(part, ref) for part in schema.values())
-    return isinstance(schema, (list, tuple)) and any(_mentions(part, ref) for part in schema)

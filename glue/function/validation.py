@@ -103,36 +103,38 @@ def _check_schema(text: str, references: bool) -> None:
             raise ValueError(f"wrong at $ref: there is no {ref}") from None
 
 
+def _never(value: Any) -> bool:
+    return False
+
+
 class Validator:
     """A schema, ready to judge values; made once, and each part of it compiled once."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._made: dict[int, tuple[object, Check | None]] = {}
+        self._made: dict[int, tuple[object, Check]] = {}
         self._judge: Any = None
         self._plain = str(schema.get("$schema", _DIALECT)).rstrip("#") == _DIALECT
 
     def accepts(self, schema: Any, value: Json) -> bool:
         """Whether a value fits one part of the schema."""
         check = self.check(schema)
-        if check is not None and check(value):
+        if check(value):
             return True
-        if check is not None and isinstance(schema, Mapping) and type(value) in _EXACT:
+        if check is not _never and isinstance(schema, Mapping) and type(value) in _EXACT:
             kinds = _types_of(schema)
             if kinds and type(value) not in kinds:
                 return False  # as sure as a yes, and jsonschema need not be loaded
         return bool(self.judge().evolve(schema=schema).is_valid(value))
 
-    def check(self, schema: Any) -> Check | None:
-        """A quick test that says yes only where jsonschema would; None where there is none."""
-        if not self._plain:
-            return None
+    def check(self, schema: Any) -> Check:
+        """Give a quick test that says yes only where jsonschema would too."""
         made = self._made.get(id(schema))
         if made is None:
             try:
-                check = self._compile(schema)
-            except (AttributeError, LookupError, TypeError, ValueError, re.error):
-                check = None  # a word we do not know, or not a schema at all: jsonschema decides
+                check = self._compile(schema) if self._plain else _never
+            except (AttributeError, LookupError, TypeError, ValueError, RecursionError, re.error):
+                check = _never  # a word we do not know, or not a schema at all: jsonschema decides
             made = self._made[id(schema)] = (schema, check)  # the schema is kept, so that its id stays its own
         return made[1]
 
@@ -149,8 +151,7 @@ class Validator:
 
     def errors(self, value: Json) -> ValidationError | None:
         """Everything that is wrong with a value, or None."""
-        check = self.check(self.schema)
-        if check is not None and check(value):
+        if self.check(self.schema)(value):
             return None
         found = {fault: None for error in self.judge().iter_errors(value) for fault in _faults(error, self.resolve)}
         errors = list(found)
@@ -203,25 +204,18 @@ class Validator:
             return lambda value: type(value) in _EXACT and (type(value), value) in allowed
         if word == "$ref":
             target = self._target(given)
-            return lambda value: self._sure(target, value)  # looked up late: a schema may hold itself
-        if word == "anyOf":
-            return lambda value: any(self._sure(option, value) for option in given)
-        if word == "allOf":
-            return lambda value: all(self._sure(part, value) for part in given)
+            return lambda value: self.check(target)(value)  # looked up late: a schema may hold itself
+        if word in ("anyOf", "allOf"):
+            checks, enough = [self.check(part) for part in given], any if word == "anyOf" else all
+            return lambda value: enough(check(value) for check in checks)
         bounded, holds = _BOUNDS[word]
         bound = re.compile(given) if word == "pattern" else _number(given)
         return lambda value: type(value) in bounded and holds(value, bound)
 
-    def _sure(self, schema: Any, value: Json) -> bool:
-        check = self.check(schema)
-        return check is not None and check(value)
-
     def _items(self, words: dict[str, Any]) -> Check:
-        first, rest = words.get("prefixItems", []), words.get("items", True)
+        first, rest = [self.check(part) for part in words.get("prefixItems", [])], self.check(words.get("items", True))
         least, most = _number(words.get("minItems", 0)), _number(words.get("maxItems", maxsize))
         unique = words.get("uniqueItems", False)
-        if isinstance(rest, list):
-            raise TypeError("an older dialect")
         if words.get("type") == "array":
             del words["type"]  # tested below
 
@@ -231,37 +225,37 @@ class Validator:
             # Only texts: jsonschema's notion of equality among numbers, lists and objects is its own.
             if unique and not (all(type(item) is str for item in value) and len(set(value)) == len(value)):
                 return False
-            if not all(self._sure(part, item) for part, item in zip(first, value, strict=False)):
-                return False
-            check = self.check(rest)
-            return check is not None and all(check(item) for item in value[len(first) :])
+            return all(check(item) for check, item in zip(first, value, strict=False)) and all(
+                map(rest, value[len(first) :])
+            )
 
         return test
 
     def _members(self, words: dict[str, Any]) -> Check:
-        properties, other = words.get("properties", {}), words.get("additionalProperties", True)
-        required, names = frozenset(words.get("required", ())), words.get("propertyNames", True)
+        properties, names = words.get("properties", {}), words.get("propertyNames", True)
+        required, other = frozenset(words.get("required", ())), words.get("additionalProperties", True)
         least, most = _number(words.get("minProperties", 0)), _number(words.get("maxProperties", maxsize))
         if words.get("type") == "object":
             del words["type"]  # tested below
         # The exact Python type is all there is to say of most parameters.
-        exact = {}
+        exact: dict[str, type] = {}
+        checks: dict[str, Check] = {}
         for name, part in properties.items():
             kinds = _types_of(part) if isinstance(part, Mapping) and part.keys() <= _NOTES | {"type"} else ()
             if len(kinds) == 1 and names is True:
-                exact[name] = kinds[0]
-        kind_of = exact.get
+                exact[name], checks[name] = kinds[0], _never
+            else:
+                checks[name] = self.check(part)
+        kind_of, check_of = exact.get, checks.get
+        check_name, check_other = self.check(names), self.check(other)
         # Where nothing else is allowed, as many names as there are properties means all of them.
         enough = len(properties) if other is False else -1
-
-        def slow(name: str, value: Json) -> bool:
-            return self._sure(names, name) and self._sure(properties.get(name, other), value)
 
         def test(value: Json) -> bool:
             if type(value) is not dict or not least <= len(value) <= most:
                 return False
             for name, item in value.items():
-                if type(item) is not kind_of(name) and not slow(name, item):
+                if type(item) is not kind_of(name) and not (check_name(name) and check_of(name, check_other)(item)):
                     return False
             return len(value) == enough or value.keys() >= required
 

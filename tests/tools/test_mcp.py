@@ -241,6 +241,19 @@ async def test_a_list_that_fails_later_leaves_the_tools(server: Callable[..., An
     assert (still.text, names) == ("fine", 4)
 
 
+async def test_a_list_that_is_none_restarts_the_server_and_a_call_waits_for_it(server: Callable[..., Any]) -> None:
+    source = OLD.replace('"tools": tools, **more', '"tools": tools if len(names) == 4 else 7, **more')
+    async with server(source) as connection:
+        before = connection._client
+        await use(connection, "first", x="hello")  # says that the list has changed, and then lists nonsense
+        with anyio.fail_after(30):
+            while connection._client is before:
+                await anyio.lowlevel.checkpoint()
+        again = await use(connection, "echo")
+
+    assert again.text == "fine"
+
+
 async def test_a_tool_with_a_broken_schema_is_left_out_and_long_descriptions_are_cut(
     server: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -342,6 +355,22 @@ async def test_a_question_of_a_server_is_one_of_permission(server: Callable[...,
     assert '"accept"' in result.messages[2].text
     assert '"sure": true' in result.messages[2].text
     assert "permission denied" in result.messages[4].text
+
+
+async def test_a_yes_to_a_servers_question_covers_no_other_run(server: Callable[..., Any]) -> None:
+    asked: list[str] = []
+
+    async def answer(request: glue.PermissionRequest) -> glue.Decision:
+        asked.append(request.action)
+        return glue.allow("session")
+
+    policy = glue.Ask(answer)
+    async with server(RICH) as connection:
+        for _ in range(2):
+            script = Script(calls(call("demo__ask")), calls(call("demo__ask")), "done")
+            await glue.Agent(script, tools=[connection.tools[0]], permission=policy).run("go")
+
+    assert asked == ["demo__ask", "demo__elicitation"] * 2
 
 
 async def test_a_question_of_a_server_is_put_to_a_person_and_roots_are_told(

@@ -89,6 +89,27 @@ def test_indentation_of_tabs_is_taken_over() -> None:
     assert done == "class A:\n\tdef f(self):\n\t\tx = 1\n\t\treturn x\n"
 
 
+def test_new_lines_keep_their_own_steps_where_only_the_first_line_lost_its_indentation() -> None:
+    content = CODE.replace("return 1\n", "return 1 \n")  # so that the quote does not stand there as it is
+
+    new = "if x:\n        if y:\n            return 3\n        return 1\n"
+    done = text_of(content, "if x:\n        return 1\n", new)
+
+    assert done == content.replace("        return 1", "        if y:\n            return 3\n        return 1")
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "new"),
+    [
+        ("class A:\n\tdef f(self): \n\t\tpass\n", "def f(self):  ", "def f(self):\n    x()"),  # how wide is a tab?
+        ("def f():\n    pass\nx = 1 \n", "\tx = 1", "\tif y:\n\t\tx = 1"),
+    ],
+)
+def test_steps_that_the_file_does_not_have_are_refused(content: str, old: str, new: str) -> None:
+    with pytest.raises(ToolError, match="not found"):
+        edit(content.encode(), old, new)
+
+
 def test_indentation_that_was_too_deep_is_brought_back() -> None:
     assert text_of("a:\n  b\n", "        a:\n          b", "        a:\n          b\n          c") == "a:\n  b\n  c\n"
 
@@ -114,6 +135,17 @@ def test_ambiguity_is_an_error_that_shows_the_candidates() -> None:
 
     assert "old fits 2 places (by exact)" in str(caught.value)
     assert "line 1: a = 1\n  line 3: a = 1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "old"),
+    [("  go()\n  go()\n  go()\n", "  go()\n  go()"), ("# left left left\n", " left le"), ("a \na \na \n", "a\na")],
+)
+def test_places_that_overlap_are_two(content: str, old: str) -> None:
+    with pytest.raises(ToolError, match="old fits 2 places"):
+        edit(content.encode(), old, "x")
+
+    assert edit(b"aaaaa", "aa", "b", replace_all=True).content == b"bba"
 
 
 def test_every_place_is_replaced_on_request() -> None:

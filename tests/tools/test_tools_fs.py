@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import socket
 import stat
@@ -23,16 +24,13 @@ from glue.tools.fs import Blocklist, Root, safe_join, safe_open, truncate, walk
 from glue.tools.fs import functions as ready
 from glue.tools.fs.grep import grep, texts
 from glue.tools.fs.patterns import Glob, alternatives
-from glue.tools.fs.root import available
 
 Tools = dict[str, Any]
 
 
-@pytest.fixture(params=["walk", "openat2"])
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    if request.param == "openat2" and not available():
-        pytest.skip("this kernel has no openat2")
-    with Root(tmp_path, fast=request.param == "openat2") as opened:
+@pytest.fixture
+def root(tmp_path: Path) -> Any:
+    with Root(tmp_path) as opened:
         yield opened
 
 
@@ -169,7 +167,7 @@ def test_folder_that_may_be_passed_but_not_listed_is_passed(tmp_path: Path) -> N
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        root = Root(tmp_path, fast=False)
+        root = Root(tmp_path)
         pid = os.fork()
     if pid == 0:
         try:
@@ -386,6 +384,17 @@ async def test_search_gives_paths_lines_and_context(tools: Tools, tmp_path: Path
         "a.txt:5: needle",
     ]
     assert found == dotted == "sub/b.txt:1: needle in sub/b.txt"
+
+
+async def test_an_empty_file_has_no_line_and_contexts_that_meet_are_one(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "text").write_text("a\n\nb\nc\nd\ne\n\n")
+
+    found = await tools["grep"]("^$", context=1)
+    first = await tools["grep"]("[abe]", context=1, limit=2)
+
+    assert found.split("\n") == ["text-1- a", "text:2: ", "text-3- b", "--", "text-6- e", "text:7: "]
+    assert first.split("\n")[:4] == ["text:1: a", "text-2- ", "text:3: b", "text-4- c"]
 
 
 async def test_search_passes_over_what_it_cannot_read(tools: Tools, tmp_path: Path) -> None:
@@ -912,6 +921,17 @@ def test_written_file_keeps_its_encoding_or_is_refused(tools: Tools, tmp_path: P
     with pytest.raises(ToolError, match="not in UTF-8"):
         tools["write_file"]("a", "☕\n")
     assert (tmp_path / "a").read_bytes() == "thé\n".encode("latin-1")
+
+
+def test_written_file_of_wide_characters_stays_one_and_a_binary_one_becomes_text(tools: Tools, tmp_path: Path) -> None:
+    (tmp_path / "wide").write_bytes(codecs.BOM_UTF16_BE + "é\n".encode("utf-16-be"))
+    (tmp_path / "binary").write_bytes(b"\0\1\2")
+
+    tools["write_file"]("wide", "☕\n")
+    tools["write_file"]("binary", "☕\n")
+
+    assert (tmp_path / "wide").read_bytes() == codecs.BOM_UTF16_BE + "☕\n".encode("utf-16-be")
+    assert (tmp_path / "binary").read_text() == "☕\n"
 
 
 def test_placeholder_in_a_whole_file_is_refused(tools: Tools, tmp_path: Path) -> None:

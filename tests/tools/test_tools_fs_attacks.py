@@ -26,7 +26,6 @@ import pytest
 from glue.errors import GlueError
 from glue.tools import fs
 from glue.tools.fs import edit, functions, grep  # noqa: F401  (loaded before privileges are dropped)
-from glue.tools.fs.root import available
 
 SECRET = "tOpSeCrEt-4711"
 NAME = "outside-only-name"
@@ -747,7 +746,7 @@ def _state(box: Box, row: Attack) -> object:
     return box.outside(), inside
 
 
-def run_row(row: Attack, base: Path, fast: bool, naive: bool = True) -> list[str]:
+def run_row(row: Attack, base: Path, naive: bool = True) -> list[str]:
     """Run one attack: on a naive implementation, where it must do harm, and on ours."""
     faults = []
     if naive:
@@ -765,7 +764,7 @@ def run_row(row: Attack, base: Path, fast: bool, naive: bool = True) -> list[str
     box = box_at(base / "ours")
     args = row.setup(box)
     before = _state(box, row)
-    text = call(box, row.tool, args, fast)
+    text = call(box, row.tool, args)
     # What was asked for may be named again; what stands behind it may not.
     echo = str(args.get("path", "")), str(args.get("pattern", "")), ascii(args.get("path", ""))[1:-1]
     for part in sorted((each for each in echo if len(each) > 3), key=len, reverse=True):
@@ -776,9 +775,9 @@ def run_row(row: Attack, base: Path, fast: bool, naive: bool = True) -> list[str
     return faults
 
 
-def call(box: Box, name: str, args: dict[str, Any], fast: bool) -> str:
+def call(box: Box, name: str, args: dict[str, Any]) -> str:
     """Call one tool and give what it says, or its error."""
-    with fs.Root(box.root, fast=fast) as root:
+    with fs.Root(box.root) as root:
         function = functions.functions(root)[name]
         try:
             value = function(**args)
@@ -799,20 +798,10 @@ def _ids(row: Attack) -> str:
 
 @pytest.mark.parametrize("row", ROWS, ids=_ids)
 def test_attack_is_refused(row: Attack, tmp_path: Path, tally: Callable[[str, int], None]) -> None:
-    faults = run_row(row, tmp_path, fast=False)
+    faults = run_row(row, tmp_path)
 
     assert faults == []
     tally("path attacks", 1)
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if row.tool == "read_file"], ids=_ids)
-def test_attack_is_refused_on_the_fast_path(row: Attack, tmp_path: Path) -> None:
-    if not available():
-        pytest.skip("this kernel has no openat2")
-
-    faults = run_row(row, tmp_path, fast=True, naive=False)
-
-    assert faults == []
 
 
 def test_attacks_are_refused_without_privileges(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
@@ -857,7 +846,7 @@ def _child(home: Path, writer: int, python: str) -> None:
             if row.tool == "grep" and not python:
                 continue
             try:
-                faults = run_row(row, home / str(number), fast=False, naive=False)
+                faults = run_row(row, home / str(number), naive=False)
             except BaseException:
                 faults = [traceback.format_exc().replace("\n", " | ")]
             os.write(writer, "".join(f"{row.name}: {fault}\n" for fault in faults).encode() or b"ok\n")

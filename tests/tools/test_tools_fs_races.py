@@ -19,11 +19,11 @@ from glue.errors import GlueError, ToolError, UnsafePath
 from glue.tools import fs
 from glue.tools.fs import files, walk
 from glue.tools.fs import functions as ready
-from glue.tools.fs.root import available, open_at
+from glue.tools.fs.root import open_at
 
 SECRET = "tOpSeCrEt-4711"
 NAME = "outside-only-name"
-FEW = 300
+FEW = 600
 MANY = 4000
 
 
@@ -158,11 +158,11 @@ def naive_falls(base: Path, race: Race) -> bool:
     return SECRET in got or NAME in got
 
 
-def run_race(base: Path, race: Race, attempts: int, fast: bool) -> list[str]:
+def run_race(base: Path, race: Race, attempts: int) -> list[str]:
     """Try again and again, and list what came through."""
     before = outside(base)
     faults: list[str] = []
-    with fs.Root(base / "root", fast=fast) as root, swapping(*(base / name for name in race.swap)):
+    with fs.Root(base / "root") as root, swapping(*(base / name for name in race.swap)):
         tools = Tools(root, ready.functions(root))
         for _ in range(attempts):
             try:
@@ -177,13 +177,6 @@ def run_race(base: Path, race: Race, attempts: int, fast: bool) -> list[str]:
     return faults
 
 
-@pytest.fixture(params=["walk", "openat2"])
-def fast(request: pytest.FixtureRequest) -> bool:
-    if request.param == "openat2" and not available():
-        pytest.skip("this kernel has no openat2")
-    return bool(request.param == "openat2")
-
-
 @pytest.mark.parametrize("race", RACES, ids=str)
 def test_naive_code_loses_the_race(race: Race, tmp_path: Path) -> None:
     base = Path(os.path.realpath(tmp_path))
@@ -193,32 +186,28 @@ def test_naive_code_loses_the_race(race: Race, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("race", RACES, ids=str)
-def test_race_lets_nothing_through(race: Race, tmp_path: Path, fast: bool, tally: Callable[[str, int], None]) -> None:
+def test_race_lets_nothing_through(race: Race, tmp_path: Path, tally: Callable[[str, int], None]) -> None:
     base = Path(os.path.realpath(tmp_path))
     arrange(base, race)
 
-    faults = run_race(base, race, FEW, fast)
+    faults = run_race(base, race, FEW)
 
     assert faults == []
     tally("race attempts", FEW)
-    if not fast:
-        tally("races", 1)
+    tally("races", 1)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("race", RACES, ids=str)
-def test_race_lets_nothing_through_for_long(
-    race: Race, tmp_path: Path, fast: bool, tally: Callable[[str, int], None]
-) -> None:
+def test_race_lets_nothing_through_for_long(race: Race, tmp_path: Path, tally: Callable[[str, int], None]) -> None:
     base = Path(os.path.realpath(tmp_path))
     arrange(base, race)
 
-    faults = run_race(base, race, MANY, fast)
+    faults = run_race(base, race, MANY)
 
     assert faults == []
     tally("race attempts", MANY)
-    if not fast:
-        tally("races", 1)
+    tally("races", 1)
 
 
 def test_race_leaves_no_temporary_files(tmp_path: Path) -> None:
@@ -226,7 +215,7 @@ def test_race_leaves_no_temporary_files(tmp_path: Path) -> None:
     race = next(race for race in RACES if race.name == "writing below a folder")
     arrange(base, race)
 
-    run_race(base, race, FEW, fast=False)
+    run_race(base, race, FEW)
 
     assert not [path for path in base.rglob("*") if path.name.endswith(".tmp")]
 

@@ -148,8 +148,10 @@ def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
     if any("\ud800" <= char <= "\udfff" for char in new):
         raise ToolError("new holds half a character, which no file can hold")
     for rung, (name, match) in enumerate(LADDER):
-        spans = list(_apart(match(flat, old, new)))
-        if spans and match in (_indented, _typographic) and not given.replace_all:
+        spans = match(flat, old, new)
+        if given.replace_all:
+            spans = list(_apart(spans))
+        elif spans and match in (_indented, _typographic):
             # Neither is nearer to the quote than the other, so a place that is off in the other way counts too.
             places = list(_apart([*spans, *_loose(flat, old, new)]))
             spans = places if len(places) > len(spans) else spans
@@ -285,97 +287,63 @@ def _indent(line: str) -> str:
 def _reindent(flat: _Text, lines: list[str], wanted: list[str], block: list[str]) -> list[str] | None:
     """Carry the indentation of the quote over to the file's; None where the two do not correspond."""
     pairs = [(_indent(mine), _indent(theirs)) for mine, theirs in zip(wanted, block, strict=True) if mine.strip()]
-    if all(mine == theirs for mine, theirs in pairs):
-        return lines
-    carry = _carrier(flat, pairs, lines)
-    if carry is not None and (made := _carried(lines, carry)) is not None:
-        return made
-    if pairs[0][0] or len(pairs) < 2 or _indent(lines[0]):
-        return None
-    # Often only the first line was quoted without its indentation.
-    rest = (
-        _carrier(flat, pairs[1:], lines[1:]) if any(mine != theirs for mine, theirs in pairs[1:]) else lambda own: own
-    )
-    made = _carried(lines[1:], rest) if rest is not None else None
-    return None if made is None else [pairs[0][1] + lines[0], *made]
-
-
-def _carried(lines: list[str], carry: Callable[[str], str | None]) -> list[str] | None:
-    made: list[str] = []
-    for line in lines:
-        own = _indent(line)
-        indent = carry(own) if line.strip() else own
-        if indent is None:
-            return None
-        made.append(indent + line[len(own) :])
-    return made
-
-
-def _carrier(flat: _Text, pairs: list[tuple[str, str]], lines: list[str]) -> Callable[[str], str | None] | None:
-    """Find the rule by which the quote's indentation becomes the file's."""
-    mine, theirs = pairs[0]
-    others = [_indent(line) for line in lines if line.strip() and _indent(line) != mine]
-    one_depth = len(set(pairs)) == 1 and others and "\t" not in "".join([*others, mine, theirs])
-    # One depth says how far the quote was moved, not how wide its steps are: those must be the file's own.
-    if one_depth and gcd(*(len(other) - len(mine) for other in others)) != flat.unit:
-        return None
-    if all(other == theirs.removesuffix(mine) + one for one, other in pairs) and theirs.endswith(mine):
-        more = theirs.removesuffix(mine)
-        return lambda own: more + own
-    less = mine.removesuffix(theirs)
-    if mine.endswith(theirs) and all(one == less + other for one, other in pairs):
-        return lambda own: own.removeprefix(less) if own.startswith(less) else None
+    first, *rest = pairs
+    if all(mine == theirs for mine, theirs in rest):
+        if first[0] == first[1]:
+            return lines
+        if rest and not first[0] and not _indent(lines[0]):  # often only the first line was quoted without its own
+            return [first[1] + lines[0], *lines[1:]]
     known = dict(pairs)
-    if any(known[one] != other for one, other in pairs):
+    others = {_indent(line) for line in lines if line.strip()} - known.keys()
+    if any(known[mine] != theirs for mine, theirs in pairs) or (made := _carried(flat, known, others)) is None:
         return None
-    chars = {char for _, other in pairs for char in other}, {char for one in known for char in one}
-    if len(chars[0]) > 1 or len(chars[1]) > 1:
-        return known.get
-    char = next(iter(chars[0]), " ")
-    scale = _scale(pairs, lines, char)
-    if scale is None:
-        return None
-    up, down, shift = scale
+    made |= known
+    return [made[_indent(line)] + line.lstrip(" \t") if line.strip() else line for line in lines]
 
-    def carry(own: str) -> str | None:
-        if own in known:
-            return known[own]
-        if len(set(own)) > 1 or (chars[1] and set(own) - chars[1]) or (up == down and set(own) - {char}):
+
+def _carried(flat: _Text, known: Mapping[str, str], others: set[str]) -> dict[str, str] | None:
+    """Say what other indentations of the quote are in the file; None where those that are known do not tell."""
+    mine, theirs = next(iter(known.items()))
+    quoted, there = "".join([*known, *others]), "".join(known.values())
+    if others and len(known) == 1:
+        # One depth says how far the quote was moved, not how wide its steps are: those must be the file's own.
+        if "\t" not in quoted + there and gcd(*(len(own) - len(mine) for own in others)) != flat.unit:
             return None
-        width, left = divmod(len(own) * up, down)
-        return char * (width + shift) if not left and width + shift >= 0 else None
-
-    return carry
-
-
-def _scale(pairs: list[tuple[str, str]], lines: list[str], char: str) -> tuple[int, int, int] | None:
-    """Give `up`, `down` and `shift`, so that file = quote * up / down + shift in columns holds for every pair."""
-    points = sorted({(len(one), len(other)) for one, other in pairs})
+        if ("\t" in there and "\t" not in quoted and not mine) or ("\t" in quoted and not theirs and flat.unit):
+            return None
+    more, less = theirs.removesuffix(mine), mine.removesuffix(theirs)
+    if all(other == more + one for one, other in known.items()):
+        return {own: more + own for own in others}
+    if all(one == less + other for one, other in known.items()):
+        return {own: own.removeprefix(less) for own in others} if all(own.startswith(less) for own in others) else None
+    # Else the columns of the file are those of the quote, in other steps and from another start.
+    points = sorted((len(one), len(other)) for one, other in known.items())
     (first, above), (last, below) = points[0], points[-1]
-    if first != last:
-        up, down = below - above, last - first
-    elif first and above:
-        up, down = (1, 1) if {*"".join(one for one, _ in pairs)} == {char} else (above, first)
-    else:  # one depth only, at the margin of one of them: a level of the new text is a level of the file's
-        depths = [len(_indent(line)) for line in lines if line.strip() and _indent(line)]
-        unit = gcd(*[depth - first for depth in depths]) if depths else 1
-        up, down = (1, unit or 1) if char == "\t" and all("\t" not in _indent(line) for line in lines) else (1, 1)
-    if up <= 0 or (above * down - first * up) % down:
-        return None
-    shift = (above * down - first * up) // down
-    return (up, down, shift) if all(y * down == x * up + shift * down for x, y in points) else None
+    up, down = (below - above, last - first) if last > first else (above, first)
+    if len({*quoted}) > 1 or len({*there}) > 1 or up <= 0 or (up == down and {*quoted} != {*there}):
+        return None if others else {}
+    made: dict[str, str] = {}
+    for own in others:
+        steps, left = divmod((len(own) - first) * up, down)
+        if left or above + steps < 0:
+            return None
+        made[own] = there[0] * (above + steps)
+    return made if all((y - above) * down == (x - first) * up for x, y in points) else None
 
 
 # Finding ---------------------------------------------------------------------------------------------
 
 
 def _finds(text: str, old: str) -> list[int]:
+    """Find where a text stands, and for each place the first that overlaps it: then neither is the one meant."""
     found: list[int] = []
     at = text.find(old)
     while at >= 0:
         if len(found) >= MAX_PLACES:
             raise ToolError(f"old fits more than {MAX_PLACES} places; quote more of the text around the one meant")
         found.append(at)
+        if (other := text.find(old, at + 1, at + 2 * len(old) - 1)) >= 0:
+            found.append(other)
         at = text.find(old, at + len(old))
     return found
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from functools import partial
+from sys import maxsize
 
 from glue.errors import ToolError, UnsafePath
 from glue.tools.fs.root import DIRECTORY, Guard, ResolvedPath, Root, failure, kind, same, shorten
@@ -47,81 +48,85 @@ def page(file: io.BufferedReader, offset: int = 1, limit: int = LINES, start: in
         if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             return f"[UTF-16 text of {size} bytes; not shown: only text in UTF-8 or a kin of ASCII can be paged]"
         return f"[binary file of {size} bytes; not shown]"
-    _skip(file, offset, start)
-    taken, number, hint = _take(file, offset, min(limit, LINES), start)
-    if not taken:
+    deadline = time.monotonic() + SECONDS
+    pager = Pager(offset, BYTES, min(limit, LINES), start, "the file")
+    while (block := file.read(BLOCK)) and pager.feed(block):
+        if time.monotonic() > deadline:
+            raise ToolError(f"line {offset} is too far into the file: gave up after {file.tell()} bytes; use grep")
+    content, last, hint = pager.take()
+    if not content:
         return "[the file is empty]" if offset == 1 and start == 0 else f"[no more text: line {offset} ends here]"
-    content = b"".join(taken)
     text = content.decode("latin-1" if encoding(content) == "latin-1" else "utf-8", "replace")
     if numbers:
         lines = re.findall(r"[^\n]*\n|[^\n]+$", text)  # not splitlines: it ends lines where no one else does
         text = "".join(f"{at:6}| {line}" for at, line in enumerate(lines, offset))
-    if not hint:
-        return text
+    return _noted(text, f"lines {offset}-{last}; {hint}" if hint else "")
+
+
+class Pager:
+    """Takes a text block by block, keeps the lines from `offset` on that fit, and says when it has enough.
+
+    `start` leaves out that many bytes of the first of them; without one, what does not fit of a line is not shown.
+    """
+
+    def __init__(
+        self, offset: int, cap: int, limit: int = maxsize, start: int | None = None, what: str = "the text"
+    ) -> None:
+        self.offset, self.cap, self.limit, self.start, self.what = max(offset, 1), cap, limit, start, what
+        self.passed, self.skip = 0, start or 0  # lines before the page, and bytes still to be left out of the first
+        self.ended = self.is_past = True  # whether what was passed ends a line; whether that was all there is
+        self.kept = bytearray()
+
+    def feed(self, block: bytes) -> bool:
+        """Take a block, and say whether another is wanted."""
+        if wanted := self.offset - 1 - self.passed:
+            count = block.count(b"\n")
+            if count < wanted:
+                self.passed += count
+                self.ended = block.endswith(b"\n")
+                return True
+            self.passed, self.ended, at = self.offset - 1, True, 0
+            for _ in range(wanted):
+                at = block.index(b"\n", at) + 1
+            block = block[at:]
+        self.is_past = self.is_past and not block
+        if b"\n" in block[: self.skip]:
+            return False  # the line does not go on for so long
+        self.kept += block[self.skip :]
+        self.skip = max(self.skip - len(block), 0)
+        return len(self.kept) <= self.cap
+
+    def take(self) -> tuple[bytes, int, str]:
+        """Give the page, the number of its last line, and how to go on; nothing where that is the end."""
+        if self.offset > 1 and self.is_past:
+            count = self.passed + (not self.ended)
+            raise ToolError(f"offset {self.offset} is past the end: {self.what} has {count} lines")
+        if self.skip:
+            raise ToolError(f"line {self.offset} has no byte {self.start}; start is for a line that goes on")
+        lines = re.findall(rb"[^\n]*\n|[^\n]+$", self.kept[: self.cap])
+        if len(self.kept) > self.cap and not lines[-1].endswith(b"\n"):
+            begun = lines.pop()
+            if not lines:
+                decoder = codecs.getincrementaldecoder("utf-8")("replace")
+                decoder.decode(begun)
+                begun = begun[: len(begun) - len(decoder.getstate()[0])]  # without a character that was cut in two
+                if self.start is None:
+                    return begun, self.offset, f"line {self.offset} is cut; continue with offset {self.offset + 1}"
+                on = f"continue with offset {self.offset} and start {self.start + len(begun)}"
+                return begun, self.offset, f"line {self.offset} is longer: {on}"
+        content = b"".join(lines[: self.limit])
+        last = self.offset + min(len(lines), self.limit) - 1
+        return content, last, f"continue with offset {last + 1}" if len(content) < len(self.kept) else ""
+
+    def text(self) -> str:
+        """Give the page as text, and how to go on."""
+        content, _, hint = self.take()
+        return _noted(content.decode("utf-8", "replace"), hint)
+
+
+def _noted(text: str, note: str) -> str:
     separator = "" if text.endswith("\n") else "\n"
-    return f"{text}{separator}[lines {offset}-{number}; {hint}]"
-
-
-def _skip(file: io.BufferedReader, offset: int, start: int) -> None:
-    """Go to the first byte of the page, counting line ends block by block."""
-    deadline = time.monotonic() + SECONDS
-    left, position = offset - 1, 0
-    ended = True  # whether what was read ends a line
-    while left:
-        block = file.read(BLOCK)
-        if not block:
-            lines = offset - 1 - left + (not ended)
-            raise ToolError(f"offset {offset} is past the end: the file has {lines} lines")
-        count = block.count(b"\n")
-        if count >= left:
-            position += after_lines(block, left)
-            break
-        left -= count
-        position += len(block)
-        ended = block.endswith(b"\n")
-        if time.monotonic() > deadline:
-            raise ToolError(f"line {offset} is too far into the file: gave up after {position} bytes; use grep")
-    file.seek(position)
-    if offset > 1 and not file.peek(1):
-        raise ToolError(f"offset {offset} is past the end: the file has {offset - 1} lines")
-    left = start
-    while left:
-        block = file.read(min(left, BLOCK))
-        if not block or b"\n" in block:
-            raise ToolError(f"line {offset} has no byte {start}; start is for a line that goes on")
-        left -= len(block)
-        if time.monotonic() > deadline:
-            raise ToolError(f"byte {start} is too far into line {offset}; use grep")
-
-
-def after_lines(block: bytes, count: int) -> int:
-    """Say where the line after so many line ends begins."""
-    at = 0
-    for _ in range(count):
-        at = block.index(b"\n", at) + 1
-    return at
-
-
-def _take(file: io.BufferedReader, offset: int, limit: int, start: int) -> tuple[list[bytes], int, str]:
-    lines: list[bytes] = []
-    size, number = 0, offset - 1
-    while len(lines) < limit:
-        line = file.readline(BYTES + 1)
-        if not line:
-            return lines, number, ""
-        if size + len(line) > BYTES:
-            if lines:
-                return lines, number, f"continue with offset {number + 1}"
-            decoder = codecs.getincrementaldecoder("utf-8")("replace")
-            decoder.decode(line[:BYTES])
-            line = line[: BYTES - len(decoder.getstate()[0])]  # without a character that was cut in two
-            done = start + len(line)
-            return [line], offset, f"line {offset} is longer: continue with offset {offset} and start {done}"
-        lines.append(line)
-        size += len(line)
-        number += 1
-        start = 0
-    return lines, number, f"continue with offset {number + 1}" if file.peek(1) else ""
+    return f"{text}{separator}[{note}]" if note else text
 
 
 def fitting(lines: Iterable[str], cap: int) -> list[str]:
@@ -197,8 +202,10 @@ def mark_of(found: os.stat_result) -> Mark:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def write(root: Root, path: str, content: bytes, *, guard: Guard | None = None, mark: Mark | None = None) -> bool:
-    """Put a file in place in one step, and make its folders; say whether it is new.
+def write(
+    root: Root, path: str, content: bytes, *, guard: Guard | None = None, mark: Mark | None = None
+) -> tuple[bool, Mark]:
+    """Put a file in place in one step, and make its folders; say whether it is new, and how to tell it.
 
     `mark` refuses to write over anything but the file that was read.
     """
@@ -218,8 +225,7 @@ def write(root: Root, path: str, content: bytes, *, guard: Guard | None = None, 
             parent = os.open(name, DIRECTORY, dir_fd=parent)
             held.callback(os.close, parent)
         old = _target(parent, place.name, path, mark)
-        _replace(root, parent, place.name, place, content, old)
-    return old is None
+        return old is None, _replace(root, parent, place.name, place, content, old)
 
 
 def folds_to_git(name: str) -> bool:
@@ -255,7 +261,7 @@ def _target(parent: int, name: str, path: str, mark: Mark | None) -> os.stat_res
 
 def _replace(
     root: Root, parent: int, name: str, place: ResolvedPath, content: bytes, old: os.stat_result | None
-) -> None:
+) -> Mark:
     temporary = f".{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     # A new file gets what the umask leaves; nobody but us may look until it is whole.
@@ -271,6 +277,7 @@ def _replace(
                     os.fchown(fd, old.st_uid, old.st_gid)
             os.fchmod(fd, stat.S_IMODE((old or now).st_mode) & 0o777)
             os.fsync(fd)
+            made = mark_of(os.fstat(fd))
         _check_still_there(root, parent, place)
         os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     except BaseException:
@@ -279,6 +286,7 @@ def _replace(
         raise
     with suppress(OSError):  # some file systems do not know how; the content itself is on disk
         os.fsync(parent)
+    return made
 
 
 def _check_still_there(root: Root, parent: int, place: ResolvedPath) -> None:

@@ -14,10 +14,9 @@ from io import BufferedReader
 from posixpath import normpath
 from typing import Any, TypedDict, cast
 
-from glue import PermissionTarget
+from glue import PermissionTarget, Tool, tool
 from glue.errors import GlueError, ToolError, UnsafePath
 from glue.function.call import current_spool
-from glue.function.decorator import Tool, tool
 from glue.tools.fs import files, path_target, walk
 from glue.tools.fs.files import LINES, Mark, decode, mark_of, show
 from glue.tools.fs.patterns import Blocklist, globs
@@ -79,16 +78,10 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
     permit = permit or _Permit(root, watch)
     seen: dict[str, Mark] = {}  # what files were when they were last read or written here
 
-    def note(path: str, mark: Mark | None = None) -> None:
+    def note(path: str, mark: Mark) -> None:
         if len(seen) > REMEMBERED:
             seen.clear()
-        try:
-            if mark is None:
-                with root.open(path) as file:
-                    mark = mark_of(os.fstat(file.fileno()))
-            seen[normpath(path)] = mark
-        except (OSError, GlueError):
-            seen.pop(normpath(path), None)  # someone was quicker; what was done is done
+        seen[normpath(path)] = mark
 
     def read_file(path: str, offset: int = 1, limit: int = LINES, start: int = 0, numbers: bool = False) -> str:
         """Read lines of a text file; a page says how to go on. Read before you change; in large files grep first.
@@ -208,11 +201,14 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             old, mark = _present(root, path, watch)
             if mark is not None and seen.get(normpath(path), mark) != mark:
                 raise ToolError(f"{show(path)} changed since it was read; read it again, then write")
-            text, encode = decode(old) if b"\0" not in old[: files.SNIFF] else ("", str.encode)
+            try:
+                text, encode = decode(old)
+            except ToolError:  # it was no text
+                text, encode = "", str.encode
             refuse_placeholder(content, text)
             data = encode(content)
-            new = files.write(root, path, data, guard=permit.guard(path), mark=mark)
-            note(path)
+            new, made = files.write(root, path, data, guard=permit.guard(path), mark=mark)
+            note(path, made)
         return f"{'created' if new else 'replaced'} {show(path)}: {len(data)} bytes, {files.count_lines(data)} lines"
 
     def edit_file(
@@ -240,8 +236,8 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             mark = mark_of(found)
             stale = seen.get(normpath(path), mark) != mark
             done = edit_all(content, several)
-            files.write(root, path, done.content, guard=permit.guard(path), mark=mark)
-            note(path)
+            _, made = files.write(root, path, done.content, guard=permit.guard(path), mark=mark)
+            note(path, made)
         times = "1 replacement" if done.count == 1 else f"{done.count} replacements"
         loose = "" if done.rung == "exact" else f", found but for {done.rung}"
         changed = "; it had changed since it was read" if stale else ""

@@ -10,6 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from glue.errors import GlueError, ToolError, UnsafePath
@@ -150,48 +151,36 @@ class Searcher:
         self.unreadable = self.withheld = 0
 
     def file(self, parent: int, names: tuple[str, ...], must: bool = False) -> None:
-        path = "/".join(names)
+        path, number = "/".join(names), 1
+        said: list[str] = []
         try:
-            hits = list(self.hits(texts(parent, names[-1], path, self.literal)))
+            for text in texts(parent, names[-1], path, self.literal):
+                if self.block is None or self.block.search(text):
+                    said += self.hits(show(path), text.split("\n"), number)
+                if self.left <= 0:
+                    break
+                number += text.count("\n")
         except (OSError, UnsafePath):
             if must:
                 raise
             self.unreadable += 1
-            return
-        name = show(path)
-        say(["--" if number < 0 else f"{name}{mark}{number}{mark} {text}" for number, mark, text in hits])
+        else:
+            say(said)
 
-    def hits(self, texts: Iterator[str]) -> Iterator[tuple[int, str, str]]:
-        number, previous = 1, ""
-        for text in texts:
-            number += previous.count("\n")
-            previous = text
-            if self.block is None or self.block.search(text):
-                yield from self.within(text.split("\n"), number)
-            if self.left <= 0:
-                return
-
-    def within(self, lines: list[str], number: int) -> Iterator[tuple[int, str, str]]:
+    def hits(self, name: str, lines: list[str], number: int) -> Iterator[str]:
+        """Write out the hits among lines, with those around them; `number` is that of the first."""
         if lines[-1] == "":
             lines.pop()
-        shown = -1  # the last line given out
-        for at, line in enumerate(lines):
-            if self.left <= 0:
-                return
-            if not self.line.search(line):
-                continue
-            self.left -= 1
+        hits = list(islice((at for at, line in enumerate(lines) if self.line.search(line)), self.left))
+        self.left -= len(hits)
+        shown, marks = -1, dict.fromkeys(hits, ":")
+        for at in hits:
             first = max(at - self.context, shown + 1)
-            if self.context and shown >= 0 and first > shown + 1:
-                yield -1, "", ""
-            for spot in range(first, min(at + self.context, len(lines) - 1) + 1):
-                if spot < at or (spot > at and not self.line.search(lines[spot])):
-                    yield number + spot, "-", self.clip(lines[spot])
-                elif spot == at:
-                    yield number + spot, ":", self.clip(line)
-                else:
-                    break  # the next hit brings its own context
-                shown = spot
+            if self.context and 0 <= shown < first - 1:
+                yield "--"
+            for shown in range(first, min(at + self.context + 1, len(lines))):
+                mark = marks.get(shown, "-")
+                yield f"{name}{mark}{number + shown}{mark} {self.clip(lines[shown])}"
 
     def clip(self, line: str) -> str:
         if len(line) <= LINE:

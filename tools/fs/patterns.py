@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 
 from glue.errors import UnsafePath
@@ -35,6 +34,9 @@ CLASSES = {
     "upper": "A-Z",
     "xdigit": "0-9a-fA-F",
 }
+SPECIAL = re.compile(r"[*?[\\]")
+# In a class: a named one, a range, or a character.
+MEMBER = re.compile(r"\[:([^\]]*):\]|\\?+(.)-(?!\])\\?+(.)|\\?+(.)", re.DOTALL)
 SECRETS = tuple(Path(__file__).with_name("blocklist.txt").read_text().split())  # files that tend to hold secrets
 
 
@@ -87,81 +89,52 @@ def _fits(part: re.Pattern[str] | str | None, name: str) -> bool:
 
 def _component(part: str, strict: bool) -> re.Pattern[str] | str:
     """Translate one component; plain ones stay strings."""
-    pieces: list[str] = []
-    literal = True
-    stars: list[int] = []
-    spot = 0
+    if not SPECIAL.search(part):
+        return part
+    pieces, spot = [""], 0  # between the stars
     while spot < len(part):
         char = part[spot]
-        spot += 1
-        if char == "*":
-            literal = False
-            if not stars or stars[-1] != len(pieces) - 1:
-                stars.append(len(pieces))
-                pieces.append("*")
-        elif char == "?":
-            literal = False
-            pieces.append(".")
-        elif char == "[" and (found := _bracket(part, spot)) is not None:
-            literal = False
-            pieces.append(found[0])
-            spot = found[1]
-        elif strict and (char == "[" or (char == "\\" and spot == len(part))):
+        if char == "[" and (found := _bracket(part, spot + 1)) is not None:
+            piece, spot = found
+            pieces[-1] += piece
+            continue
+        if strict and (char == "[" or part[spot:] == "\\"):
             return re.compile("(?!)")
+        if char == "*":
+            pieces.append("")
+        elif char == "?":
+            pieces[-1] += "."
         else:
-            if char == "\\" and spot < len(part):
-                char = part[spot]
-                spot += 1
-            pieces.append(re.escape(char) if not char.isalnum() else char)
-    if literal:
-        return "".join(piece.removeprefix("\\") for piece in pieces)
-    return re.compile(_join(pieces, stars), re.DOTALL)
-
-
-def _join(pieces: list[str], stars: list[int]) -> str:
-    if not stars:
-        return "".join(pieces) + r"\Z"
-    # After a star the first place that fits is as good as any other, so nothing need be tried twice:
-    # an atomic group says so to the engine, which would otherwise backtrack for ever.
-    text = "".join(pieces[: stars[0]])
-    for start, end in pairwise(stars):
-        text += f"(?>.*?{''.join(pieces[start + 1 : end])})"
-    return f"{text}.*{''.join(pieces[stars[-1] + 1 :])}\\Z"
+            spot += part.startswith("\\", spot, len(part) - 1)
+            pieces[-1] += re.escape(part[spot])
+        spot += 1
+    text, *rest = pieces
+    if rest:
+        # After a star the first place that fits is as good as any other, so nothing need be tried twice:
+        # an atomic group says so to the engine, which would otherwise backtrack for ever.
+        text += "".join(f"(?>.*?{piece})" for piece in rest[:-1] if piece) + f".*{rest[-1]}"
+    return re.compile(rf"{text}\Z", re.DOTALL)
 
 
 def _bracket(part: str, spot: int) -> tuple[str, int] | None:
     """Translate a class that begins at `spot`, and give where it ends; None where it does not, or is malformed."""
     negated = part[spot : spot + 1] in ("!", "^")
     spot += negated
-    body, first, low = "", True, ""
-    while spot < len(part):
-        char = part[spot]
-        if char == "]" and not first:
-            if not body:
-                return ("." if negated else "(?!)"), spot + 1
-            return f"[{'^' if negated else ''}{body}]", spot + 1
-        first = False
-        if char == "[" and part[spot + 1 : spot + 2] == ":":
-            end = part.find("]", spot + 2)
-            name = part[spot + 2 : end - 1] if end > spot + 2 and part[end - 1] == ":" else None
-            if end < 0 or (name is not None and name not in CLASSES):
-                return None
-            if name is not None:
-                body, spot, low = body + CLASSES[name], end + 1, ""
-                continue
-        if char == "-" and low and part[spot + 1 : spot + 2] not in ("", "]"):
-            spot += 1
-            high, spot = _escaped(part, spot)
+    body, first = "", spot
+    while found := MEMBER.match(part, spot):
+        if part[spot] == "]" and spot > first:
+            return (f"[{'^' if negated else ''}{body}]" if body else "." if negated else "(?!)"), spot + 1
+        name, low, high, char = found.groups()
+        if char is not None:
+            body += _quote(char)
+        elif name is None:
             body += f"{_quote(low)}-{_quote(high)}" if low <= high else ""
-            low = ""
-            continue
-        char, spot = _escaped(part, spot)
-        body, low = body + _quote(char), char
+        elif name in CLASSES:
+            body += CLASSES[name]
+        else:
+            return None
+        spot = found.end()
     return None
-
-
-def _escaped(part: str, spot: int) -> tuple[str, int]:
-    return (part[spot + 1], spot + 2) if part[spot] == "\\" and spot + 1 < len(part) else (part[spot], spot + 1)
 
 
 def _quote(char: str) -> str:
@@ -194,48 +167,36 @@ class Gitignore:
     As in git, characters are bytes: `?` fits half an umlaut. Names are held against rules as Latin-1, which keeps them.
     """
 
-    __slots__ = ("depth", "named", "others")
+    __slots__ = ("depth", "rules")
 
     def __init__(self, content: bytes, depth: int) -> None:
         self.depth = depth  # how many components lie above
-        self.named: dict[str, list[tuple[int, bool, bool]]] = {}  # plain names: no need to try each rule
-        self.others: list[tuple[int, bool, bool, bool, Glob]] = []
+        self.rules: list[tuple[bool, bool, bool, str | Glob]] = []  # keeps, folders only, anchored; the last one first
         lines = content.removeprefix(codecs.BOM_UTF8).decode("latin-1").split("\n")
-        for number, line in enumerate(lines[:MAX_RULES]):
-            self._add(number, line)
+        for line in reversed(lines[:MAX_RULES]):
+            if not line.startswith("#"):
+                self._add(line.removesuffix("\r"))
 
-    def _add(self, number: int, line: str) -> None:
-        if line.startswith("#"):
-            return
-        line = re.sub(r"((?:[^\\ ]|\\.| +(?=[^ ]))*) *", r"\1", line.removesuffix("\r"), count=1, flags=re.DOTALL)
-        keep = line.startswith("!")
-        line = line[1:] if keep else line
-        folder = line.endswith("/")
-        line = line[:-1] if folder else line
-        if not line or len(line) > MAX_PATTERN:
-            return
-        if "/" in line:
-            self.others.append((number, keep, folder, True, Glob(line.removeprefix("/"), strict=True)))
-        elif any(char in "*?[\\" for char in line):
-            self.others.append((number, keep, folder, False, Glob(line, strict=True)))
-        else:
-            self.named.setdefault(line, []).append((number, keep, folder))
+    def _add(self, line: str) -> None:
+        line = re.sub(r"((?:[^\\ ]|\\.| +(?=[^ ]))*) *", r"\1", line, count=1, flags=re.DOTALL)
+        keep, folder = line.startswith("!"), line.endswith("/")
+        line = line[keep:].removesuffix("/")
+        if line and len(line) <= MAX_PATTERN:
+            anchored = "/" in line
+            plain = not anchored and not SPECIAL.search(line)
+            self.rules.append((keep, folder, anchored, line if plain else Glob(line.removeprefix("/"), strict=True)))
 
     def judge(self, names: Sequence[str], is_folder: bool) -> bool | None:
         """Say whether a path is ignored; None where no rule speaks of it."""
-        best, verdict = -1, None
         if not all(map(str.isascii, names)):
             names = [os.fsencode(name).decode("latin-1") for name in names]
-        last = names[-1]
-        for number, keep, folder in self.named.get(last, ()):
-            if number > best and (is_folder or not folder):
-                best, verdict = number, not keep
-        for number, keep, folder, anchored, glob in reversed(self.others):
-            if number < best:
-                break
-            if (is_folder or not folder) and glob.matches(names[self.depth :] if anchored else [last]):
+        below, last = names[self.depth :], names[-1:]
+        for keep, folder, anchored, wanted in self.rules:
+            if folder and not is_folder:
+                continue
+            if wanted == last[0] if isinstance(wanted, str) else wanted.matches(below if anchored else last):
                 return not keep
-        return verdict
+        return None
 
 
 def ignored(rules: Sequence[Gitignore], names: Sequence[str], is_folder: bool) -> bool:

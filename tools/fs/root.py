@@ -10,22 +10,16 @@ import errno
 import io
 import os
 import stat
-import struct
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from glue.errors import UnsafePath
 
 if os.name != "posix":
     raise ImportError("the file tools need a POSIX system (Linux, macOS, WSL): they rest on openat()")
 
-OPENAT2 = 437  # the same on every architecture that Linux still gives numbers to
-RESOLVE_NO_MAGICLINKS = 0x02
-RESOLVE_BENEATH = 0x08
 MAX_PATH = 16 * 1024
 MAX_LINKS = 40
 MAX_DEPTH = 256  # one descriptor is held for each directory on the way
@@ -71,14 +65,13 @@ class ResolvedPath:
 class Root:
     """An opened directory. Close it, use it in `with`, or let it be collected."""
 
-    def __init__(self, path: str | os.PathLike[str], *, fast: bool | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.fd = -1
         given = os.fspath(path)
         try:
             self.fd = os.open(given, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise ValueError(f"root {given!r} is not a directory that can be opened: {error.strerror}") from error
-        self.fast = available() if fast is None else fast
         # The absolute names of the root, for links that are absolute and yet stay inside.
         names = dict.fromkeys((os.path.realpath(given), os.path.abspath(given)))
         self.spellings = tuple(name for name in names if same(look(name, follow=True), os.fstat(self.fd)))
@@ -87,7 +80,7 @@ class Root:
     def adopt(cls, fd: int, spellings: tuple[str, ...] = ()) -> Root:
         """Take over a root that another process opened."""
         root = cls.__new__(cls)
-        root.fd, root.fast, root.spellings = fd, False, spellings
+        root.fd, root.spellings = fd, spellings
         return root
 
     def close(self) -> None:
@@ -135,10 +128,6 @@ class Root:
 
     def open(self, path: str, *, guard: Guard | None = None) -> io.BufferedReader:
         """Open a regular file for reading; refuse whatever leads outside or is anything else."""
-        if self.fast and guard is None:
-            fd = beneath(self.fd, self.relative(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-            if fd >= 0:  # whatever it refuses is judged, and worded, by the walk
-                return reader(fd, path)
         with self.place(path, guard=guard) as place:
             return place.open(path)
 
@@ -183,21 +172,17 @@ def failure(number: int, path: str, text: str | None = None) -> OSError:
 
 def open_at(parent: int, name: str, path: str) -> io.BufferedReader:
     """Open a regular file in a directory that is held, not through a link."""
+    # Looked at first: a socket cannot be opened to see what it is, and a tape would be rewound.
+    regular(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
     try:
-        # Looked at first: a socket cannot be opened to see what it is, and a tape would be rewound.
-        regular(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
-        return reader(os.open(name, FILE, dir_fd=parent), path)
+        fd = os.open(name, FILE, dir_fd=parent)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UnsafePath(f"{shorten(path)} became a link while it was opened") from None
         raise
-
-
-def reader(fd: int, path: str) -> io.BufferedReader:
-    """Read from a descriptor, if it is that of a regular file; it is closed in either case."""
     try:
         regular(os.fstat(fd), path)
-        return io.BufferedReader(io.FileIO(fd, "rb", closefd=True), 64 * 1024)
+        return io.BufferedReader(io.FileIO(fd, "rb"), 64 * 1024)
     except BaseException:
         os.close(fd)
         raise
@@ -317,57 +302,14 @@ class _Walk:
         return ResolvedPath(self.here, (*self.names, *rest), rest[-1], tuple(rest[:-1]))
 
 
-@cache
-def available() -> bool:
-    """Say whether the kernel has openat2: containers may forbid the call, and old kernels do not know it."""
-    if not is_known_linux():
-        return False
-    fd = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    probe = beneath(fd, ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    os.close(fd)
-    if probe >= 0:
-        os.close(probe)
-    return probe >= 0
-
-
-def beneath(root: int, path: str, flags: int) -> int:
-    """Open a path that may not leave `root`; -1 where the kernel refused, for whatever reason."""
-    how = struct.pack("=QQQ", flags, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
-    return syscall(OPENAT2, root, os.fsencode(path), how, len(how))
-
-
-def is_known_linux() -> bool:
-    """Say whether calls may be made by number here."""
-    return sys.platform.startswith("linux") and os.uname().machine in ("x86_64", "aarch64")
-
-
-def syscall(number: int, *args: int | bytes | None) -> int:
-    """Call the kernel; what it refuses is below 0."""
-    libc, long = _libc()
-    found: int = libc.syscall(*[long(each) if isinstance(each, int) else each for each in (number, *args)])
-    return found
-
-
-@cache
-def _libc() -> tuple[Any, Any]:
-    import ctypes
-
-    return ctypes.CDLL(None, use_errno=True), ctypes.c_long
-
-
 def truncate(text: str, cap: int, marker: str = "\n[truncated]") -> str:
     """Cut text to at most `cap` bytes of UTF-8, marker included; never inside a character.
 
     The marker is left out where it does not fit.
     """
-    if cap <= 0:
-        return ""
-    if len(text) * 4 <= cap:  # no character takes more than four bytes
-        return text
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= cap:
         return text
     tail = marker.encode("utf-8", "replace")
-    if len(tail) > cap:
-        tail = b""
-    return (encoded[: cap - len(tail)].decode("utf-8", "ignore")) + tail.decode("utf-8")
+    tail = tail if len(tail) <= cap else b""
+    return (encoded[: max(cap - len(tail), 0)] + tail).decode("utf-8", "ignore")

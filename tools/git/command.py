@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import stat
+import shutil
 from collections.abc import Iterable, Sequence
 
 from glue import one_line
@@ -134,18 +134,10 @@ def _check(args: Sequence[str], trust: bool) -> None:
 
 def find_git(root: str = "") -> str:
     """Find git in absolute directories of PATH that do not lie below `root`, where anyone could have put one."""
-    below = os.path.realpath(root).rstrip("/") + "/" if root else ""
-    for folder in (*os.environ.get("PATH", "").split(os.pathsep), *USUAL):
-        real = os.path.realpath(folder) if os.path.isabs(folder) else ""
-        if not real or (below and (real + "/").startswith(below)):
-            continue
-        program = os.path.join(real, "git")
-        try:
-            found = os.stat(program)
-        except OSError:
-            continue
-        inside = below and os.path.realpath(program).startswith(below)
-        if stat.S_ISREG(found.st_mode) and os.access(program, os.X_OK) and not inside:
+    below = os.path.realpath(root).rstrip("/") + "/" if root else "\0"
+    for folder in filter(os.path.isabs, (*os.environ.get("PATH", "").split(os.pathsep), *USUAL)):
+        program = shutil.which("git", path=os.path.realpath(folder))
+        if program and not any(name.startswith(below) for name in (program, os.path.realpath(program))):
             return program
     raise GitError("git was not found; install it, or add its directory to PATH as an absolute path", kind="usage")
 

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from glue import clean_text
+from glue import Tool, clean_text, tool
 from glue.errors import GitError, ToolError
-from glue.function.decorator import Tool, tool
-from glue.tools.fs.files import after_lines, count_lines, fitting, page, show, suggest
+from glue.tools.fs.files import Pager, count_lines, fitting, page, show, suggest
 from glue.tools.fs.patterns import Blocklist
 from glue.tools.fs.root import truncate
 from glue.tools.git.command import DIFF, SECONDS, literal_pathspec, run_git
@@ -160,7 +159,7 @@ def diff(
     specs = [*map(literal_pathspec, only), *(literal_pathspec(name, exclude=True) for name in refused)]
 
     def patch() -> str:
-        pager = Pager(offset, room)
+        pager = Pager(offset, max(room, 4096))
         repo.diff_tree(start, end, pathspec=specs, sink=pager.feed)
         return pager.text()
 
@@ -227,42 +226,6 @@ def describe(commit: GitCommit) -> str:
     return text + "".join(f"\n    {line}" for line in rest.strip().split("\n") if rest.strip())
 
 
-class Pager:
-    """Takes blocks of output, keeps the lines from `offset` on that fit, and says when it has enough."""
-
-    def __init__(self, offset: int, cap: int) -> None:
-        self.skip = max(offset, 1) - 1
-        self.first = self.skip + 1
-        self.cap = max(cap, 4096)
-        self.kept = bytearray()
-        self.more = False
-
-    def feed(self, block: bytes) -> bool:
-        if self.skip:
-            count = block.count(b"\n")
-            if count < self.skip:
-                self.skip -= count
-                return True
-            block, self.skip = block[after_lines(block, self.skip) :], 0
-        self.kept += block
-        self.more = len(self.kept) > self.cap
-        return not self.more
-
-    def text(self) -> str:
-        """Give the page, with whole lines only where there are any, and how to go on."""
-        if self.skip or not self.kept:
-            raise ToolError(f"offset {self.first} is past the end")
-        if not self.more:
-            return self.kept.decode("utf-8", "replace")
-        cut = self.kept.rfind(b"\n", 0, self.cap) + 1
-        if not cut:
-            # One line that fills more than a page: it is cut, and the next page goes on after it.
-            text = self.kept[: self.cap].decode("utf-8", "ignore")
-            return f"{text}\n[line {self.first} is cut; continue with offset {self.first + 1}]"
-        text = self.kept[:cut].decode("utf-8", "replace")
-        return f"{text}[continue with offset {self.first + text.count(chr(10))}]"
-
-
 def _summary(changes: list[FileChange], blocked: int) -> list[str]:
     added = sum(change.added or 0 for change in changes)
     deleted = sum(change.deleted or 0 for change in changes)
@@ -318,7 +281,7 @@ def worktree_tools(root: str, blocklist: Blocklist | None) -> list[Tool[..., Any
                 names = [os.fsdecode(name) for name in out.split(b"\0") if name]
                 specs += [literal_pathspec(name, exclude=True) for name in names if blocklist.blocks(name)]
             run_git(root, [*options, *specs], trust=True, sink=pager.feed, stop=stop)
-            return pager.text() if pager.kept else "no changes"
+            return pager.text() or "no changes"
 
         return await in_thread(job)
 

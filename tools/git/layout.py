@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import time
+from contextlib import ExitStack
 
 from glue.errors import GitError, UnsafePath
 from glue.tools.fs.root import DIRECTORY, Root, look, same, shorten
@@ -33,23 +34,16 @@ class Layout:
     """
 
     def __init__(self, path: str, *, alternates: bool = False) -> None:
-        self.objects = -1
         self._packed: bytes | None = None
-        with Root(path, fast=False) as root:
-            self.own, self.common = _directories(root, path)
-        try:
+        with ExitStack() as held, Root(path) as root:
+            self.own, self.common = _directories(root, path, held)
             self.objects = _enter(self.common.fd, "objects")
+            held.callback(os.close, self.objects)
             _check_objects(self.objects, alternates)
-        except BaseException:
-            self.close()
-            raise
+            self._held = held.pop_all()
 
     def close(self) -> None:
-        self.own.close()
-        self.common.close()
-        if self.objects >= 0:
-            os.close(self.objects)
-            self.objects = -1
+        self._held.close()
 
     def find(self, name: str) -> str | None:
         """Give the hash a name stands for: HEAD, a full ref, or a branch, remote branch or tag, in this order."""
@@ -122,49 +116,42 @@ def _enter(parent: int, name: str) -> int:
         raise _unsafe(f"{name} in the git directory is missing or not a directory of its own") from error
 
 
-def _directories(root: Root, path: str) -> tuple[Root, Root]:
+def _directories(root: Root, path: str, held: ExitStack) -> tuple[Root, Root]:
     """Open the git directory of a checkout, and the one that it shares with others: mostly the same."""
     found = look(".git", root.fd)
     if found is not None and stat.S_ISREG(found.st_mode):
-        return _linked(root, path, found)
+        return _linked(root, path, found, held)
     if found is None:
         parts = [look(name, root.fd) for name in ("HEAD", "objects", "refs")]
         modes = [part.st_mode for part in parts if part is not None]
         if len(modes) < 3 or not stat.S_ISREG(modes[0]) or not all(map(stat.S_ISDIR, modes[1:])):
             raise GitError(f"{path} is not the top of a git checkout: it has no .git", kind="missing")
-        own = os.dup(root.fd)  # bare: it is itself a git directory
+        own = held.enter_context(Root.adopt(os.dup(root.fd)))  # bare: it is itself a git directory
     elif stat.S_ISDIR(found.st_mode):
-        own = _enter(root.fd, ".git")
+        own = held.enter_context(Root.adopt(_enter(root.fd, ".git")))
     else:
         raise _unsafe(".git is neither a directory nor a file")
-    return Root.adopt(own), Root.adopt(os.dup(own))
+    return own, own
 
 
-def _linked(root: Root, path: str, gitfile: os.stat_result) -> tuple[Root, Root]:
+def _linked(root: Root, path: str, gitfile: os.stat_result, held: ExitStack) -> tuple[Root, Root]:
     """Follow a .git file, if what it points to points back: else it may name anyone's repository."""
     content = small(root, ".git", MAX_LINE) or b""
     if not content.startswith(b"gitdir: "):
         raise _unsafe(".git is a file that names no git directory")
     target = _joined(os.path.realpath(path), content[8:])
-    own = _outside(target)
-    common: Root | None = None
-    try:
-        shared = small(own, "commondir", MAX_LINE)
-        if shared is None:  # a submodule's git directory names its checkout in its configuration
-            named = WORKTREE.search(small(own, "config", MAX_CONFIG) or b"")
-            back = look(_joined(target, named[1].strip().strip(b'"'))) if named is not None else None
-            if not same(back, os.stat(path)):
-                raise _unsafe(f"{NOT_BACK} and submodules are read")
-            return own, Root.adopt(os.dup(own.fd))
-        if not same(look(_joined(target, small(own, "gitdir", MAX_LINE) or b"\0")), gitfile):
-            raise _unsafe(f"{NOT_BACK} are read")
-        common = _outside(_joined(target, shared or b"\0"))
-        _check_worktree(common, own, os.path.basename(os.path.realpath(target)))
-    except BaseException:
-        own.close()
-        if common is not None:
-            common.close()
-        raise
+    own = held.enter_context(_outside(target))
+    shared = small(own, "commondir", MAX_LINE)
+    if shared is None:  # a submodule's git directory names its checkout in its configuration
+        named = WORKTREE.search(small(own, "config", MAX_CONFIG) or b"")
+        back = look(_joined(target, named[1].strip().strip(b'"'))) if named is not None else None
+        if not same(back, os.stat(path)):
+            raise _unsafe(f"{NOT_BACK} and submodules are read")
+        return own, own
+    if not same(look(_joined(target, small(own, "gitdir", MAX_LINE) or b"\0")), gitfile):
+        raise _unsafe(f"{NOT_BACK} are read")
+    common = held.enter_context(_outside(_joined(target, shared or b"\0")))
+    _check_worktree(common, own, os.path.basename(os.path.realpath(target)))
     return own, common
 
 

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -65,6 +65,7 @@ class Repo:
         self.threshold = ""  # a smaller size from which files count as binary, once memory did not suffice
         self.directory = ""
         self.rules = -1
+        self._held = ExitStack()
         self.resolved: dict[str, str] = {}
         self.objects = ObjectReader(self._start_reader, stop)
         self.program = find_git(self.root)
@@ -73,25 +74,21 @@ class Repo:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise GitError(f"the repository cannot be read: {why}", kind="unsafe") from error
-        try:
-            self._make_directory()
+        with ExitStack() as held:
+            held.callback(self.layout.close)
+            self._make_directory(held)
             if not alternates:
                 # Nothing that is swapped in leads git elsewhere: it reads its own directory and these objects alone.
                 self.rules = ruleset(self.program, (self.directory, self.layout.objects))
-        except BaseException:
-            self.close()
-            raise
+            if self.rules >= 0:
+                held.callback(os.close, self.rules)
+            held.callback(self.objects.close)
+            self._held = held.pop_all()
 
     def close(self) -> None:
         """Remove the throw-away directory."""
-        self.objects.close()
-        self.layout.close()
-        if self.rules >= 0:
-            os.close(self.rules)
-            self.rules = -1
-        if self.directory:
-            shutil.rmtree(self.directory, ignore_errors=True)
-            self.directory = ""
+        self.directory = ""
+        self._held.close()
 
     def __del__(self) -> None:
         if getattr(self, "directory", ""):  # nobody closed it
@@ -350,7 +347,7 @@ class Repo:
     def _start_reader(self) -> subprocess.Popen[bytes]:
         argv, env = self._argv(["cat-file", "--batch"]), self._environment()
         bounds: dict[str, Any] = {"pass_fds": (self.layout.objects,), "memory": MEMORY, "rules": self.rules}
-        return start(argv, env=env, cwd=self.directory, stdin=True, stderr=False, **bounds)
+        return start(argv, env=env, cwd=self.directory, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, **bounds)
 
     def _argv(self, args: Sequence[str]) -> list[str]:
         self._check_open()
@@ -380,7 +377,7 @@ class Repo:
     def _tree(self, name: str) -> str:
         return name if name in EMPTY_TREE.values() else self.resolve(name)
 
-    def _make_directory(self) -> None:
+    def _make_directory(self, held: ExitStack) -> None:
         common = self.layout.common
         self.shallow = tuple((small(common, "shallow", MAX_SHALLOW) or b"").decode("ascii", "replace").split())
         if not all(map(HASH.fullmatch, self.shallow)):
@@ -395,7 +392,8 @@ class Repo:
         }
         if self.shallow:
             files["shallow"] = "".join(f"{line}\n" for line in self.shallow)
-        self.directory = tempfile.mkdtemp(prefix="glue-git-")  # noted at once: what fails below removes it
+        self.directory = tempfile.mkdtemp(prefix="glue-git-")
+        held.callback(shutil.rmtree, self.directory, ignore_errors=True)
         for name in ("objects", "refs"):
             os.mkdir(os.path.join(self.directory, name))
         for name, text in files.items():

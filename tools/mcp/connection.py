@@ -16,12 +16,10 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup, TaskStatus
 
-from glue.context import Context, ToolResult
+from glue import Context, File, Image, Part, PermissionRequest, Text, Tool, ToolResult
 from glue.errors import ConfigError, ToolError
-from glue.function.decorator import Tool
 from glue.function.validation import check_schema
-from glue.messages import File, Image, Part, Text
-from glue.permission import PermissionRequest, as_decision
+from glue.permission import as_decision
 from glue.tasks import background
 from glue.tools.mcp.transport import ServerConfig, Transport, load_sdk, logger, read_config
 
@@ -100,7 +98,7 @@ class ServerConnection:
                 if not started:
                     raise
                 logger.warning("MCP server %s: %s", self.name, reason(error))
-            self._client = None
+            self._lost()
             if anyio.current_time() - began > 60:
                 self._restarts = 0  # it had worked for a while
             if self._restarts >= len(self.backoff):
@@ -313,7 +311,7 @@ class ServerConnection:
             target=message,
             arguments={"message": message, "schema": schema},
             call_id=asking.call.id,
-            session_id=asking.session_id,
+            session_id=asking.scope,
         )
         answer = permission.decide(request)
         decision = as_decision(await answer if isinstance(answer, Awaitable) else answer)

@@ -9,18 +9,16 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_type_hints, is_typeddict
 
 import anyio
 
-from glue.context import AnyTool, Context, Host, ToolResult, error_result, failed
-from glue.errors import ConfigError
-from glue.limits import Limits
-from glue.messages import File, Image, Text, ToolCall, new_id
+from glue import AnyTool, Context, DenyAll, File, Host, Image, Limits, Permission, Rules, Text, ToolCall, ToolResult
+from glue.context import error_result, failed
+from glue.messages import new_id
 from glue.options import instructions_text
-from glue.permission import DenyAll, Permission, Rules
 from glue.tools import READY_MADE
+from glue.tools.mcp.transport import load_sdk
 
 if TYPE_CHECKING:
     from socket import socket
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     import mcp_types as types
     from mcp.server import Server, ServerRequestContext
 
-    from glue.agent import Agent
+    from glue import Agent
 
     RequestContext: TypeAlias = ServerRequestContext[Any]
 
@@ -54,13 +52,11 @@ def policy(agent: Agent[Any, Any], allow: Iterable[str], deny: Iterable[str] = (
 
 def make_server(agent: Agent[Any, Any], tools: dict[str, AnyTool], permission: Permission) -> Server[Any]:
     """Make the SDK's server, which a transport then runs."""
-    try:
-        import mcp_types as types
-        from mcp import MCPError
-        from mcp.server import Server
-    except ImportError as error:
-        old = " (an older mcp is installed, it needs mcp>=2)" if find_spec("mcp") is not None else ""
-        raise ConfigError(f"serving MCP needs the extra{old}: pip install 'glue-agents[mcp]'") from error
+    load_sdk()
+    import mcp_types as types
+    from mcp import MCPError
+    from mcp.server import Server
+
     from glue import __version__
 
     async def list_tools(context: RequestContext, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:

@@ -204,7 +204,7 @@ def load_sdk() -> None:
 
 def _noise(record: logging.LogRecord) -> bool:
     """Make one debug line of what a server prints between its messages."""
-    if "parse" not in str(record.msg):
+    if record.exc_info is None or not isinstance(record.exc_info[1], ValueError):
         return True
     logger.debug("an MCP server wrote a line that is no message")
     return False
