@@ -465,7 +465,7 @@ def _escaped(text: str, more: str = "") -> str:
     return text
 
 
-def step_outputs(values: Mapping[str, str | int | float | bool]) -> str:
+def step_outputs(values: Mapping[str, object]) -> str:
     """Write values for GITHUB_OUTPUT; the delimiter is random, so that no value can end it."""
     rows: list[str] = []
     for name, value in values.items():
@@ -475,7 +475,7 @@ def step_outputs(values: Mapping[str, str | int | float | bool]) -> str:
     return "".join(rows)
 
 
-def write_step(report: Report, environ: Mapping[str, str], values: Mapping[str, str | int | float | bool]) -> None:
+def write_step(report: Report, environ: Mapping[str, str], values: Mapping[str, object]) -> None:
     """Append to the files the runner named, where it named any."""
     append(environ.get("GITHUB_STEP_SUMMARY", ""), summary(report)[:STEP_SUMMARY] + "\n")
     append(environ.get("GITHUB_OUTPUT", ""), step_outputs(values))
