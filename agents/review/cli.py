@@ -30,7 +30,7 @@ from glue.agents.review.findings import dedupe
 from glue.agents.review.findings import model as reviewing
 from glue.agents.review.findings.analysers import find_ruff, handed_in, ruff_rules
 from glue.agents.review.findings.rules import RULES
-from glue.agents.review.records import SEVERITIES, Bundle, Change, Finding, ReviewRun, Severity
+from glue.agents.review.records import SEVERITIES, Bundle, Change, Finding, ReviewRun
 from glue.errors import ConfigError, GitError, GlueError, UnsafePath
 from glue.tools.git import Repo, find_git
 
@@ -514,9 +514,7 @@ def _publish(
 ) -> int:
     """Gate and post or only show; the exit code is the verdict."""
     config = make(_settings(bundle, given))
-    fail_on: Severity | None = config.fail_on
-    if given["fail_on"]:
-        fail_on = None if given["fail_on"] == "never" else given["fail_on"]
+    fail_on = given["fail_on"] or config.fail_on
     required = given["require_coverage"] if given["require_coverage"] is not None else config.require_coverage or None
     dry = bool(given.get("dry_run"))
     # Where to post: what CI says, and what the user says instead.
@@ -530,7 +528,7 @@ def _publish(
         post=post,
         dry=dry,
         blind=bool(given.get("blind")),
-        fail_on=fail_on,
+        fail_on=None if fail_on == "never" else fail_on,
         require_coverage=required,
         config=config,
         check=bool(given.get("check")),

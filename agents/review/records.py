@@ -24,6 +24,7 @@ Side: TypeAlias = Literal["RIGHT", "LEFT"]
 Anchor: TypeAlias = Literal["", "exact", "nearest", "relocated", "deleted", "file"]
 Status: TypeAlias = Literal["added", "deleted", "modified", "renamed", "copied", "mode", "type"]
 Mode: TypeAlias = Literal["pull_request", "branch", "staged", "dirty", "range", "diff"]
+SkipKind: TypeAlias = Literal["blocked", "excluded", "too_large"]  # only the last should have been read
 CoverageState: TypeAlias = Literal["full", "partial", "skipped"]
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")  # worst first
@@ -131,7 +132,8 @@ class SkippedFile:
     """A file that was left out of the review, and why."""
 
     path: str
-    reason: str  # blocked, excluded, generated, binary, submodule, too large, combined diff ...
+    reason: str  # in words
+    kind: SkipKind = "excluded"
     lines: int = 0  # changed ones, where they were counted
 
 

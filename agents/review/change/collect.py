@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from glue.agents.review.change import diff as patch
-from glue.agents.review.change.config import (
-    CONFIG_FILES,
-    DISMISSED_FILE,
-    Config,
-    blocklist,
-    make,
-    read_config,
-    why_skip,
-)
+from glue.agents.review.change.config import CONFIG_FILES, DISMISSED_FILE, Config, blocklist, make, read_config, skip
 from glue.agents.review.change.diff import parse
 from glue.agents.review.records import Bundle, Change, ChangeCommit, FileDiff, SkippedFile
 from glue.errors import GitError, UnsafePath
@@ -31,7 +23,6 @@ MAX_TEXT = 32 * 1024 * 1024  # of all blobs together
 MAX_PATHS = 20_000
 MAX_COMMITS = 50
 MAX_GUIDE = 32 * 1024
-MAX_LINES = 20_000  # of one file's change; more is "too large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +88,12 @@ def from_diff(
     text = diff.decode("utf-8", "surrogateescape") if isinstance(diff, bytes) else diff
     skipped: tuple[SkippedFile, ...] = ()
     if rules is not None:
-        parts = [(part, _skip(file, len(file.added) + len(file.deleted), rules)) for file, part in patch.sections(text)]
-        text = "".join(part for part, skip in parts if skip is None)
-        skipped = tuple(skip for _, skip in parts if skip)
+        parts = [
+            (part, skip(file.path, rules, old_path=file.old_path, lines=len(file.added) + len(file.deleted)))
+            for file, part in patch.sections(text)
+        ]
+        text = "".join(part for part, out in parts if out is None)
+        skipped = tuple(out for _, out in parts if out)
     files = parse(text)
     known = {file.path: patch.side(file, "+") for file in files if file.status == "added" and file.hunks}
     known |= head or {}
@@ -126,12 +120,17 @@ def _bundle(repo: Repo, start: str, end: str, change: Change, only: Only | None)
     commits = tuple(ChangeCommit(sha=one.sha, message=one.message[:4_000], author=one.author) for one in log)
     change = replace(change, head_sha=end, merge_base=start, commits=commits)
     changed = repo.changes(start, end)
-    skipped = [skip for one in changed if (skip := _skip(one, (one.added or 0) + (one.deleted or 0), rules))]
+    left_out = (skip(one.path, rules, old_path=one.old_path, lines=_size(one)) for one in changed)
+    skipped = [out for out in left_out if out]
     diff = _diff(repo, start, end, changed, skipped)
     files = parse(diff)
     head, base = _texts(files, lambda file: repo.blob(file.new_sha, cap=MAX_BLOB, cut=True))
     diff_text = diff.decode("utf-8", "surrogateescape")
     return Bundle(change=change, diff=diff_text, files=files, head=head, base=base, skipped=tuple(skipped), **given)
+
+
+def _size(changed: FileChange) -> int:
+    return (changed.added or 0) + (changed.deleted or 0)
 
 
 def _settings(repo: Repo, base: str, head: str) -> tuple[Config, dict[str, Any]]:
@@ -151,18 +150,9 @@ def _read(repo: Repo, rev: str, path: str) -> str | None:
     return repo.blob(entry.sha, cap=MAX_GUIDE, cut=True).decode("utf-8", "replace")
 
 
-def _skip(changed: FileChange | FileDiff, lines: int, config: Config) -> SkippedFile | None:
-    reason = why_skip(changed.path, config) or (
-        "blocked: may hold secrets" if blocklist(config).blocks(changed.old_path) else ""
-    )
-    if not reason and lines > MAX_LINES:
-        reason = f"too large: {lines} changed lines"
-    return SkippedFile(path=changed.path, reason=reason, lines=lines) if reason else None
-
-
 def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipped: list[SkippedFile]) -> bytes:
     """The patch without what is skipped; where even that is too much, file by file until it is full."""
-    left_out = {skip.path for skip in skipped}
+    left_out = {out.path for out in skipped}
     kept = [one for one in changed if one.path not in left_out]
     if not kept:
         return b""
@@ -184,7 +174,7 @@ def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipp
         if part and len(diff) + len(part) <= MAX_DIFF:
             diff += part
         else:
-            skipped.append(SkippedFile(path=one.path, reason="too large", lines=(one.added or 0) + (one.deleted or 0)))
+            skipped.append(SkippedFile(path=one.path, kind="too_large", reason="too large", lines=_size(one)))
     return diff
 
 
@@ -225,17 +215,19 @@ def collect_dirty(root: str | os.PathLike[str], *, staged: bool = False, only: O
     rules = only.narrow(rules) if only else rules
     options = ["diff", *DIFF, "--full-index", *(["--cached"] if staged else []), last or NO_FILES]
     names = _names(_git(root, [*options, "--name-only", "--no-renames", "-z", "--"]))
-    skipped = [SkippedFile(path=name, reason=reason) for name in names if (reason := why_skip(name, rules))]
-    spec = [":(top)", *(literal_pathspec(skip.path, exclude=True) for skip in skipped)]
+    skipped = [out for name in names if (out := skip(name, rules))]
+    spec = [":(top)", *(literal_pathspec(out.path, exclude=True) for out in skipped)]
     diff = _git(root, [*options, "-p", "--", *spec]).decode("utf-8", "surrogateescape")
     untracked = (
         [] if staged else _names(_git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"]))
     )
     for at, name in enumerate(untracked):
-        reason = why_skip(name, rules) or ("too large: one new file too many" if at >= MAX_UNTRACKED else "")
-        content = None if reason else _work_file(root, name, rules)
-        if content is None:
-            skipped.append(SkippedFile(path=name, reason=reason or "not a text file"))
+        if out := skip(name, rules):
+            skipped.append(out)
+        elif at >= MAX_UNTRACKED:
+            skipped.append(SkippedFile(path=name, kind="too_large", reason="too large: one new file too many"))
+        elif (content := _work_file(root, name, rules)) is None:
+            skipped.append(SkippedFile(path=name, reason="not a text file"))
         else:
             diff += patch.between(name, None, content.decode("utf-8", "replace"))
 

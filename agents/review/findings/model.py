@@ -332,7 +332,7 @@ async def review(
 
     def whole(result: ReviewRun) -> ReviewRun:
         alarms = rules.notices(bundle)
-        blocked = [skip.path for skip in bundle.skipped if skip.reason.startswith("blocked")][:5]
+        blocked = [skip.path for skip in bundle.skipped if skip.kind == "blocked"][:5]
         secret = [f"{name} is changed here and may hold secrets; its content was shown to nobody" for name in blocked]
         return replace(
             result,

@@ -244,7 +244,7 @@ def test_a_skipped_file_counts_with_its_lines() -> None:
         files=bundle.files,
         diff=bundle.diff,
         head=bundle.head,
-        skipped=(SkippedFile(path="b.py", reason="too large", lines=200_000),),
+        skipped=(SkippedFile(path="b.py", kind="too_large", reason="too large", lines=200_000),),
     )
 
     assert coverage(huge, chunks(huge)).percent < 0.1
