@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,12 +46,8 @@ TEMPLATES = {  # a file, where it goes, and what is left to do
 
 
 def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+    """Join options that commands share into one decorator."""
+    return lambda function: reduce(lambda made, option: option(made), reversed(options), function)
 
 
 class _Out(click.Path):
@@ -434,17 +430,8 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
 
     async def go() -> ReviewRun:
         try:
-            return await reviewing.review(
-                bundle,
-                providers=chain,
-                config=config,
-                repo=repo,
-                on_event=progress,
-                record=record,
-                earlier=earlier,
-                analysed=analysed,
-                work=work,
-            )
+            asked = partial(reviewing.review, bundle, providers=chain, config=config, on_event=progress, work=work)
+            return await asked(repo=repo, record=record, earlier=earlier, analysed=analysed)
         finally:
             progress.end()
 

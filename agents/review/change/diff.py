@@ -277,8 +277,7 @@ def between(path: str, old: str | None, new: str | None, context: int = 3) -> st
 
 def _lines(text: str | None) -> list[str]:
     """Lines with their ends; only a newline ends one, whatever else a text holds."""
-    parts = (text or "").split("\n")
-    return [f"{part}\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+    return re.findall(r"[^\n]*\n|[^\n]+", text or "")
 
 
 def _patch_name(prefix: str, path: str) -> str:

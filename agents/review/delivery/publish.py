@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 
 from glue.agents.review.change.config import Config
@@ -39,16 +40,17 @@ class PostResult:
     sticky: str = ""  # added, edited, same, none
     url: str = ""  # of the sticky comment
     problem: str = ""
-    report: Report | None = field(default=None, repr=False)  # with what earlier runs posted taken into account
+    report: Report = field(repr=False)  # with what earlier runs posted taken into account
     resent: bool = field(default=False, repr=False)
 
 
-def deliver(forge: Forge, report: Report, bundle: Bundle, done: PostResult) -> None:
+def deliver(forge: Forge, bundle: Bundle, done: PostResult) -> None:
     """Post new inline comments in one review, resolve those of what is gone, bring the sticky comment up to date.
 
     Of an inconclusive run only what analysers and rules found is posted, and an older sticky comment stays as it is.
     A clean report opens no comment; it only brings an old one up to date.
     """
+    report = done.report
     if report.codes and not report.items:
         done.sticky = "none"
         return
@@ -233,8 +235,9 @@ def publish(
     """
     secrets = guard(environ, run.canary)  # everything that must not leave
     report = build(bundle, run, secrets, config=config)
+    verdict = partial(decide, fail_on=fail_on, require_coverage=require_coverage)
     if not post:
-        return Published(report=report, verdict=decide(report, fail_on=fail_on, require_coverage=require_coverage))
+        return Published(report=report, verdict=verdict(report))
     forge = open_forge(
         _same(place or where(environ), bundle),
         environ,
@@ -247,26 +250,21 @@ def publish(
         sleep=sleep,
         transport=transport,
     )
-    delivery = PostResult()
+    delivery = PostResult(report=report)
     try:
         if report.items and not report.codes and (said := _ledger(forge, report, bundle)):
-            report = build(bundle, run, secrets, given=said, config=config)
-        deliver(forge, report, bundle, delivery)
+            delivery.report = build(bundle, run, secrets, given=said, config=config)
+        deliver(forge, bundle, delivery)
+        if check and not delivery.problem and not report.codes:
+            forge.post_check(delivery.report, verdict(delivery.report, problem=""))
     except ForgeError as error:
         delivery.problem = str(error)
     delivery.problem = clean.line(secrets.redact(delivery.problem))
-    report = delivery.report or report
     if delivery.sticky == "added" and not (dry or blind):
         with suppress(ForgeError):
             delivery.url = next((comment.url for comment in stickies(forge)), "")
-    outcome = decide(report, fail_on=fail_on, require_coverage=require_coverage, problem=delivery.problem)
-    if check and not delivery.problem and not report.codes:
-        try:
-            forge.post_check(report, outcome)
-        except ForgeError as error:
-            delivery.problem = clean.line(secrets.redact(str(error)))
-        outcome = replace(outcome, delivered=not delivery.problem)
-    return Published(report=report, verdict=outcome, delivery=delivery, requests=tuple(forge.client.log))
+    judged = verdict(delivery.report, problem=delivery.problem)
+    return Published(report=delivery.report, verdict=judged, delivery=delivery, requests=tuple(forge.client.log))
 
 
 def _ledger(forge: Forge, report: Report, bundle: Bundle) -> tuple[Dismissal, ...]:

@@ -185,10 +185,7 @@ def handed_in(
 
 
 def _load(form: str, path: str) -> list[Result]:
-    try:
-        raw = Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    raw = Path(path).read_bytes()
     if len(raw) > MOST_BYTES:
         raise ConfigError(f"{path} has more than {MOST_BYTES} bytes")
     try:
