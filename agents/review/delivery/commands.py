@@ -11,7 +11,7 @@ from typing import Any
 from glue import clean_text
 from glue.agents.review.delivery import clean
 from glue.agents.review.delivery.forges import Comment, open_forge, where
-from glue.agents.review.findings.dedupe import Dismissal, Known
+from glue.agents.review.findings.dedupe import Dismissal, PostedFinding
 
 WRITERS = ("admin", "maintain", "write", "owner")
 REPLY = "<!-- glue-review:reply "
@@ -77,7 +77,7 @@ def allowed(by: str, permission: Callable[[str], str]) -> bool:
 
 
 def dismissals(
-    remarks: Iterable[Comment], known: Iterable[Known], permission: Callable[[str], str]
+    remarks: Iterable[Comment], known: Iterable[PostedFinding], permission: Callable[[str], str]
 ) -> tuple[Dismissal, ...]:
     """Read /ignore from remarks. Only the words of people who may write count."""
     posted = {one.comment: one.fingerprint for one in known}

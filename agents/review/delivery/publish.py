@@ -21,7 +21,7 @@ from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, open
 from glue.agents.review.delivery.forges.client import ForgeError, ForgeRequest, Transport
 from glue.agents.review.delivery.report import Item, Report, ReviewVerdict, build, decide
 from glue.agents.review.delivery.secrets import guard, mask
-from glue.agents.review.findings.dedupe import Dismissal, Known, match
+from glue.agents.review.findings.dedupe import Dismissal, PostedFinding, match
 from glue.agents.review.records import Bundle, ReviewRun, Severity
 from glue.errors import ConfigError
 
@@ -64,7 +64,7 @@ def deliver(forge: Forge, bundle: Bundle, done: PostResult) -> None:
     _sticky(forge, report, done)
 
 
-def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: PostResult) -> Report:
+def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[PostedFinding], done: PostResult) -> Report:
     """Post what is new; return the report with what could not stand inline, and what stood there, marked so."""
     before = match(report.findings, known, bundle)
     new = [item for at, item in enumerate(report.items) if item.inline and at not in before]
@@ -93,7 +93,7 @@ def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known]
     return replace(report, items=tuple(items), open=frozenset(older))
 
 
-def _fixed(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: PostResult) -> Report:
+def _fixed(forge: Forge, report: Report, bundle: Bundle, known: Sequence[PostedFinding], done: PostResult) -> Report:
     """Resolve the discussions of findings that are gone, and list them.
 
     Only where this run would have found them again: the same kind of reviewer, and the whole file.

@@ -15,7 +15,7 @@ from glue.agents.review.delivery.secrets import MASK, Guard
 from glue.agents.review.findings import dedupe
 from glue.agents.review.findings import model as prompt
 from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault
-from glue.agents.review.findings.dedupe import Dismissal, Known
+from glue.agents.review.findings.dedupe import Dismissal, PostedFinding
 from glue.agents.review.records import (
     CONFIDENCES,
     SEVERITIES,
@@ -54,7 +54,7 @@ class Report:
     change: Change
     items: tuple[Item, ...] = ()
     dismissed: tuple[tuple[Item, Dismissal], ...] = ()
-    fixed: tuple[Known, ...] = ()  # what earlier runs posted and is gone now
+    fixed: tuple[PostedFinding, ...] = ()  # what earlier runs posted and is gone now
     open: frozenset[str] = frozenset()  # fingerprints of what was posted before and is still here
     summary: str = ""
     coverage: Coverage = field(default_factory=Coverage)

@@ -38,7 +38,7 @@ class Dismissal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class PostedFinding:
     """A finding that an earlier run posted."""
 
     fingerprint: str
@@ -97,7 +97,7 @@ def _named(findings: Iterable[Finding]) -> Iterator[Finding]:
         yield replace(finding, fingerprint=mark if count == 1 else f"{mark}-{count}")
 
 
-def match(findings: Sequence[Finding], known: Sequence[Known], bundle: Bundle) -> dict[int, Known]:
+def match(findings: Sequence[Finding], known: Sequence[PostedFinding], bundle: Bundle) -> dict[int, PostedFinding]:
     """Say which findings were posted before: index of the finding -> comment. A comment stands for one finding.
 
     The same code, or overlapping lines, with similar words is the same problem; the same words elsewhere are another.
@@ -110,7 +110,7 @@ def match(findings: Sequence[Finding], known: Sequence[Known], bundle: Bundle) -
             here = old.path == finding.path or renamed.get(old.path) == finding.path or old.path not in paths
             if here and (score := _sameness(finding, old)):
                 scores.append((-score, at, number))
-    found: dict[int, Known] = {}
+    found: dict[int, PostedFinding] = {}
     taken: set[int] = set()
     for _, at, number in sorted(scores):
         if at not in found and number not in taken:
@@ -119,7 +119,7 @@ def match(findings: Sequence[Finding], known: Sequence[Known], bundle: Bundle) -
     return found
 
 
-def _sameness(finding: Finding, old: Known) -> float:
+def _sameness(finding: Finding, old: PostedFinding) -> float:
     """How surely a comment speaks of a finding; 0 where it does not."""
     span = _range(finding)
     far = bool(span) and old.line is not None and not span[0] - 3 <= old.line <= span[-1] + 3

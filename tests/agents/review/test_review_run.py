@@ -19,7 +19,7 @@ from glue.agents.review.delivery.forges import Where, change_of
 from glue.agents.review.doctor import workflow
 from glue.agents.review.findings.anchor import fault, weakens_test
 from glue.agents.review.findings.model import examples, question, review, system, token
-from glue.agents.review.findings.tools import Desk, tools
+from glue.agents.review.findings.tools import ReviewDraft, tools
 from glue.agents.review.records import Bundle, Change, Finding, ReviewRun
 from glue.errors import ConfigError, ReplayError, ToolError
 from glue.messages import Request, ToolMessage, Usage
@@ -316,7 +316,7 @@ def record_chunk(bundle: Bundle) -> Any:
 
 
 def offered(bundle: Bundle, repo: Repo | None = None) -> dict[str, Any]:
-    return {tool.spec.name: tool for tool in tools(Desk(bundle, Config(), source="x"), repo)}
+    return {tool.spec.name: tool for tool in tools(ReviewDraft(bundle, Config(), source="x"), repo)}
 
 
 def test_files_of_the_change_can_be_read_without_a_repository() -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from glue.agents.review.delivery.forges.client import Client, ForgeError, Method, Transport
 from glue.agents.review.delivery.outputs import FINDING, fields
 from glue.agents.review.delivery.report import Report, ReviewVerdict
-from glue.agents.review.findings.dedupe import Known
+from glue.agents.review.findings.dedupe import PostedFinding
 from glue.agents.review.records import Change
 from glue.errors import ConfigError
 
@@ -99,7 +99,7 @@ class Forge(ABC):
         """Read everybody's comments, those on lines too."""
 
     @abstractmethod
-    def posted(self) -> Iterable[Known | None]:
+    def posted(self) -> Iterable[PostedFinding | None]:
         """Read the inline comments of ours; None is one that bears no marker."""
 
     @abstractmethod
@@ -109,11 +109,11 @@ class Forge(ABC):
         for post in posts:
             self.add_single(post)
 
-    def delete_inline(self, known: Known) -> bool:
+    def delete_inline(self, known: PostedFinding) -> bool:
         """Delete an inline comment; False where the forge has no way to."""
         return False
 
-    def resolve(self, known: Known) -> bool:
+    def resolve(self, known: PostedFinding) -> bool:
         """Resolve a discussion; False where the forge has no way to: the sticky comment says it all the same."""
         return False
 
@@ -129,7 +129,7 @@ class Forge(ABC):
     def ask_id(self) -> int:
         return int(self.client.get("/user")["id"])
 
-    def known(self) -> list[Known]:
+    def known(self) -> list[PostedFinding]:
         return [known for known in self.posted() if known]
 
     def mine(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
@@ -181,7 +181,7 @@ class Forge(ABC):
                     raise
 
 
-def known_row(row: Mapping[str, Any], path: Any, line: Any, **more: Any) -> Known | None:
+def known_row(row: Mapping[str, Any], path: Any, line: Any, **more: Any) -> PostedFinding | None:
     """Read which finding an inline comment of ours is about, from its marker and its words; None where it has none."""
     body = str(row.get("body", ""))
     found = fields(body, FINDING)
@@ -190,7 +190,7 @@ def known_row(row: Mapping[str, Any], path: Any, line: Any, **more: Any) -> Know
     text = body.split("-->", 1)[-1].strip()
     first = text.split("\n", 1)[0]
     title = re.sub(r"^\W*\*\*\w+ \w+: |\*\*.*$", "", first)
-    return Known(
+    return PostedFinding(
         fingerprint=found["fp"],
         quote=found.get("q", ""),
         path=str(path or ""),
