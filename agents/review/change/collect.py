@@ -23,6 +23,7 @@ MAX_TEXT = 32 * 1024 * 1024  # of all blobs together
 MAX_PATHS = 20_000
 MAX_COMMITS = 50
 MAX_GUIDE = 32 * 1024
+TOO_MUCH = ("too_large", "memory", "timeout")  # kinds of errors of git that a smaller piece may not meet
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +164,15 @@ def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipp
             spec = [":(top)", *(literal_pathspec(name, exclude=True) for name in names)] if names else []
             return repo.diff_tree(start, end, pathspec=spec, cap=MAX_DIFF)
         except GitError as error:
-            if error.kind != "too_large":
+            if error.kind not in TOO_MUCH:
                 raise
     diff = b""
     for one in kept:
         try:
             part = repo.diff_tree(start, end, tuple(dict.fromkeys((one.old_path, one.path))), cap=MAX_DIFF // 8)
-        except GitError:
+        except GitError as error:
+            if error.kind not in TOO_MUCH:
+                raise
             part = b""
         if part and len(diff) + len(part) <= MAX_DIFF:
             diff += part

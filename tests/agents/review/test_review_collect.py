@@ -296,6 +296,23 @@ def test_a_file_with_too_many_lines_is_left_out_and_said(checkout: Checkout) -> 
     assert not coverage(bundle, None).complete
 
 
+def test_where_one_diff_would_be_too_much_it_is_read_file_by_file(checkout: Checkout) -> None:
+    checkout.git("checkout", "-q", "-b", "feature")
+    for number in range(1_100):  # more names to leave out than fit in a command
+        checkout.put(f"dist/{number:04}{'x' * 240}", "x\n")
+    checkout.put("app.py", "def one():\n    return 2\n")
+    checkout.put("large.txt", "x" * 4_000_000)
+    checkout.commit()
+
+    bundle = collect(checkout.root)
+
+    left_out = [skip for skip in bundle.skipped if not skip.path.startswith("dist/")]
+    assert [file.path for file in bundle.files] == ["app.py"]
+    assert [(skip.path, skip.kind) for skip in left_out] == [("large.txt", "too_large")]
+    assert len(bundle.skipped) == 1_101
+    assert not coverage(bundle, None).complete
+
+
 def test_the_repository_of_the_demo_can_be_collected(tmp_path: Path) -> None:
     build(tmp_path)
 
