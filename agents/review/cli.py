@@ -28,7 +28,7 @@ from glue.agents.review.delivery import publish as publishing
 from glue.agents.review.doctor import examine
 from glue.agents.review.findings import dedupe
 from glue.agents.review.findings import model as reviewing
-from glue.agents.review.findings.analysers import find_ruff, handed_in, ruff_rules
+from glue.agents.review.findings.analysers import RUFF_RULES, find_ruff, handed_in
 from glue.agents.review.findings.rules import RULES
 from glue.agents.review.records import SEVERITIES, Bundle, Change, Finding, ReviewRun
 from glue.errors import ConfigError, GitError, GlueError, UnsafePath
@@ -333,7 +333,7 @@ def rules() -> None:
     for name, rule in RULES.items():
         title = rule["title"].replace("{", "<").replace("}", ">")
         click.echo(f"{name:<22}{'hint' if rule.get('hint') else rule['severity']:<10}{title}")
-    for code, ruff in ruff_rules().items():
+    for code, ruff in RUFF_RULES.items():
         click.echo(f"ruff/{code:<17}{ruff['severity']:<10}{ruff['why']}")
     if not find_ruff():
         _tell("ruff is not installed: pip install 'glue-agents[review]'")

@@ -15,7 +15,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
@@ -32,6 +31,10 @@ PER_FILE = 3  # findings of one rule; who reads these looks for the others
 MOST_BYTES = 16 * 1024 * 1024  # of what an analyser says
 _PYTHON_2 = re.compile(r"^\s*except [^:\n]+, [a-z_]\w*:", re.MULTILINE)  # two exceptions, as Python 3.14 reads it
 _TEST_MODULE = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_tests?|tests?|conftest|__init__)\.py$")  # others may be data
+# The rules of ruff that are asked for, with their reasons.
+RUFF_RULES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    files("glue.agents.review.findings").joinpath("ruff_rules.toml").read_text(encoding="utf-8")
+)
 _LEVELS: dict[str, Severity] = {"error": "high", "warning": "medium", "note": "low", "none": "info", "info": "low"}
 
 
@@ -48,12 +51,6 @@ class Result:
     severity: Severity = "medium"
     why: str = ""
     code: str = ""  # the flagged code alone, where it is known
-
-
-@lru_cache(maxsize=1)
-def ruff_rules() -> Mapping[str, Mapping[str, Any]]:
-    """The rules of ruff that are asked for, with their reasons."""
-    return tomllib.loads(files("glue.agents.review.findings").joinpath("ruff_rules.toml").read_text(encoding="utf-8"))
 
 
 def find_ruff() -> str:
@@ -104,7 +101,7 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
 
 def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
     argv = [program, "check", "--isolated", "--no-cache", "--quiet", "--exit-zero", "--output-format=json"]
-    argv += ["--target-version=py314", f"--select={','.join(ruff_rules())}", "--no-preview", "--force-exclude", "."]
+    argv += ["--target-version=py314", f"--select={','.join(RUFF_RULES)}", "--no-preview", "--force-exclude", "."]
     env = {"HOME": folder, "PATH": "", "NO_COLOR": "1"}
     nothing = subprocess.DEVNULL
     with tempfile.TemporaryFile() as out:
@@ -120,7 +117,7 @@ def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
 
 def _ruff_result(row: Mapping[str, Any], path: str, text: str, *, is_head: bool) -> Result | None:
     """What a row of ruff's says; None where the rule is narrower than ruff's own."""
-    rule = ruff_rules().get(row["code"])
+    rule = RUFF_RULES.get(row["code"])
     if rule is None:
         return None
     start, stop = row["location"], row["end_location"]
