@@ -501,7 +501,6 @@ def _publish(
 ) -> int:
     """Gate and post or only show; the exit code is the verdict."""
     config = make(_settings(bundle, given))
-    fail_on = given["fail_on"] or config.fail_on
     required = given["require_coverage"] if given["require_coverage"] is not None else config.require_coverage or None
     dry = bool(given.get("dry_run"))
     # Where to post: what CI says, and what the user says instead.
@@ -515,7 +514,7 @@ def _publish(
         post=post,
         dry=dry,
         blind=bool(given.get("blind")),
-        fail_on=None if fail_on == "never" else fail_on,
+        fail_on=given["fail_on"] or config.fail_on,
         require_coverage=required,
         config=config,
         check=bool(given.get("check")),

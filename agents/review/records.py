@@ -15,6 +15,7 @@ from glue.errors import ConfigError
 VERSION = 1  # of bundle.json and findings.json
 
 Severity: TypeAlias = Literal["critical", "high", "medium", "low", "info"]
+FailOn: TypeAlias = Literal["critical", "high", "medium", "low", "info", "never"]
 Confidence: TypeAlias = Literal["high", "medium", "low"]
 Category: TypeAlias = Literal["bug", "security", "performance", "tests", "types", "docs", "style", "process", "attack"]
 Side: TypeAlias = Literal["RIGHT", "LEFT"]

@@ -7,14 +7,13 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import glue
-from glue.agents.review.records import Change, Confidence, Severity, SkippedFile
+from glue.agents.review.records import Change, Confidence, FailOn, Severity, SkippedFile
 from glue.errors import ConfigError
 from glue.tools.fs import Blocklist
 
-FailOn: TypeAlias = Literal["critical", "high", "medium", "low", "info", "never"]
 MAX_LINES = 20_000  # of one file's change; more is "too large"
 CONFIG_FILES = (".glue/review.toml", ".glue-review.toml", "glue-review.toml")
 GUIDELINE_FILES = (

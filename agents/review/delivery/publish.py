@@ -22,7 +22,7 @@ from glue.agents.review.delivery.forges.client import ForgeError, ForgeRequest, 
 from glue.agents.review.delivery.report import Item, Report, ReviewVerdict, build, decide
 from glue.agents.review.delivery.secrets import guard, mask
 from glue.agents.review.findings.dedupe import Dismissal, PostedFinding, match
-from glue.agents.review.records import Bundle, ReviewRun, Severity
+from glue.agents.review.records import Bundle, FailOn, ReviewRun
 from glue.errors import ConfigError
 
 FILE_LEVEL = 5  # comments on whole files
@@ -221,7 +221,7 @@ def publish(
     post: bool = True,
     dry: bool = False,
     blind: bool = False,
-    fail_on: Severity | None = "high",
+    fail_on: FailOn | None = "high",
     require_coverage: float | None = None,
     config: Config | None = None,
     check: bool = False,

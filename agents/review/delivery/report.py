@@ -22,10 +22,10 @@ from glue.agents.review.records import (
     Bundle,
     Change,
     Coverage,
+    FailOn,
     FileDiff,
     Finding,
     ReviewRun,
-    Severity,
     SkippedFile,
 )
 
@@ -251,11 +251,11 @@ class ReviewVerdict:
 def decide(
     report: Report,
     *,
-    fail_on: Severity | None = "high",
+    fail_on: FailOn | None = "high",
     require_coverage: float | None = None,
     problem: str | None = None,
 ) -> ReviewVerdict:
-    """Come to a verdict. `fail_on` is the mildest severity that fails the gate, None for none.
+    """Come to a verdict. `fail_on` is the mildest severity that fails the gate; None, as "never", for none.
 
     `problem` says why it did not arrive, and is empty where it did; None where nothing was to be posted.
     """
@@ -265,7 +265,9 @@ def decide(
     elif not report.finished:
         reasons.append("the reviewer stopped before it was done")
     judged = (*report.findings, *(item.finding for item, mark in report.dismissed if not mark.binding))
-    grave = [one for one in judged if fail_on and SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on)]
+    grave = [
+        one for one in judged if fail_on in SEVERITIES and SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on)
+    ]
     if grave:
         reasons.append(f"{len(grave)} {'finding' if len(grave) == 1 else 'findings'} of severity {fail_on} or worse")
     coverage = report.coverage
