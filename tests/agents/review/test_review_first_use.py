@@ -344,6 +344,14 @@ def test_a_diff_of_a_secret_file_is_shown_to_nobody(larder: Path) -> None:
     assert "may hold secrets" in invoke("--diff", "-", stdin=diff)[1]
 
 
+def test_secret_files_are_those_that_the_settings_name() -> None:
+    diff = "".join(between(name, None, "x = 1\n") for name in (".env", "a.vault", "a.py"))
+
+    bundle = from_diff(diff, rules=Config(secret_files=("*.vault", "!.env")))
+
+    assert [(skip.path, skip.kind) for skip in bundle.skipped] == [("a.vault", "blocked")]
+
+
 def test_new_files_beyond_the_most_are_named_as_not_read(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "main")
     for at in range(MAX_UNTRACKED + 2):

@@ -251,6 +251,21 @@ async def test_the_budget_ends_the_review_and_the_ledger_says_so() -> None:
     assert {hunk.reason for hunk in run.coverage.hunks if hunk.state == "skipped"} == {"budget spent"}
 
 
+@pytest.mark.parametrize(
+    ("limit", "asked"),
+    [({"max_turns": 2}, 2), ({"max_usd": 0.5}, 1), ({"max_seconds": 0.0}, 0), ({"max_tokens": 0}, 0)],
+)
+async def test_each_limit_of_the_settings_ends_a_review(limit: dict[str, Any], asked: int) -> None:
+    look = replace(calls(call("read_file", {"path": "shop.py"})), usage=Usage(input=10, output=10, cost=1.0))
+    script = Script(*[look] * 4)
+
+    run = await review(shop(), providers=[script], config=make(limit))
+
+    assert len(script.requests) == asked
+    assert run.codes
+    assert not run.coverage.complete
+
+
 async def test_each_chunk_is_asked_about_and_all_summaries_are_kept() -> None:
     texts = {f"m{n}.py": "".join(f"value_{n}_{i} = {i}\n" for i in range(200)) for n in range(3)}
     said = (
@@ -501,6 +516,9 @@ def test_a_merge_request_is_read_from_the_variables() -> None:
         (Change(labels=("skip-review",)), {}, "it has the label"),
         (Change(draft=True), {"skip_drafts": True}, "it is a draft"),
         (Change(author="bot"), {"skip_authors": ["bot"]}, "changes by bot"),
+        (Change(title="Draft: x"), {"skip_titles": ["draft:"]}, "the title says"),
+        (Change(title="[skip-review] x"), {"skip_titles": ["draft:"]}, ""),
+        (Change(labels=("later",)), {"skip_labels": ["later"]}, "it has the label later"),
         (Change(title="x", draft=True), {}, ""),
     ],
 )
