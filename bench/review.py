@@ -26,7 +26,7 @@ import anyio
 from glue.agents.review.change.collect import from_diff, from_texts
 from glue.agents.review.delivery import gate
 from glue.agents.review.delivery.publish import publish
-from glue.agents.review.findings import deterministic
+from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.anchor import locate
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, Change, Finding

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from glue import Provider
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.syntax import is_doc, is_generated, is_test, language
-from glue.agents.review.findings import deterministic
+from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, Change, FileDiff, Finding, ReviewRun
 from glue.errors import ConfigError, GitError

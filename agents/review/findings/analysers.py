@@ -22,7 +22,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from glue.agents.review.change.syntax import functions, language, lex
-from glue.agents.review.findings.rules import views
+from glue.agents.review.findings import rules
+from glue.agents.review.findings.dedupe import rank
 from glue.agents.review.records import SEVERITIES, Bundle, FileDiff, Finding, Severity
 from glue.errors import ConfigError
 
@@ -53,6 +54,13 @@ class Result:
     code: str = ""  # the flagged code alone, where it is known
 
 
+def deterministic(bundle: Bundle, *, disable: tuple[str, ...] = (), hints: bool = False) -> tuple[Finding, ...]:
+    """Everything that can be said without a model, the worst first; with `hints`, also what only a model can judge."""
+    found = (*rules.check(bundle, disable=disable), *ruff(bundle))
+    wanted = (one for one in found if one.rule not in disable and (hints or not rules.is_hint(one)))
+    return tuple(sorted(wanted, key=rank))
+
+
 def find_ruff() -> str:
     """The ruff that is installed beside glue; empty where there is none. One of the repository is not looked for."""
     try:
@@ -63,7 +71,7 @@ def find_ruff() -> str:
 
 def ruff(bundle: Bundle) -> tuple[Finding, ...]:
     """Run ruff over the Python files of a change, as they were and as they are."""
-    python = (view for view in views(bundle) if view.language == "python" and not view.is_doc)
+    python = (view for view in rules.views(bundle) if view.language == "python" and not view.is_doc)
     runs = (view for view in python if not view.is_test or _TEST_MODULE.search(view.path))
     changed = [view.file for view in runs if view.path in bundle.head]
     program = find_ruff() if changed else ""

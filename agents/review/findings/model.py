@@ -22,7 +22,8 @@ from glue.agents.review.change.chunk import Chunk, chunks, coverage
 from glue.agents.review.change.config import Config, make, matches
 from glue.agents.review.change.syntax import functions, is_test, language
 from glue.agents.review.delivery import gate
-from glue.agents.review.findings import deterministic, rules
+from glue.agents.review.findings import rules
+from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.dedupe import Earlier, carried, joined, narrow
 from glue.agents.review.findings.tools import ReviewDraft, tools
 from glue.agents.review.records import Bundle, Finding, ReviewRun, Try, from_json
