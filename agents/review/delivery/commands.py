@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,6 +12,7 @@ from typing import Any
 from glue import clean_text
 from glue.agents.review.delivery import clean
 from glue.agents.review.delivery.forges import Comment, open_forge, where
+from glue.agents.review.delivery.forges.client import Client
 from glue.agents.review.findings.dedupe import Dismissal, PostedFinding
 
 WRITERS = ("admin", "maintain", "write", "owner")
@@ -102,13 +104,13 @@ def reply(command: Command) -> str:
     return f"{REPLY}v=1 to={command.comment} -->\n{words}" if words else ""
 
 
-def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] | None = None) -> Command:
+def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] = time.sleep) -> Command:
     """Read the event of this job and answer the command in it, if there is one."""
     place = where(environ)
     command = read(place.event)
     if command is None:
         return Command()
-    forge = open_forge(place, environ, head="", sleep=sleep)
+    forge = open_forge(place, Client(environ=environ, sleep=sleep), head="")
     if not allowed(command.by, forge.permission):
         return replace(command, number=None, refused="only people with write access are heard")
     head, base = forge.tips()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from itertools import accumulate
 from glue.agents.review.change.config import Config
 from glue.agents.review.delivery import clean, commands, gate, outputs
 from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, open_forge, where
-from glue.agents.review.delivery.forges.client import ForgeError, ForgeRequest, Transport
+from glue.agents.review.delivery.forges.client import Client, ForgeError, ForgeRequest, Transport
 from glue.agents.review.delivery.report import Item, Report, ReviewVerdict, build, decide
 from glue.agents.review.delivery.secrets import guard, mask
 from glue.agents.review.findings.dedupe import Dismissal, PostedFinding, match
@@ -225,7 +226,7 @@ def publish(
     require_coverage: float | None = None,
     config: Config | None = None,
     check: bool = False,
-    sleep: Callable[[float], None] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
     transport: Transport | None = None,
 ) -> Published:
     """Gate a review and post it. `dry` sends no change and keeps the exact requests; `blind` does not even look.
@@ -238,18 +239,17 @@ def publish(
     verdict = partial(decide, fail_on=fail_on, require_coverage=require_coverage)
     if not post:
         return Published(report=report, verdict=verdict(report))
-    forge = open_forge(
-        _same(place or where(environ), bundle),
-        environ,
-        head=bundle.change.head_sha,
-        base=bundle.change.base_sha,
+    # A last look for exact values; they were redacted before, so this changes nothing.
+    client = Client(
         dry=dry,
         blind=blind,
-        # A last look for exact values; they were redacted before, so this changes nothing.
         check=lambda text: mask(text, secrets.exact(text)),
         sleep=sleep,
         transport=transport,
+        environ=environ,
     )
+    place, change = _same(place or where(environ), bundle), bundle.change
+    forge = open_forge(place, client, head=change.head_sha, base=change.base_sha)
     delivery = PostResult(report=report)
     try:
         if report.items and not report.codes and (said := _ledger(forge, report, bundle)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from glue.agents.review.delivery.forges.client import Client, ForgeError, Method, Transport
+from glue.agents.review.delivery.forges.client import Client, ForgeError, Method
 from glue.agents.review.delivery.outputs import FINDING, fields
 from glue.agents.review.delivery.report import Report, ReviewVerdict
 from glue.agents.review.findings.dedupe import PostedFinding
@@ -241,36 +240,18 @@ def _kind(name: str) -> type[Forge]:
     return kind
 
 
-def open_forge(
-    place: Where,
-    environ: Mapping[str, str],
-    *,
-    head: str,
-    base: str = "",
-    dry: bool = False,
-    blind: bool = False,
-    check: Callable[[str], str] = str,
-    sleep: Callable[[float], None] | None = None,
-    transport: Transport | None = None,
-) -> Forge:
-    """Open a pull request for posting; what is missing is said in one line."""
+def open_forge(place: Where, client: Client, *, head: str, base: str = "") -> Forge:
+    """Open a pull request for posting through a client, which gets address and token; what is missing is said."""
     kind = _kind(place.forge)
     if not re.fullmatch(r"[\w.~-]+(?:/[\w.~-]+)*", place.repo) or ".." in place.repo:
         raise ConfigError(f"not a repository's name: {place.repo!r}; give --repo owner/name")
     if place.number is None:
         raise ConfigError("no pull request found in the environment; give --pr NUMBER")
     tokens = FORGES[place.forge].tokens
-    key = next((environ[name] for name in tokens if environ.get(name)), "")
-    if not key and not (dry or blind):
+    key = next((client.environ[name] for name in tokens if client.environ.get(name)), "")
+    if not key and not (client.dry or client.blind):
         raise ConfigError(f"{place.forge}: no token; set {' or '.join(tokens)}")
-    client = Client(
-        base=place.api or kind.api,
-        headers={name: value.format(key=key) for name, value in kind.headers.items()} if key else {},
-        dry=dry,
-        blind=blind or not key,
-        check=check,
-        sleep=sleep or time.sleep,
-        transport=transport,
-        environ=environ,
-    )
+    client.base = place.api or kind.api
+    client.headers = {name: value.format(key=key) for name, value in kind.headers.items()} if key else {}
+    client.blind = client.blind or not key
     return kind(client, place.repo, place.number, head, base)

@@ -44,7 +44,7 @@ class ForgeRequest:
 class Client:
     """Talks to one forge. With `dry`, a change is only kept in `log`; `blind` asks for nothing either."""
 
-    base: str
+    base: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     dry: bool = False
     blind: bool = False
