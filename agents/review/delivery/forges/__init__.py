@@ -105,8 +105,8 @@ class Forge(ABC):
     def add_single(self, post: Post) -> None: ...
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
-        for post in posts:
-            self.add_single(post)
+        """Post many comments at once, all or none: where `batch` says that it can be done."""
+        raise NotImplementedError
 
     def delete_inline(self, known: PostedFinding) -> bool:
         """Delete an inline comment; False where the forge has no way to."""
