@@ -356,7 +356,7 @@ def respond() -> None:
 def _gather(given: Mapping[str, Any]) -> Bundle:
     """Collect what the options name, or what CI is about, or the current branch."""
     root, chosen = source.top(given["root"]), [name for name in ("range_", "staged", "dirty", "diff") if given[name]]
-    only = source.Only(given["paths"], given["ignored"])
+    only = source.PathFilter(given["paths"], given["ignored"])
     if len(chosen) > 1 or (chosen and (given["base"] or given["head"])):
         raise ConfigError("--range, --staged, --dirty, --diff and --base/--head exclude each other; give one")
     if given["diff"]:
@@ -374,7 +374,7 @@ def _gather(given: Mapping[str, Any]) -> Bundle:
     return replace(bundle, change=replace(bundle.change, issues=issues)) if issues else bundle
 
 
-def _branch(root: str, given: Mapping[str, Any], only: source.Only) -> Bundle:
+def _branch(root: str, given: Mapping[str, Any], only: source.PathFilter) -> Bundle:
     """Collect a branch: the one that is named, the one of CI's pull request, or the current one."""
     place = forges.where(os.environ)
     base, head = given["base"], given["head"]
@@ -451,7 +451,7 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
     return done
 
 
-def _earlier(folder: str | None) -> dedupe.Earlier | None:
+def _earlier(folder: str | None) -> dedupe.EarlierReview | None:
     """The review to go on from; one that is missing or of no use is left out, and that is said."""
     try:
         return dedupe.load(folder) if folder else None

@@ -27,7 +27,7 @@ TOO_MUCH = ("too_large", "memory", "timeout")  # kinds of errors of git that a s
 
 
 @dataclass(frozen=True, slots=True)
-class Only:
+class PathFilter:
     """Globs by which whoever starts a review narrows it."""
 
     paths: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ def collect(
     base: str = "",
     head: str = "HEAD",
     change: Change | None = None,
-    only: Only | None = None,
+    only: PathFilter | None = None,
 ) -> Bundle:
     """Bundle the change from where `head` left `base`. Nothing is checked out and no program of the repository runs."""
     with Repo(root, seconds=60.0) as repo:
@@ -66,7 +66,7 @@ def collect(
     return replace(bundle, change=replace(bundle.change, title=commits[0].message.split("\n")[0]))
 
 
-def collect_range(root: str | os.PathLike[str], range_: str, *, only: Only | None = None) -> Bundle:
+def collect_range(root: str | os.PathLike[str], range_: str, *, only: PathFilter | None = None) -> Bundle:
     """Bundle `a..b` (from a to b) or `a...b` (from where they part); `a` alone means `a..HEAD`."""
     match = re.fullmatch(r"(.+?)(\.{2,3})(.*)", range_, re.DOTALL)
     one, dots, other = match.groups() if match else (range_, "..", "HEAD")
@@ -114,7 +114,7 @@ def from_texts(before: Mapping[str, str], after: Mapping[str, str], change: Chan
     return replace(bundle, base={path: text for path, text in before.items() if bundle.file(path)})
 
 
-def _bundle(repo: Repo, start: str, end: str, change: Change, only: Only | None) -> Bundle:
+def _bundle(repo: Repo, start: str, end: str, change: Change, only: PathFilter | None) -> Bundle:
     rules, given = _settings(repo, start, end)
     rules = only.narrow(rules) if only else rules
     log = repo.log(start, end, limit=MAX_COMMITS)
@@ -209,7 +209,7 @@ MAX_UNTRACKED = 200
 NO_FILES = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the tree before the first commit; git knows it by itself
 
 
-def collect_dirty(root: str | os.PathLike[str], *, staged: bool = False, only: Only | None = None) -> Bundle:
+def collect_dirty(root: str | os.PathLike[str], *, staged: bool = False, only: PathFilter | None = None) -> Bundle:
     """Bundle everything that differs from the last commit, new files included; or only what is `staged`."""
     root = os.fspath(root)
     with Repo(root) as repo:

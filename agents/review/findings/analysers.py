@@ -1,4 +1,4 @@
-"""Findings of real analysers: ruff where it is installed, and any SARIF or RDJSON that is handed in.
+"""Findings without a model: ruff where it is installed, SARIF or RDJSON that is handed in, and our own rules.
 
 Only what is new between base and head is reported, by the flagged code and not by its line. ruff runs on copies of both
 sides in a scratch folder: no file of the work tree, no configuration of the pull request, no environment, no network.
@@ -71,9 +71,9 @@ def find_ruff() -> str:
 
 def ruff(bundle: Bundle) -> tuple[Finding, ...]:
     """Run ruff over the Python files of a change, as they were and as they are."""
-    python = (view for view in rules.views(bundle) if view.language == "python" and not view.is_doc)
-    runs = (view for view in python if not view.is_test or _TEST_MODULE.search(view.path))
-    changed = [view.file for view in runs if view.path in bundle.head]
+    python = (file for file in rules.changed_files(bundle) if file.language == "python" and not file.is_doc)
+    runs = (file for file in python if not file.is_test or _TEST_MODULE.search(file.path))
+    changed = [file.diff for file in runs if file.path in bundle.head]
     program = find_ruff() if changed else ""
     if not program:
         return ()

@@ -1,4 +1,4 @@
-"""Know a finding again: after a rename, a rebase, moved lines, or in a later run; and remember what was dismissed.
+"""Fingerprints: a finding is known again after a rename, a rebase, moved lines or in a later run, and if dismissed.
 
 A change that was reviewed before: the model reads what is new, and what it said of the rest is carried on.
 """
@@ -198,7 +198,7 @@ def _digest(*parts: str) -> str:
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierReview:
     """A review that was saved (`--save`), and the change it read."""
 
     bundle: Bundle
@@ -220,17 +220,19 @@ def _words_of(hunk: Hunk) -> tuple[tuple[str, str], ...]:
     return tuple((line.kind, line.text) for line in hunk.lines)
 
 
-def load(folder: str | Path) -> Earlier:
+def load(folder: str | Path) -> EarlierReview:
     """Read what `glue review --save FOLDER` kept."""
     place = Path(folder)
-    earlier = Earlier(records.load(Bundle, place / "bundle.json"), records.load(ReviewRun, place / "findings.json"))
+    earlier = EarlierReview(
+        records.load(Bundle, place / "bundle.json"), records.load(ReviewRun, place / "findings.json")
+    )
     if earlier.run.codes or not earlier.run.provider:
         why = "was inconclusive" if earlier.run.codes else "was made without a model"
         raise ConfigError(f"the review in {place} {why}")
     return earlier
 
 
-def narrow(bundle: Bundle, earlier: Earlier) -> Bundle:
+def narrow(bundle: Bundle, earlier: EarlierReview) -> Bundle:
     """Leave in a bundle only the hunks that the earlier review did not read in full."""
     files = []
     for file in bundle.files:
@@ -240,14 +242,14 @@ def narrow(bundle: Bundle, earlier: Earlier) -> Bundle:
     return replace(bundle, files=tuple(files))
 
 
-def carried(bundle: Bundle, earlier: Earlier) -> tuple[Finding, ...]:
+def carried(bundle: Bundle, earlier: EarlierReview) -> tuple[Finding, ...]:
     """Give what a model said before of hunks that are still there; the rules speak anew for themselves."""
     still = {file.path for file in bundle.files if any(earlier.has(file.path, hunk) for hunk in file.hunks)}
     said = [finding for finding in earlier.run.findings if not finding.rule and finding.path in still]
     return tuple(placed for finding in said if (placed := anchor(finding, bundle.files, bundle.head)))
 
 
-def joined(bundle: Bundle, earlier: Earlier, now: Coverage) -> Coverage:
+def joined(bundle: Bundle, earlier: EarlierReview, now: Coverage) -> Coverage:
     """Write the ledger of the whole change: what was read now, and what was read before."""
     sha = earlier.bundle.change.head_sha[:12] or "an earlier head"
     entries = {(entry.path, entry.hunk): entry for entry in now.hunks}

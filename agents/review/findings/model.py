@@ -24,7 +24,7 @@ from glue.agents.review.change.syntax import functions, is_test, language
 from glue.agents.review.delivery import gate
 from glue.agents.review.findings import rules
 from glue.agents.review.findings.analysers import deterministic
-from glue.agents.review.findings.dedupe import Earlier, carried, joined, narrow
+from glue.agents.review.findings.dedupe import EarlierReview, carried, joined, narrow
 from glue.agents.review.findings.tools import ReviewDraft, tools
 from glue.agents.review.records import Bundle, Finding, ReviewRun, Try, from_json
 from glue.errors import ConfigError, GitError, ToolError
@@ -306,7 +306,7 @@ async def review(
     on_event: Callable[[Event], None] | None = None,
     record: RunFile | None = None,
     replay: bool = False,
-    earlier: Earlier | None = None,
+    earlier: EarlierReview | None = None,
     analysed: tuple[Finding, ...] = (),
     alone: bool = False,
     work: Work | None = None,
