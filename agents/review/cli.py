@@ -546,7 +546,7 @@ def _publish(
 def _result(path: str) -> ReviewRun | scoring.Score:
     """Read what a review or a self-test left behind."""
     raw = Path(path).read_bytes()
-    if cassette.KIND.encode() in raw[:400]:
+    if raw.startswith(b'{"type": "%s"' % cassette.KIND.encode()):
         result = cassette.load(path).result
         if result is None:
             raise ConfigError(f"{path} has no result")

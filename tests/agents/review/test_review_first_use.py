@@ -308,6 +308,13 @@ def test_scores_are_kept_and_compared(tmp_path: Path, monkeypatch: pytest.Monkey
     assert invoke("diff", str(tmp_path / "one.json"), str(tmp_path / "run.json"))[0] == 2
 
 
+def test_a_review_that_speaks_of_run_files_is_still_a_review(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    records.save(ReviewRun(change=Change(title='Write "glue-review-run" and "kind": "selftest"')), path)
+
+    assert invoke("diff", str(path), str(path)) == (0, "no difference\n")
+
+
 def test_before_the_first_commit_everything_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GLUE_MODEL", raising=False)
     git(tmp_path, "init", "-q", "-b", "main")
