@@ -13,13 +13,12 @@ from glue import clean_text
 from glue.agents.review.delivery import clean
 from glue.agents.review.delivery.forges import Comment, open_forge, where
 from glue.agents.review.delivery.forges.client import Client
-from glue.agents.review.findings.dedupe import Dismissal, PostedFinding
+from glue.agents.review.findings.dedupe import DISMISSED, Dismissal, PostedFinding
 
 WRITERS = ("admin", "maintain", "write", "owner")
 REPLY = "<!-- glue-review:reply "
 NAMES = ("review", "ask", "ignore", "config", "help")
 _COMMAND = re.compile(rf"^/(?:glue[ -])?({'|'.join(NAMES)})\b[ \t]*(.*)$", re.IGNORECASE)
-_ID = re.compile(r"^([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t:]*(.*)$", re.IGNORECASE)
 
 HELP = """- `/review` reviews the change as it is now
 - `/ask` and a question reviews it with that question in mind
@@ -87,7 +86,7 @@ def dismissals(
     found: list[Dismissal] = []
     for remark in remarks:
         name, words = parse(remark.body) or ("", "")
-        named = _ID.match(words)
+        named = DISMISSED.match(words)
         mark = named.group(1).lower() if named else posted.get(remark.answers, "")
         if name == "ignore" and mark and may_write(remark.by):
             found.append(Dismissal(id=mark, reason=named.group(2) if named else words, by=remark.by))

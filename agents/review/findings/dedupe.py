@@ -19,8 +19,9 @@ from glue.agents.review.findings.anchor import anchor
 from glue.agents.review.records import CONFIDENCES, SEVERITIES, Bundle, Coverage, Finding, Hunk, HunkCoverage, ReviewRun
 from glue.errors import ConfigError
 
-_TRAILER = re.compile(r"^Review-Dismiss:[ \t]*([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t]*(.*)$", re.MULTILINE | re.IGNORECASE)
-_ROW = re.compile(r"^([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t:]*(.*)$")
+_ID = r"([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t:]*(.*)$"
+DISMISSED = re.compile(rf"^{_ID}", re.IGNORECASE)  # a fingerprint, and a reason
+_TRAILER = re.compile(rf"^Review-Dismiss:[ \t]*{_ID}", re.MULTILINE | re.IGNORECASE)
 _STOP = frozenset(
     "the and for that this with from are was not but has have when which what where then than will would can could"
     " should its into here there does been being more also only any all one two code line value function change".split()
@@ -149,7 +150,7 @@ def dismissals(bundle: Bundle) -> tuple[Dismissal, ...]:
 
     The word of an author's own `Review-Dismiss: <id> reason` is shown, and not binding.
     """
-    rows = [_ROW.match(row.strip()) for row in bundle.guidelines.get(DISMISSED_FILE, "").splitlines()]
+    rows = [DISMISSED.match(row.strip()) for row in bundle.guidelines.get(DISMISSED_FILE, "").splitlines()]
     found = [Dismissal(id=row[1].lower(), reason=row[2].strip(), by="the repository") for row in rows if row]
     for commit in bundle.change.commits:
         for trailer in _TRAILER.finditer(commit.message):
