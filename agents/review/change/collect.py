@@ -124,10 +124,12 @@ def _bundle(repo: Repo, start: str, end: str, change: Change, only: PathFilter |
     left_out = (skip(one.path, rules, old_path=one.old_path, lines=_size(one)) for one in changed)
     skipped = [out for out in left_out if out]
     diff = _diff(repo, start, end, changed, skipped)
-    files = parse(diff)
-    head, base = _texts(files, lambda file: repo.blob(file.new_sha, cap=MAX_BLOB, cut=True))
-    diff_text = diff.decode("utf-8", "surrogateescape")
-    return Bundle(change=change, diff=diff_text, files=files, head=head, base=base, skipped=tuple(skipped), **given)
+    return _with_texts(diff, _blobs(repo), change=change, skipped=tuple(skipped), **given)
+
+
+def _blobs(repo: Repo) -> Callable[[FileDiff], bytes]:
+    """Give the function that reads a file of a diff as it is after the change, from the objects."""
+    return lambda file: repo.blob(file.new_sha, cap=MAX_BLOB, cut=True)
 
 
 def _size(changed: FileChange) -> int:
@@ -181,10 +183,9 @@ def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipp
     return diff
 
 
-def _texts(
-    files: Sequence[FileDiff], read: Callable[[FileDiff], bytes | None]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Both sides of every file that can be read: one of them at most is read, the other has its hunks undone."""
+def _with_texts(diff: bytes, read: Callable[[FileDiff], bytes | None], **fields: Any) -> Bundle:
+    """Bundle a diff with both sides of every file that can be read: one is read, the other has its hunks undone."""
+    files = parse(diff)
     head: dict[str, str] = {}
     base: dict[str, str] = {}
     left = MAX_TEXT
@@ -201,7 +202,7 @@ def _texts(
             left -= len(raw)
             head[file.path] = raw.decode("utf-8", "replace")
             base[file.old_path or file.path] = patch.before(head[file.path], file)
-    return head, base
+    return Bundle(diff=diff.decode("utf-8", "surrogateescape"), files=files, head=head, base=base, **fields)
 
 
 SECONDS = 30.0
@@ -215,16 +216,23 @@ def collect_dirty(root: str | os.PathLike[str], *, staged: bool = False, only: P
     with Repo(root) as repo:
         last = "" if repo.layout.find("HEAD") is None else repo.resolve("HEAD")
         rules, given = _settings(repo, last, last) if last else (Config(), {})
-    rules = only.narrow(rules) if only else rules
-    options = ["diff", *DIFF, "--full-index", *(["--cached"] if staged else []), last or NO_FILES]
-    names = _names(_git(root, [*options, "--name-only", "--no-renames", "-z", "--"]))
-    skipped = [out for name in names if (out := skip(name, rules))]
-    spec = [":(top)", *(literal_pathspec(out.path, exclude=True) for out in skipped)]
-    diff = _git(root, [*options, "-p", "--", *spec]).decode("utf-8", "surrogateescape")
-    untracked = (
-        [] if staged else _names(_git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"]))
-    )
-    for at, name in enumerate(untracked):
+        rules = only.narrow(rules) if only else rules
+        options = ["diff", *DIFF, "--full-index", *(["--cached"] if staged else []), last or NO_FILES]
+        names = _names(_git(root, [*options, "--name-only", "--no-renames", "-z", "--"]))
+        skipped = [out for name in names if (out := skip(name, rules))]
+        spec = [":(top)", *(literal_pathspec(out.path, exclude=True) for out in skipped)]
+        diff = _git(root, [*options, "-p", "--", *spec])
+        diff += b"" if staged else _untracked(root, rules, skipped)
+        read = _blobs(repo) if staged else lambda file: _work_file(root, file.path, rules)
+        change = Change(mode="staged" if staged else "dirty", head_sha=last, base_sha=last, merge_base=last)
+        return _with_texts(diff, read, change=change, skipped=tuple(skipped), **given)
+
+
+def _untracked(root: str, rules: Config, skipped: list[SkippedFile]) -> bytes:
+    """Write the diff of the files that git does not know yet; those that are left out join the skipped ones."""
+    diff = ""
+    names = _names(_git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"]))
+    for at, name in enumerate(names):
         if out := skip(name, rules):
             skipped.append(out)
         elif at >= MAX_UNTRACKED:
@@ -233,14 +241,7 @@ def collect_dirty(root: str | os.PathLike[str], *, staged: bool = False, only: P
             skipped.append(SkippedFile(path=name, reason="not a text file"))
         else:
             diff += patch.between(name, None, content.decode("utf-8", "replace"))
-
-    def read(file: FileDiff) -> bytes | None:
-        return _git(root, ["cat-file", "blob", f":0:{file.path}"]) if staged else _work_file(root, file.path, rules)
-
-    files = parse(diff)
-    head, base = _texts(files, read)
-    change = Change(mode="staged" if staged else "dirty", head_sha=last, base_sha=last, merge_base=last)
-    return Bundle(change=change, diff=diff, files=files, head=head, base=base, skipped=tuple(skipped), **given)
+    return diff.encode("utf-8", "surrogateescape")
 
 
 def _work_file(root: str, path: str, config: Config) -> bytes | None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes.larder import build
@@ -294,6 +297,32 @@ def test_a_file_with_too_many_lines_is_left_out_and_said(checkout: Checkout) -> 
 
     assert bundle.skipped[0].reason == "too large: 30000 changed lines"
     assert not coverage(bundle, None).complete
+
+
+@pytest.mark.parametrize("gather", [collect, partial(collect_dirty, staged=True), collect_dirty])
+def test_a_change_of_many_files_takes_few_processes(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, gather: Callable[[Path], Bundle]
+) -> None:
+    for state in ("base", "committed", "staged"):
+        for number in range(30):
+            checkout.put(f"{number}.py", f"x = 1\n\n\nstate = {state!r}\n")
+        if state == "staged":
+            checkout.git("add", "--all")
+        else:
+            checkout.commit()
+            checkout.git("checkout", "-q", "-B", "feature")
+    started: list[object] = []
+    start: Any = subprocess.Popen.__init__
+
+    def counted(self: Any, *args: Any, **options: Any) -> None:
+        started.append(args)
+        start(self, *args, **options)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", counted)
+    bundle = gather(checkout.root)
+
+    assert len(bundle.head) == len(bundle.base) == 30
+    assert 0 < len(started) <= 6
 
 
 def test_where_one_diff_would_be_too_much_it_is_read_file_by_file(checkout: Checkout) -> None:
