@@ -138,19 +138,23 @@ def _size(changed: FileChange) -> int:
 
 def _settings(repo: Repo, base: str, head: str) -> tuple[Config, dict[str, Any]]:
     """The rules of the base, and what a bundle tells of them: its config, its guidelines, and the files at the head."""
-    texts = ((path, _read(repo, base, path)) for path in CONFIG_FILES)
+    texts = ((path, file_text(repo, base, path, MAX_GUIDE)) for path in CONFIG_FILES)
     data = next((read_config(text, f"{path} of {base[:12]}") for path, text in texts if text is not None), {})
     config = make(data)
-    guidelines = {path: text for path in (*config.guidelines, DISMISSED_FILE) if (text := _read(repo, base, path))}
+    named = ((path, file_text(repo, base, path, MAX_GUIDE)) for path in (*config.guidelines, DISMISSED_FILE))
+    guidelines = {path: text for path, text in named if text}
     paths = tuple(entry.path for entry in repo.list_tree(head)[:MAX_PATHS])
     return config, {"config": data, "guidelines": guidelines, "paths": paths}
 
 
-def _read(repo: Repo, rev: str, path: str) -> str | None:
+def file_text(repo: Repo, rev: str, path: str, cap: int = MAX_BLOB, *, links: bool = False) -> str | None:
+    """Read a file of a commit; None where there is none. A symlink is none either, or with `links` said to be one."""
     entry = repo.entry(rev, path)
-    if entry is None or entry.kind != "blob" or entry.mode == "120000":
+    is_link = entry is not None and entry.mode == "120000"
+    if entry is None or entry.kind != "blob" or (is_link and not links):
         return None
-    return repo.blob(entry.sha, cap=MAX_GUIDE, cut=True).decode("utf-8", "replace")
+    text = repo.blob(entry.sha, cap=cap, cut=True).decode("utf-8", "replace")
+    return f"symlink to {text}" if is_link else text
 
 
 def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipped: list[SkippedFile]) -> bytes:

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from glue import Tool, tool
+from glue.agents.review.change.collect import file_text
 from glue.agents.review.change.config import Config, blocklist
 from glue.agents.review.delivery import gate
 from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault, weakens_test
@@ -183,7 +184,10 @@ def _reading(draft: ReviewDraft, blocked: Blocklist, repo: Repo | None) -> list[
         if blocked.blocks(path):
             raise ToolError(f"{path!r} may hold secrets and is not shown")
         known, rev = sides[side]
-        text = known[path] if path in known else _blob(repo, rev, path)
+        text = known.get(path)
+        if text is None and repo is not None and rev:
+            with _git_errors():
+                text = file_text(repo, rev, path, 1024 * 1024, links=True)
         if text is None:
             raise ToolError(f"there is no file {path!r} on the {side} side")
         rows = text.split("\n")
@@ -241,14 +245,3 @@ def _git_errors() -> Iterator[None]:
         yield
     except (GitError, IndexError) as error:
         raise ToolError(str(error)) from error
-
-
-def _blob(repo: Repo | None, rev: str, path: str) -> str | None:
-    if repo is None or not rev:
-        return None
-    with _git_errors():
-        entry = repo.entry(rev, path)
-        if entry is None or entry.kind != "blob":
-            return None
-        text = repo.blob(entry.sha, cap=1024 * 1024, cut=True).decode("utf-8", "replace")
-        return f"symlink to {text}" if entry.mode == "120000" else text
