@@ -373,7 +373,7 @@ async def review(
 
 def _better(old: ReviewRun, new: ReviewRun) -> ReviewRun:
     """The later attempt, unless it failed where an earlier one at least reported something sound before it stopped."""
-    cut = set(new.codes) <= {"channel.unfinished", "provider.transient", "provider.timeout", "transport.max_tokens"}
+    cut = set(new.codes) <= {"channel.unfinished", "provider.transient", "provider.timeout"}
     if new.codes and cut and any(not finding.rule for finding in new.findings):
         return replace(new, codes=(), finished=False)
     kept = old.provider and not old.codes
