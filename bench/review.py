@@ -22,15 +22,17 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from fakes.forge import FakeForge
 
 from glue.agents.review.change.collect import from_diff, from_texts
 from glue.agents.review.delivery import gate
 from glue.agents.review.delivery.publish import publish
-from glue.agents.review.findings import deterministic
+from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.anchor import locate
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, Change, Finding
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from fakes.forge import FakeForge
 
 HEAD, BASE = "a" * 40, "b" * 40
 CLAIM = re.compile(r"(?P<path>[\w./-]+\.(?:go|py|tsx?|jsx?|md))[`*]*(?::|#L)(?P<line>\d+)")

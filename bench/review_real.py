@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from glue.agents.review.change.collect import collect_range, from_texts
-from glue.agents.review.findings import deterministic
+from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.records import Bundle, Finding
 from glue.errors import GlueError
 from glue.tools.git import Repo

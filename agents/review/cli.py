@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import os
+import secrets
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import anyio
 import click
 
-from glue.agents.review import records
+from glue import Provider
+from glue import providers as catalog
+from glue.agents.review import cassette, records
+from glue.agents.review import selftest as scoring
+from glue.agents.review.change import collect as source
 from glue.agents.review.change.config import make, read_config, why_not
-from glue.agents.review.delivery import clean, forges
-from glue.agents.review.records import SEVERITIES, Bundle, Change, Finding, ReviewRun, Severity
+from glue.agents.review.delivery import clean, commands, forges, outputs
+from glue.agents.review.delivery import publish as publishing
+from glue.agents.review.doctor import examine
+from glue.agents.review.findings import dedupe
+from glue.agents.review.findings import model as reviewing
+from glue.agents.review.findings.analysers import RUFF_RULES, find_ruff, handed_in
+from glue.agents.review.findings.rules import RULES
+from glue.agents.review.records import SEVERITIES, Bundle, Change, Finding, ReviewRun
 from glue.errors import ConfigError, GitError, GlueError, UnsafePath
-
-if TYPE_CHECKING:
-    from glue import Provider
-    from glue.agents.review.change.collect import Only
-    from glue.agents.review.findings.dedupe import Earlier
-    from glue.agents.review.selftest import Score
+from glue.tools.git import Repo, find_git
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-FORMATS = ("terminal", "markdown", "html", "json", "sarif", "rdjson", "codequality", "annotations")
 INTERRUPTED = "interrupted"
 TEMPLATES = {  # a file, where it goes, and what is left to do
     "github": ("github.yml", ".github/workflows/review.yml", ""),
@@ -38,12 +46,8 @@ TEMPLATES = {  # a file, where it goes, and what is left to do
 
 
 def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+    """Join options that commands share into one decorator."""
+    return lambda function: reduce(lambda made, option: option(made), reversed(options), function)
 
 
 class _Out(click.Path):
@@ -94,7 +98,9 @@ _gate = _options(
     ),
 )
 _output = _options(
-    click.option("--format", "form", type=click.Choice(FORMATS), default="terminal", help="What to print."),
+    click.option(
+        "--format", "form", type=click.Choice(list(outputs.FORMATS)), default="terminal", help="What to print."
+    ),
     click.option("-o", "--output", type=_OUT, help="Write it to a file instead."),
 )
 
@@ -104,11 +110,11 @@ def _tell(text: str) -> None:
 
 
 class _Group(click.Group):
-    """Say a user's mistake in one line, and leave with the code of a usage error."""
+    """Leave with the code that a command returns; a user's mistake is said in one line, and is a usage error."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            ctx.exit(super().invoke(ctx) or 0)
         except GlueError as error:
             _tell(clean.line(str(error), 600))
             ctx.exit(2 if isinstance(error, ConfigError | GitError | UnsafePath) else 3)
@@ -128,21 +134,20 @@ class _Group(click.Group):
 @click.option("--dry-run", is_flag=True, help="Print the exact requests instead of sending them.")
 @click.option("--save", type=click.Path(file_okay=False), help="Keep bundle.json and findings.json in this folder.")
 @click.pass_context
-def review(ctx: click.Context, /, **given: Any) -> None:
+def review(ctx: click.Context, /, **given: Any) -> int:
     """Review a change: the current branch, what is staged, a range, or a pull request in CI.
 
     Exit codes: 0 pass, 1 findings at or above --fail-on, 2 usage, 3 inconclusive, 4 not delivered.
     """
     if ctx.invoked_subcommand is not None:
-        return
-    environ = dict(os.environ)
-    bundle = _gather(given, environ)
+        return 0
+    bundle = _gather(given)
     if reason := why_not(bundle.change, make(_settings(bundle, given))):
         _tell(f"skipped: {reason}")
-        return
+        return 0
     if not bundle.files and not bundle.skipped:
         _tell(f"there is nothing to review{_hint(given)}")
-        return
+        return 0
     run = _run(bundle, given)
     if given["save"]:
         home = Path(given["save"])
@@ -151,7 +156,7 @@ def review(ctx: click.Context, /, **given: Any) -> None:
         records.save(run, home / "findings.json")
     posts = given["post"] if given["post"] is not None else bundle.change.mode == "pull_request"
     posts = (posts or given["dry_run"]) and run.outcome != INTERRUPTED
-    ctx.exit(_publish(bundle, run, given, environ, post=posts))
+    return _publish(bundle, run, given, post=posts)
 
 
 @review.command()
@@ -160,7 +165,7 @@ def review(ctx: click.Context, /, **given: Any) -> None:
 @click.option("--out", default="bundle.json", type=_OUT, help="Where to write the bundle.")
 def collect(out: str, **given: Any) -> None:
     """Gather the change from git objects into a bundle. Needs no key and no write token."""
-    bundle = _gather(given, os.environ)
+    bundle = _gather(given)
     records.save(bundle, out)
     click.echo(f"{out}: {len(bundle.files)} files, {len(bundle.skipped)} left out", err=True)
 
@@ -172,8 +177,7 @@ def collect(out: str, **given: Any) -> None:
 )
 @_model
 @click.option("--out", default="findings.json", type=_OUT, help="Where to write the findings.")
-@click.pass_context
-def run_command(ctx: click.Context, /, bundle_path: str, out: str, **given: Any) -> None:
+def run_command(bundle_path: str, out: str, **given: Any) -> int:
     """Review a bundle by rules and a model. The model where one is named and has a key. Never sees a write token."""
     for name in forges.TOKENS:
         os.environ.pop(name, None)
@@ -181,7 +185,7 @@ def run_command(ctx: click.Context, /, bundle_path: str, out: str, **given: Any)
     run = _run(bundle, given, is_model_needed=False)
     records.save(run, out)
     click.echo(f"{out}: {len(run.findings)} findings, {run.coverage.percent:g} % read in full", err=True)
-    ctx.exit(3 if run.codes else 0)
+    return 3 if run.codes else 0
 
 
 _saved = _options(
@@ -201,77 +205,66 @@ _saved = _options(
 @click.option("--api", default="", help="The address of the forge's API.")
 @click.option("--repo", default="", metavar="OWNER/NAME", help="The repository; found in CI by itself.")
 @_pr
-@click.pass_context
-def publish(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: Any) -> None:
+def publish(**given: Any) -> int:
     """Gate, redact and post saved findings. Needs the write token and no model."""
-    bundle, run = records.load(Bundle, bundle_path), records.load(ReviewRun, findings_path)
-    ctx.exit(_publish(bundle, run, given, os.environ, post=True))
+    return _publish(*_saved_review(given), given, post=True)
 
 
 @review.command()
 @_saved
 @_gate
 @_output
-@click.pass_context
-def gate(ctx: click.Context, /, bundle_path: str, findings_path: str, **given: Any) -> None:
+def gate(**given: Any) -> int:
     """Judge saved findings and post nothing. The exit code is the answer."""
-    bundle, run = records.load(Bundle, bundle_path), records.load(ReviewRun, findings_path)
-    ctx.exit(_publish(bundle, run, given, os.environ, post=False))
+    return _publish(*_saved_review(given), given, post=False)
+
+
+def _saved_review(given: Mapping[str, Any]) -> tuple[Bundle, ReviewRun]:
+    return records.load(Bundle, given["bundle_path"]), records.load(ReviewRun, given["findings_path"])
 
 
 @review.command()
 @click.argument("run_file", type=_FILES)
 @_gate
 @_output
-@click.pass_context
-def replay(ctx: click.Context, /, run_file: str, **given: Any) -> None:
+def replay(run_file: str, **given: Any) -> int:
     """Play a run file again, offline. Says whether it comes to the same."""
-    import anyio
-
-    from glue.agents.review import cassette
-    from glue.agents.review.findings.model import review as review_bundle
-
     old = cassette.load(run_file)
     config = make(old.config) if old.config else None
-    run = anyio.run(lambda: review_bundle(old.bundle, providers=old.replays(), config=config, record=old, replay=True))
+    again = partial(reviewing.review, providers=old.replays(), config=config, record=old, replay=True)
+    run = anyio.run(again, old.bundle)
     lines = cassette.differences(old.result, run) if old.result else ["the run file has no result"]
     click.echo("\n".join(lines) if lines else "the same findings, summary and requests", err=True)
-    code = _publish(old.bundle, run, given, {}, post=False)
-    ctx.exit(1 if lines else code)
+    code = _publish(old.bundle, run, given, post=False, environ={})
+    return 1 if lines else code
 
 
 @review.command("diff")
 @click.argument("old", type=_FILES)
 @click.argument("new", type=_FILES)
-@click.pass_context
-def diff_command(ctx: click.Context, /, old: str, new: str) -> None:
+def diff_command(old: str, new: str) -> int:
     """Say how two reviews differ. Each is a findings.json, a run file, or a score. Exit code 1 where they do."""
-    from glue.agents.review import cassette, selftest
-
     one, other = _result(old), _result(new)
     if isinstance(one, ReviewRun) and isinstance(other, ReviewRun):
         lines = cassette.differences(one, other)
-    elif isinstance(one, selftest.Score) and isinstance(other, selftest.Score):
-        lines = selftest.differences(one, other)
+    elif isinstance(one, scoring.Score) and isinstance(other, scoring.Score):
+        lines = scoring.differences(one, other)
     else:
         raise ConfigError("one is a review and the other a self-test; give two of a kind")
     click.echo("\n".join(lines) if lines else "no difference")
-    ctx.exit(1 if lines else 0)
+    return 1 if lines else 0
 
 
 @review.command()
 @_root
-@click.pass_context
-def doctor(ctx: click.Context, /, root: str) -> None:
+def doctor(root: str) -> int:
     """Find workflows that would hand a pull request your rights."""
-    from glue.agents.review.doctor import examine
-
     found = examine(root)
     for trouble in found:
         click.echo(clean.line(str(trouble), 600))
     if not found:
         click.echo("nothing found in the workflows")
-    ctx.exit(1 if any(trouble.level == "error" for trouble in found) else 0)
+    return 1 if any(trouble.level == "error" for trouble in found) else 0
 
 
 @review.command()
@@ -281,14 +274,10 @@ def doctor(ctx: click.Context, /, root: str) -> None:
 @click.option("--out", type=_OUT, help="Keep the score, to compare with `review diff`.")
 def selftest(root: str, model: str, count: int, out: str | None) -> None:
     """Score a model on real fixes of your history. They are undone in memory, beside clean changes."""
-    from glue.agents.review.change.collect import top
-    from glue.agents.review.selftest import selftest as test
-    from glue.tools.git import Repo
-
     chain = providers(model)
     tell = partial(click.echo, err=True)
-    with Repo(top(root)) as repo:
-        found = _ask(chain, lambda: test(repo, providers=lambda: chain, count=count, say=tell))
+    with Repo(source.top(root)) as repo:
+        found = _ask(chain, lambda: scoring.selftest(repo, providers=lambda: chain, count=count, say=tell))
     click.echo(str(found))
     if out:
         records.save(found, out)
@@ -297,25 +286,21 @@ def selftest(root: str, model: str, count: int, out: str | None) -> None:
 @review.command()
 @click.argument("kind", type=click.Choice(list(TEMPLATES)))
 @_root
-@click.option("--from", "source", default="", metavar="OWNER/NAME@COMMIT", help="Where CI gets glue from, pinned.")
+@click.option("--from", "origin", default="", metavar="OWNER/NAME@COMMIT", help="Where CI gets glue from, pinned.")
 @click.option("-m", "--model", default="", help="Provider and model that CI asks.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
-def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
+def init(kind: str, root: str, origin: str, model: str, force: bool) -> None:
     """Write a workflow for CI, or a git hook. The one reviews pull requests, the other before a push."""
-    from importlib.resources import files
-
-    from glue.agents.review.change.collect import top
-
     name, place, hint = TEMPLATES[kind]
-    path = Path(top(root), place or _hook(top(root), name))
+    path = Path(source.top(root), place or _hook(source.top(root), name))
     if path.exists() and not force:
         raise ConfigError(f"{path} is there already; --force replaces it")
     text = files("glue.agents.review").joinpath("ci", name).read_text(encoding="utf-8")
-    owner, _, commit = source.partition("@")
-    if source and (owner.count("/") != 1 or not commit):
-        raise ConfigError(f"--from takes OWNER/NAME@COMMIT, not {source!r}")
-    unpinned = not source and "REPLACE_WITH_A_FULL_COMMIT_HASH" in text
-    if source:
+    owner, _, commit = origin.partition("@")
+    if origin and (owner.count("/") != 1 or not commit):
+        raise ConfigError(f"--from takes OWNER/NAME@COMMIT, not {origin!r}")
+    unpinned = not origin and "REPLACE_WITH_A_FULL_COMMIT_HASH" in text
+    if origin:
         text = text.replace("OWNER/glue", owner).replace("REPLACE_WITH_A_FULL_COMMIT_HASH", commit)
     usual = "anthropic:claude-haiku-5-5"
     is_variable = model and usual not in text
@@ -335,10 +320,6 @@ def init(kind: str, root: str, source: str, model: str, force: bool) -> None:
 
 def _hook(root: str, name: str) -> str:
     """Where git looks for a hook: worktrees share theirs, and `core.hooksPath` names another folder."""
-    import subprocess
-
-    from glue.tools.git import find_git
-
     argv = [find_git(root), "-C", root, "rev-parse", "--git-path", f"hooks/{name}"]
     asked = subprocess.run(argv, capture_output=True, check=False)
     if asked.returncode:
@@ -349,13 +330,10 @@ def _hook(root: str, name: str) -> str:
 @review.command()
 def rules() -> None:
     """List the deterministic rules."""
-    from glue.agents.review.findings.analysers import find_ruff, ruff_rules
-    from glue.agents.review.findings.rules import RULES
-
     for name, rule in RULES.items():
         title = rule["title"].replace("{", "<").replace("}", ">")
         click.echo(f"{name:<22}{'hint' if rule.get('hint') else rule['severity']:<10}{title}")
-    for code, ruff in ruff_rules().items():
+    for code, ruff in RUFF_RULES.items():
         click.echo(f"ruff/{code:<17}{ruff['severity']:<10}{ruff['why']}")
     if not find_ruff():
         _tell("ruff is not installed: pip install 'glue-agents[review]'")
@@ -367,23 +345,18 @@ def respond() -> None:
 
     Outputs of the step: command, review (true or false), head, base and number.
     """
-    from glue.agents.review.delivery import outputs
-    from glue.agents.review.delivery.commands import respond as answer
-
-    found = answer(os.environ)
-    values: dict[str, str | int | float | bool] = {"command": found.name, "review": found.review, "head": found.head}
+    found = commands.respond(os.environ)
+    values = {"command": found.name, "review": found.review, "head": found.head}
     values |= {"base": found.base, "number": found.number or 0}
     outputs.append(os.environ.get("GITHUB_OUTPUT", ""), outputs.step_outputs(values))
     said = found.refused or (f"{found.name} by {found.by}" if found.name else "no command")
     _tell(clean.line(said))
 
 
-def _gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Bundle:
+def _gather(given: Mapping[str, Any]) -> Bundle:
     """Collect what the options name, or what CI is about, or the current branch."""
-    from glue.agents.review.change import collect as source
-
     root, chosen = source.top(given["root"]), [name for name in ("range_", "staged", "dirty", "diff") if given[name]]
-    only = source.Only(given["paths"], given["ignored"])
+    only = source.PathFilter(given["paths"], given["ignored"])
     if len(chosen) > 1 or (chosen and (given["base"] or given["head"])):
         raise ConfigError("--range, --staged, --dirty, --diff and --base/--head exclude each other; give one")
     if given["diff"]:
@@ -396,26 +369,23 @@ def _gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Bundle:
     elif chosen:
         bundle = source.collect_dirty(root, staged=given["staged"], only=only)
     else:
-        bundle = _branch(root, given, environ, only)
+        bundle = _branch(root, given, only)
     issues = tuple(given["issues"])
     return replace(bundle, change=replace(bundle.change, issues=issues)) if issues else bundle
 
 
-def _branch(root: str, given: Mapping[str, Any], environ: Mapping[str, str], only: Only) -> Bundle:
+def _branch(root: str, given: Mapping[str, Any], only: source.PathFilter) -> Bundle:
     """Collect a branch: the one that is named, the one of CI's pull request, or the current one."""
-    from glue.agents.review.change.collect import collect
-    from glue.agents.review.delivery.commands import read
-
-    place = forges.where(environ)
+    place = forges.where(os.environ)
     base, head = given["base"], given["head"]
     is_named = bool(base or head)
-    change = None if is_named else forges.change_of(place, environ)
+    change = None if is_named else forges.change_of(place, os.environ)
     if change is not None:
         base, head = change.base_sha or change.base_ref, change.head_sha
     elif given.get("pr") is not None:  # a job that no event of a pull request started
         change = Change(mode="pull_request", forge=place.forge, repo=place.repo, number=given["pr"])
-    bundle = collect(root, base=base, head=head or "HEAD", change=change, only=only)
-    command = read(place.event) if is_named else None
+    bundle = source.collect(root, base=base, head=head or "HEAD", change=change, only=only)
+    command = commands.read(place.event) if is_named else None
     if command is None:
         return bundle
     # Somebody asked for this review in a comment; `respond` has checked that they may.
@@ -426,9 +396,6 @@ def _branch(root: str, given: Mapping[str, Any], environ: Mapping[str, str], onl
 
 def _hint(given: Mapping[str, Any]) -> str:
     """Say what there would be to review."""
-    from glue.agents.review.change import collect as source
-    from glue.tools.git import Repo
-
     if any(given[name] for name in ("range_", "staged", "dirty", "diff", "base", "head")):
         return ""
     root = source.top(given["root"])
@@ -449,37 +416,27 @@ def _settings(bundle: Bundle, given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = True) -> ReviewRun:
     """Review a bundle with the rules and, where one is named, a model."""
-    import secrets
-
-    from glue.agents.review.cassette import RunFile
-    from glue.agents.review.change.collect import top
-    from glue.agents.review.findings.analysers import find_ruff
-    from glue.agents.review.findings.model import ReviewProgress, Work
-    from glue.agents.review.findings.model import review as review_bundle
-    from glue.tools.git import Repo
-
     if given["record"] and given["previous"]:
         raise ConfigError("--record keeps a whole review; leave out --previous")
     plain = _settings(bundle, given)
     config = make(plain)
-    record = RunFile(secrets.token_hex(16), bundle, config=plain) if given["record"] else None
+    record = cassette.RunFile(secrets.token_hex(16), bundle, config=plain) if given["record"] else None
     chain = providers(given["model"], config.model, is_model_needed)
     if not find_ruff() and any(file.path.endswith(".py") for file in bundle.files):
         _tell("ruff is not installed and looks at nothing: pip install 'glue-agents[review]'")
-    work = Work(say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None)
-    options: dict[str, Any] = {"providers": chain, "config": config, "record": record, "work": work}
-    options |= {"earlier": _earlier(given["previous"]), "analysed": _analysed(bundle, given)}
-
-    progress = ReviewProgress(bundle)
+    work = reviewing.Work(say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None)
+    earlier, analysed = _earlier(given["previous"]), _analysed(bundle, given)
+    progress = reviewing.ReviewProgress(bundle)
 
     async def go() -> ReviewRun:
         try:
-            return await review_bundle(bundle, repo=repo, on_event=progress, **options)
+            asked = partial(reviewing.review, bundle, providers=chain, config=config, on_event=progress, work=work)
+            return await asked(repo=repo, record=record, earlier=earlier, analysed=analysed)
         finally:
             progress.end()
 
     with ExitStack() as stack:
-        root = top(given["root"]) if given["root"] and not given.get("diff") else ""
+        root = source.top(given["root"]) if given["root"] and not given.get("diff") else ""
         is_git = root and any(os.path.lexists(os.path.join(root, name)) for name in (".git", "objects"))
         repo = stack.enter_context(Repo(root)) if is_git else None
         try:
@@ -494,12 +451,10 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
     return done
 
 
-def _earlier(folder: str | None) -> Earlier | None:
+def _earlier(folder: str | None) -> dedupe.EarlierReview | None:
     """The review to go on from; one that is missing or of no use is left out, and that is said."""
-    from glue.agents.review.findings.dedupe import load
-
     try:
-        return load(folder) if folder else None
+        return dedupe.load(folder) if folder else None
     except ConfigError as error:
         _tell(f"{clean.line(str(error))}; the whole change is reviewed")
         return None
@@ -507,8 +462,6 @@ def _earlier(folder: str | None) -> Earlier | None:
 
 def _analysed(bundle: Bundle, given: Mapping[str, Any]) -> tuple[Finding, ...]:
     """What other tools found, from the files that the user names."""
-    from glue.agents.review.findings.analysers import handed_in
-
     now = [(form, path) for form in ("sarif", "rdjson") for path in given[form]]
     before = [(form, path) for form in ("sarif", "rdjson") for path in given[f"{form}_base"]]
     if before and not now:
@@ -518,7 +471,6 @@ def _analysed(bundle: Bundle, given: Mapping[str, Any]) -> tuple[Finding, ...]:
 
 def _ask(chain: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
     """Run what asks a chain of providers, then close what was opened by name."""
-    import anyio
 
     async def asked() -> T:
         try:
@@ -533,30 +485,22 @@ def _ask(chain: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
 
 def providers(model: str, configured: str = "", is_needed: bool = True) -> list[Provider]:
     """The chain by name; without one the rules speak alone. Whoever has no key is left out, and that is said."""
-    from glue import providers as known
-
     named = model or os.environ.get("GLUE_MODEL", "") or configured
     specs = [spec.strip() for spec in named.split(",") if spec.strip() and spec.strip() != "offline"]
-    ready = [spec for spec in specs if known.key_available(spec)]
+    ready = [spec for spec in specs if catalog.key_available(spec)]
     for spec in specs:
         if spec not in ready:
             _tell(f"{spec} has no key and is left out")
     if specs and not ready and is_needed:
-        return [known.new(specs[0])]  # raises, and names the variable
-    return [known.new(spec) for spec in ready]
+        return [catalog.new(specs[0])]  # raises, and names the variable
+    return [catalog.new(spec) for spec in ready]
 
 
 def _publish(
-    bundle: Bundle, run: ReviewRun, given: Mapping[str, Any], environ: Mapping[str, str], *, post: bool
+    bundle: Bundle, run: ReviewRun, given: Mapping[str, Any], *, post: bool, environ: Mapping[str, str] = os.environ
 ) -> int:
     """Gate and post or only show; the exit code is the verdict."""
-    from glue.agents.review.delivery import outputs
-    from glue.agents.review.delivery import publish as publishing
-
     config = make(_settings(bundle, given))
-    fail_on: Severity | None = config.fail_on
-    if given["fail_on"]:
-        fail_on = None if given["fail_on"] == "never" else given["fail_on"]
     required = given["require_coverage"] if given["require_coverage"] is not None else config.require_coverage or None
     dry = bool(given.get("dry_run"))
     # Where to post: what CI says, and what the user says instead.
@@ -570,7 +514,7 @@ def _publish(
         post=post,
         dry=dry,
         blind=bool(given.get("blind")),
-        fail_on=fail_on,
+        fail_on=given["fail_on"] or config.fail_on,
         require_coverage=required,
         config=config,
         check=bool(given.get("check")),
@@ -588,7 +532,7 @@ def _publish(
     else:
         click.echo(text, nl=False)
     if not dry:
-        values: dict[str, str | int | float | bool] = {
+        values = {
             "verdict": published.verdict.word,
             "findings": len(report.items),
             "comment-url": published.delivery.url if published.delivery else "",
@@ -599,16 +543,14 @@ def _publish(
     return published.verdict.exit_code
 
 
-def _result(path: str) -> ReviewRun | Score:
+def _result(path: str) -> ReviewRun | scoring.Score:
     """Read what a review or a self-test left behind."""
-    from glue.agents.review import cassette, selftest
-
     raw = Path(path).read_bytes()
-    if cassette.KIND.encode() in raw[:400]:
+    if raw.startswith(b'{"type": "%s"' % cassette.KIND.encode()):
         result = cassette.load(path).result
         if result is None:
             raise ConfigError(f"{path} has no result")
         return result
     if b'"kind": "selftest"' in raw:
-        return records.load(selftest.Score, path)
+        return records.load(scoring.Score, path)
     return records.load(ReviewRun, path)

@@ -15,6 +15,7 @@ from glue.errors import ConfigError
 VERSION = 1  # of bundle.json and findings.json
 
 Severity: TypeAlias = Literal["critical", "high", "medium", "low", "info"]
+FailOn: TypeAlias = Literal["critical", "high", "medium", "low", "info", "never"]
 Confidence: TypeAlias = Literal["high", "medium", "low"]
 Category: TypeAlias = Literal["bug", "security", "performance", "tests", "types", "docs", "style", "process", "attack"]
 Side: TypeAlias = Literal["RIGHT", "LEFT"]
@@ -24,6 +25,7 @@ Side: TypeAlias = Literal["RIGHT", "LEFT"]
 Anchor: TypeAlias = Literal["", "exact", "nearest", "relocated", "deleted", "file"]
 Status: TypeAlias = Literal["added", "deleted", "modified", "renamed", "copied", "mode", "type"]
 Mode: TypeAlias = Literal["pull_request", "branch", "staged", "dirty", "range", "diff"]
+SkipKind: TypeAlias = Literal["blocked", "excluded", "too_large"]  # only the last should have been read
 CoverageState: TypeAlias = Literal["full", "partial", "skipped"]
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")  # worst first
@@ -131,7 +133,8 @@ class SkippedFile:
     """A file that was left out of the review, and why."""
 
     path: str
-    reason: str  # blocked, excluded, generated, binary, submodule, too large, combined diff ...
+    reason: str  # in words
+    kind: SkipKind = "excluded"
     lines: int = 0  # changed ones, where they were counted
 
 

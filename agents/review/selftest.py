@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from glue import Provider
-from glue.agents.review.change.collect import from_texts
+from glue.agents.review.change.collect import file_text, from_texts
 from glue.agents.review.change.syntax import is_doc, is_generated, is_test, language
-from glue.agents.review.findings import deterministic
+from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, Change, FileDiff, Finding, ReviewRun
 from glue.errors import ConfigError, GitError
@@ -198,8 +198,8 @@ def _texts(repo: Repo, sha: str, *, tested: bool) -> tuple[dict[str, str], dict[
     after: dict[str, str] = {}
     for one in sources:
         for rev, texts in ((parent, before), (sha, after)):
-            entry = repo.entry(rev, one.path)
-            if entry is None or entry.kind != "blob":
+            text = file_text(repo, rev, one.path)
+            if text is None:
                 return None  # a file that came or went is more than a fix
-            texts[one.path] = repo.blob(entry.sha, cap=512 * 1024, cut=True).decode("utf-8", "replace")
+            texts[one.path] = text
     return before, after

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from glue import estimate_tokens
 from glue.agents.review.change.syntax import functions, language
-from glue.agents.review.records import Bundle, Coverage, CoverageState, FileDiff, Hunk, HunkCoverage, SkippedFile
+from glue.agents.review.records import Bundle, Coverage, CoverageState, FileDiff, Hunk, HunkCoverage
 
 MAX_LINE = 1_000  # characters of one line that are shown
 CONTEXT = 60  # lines of the enclosing function that are shown on each side of a hunk
@@ -123,7 +123,6 @@ def coverage(bundle: Bundle, shown: Iterable[Chunk] | None, reason: str = "budge
     ledger: list[HunkCoverage] = []
     for file in bundle.files:
         if file.path in left_out:
-            ledger.append(_skipped(left_out[file.path]))
             continue
         if not file.hunks:
             ledger.append(_without_hunks(file))
@@ -139,16 +138,13 @@ def coverage(bundle: Bundle, shown: Iterable[Chunk] | None, reason: str = "budge
                 state, why = "partial", reason
             entry = HunkCoverage(path=file.path, hunk=hunk.index, state=state, reason=why, lines=len(hunk.lines))
             ledger.append(entry)
-    known = {file.path for file in bundle.files}
-    ledger += [_skipped(skip) for skip in bundle.skipped if skip.path not in known]
+    ledger += [
+        HunkCoverage(
+            path=path, hunk=0, state="skipped", reason=out.reason, lines=out.lines, required=out.kind == "too_large"
+        )
+        for path, out in left_out.items()
+    ]
     return Coverage(hunks=tuple(ledger))
-
-
-def _skipped(skip: SkippedFile) -> HunkCoverage:
-    required = skip.reason.startswith("too large")
-    return HunkCoverage(
-        path=skip.path, hunk=0, state="skipped", reason=skip.reason, lines=skip.lines, required=required
-    )
 
 
 def _without_hunks(file: FileDiff) -> HunkCoverage:

@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from glue.agents.review.change import diff as patch
-from glue.agents.review.change.config import (
-    CONFIG_FILES,
-    DISMISSED_FILE,
-    Config,
-    blocklist,
-    make,
-    read_config,
-    why_skip,
-)
+from glue.agents.review.change.config import CONFIG_FILES, DISMISSED_FILE, Config, blocklist, make, read_config, skip
 from glue.agents.review.change.diff import parse
 from glue.agents.review.records import Bundle, Change, ChangeCommit, FileDiff, SkippedFile
 from glue.errors import GitError, UnsafePath
@@ -31,11 +23,11 @@ MAX_TEXT = 32 * 1024 * 1024  # of all blobs together
 MAX_PATHS = 20_000
 MAX_COMMITS = 50
 MAX_GUIDE = 32 * 1024
-MAX_LINES = 20_000  # of one file's change; more is "too large"
+TOO_MUCH = ("too_large", "memory", "timeout")  # kinds of errors of git that a smaller piece may not meet
 
 
 @dataclass(frozen=True, slots=True)
-class Only:
+class PathFilter:
     """Globs by which whoever starts a review narrows it."""
 
     paths: tuple[str, ...] = ()
@@ -61,7 +53,7 @@ def collect(
     base: str = "",
     head: str = "HEAD",
     change: Change | None = None,
-    only: Only | None = None,
+    only: PathFilter | None = None,
 ) -> Bundle:
     """Bundle the change from where `head` left `base`. Nothing is checked out and no program of the repository runs."""
     with Repo(root, seconds=60.0) as repo:
@@ -74,7 +66,7 @@ def collect(
     return replace(bundle, change=replace(bundle.change, title=commits[0].message.split("\n")[0]))
 
 
-def collect_range(root: str | os.PathLike[str], range_: str, *, only: Only | None = None) -> Bundle:
+def collect_range(root: str | os.PathLike[str], range_: str, *, only: PathFilter | None = None) -> Bundle:
     """Bundle `a..b` (from a to b) or `a...b` (from where they part); `a` alone means `a..HEAD`."""
     match = re.fullmatch(r"(.+?)(\.{2,3})(.*)", range_, re.DOTALL)
     one, dots, other = match.groups() if match else (range_, "..", "HEAD")
@@ -97,9 +89,12 @@ def from_diff(
     text = diff.decode("utf-8", "surrogateescape") if isinstance(diff, bytes) else diff
     skipped: tuple[SkippedFile, ...] = ()
     if rules is not None:
-        parts = [(part, _skip(file, len(file.added) + len(file.deleted), rules)) for file, part in patch.sections(text)]
-        text = "".join(part for part, skip in parts if skip is None)
-        skipped = tuple(skip for _, skip in parts if skip)
+        parts = [
+            (part, skip(file.path, rules, old_path=file.old_path, lines=len(file.added) + len(file.deleted)))
+            for file, part in patch.sections(text)
+        ]
+        text = "".join(part for part, out in parts if out is None)
+        skipped = tuple(out for _, out in parts if out)
     files = parse(text)
     known = {file.path: patch.side(file, "+") for file in files if file.status == "added" and file.hunks}
     known |= head or {}
@@ -119,50 +114,52 @@ def from_texts(before: Mapping[str, str], after: Mapping[str, str], change: Chan
     return replace(bundle, base={path: text for path, text in before.items() if bundle.file(path)})
 
 
-def _bundle(repo: Repo, start: str, end: str, change: Change, only: Only | None) -> Bundle:
+def _bundle(repo: Repo, start: str, end: str, change: Change, only: PathFilter | None) -> Bundle:
     rules, given = _settings(repo, start, end)
     rules = only.narrow(rules) if only else rules
     log = repo.log(start, end, limit=MAX_COMMITS)
     commits = tuple(ChangeCommit(sha=one.sha, message=one.message[:4_000], author=one.author) for one in log)
     change = replace(change, head_sha=end, merge_base=start, commits=commits)
     changed = repo.changes(start, end)
-    skipped = [skip for one in changed if (skip := _skip(one, (one.added or 0) + (one.deleted or 0), rules))]
+    left_out = (skip(one.path, rules, old_path=one.old_path, lines=_size(one)) for one in changed)
+    skipped = [out for out in left_out if out]
     diff = _diff(repo, start, end, changed, skipped)
-    files = parse(diff)
-    head, base = _texts(files, lambda file: repo.blob(file.new_sha, cap=MAX_BLOB, cut=True))
-    diff_text = diff.decode("utf-8", "surrogateescape")
-    return Bundle(change=change, diff=diff_text, files=files, head=head, base=base, skipped=tuple(skipped), **given)
+    return _with_texts(diff, _blobs(repo), change=change, skipped=tuple(skipped), **given)
+
+
+def _blobs(repo: Repo) -> Callable[[FileDiff], bytes]:
+    """Give the function that reads a file of a diff as it is after the change, from the objects."""
+    return lambda file: repo.blob(file.new_sha, cap=MAX_BLOB, cut=True)
+
+
+def _size(changed: FileChange) -> int:
+    return (changed.added or 0) + (changed.deleted or 0)
 
 
 def _settings(repo: Repo, base: str, head: str) -> tuple[Config, dict[str, Any]]:
     """The rules of the base, and what a bundle tells of them: its config, its guidelines, and the files at the head."""
-    texts = ((path, _read(repo, base, path)) for path in CONFIG_FILES)
+    texts = ((path, file_text(repo, base, path, MAX_GUIDE)) for path in CONFIG_FILES)
     data = next((read_config(text, f"{path} of {base[:12]}") for path, text in texts if text is not None), {})
     config = make(data)
-    guidelines = {path: text for path in (*config.guidelines, DISMISSED_FILE) if (text := _read(repo, base, path))}
+    named = ((path, file_text(repo, base, path, MAX_GUIDE)) for path in (*config.guidelines, DISMISSED_FILE))
+    guidelines = {path: text for path, text in named if text}
     paths = tuple(entry.path for entry in repo.list_tree(head)[:MAX_PATHS])
     return config, {"config": data, "guidelines": guidelines, "paths": paths}
 
 
-def _read(repo: Repo, rev: str, path: str) -> str | None:
+def file_text(repo: Repo, rev: str, path: str, cap: int = MAX_BLOB, *, links: bool = False) -> str | None:
+    """Read a file of a commit; None where there is none. A symlink is none either, or with `links` said to be one."""
     entry = repo.entry(rev, path)
-    if entry is None or entry.kind != "blob" or entry.mode == "120000":
+    is_link = entry is not None and entry.mode == "120000"
+    if entry is None or entry.kind != "blob" or (is_link and not links):
         return None
-    return repo.blob(entry.sha, cap=MAX_GUIDE, cut=True).decode("utf-8", "replace")
-
-
-def _skip(changed: FileChange | FileDiff, lines: int, config: Config) -> SkippedFile | None:
-    reason = why_skip(changed.path, config) or (
-        "blocked: may hold secrets" if blocklist(config).blocks(changed.old_path) else ""
-    )
-    if not reason and lines > MAX_LINES:
-        reason = f"too large: {lines} changed lines"
-    return SkippedFile(path=changed.path, reason=reason, lines=lines) if reason else None
+    text = repo.blob(entry.sha, cap=cap, cut=True).decode("utf-8", "replace")
+    return f"symlink to {text}" if is_link else text
 
 
 def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipped: list[SkippedFile]) -> bytes:
     """The patch without what is skipped; where even that is too much, file by file until it is full."""
-    left_out = {skip.path for skip in skipped}
+    left_out = {out.path for out in skipped}
     kept = [one for one in changed if one.path not in left_out]
     if not kept:
         return b""
@@ -173,25 +170,26 @@ def _diff(repo: Repo, start: str, end: str, changed: Sequence[FileChange], skipp
             spec = [":(top)", *(literal_pathspec(name, exclude=True) for name in names)] if names else []
             return repo.diff_tree(start, end, pathspec=spec, cap=MAX_DIFF)
         except GitError as error:
-            if error.kind != "too_large":
+            if error.kind not in TOO_MUCH:
                 raise
     diff = b""
     for one in kept:
         try:
             part = repo.diff_tree(start, end, tuple(dict.fromkeys((one.old_path, one.path))), cap=MAX_DIFF // 8)
-        except GitError:
+        except GitError as error:
+            if error.kind not in TOO_MUCH:
+                raise
             part = b""
         if part and len(diff) + len(part) <= MAX_DIFF:
             diff += part
         else:
-            skipped.append(SkippedFile(path=one.path, reason="too large", lines=(one.added or 0) + (one.deleted or 0)))
+            skipped.append(SkippedFile(path=one.path, kind="too_large", reason="too large", lines=_size(one)))
     return diff
 
 
-def _texts(
-    files: Sequence[FileDiff], read: Callable[[FileDiff], bytes | None]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Both sides of every file that can be read: one of them at most is read, the other has its hunks undone."""
+def _with_texts(diff: bytes, read: Callable[[FileDiff], bytes | None], **fields: Any) -> Bundle:
+    """Bundle a diff with both sides of every file that can be read: one is read, the other has its hunks undone."""
+    files = parse(diff)
     head: dict[str, str] = {}
     base: dict[str, str] = {}
     left = MAX_TEXT
@@ -208,7 +206,7 @@ def _texts(
             left -= len(raw)
             head[file.path] = raw.decode("utf-8", "replace")
             base[file.old_path or file.path] = patch.before(head[file.path], file)
-    return head, base
+    return Bundle(diff=diff.decode("utf-8", "surrogateescape"), files=files, head=head, base=base, **fields)
 
 
 SECONDS = 30.0
@@ -216,36 +214,38 @@ MAX_UNTRACKED = 200
 NO_FILES = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the tree before the first commit; git knows it by itself
 
 
-def collect_dirty(root: str | os.PathLike[str], *, staged: bool = False, only: Only | None = None) -> Bundle:
+def collect_dirty(root: str | os.PathLike[str], *, staged: bool = False, only: PathFilter | None = None) -> Bundle:
     """Bundle everything that differs from the last commit, new files included; or only what is `staged`."""
     root = os.fspath(root)
     with Repo(root) as repo:
         last = "" if repo.layout.find("HEAD") is None else repo.resolve("HEAD")
         rules, given = _settings(repo, last, last) if last else (Config(), {})
-    rules = only.narrow(rules) if only else rules
-    options = ["diff", *DIFF, "--full-index", *(["--cached"] if staged else []), last or NO_FILES]
-    names = _names(_git(root, [*options, "--name-only", "--no-renames", "-z", "--"]))
-    skipped = [SkippedFile(path=name, reason=reason) for name in names if (reason := why_skip(name, rules))]
-    spec = [":(top)", *(literal_pathspec(skip.path, exclude=True) for skip in skipped)]
-    diff = _git(root, [*options, "-p", "--", *spec]).decode("utf-8", "surrogateescape")
-    untracked = (
-        [] if staged else _names(_git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"]))
-    )
-    for at, name in enumerate(untracked):
-        reason = why_skip(name, rules) or ("too large: one new file too many" if at >= MAX_UNTRACKED else "")
-        content = None if reason else _work_file(root, name, rules)
-        if content is None:
-            skipped.append(SkippedFile(path=name, reason=reason or "not a text file"))
+        rules = only.narrow(rules) if only else rules
+        options = ["diff", *DIFF, "--full-index", *(["--cached"] if staged else []), last or NO_FILES]
+        names = _names(_git(root, [*options, "--name-only", "--no-renames", "-z", "--"]))
+        skipped = [out for name in names if (out := skip(name, rules))]
+        spec = [":(top)", *(literal_pathspec(out.path, exclude=True) for out in skipped)]
+        diff = _git(root, [*options, "-p", "--", *spec])
+        diff += b"" if staged else _untracked(root, rules, skipped)
+        read = _blobs(repo) if staged else lambda file: _work_file(root, file.path, rules)
+        change = Change(mode="staged" if staged else "dirty", head_sha=last, base_sha=last, merge_base=last)
+        return _with_texts(diff, read, change=change, skipped=tuple(skipped), **given)
+
+
+def _untracked(root: str, rules: Config, skipped: list[SkippedFile]) -> bytes:
+    """Write the diff of the files that git does not know yet; those that are left out join the skipped ones."""
+    diff = ""
+    names = _names(_git(root, ["ls-files", "--others", "--exclude-standard", "-z", "--full-name"]))
+    for at, name in enumerate(names):
+        if out := skip(name, rules):
+            skipped.append(out)
+        elif at >= MAX_UNTRACKED:
+            skipped.append(SkippedFile(path=name, kind="too_large", reason="too large: one new file too many"))
+        elif (content := _work_file(root, name, rules)) is None:
+            skipped.append(SkippedFile(path=name, reason="not a text file"))
         else:
             diff += patch.between(name, None, content.decode("utf-8", "replace"))
-
-    def read(file: FileDiff) -> bytes | None:
-        return _git(root, ["cat-file", "blob", f":0:{file.path}"]) if staged else _work_file(root, file.path, rules)
-
-    files = parse(diff)
-    head, base = _texts(files, read)
-    change = Change(mode="staged" if staged else "dirty", head_sha=last, base_sha=last, merge_base=last)
-    return Bundle(change=change, diff=diff, files=files, head=head, base=base, skipped=tuple(skipped), **given)
+    return diff.encode("utf-8", "surrogateescape")
 
 
 def _work_file(root: str, path: str, config: Config) -> bytes | None:

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
-from glue.agents.review.records import CONFIDENCES, SEVERITIES, Change, Confidence, Severity
+import glue
+from glue.agents.review.records import Change, Confidence, FailOn, Severity, SkippedFile
 from glue.errors import ConfigError
 from glue.tools.fs import Blocklist
 
+MAX_LINES = 20_000  # of one file's change; more is "too large"
 CONFIG_FILES = (".glue/review.toml", ".glue-review.toml", "glue-review.toml")
 GUIDELINE_FILES = (
     "AGENTS.md",
@@ -37,7 +39,7 @@ class Config:
     exclude: tuple[str, ...] = GENERATED_FILES
     secret_files: tuple[str, ...] = ()  # more names that no model may see; `!name` takes one off the built-in list
     disable: tuple[str, ...] = ()  # names of rules
-    fail_on: Severity | None = "high"
+    fail_on: FailOn = "high"
     min_severity: Severity = "medium"  # milder findings are folded into the sticky comment
     min_confidence: Confidence = "low"
     max_findings: int = 6  # comments on lines; the rest is folded
@@ -70,44 +72,20 @@ def read_config(text: str, where: str = "review config") -> dict[str, Any]:
 
 def make(data: Mapping[str, Any], where: str = "review config") -> Config:
     """Check plain data and make a Config of it."""
-    known = {one.name: one for one in fields(Config)}
-    values: dict[str, Any] = {}
-    for name, value in data.items():
-        key = name.replace("-", "_")
-        if key not in known:
-            raise ConfigError(f"{where}: unknown setting {name!r}; there are: {', '.join(sorted(known))}")
-        values[key] = _value(key, value, where)
-    return Config(**values)
-
-
-def _value(name: str, value: Any, where: str) -> Any:
-    choices: dict[str, tuple[str, ...]] = {
-        "fail_on": (*SEVERITIES, "never"),
-        "min_severity": SEVERITIES,
-        "min_confidence": CONFIDENCES,
-    }
-    if name in choices:
-        if value not in choices[name]:
-            raise ConfigError(f"{where}: {name} must be one of {', '.join(choices[name])}, not {value!r}")
-        return None if value == "never" else value
-    sample = getattr(Config(), name)
-    if isinstance(sample, tuple):
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise ConfigError(f"{where}: {name} must be a list of texts, not {value!r}")
-        return tuple(value)
-    if isinstance(sample, dict):
-        if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-            raise ConfigError(f"{where}: {name} must be a table of texts, not {value!r}")
-        return value
-    number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-    if sample is None or isinstance(sample, float):
-        if not number:
-            raise ConfigError(f"{where}: {name} must be a number of 0 or more, not {value!r}")
-        return float(value)
-    if type(value) is not type(sample) or (isinstance(value, int) and value < 0):
-        kinds: dict[type, str] = {str: "a text", int: "a whole number of 0 or more", bool: "true or false"}
-        raise ConfigError(f"{where}: {name} must be {kinds[type(sample)]}, not {value!r}")
-    return value
+    known, values = {one.name for one in fields(Config)}, {name.replace("-", "_"): data[name] for name in data}
+    if unknown := sorted(set(values) - known):
+        raise ConfigError(f"{where}: unknown setting {unknown[0]!r}; there are: {', '.join(sorted(known))}")
+    try:
+        config = glue.from_json(Config, values)
+    except ValueError as error:
+        said = str(error).lstrip(".").replace("an object", "a table")  # as TOML calls it
+        raise ConfigError(f"{where}: {said}") from error
+    for name in values:
+        value = getattr(config, name)
+        if isinstance(value, int | float) and value < 0:
+            kind = "a number" if isinstance(value, float) else "a whole number"
+            raise ConfigError(f"{where}: {name} must be {kind} of 0 or more, not {value!r}")
+    return config
 
 
 def matches(path: str, patterns: tuple[str, ...]) -> bool:
@@ -128,15 +106,18 @@ def blocklist(config: Config) -> Blocklist:
     return Blocklist.default().merge(config.secret_files)
 
 
-def why_skip(path: str, config: Config) -> str:
-    """The reason why a file is left out of the review, or nothing."""
-    if blocklist(config).blocks(path):
-        return "blocked: may hold secrets"
+def skip(path: str, config: Config, *, old_path: str = "", lines: int = 0) -> SkippedFile | None:
+    """Say why a file is left out of the review; None where it is read."""
+    secret = blocklist(config)
+    if secret.blocks(path) or secret.blocks(old_path):
+        return SkippedFile(path=path, kind="blocked", reason="blocked: may hold secrets", lines=lines)
     if config.include and not matches(path, config.include):
-        return "not included by config"
+        return SkippedFile(path=path, reason="not included by config", lines=lines)
     if matches(path, config.exclude):
-        return "generated or excluded by config"
-    return ""
+        return SkippedFile(path=path, reason="generated or excluded by config", lines=lines)
+    if lines > MAX_LINES:
+        return SkippedFile(path=path, kind="too_large", reason=f"too large: {lines} changed lines", lines=lines)
+    return None
 
 
 def why_not(change: Change, config: Config) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from difflib import unified_diff
 from typing import Any, Literal
 
@@ -20,6 +20,19 @@ _ESCAPE = re.compile(rb"\\(?:([0-3][0-7]{2})|(.?))", re.DOTALL)
 _ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b'"': 34, b"\\": 92}
 _QUOTED = re.compile(rb'\A"(?:\\.|[^"\\])*\\?"?', re.DOTALL)
 _NO_NEWLINE = b"\\ "
+NO_FILE = b"/dev/null"
+_STATUSES: dict[bytes, Status] = {
+    b"new file mode ": "added",
+    b"deleted file mode ": "deleted",
+    b"rename from ": "renamed",
+    b"copy from ": "copied",
+}
+_MODES = {
+    b"old mode ": "old_mode",
+    b"new mode ": "new_mode",
+    b"deleted file mode ": "old_mode",
+    b"new file mode ": "new_mode",
+}
 _PREFIXES = (b"a/", b"b/", b"i/", b"w/", b"c/", b"o/", b"1/", b"2/")  # the later ones: diff.mnemonicPrefix
 
 
@@ -57,36 +70,6 @@ def sections(diff: str) -> Iterator[tuple[FileDiff, str]]:
         start = parser.at
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A file while its headers are being read: names, and fields of its FileDiff."""
-
-    left: bytes = b""  # names as the first line gives them, prefixes included
-    right: bytes = b""
-    prefixed: bool = True
-    old_name: bytes = b""  # from ---, +++, rename and copy lines, without prefix
-    new_name: bytes = b""
-    status: Status = "modified"
-    fields: dict[str, Any] = field(default_factory=dict)
-    hunks: list[Hunk] = field(default_factory=list)
-
-    def record(self) -> FileDiff:
-        old, new = self.old_name or self.bare(self.left), self.new_name or self.bare(self.right)
-        status = self.status
-        modes = self.fields.get("old_mode", ""), self.fields.get("new_mode", "")
-        if status == "modified" and all(modes) and modes[0] != modes[1]:
-            if modes[0][:3] != modes[1][:3]:
-                status = "type"
-            elif not self.hunks and not self.fields.get("binary"):
-                status = "mode"
-        path = old if status == "deleted" else new
-        old_path = _name(old) if old != path and status != "added" else ""
-        return FileDiff(path=_name(path), old_path=old_path, status=status, hunks=tuple(self.hunks), **self.fields)
-
-    def bare(self, name: bytes) -> bytes:
-        return name[2:] if self.prefixed and name[:2] in _PREFIXES else name
-
-
 class _Parser:
     def __init__(self, lines: list[bytes]) -> None:
         self.lines = lines
@@ -94,91 +77,92 @@ class _Parser:
 
     def files(self) -> Iterator[FileDiff]:
         while self.at < len(self.lines):
-            line = self.lines[self.at]
+            line = self._peek()
             if line.startswith(b"diff --git "):
-                yield self._git(line.removeprefix(b"diff --git ").rstrip(b"\r"))
+                self.at += 1
+                yield self._file(*_split_names(line.removeprefix(b"diff --git ").rstrip(b"\r")))
             elif line.startswith((b"diff --cc ", b"diff --combined ")):
-                name = _unquote(line.split(b" ", 2)[2].rstrip(b"\r"))
                 self._skip_to_next()
-                yield FileDiff(path=_name(name), odd="combined diff")
+                yield FileDiff(path=_name(_unquote(line.split(b" ", 2)[2].rstrip(b"\r"))), odd="combined diff")
             elif line.startswith(b"--- ") and self._peek(1).startswith(b"+++ ") and _HUNK.match(self._peek(2)):
-                yield self._body(_Draft(prefixed=line[4:6] in (b"a/", b"") or line.startswith(b"--- /dev/null")))
+                yield self._file(b"", b"", line[4:6] in (b"a/", b"") or line.startswith(b"--- /dev/null"))
             else:
                 self.at += 1  # mail headers, a commit message, a signature
 
-    def _peek(self, ahead: int) -> bytes:
+    def _peek(self, ahead: int = 0) -> bytes:
         return self.lines[self.at + ahead] if self.at + ahead < len(self.lines) else b""
 
-    def _git(self, names: bytes) -> FileDiff:
-        draft = _Draft(*_split_names(names))
-        self.at += 1
-        while self.at < len(self.lines) and not self.lines[self.at].startswith((b"diff --", b"--- ", b"@@ ")):
-            if not self._header(draft, self.lines[self.at].rstrip(b"\r")):
+    def _file(self, left: bytes, right: bytes, prefixed: bool) -> FileDiff:
+        """Read a file's extended headers, its two name lines and its hunks.
+
+        `left` and `right` are the names of git's own first line; names in other headers count before these.
+        """
+
+        def bare(name: bytes) -> bytes:
+            return name[2:] if prefixed and name[:2] in _PREFIXES else name
+
+        status: Status = "modified"
+        old = new = b""
+        fields: dict[str, Any] = {}
+        while match := _HEADER.match(self._peek().rstrip(b"\r")):
+            header, value = match[1], match[2]
+            status = _STATUSES.get(header, status)
+            if header in (b"Binary files ", b"GIT binary patch"):
+                fields["binary"] = True
+                self._skip_to_next()
                 break
+            if header in _MODES:
+                fields[_MODES[header]] = _ascii(value)
+            elif header.endswith(b" from "):
+                old = _unquote(value)
+            elif header.endswith(b" to "):
+                new = _unquote(value)
+            elif header == b"index ":
+                shas, _, mode = value.partition(b" ")
+                fields["new_sha"] = _ascii(shas.partition(b"..")[2])
+                fields |= dict.fromkeys(("old_mode", "new_mode"), _ascii(mode)) if mode else {}
             self.at += 1
-        return self._body(draft)
-
-    def _header(self, draft: _Draft, line: bytes) -> bool:
-        """Take one extended header; False where the line is none."""
-        match = _HEADER.match(line)
-        if match is None:
-            return False
-        name, value = match[1], match[2]
-        if name in (b"old mode ", b"new mode "):
-            draft.fields[f"{name[:3].decode()}_mode"] = _ascii(value)
-        elif name == b"new file mode ":
-            draft.status, draft.fields["new_mode"] = "added", _ascii(value)
-        elif name == b"deleted file mode ":
-            draft.status, draft.fields["old_mode"] = "deleted", _ascii(value)
-        elif name in (b"rename from ", b"copy from "):
-            draft.status, draft.old_name = "renamed" if name[:1] == b"r" else "copied", _unquote(value)
-        elif name in (b"rename to ", b"copy to "):
-            draft.new_name = _unquote(value)
-        elif name == b"index ":
-            shas, _, mode = value.partition(b" ")
-            draft.fields["new_sha"] = _ascii(shas.partition(b"..")[2])
-            if mode:
-                draft.fields |= dict.fromkeys(("old_mode", "new_mode"), _ascii(mode))
-        elif name in (b"Binary files ", b"GIT binary patch"):
-            draft.fields["binary"] = True
-            self._skip_to_next()
-            return False
-        return True
-
-    def _body(self, draft: _Draft) -> FileDiff:
-        """Read the two name lines and the hunks."""
-        if self._peek(0).startswith(b"--- ") and self._peek(1).startswith(b"+++ "):
-            old, new = _side(self._peek(0)), _side(self._peek(1))
-            if draft.status not in ("renamed", "copied"):
-                draft.old_name = draft.bare(old) if old != b"/dev/null" else draft.old_name
-                draft.new_name = draft.bare(new) if new != b"/dev/null" else draft.new_name
-            if not draft.left and b"/dev/null" in (old, new):  # no git header said so
-                draft.status = "added" if old == b"/dev/null" else "deleted"
+        if self._peek().startswith(b"--- ") and self._peek(1).startswith(b"+++ "):
+            names = _side(self._peek()), _side(self._peek(1))
+            if status not in ("renamed", "copied"):
+                old, new = (
+                    bare(name) if name != NO_FILE else said for name, said in zip(names, (old, new), strict=True)
+                )
+            if not left and NO_FILE in names:  # no git header said so
+                status = "added" if names[0] == NO_FILE else "deleted"
             self.at += 2
-        while (match := _HUNK.match(self._peek(0))) is not None:
-            self._hunk(draft, match)
-        return draft.record()
+        hunks: list[Hunk] = []
+        while (match := _HUNK.match(self._peek())) is not None:
+            hunk, is_whole = self._hunk(match, len(hunks) + 1)
+            hunks.append(hunk)
+            if not is_whole:
+                fields["odd"] = f"hunk {hunk.index} is cut short"
+        old, new = old or bare(left), new or bare(right)
+        modes = fields.get("old_mode", ""), fields.get("new_mode", "")
+        if status == "modified" and all(modes) and modes[0] != modes[1]:
+            if modes[0][:3] != modes[1][:3]:
+                status = "type"
+            elif not hunks and not fields.get("binary"):
+                status = "mode"
+        path = old if status == "deleted" else new
+        old_path = _name(old) if old != path and status != "added" else ""
+        return FileDiff(path=_name(path), old_path=old_path, status=status, hunks=tuple(hunks), **fields)
 
-    def _hunk(self, draft: _Draft, match: re.Match[bytes]) -> None:
+    def _hunk(self, match: re.Match[bytes], index: int) -> tuple[Hunk, bool]:
+        """Read a hunk, and say whether it has as many lines as its header counts."""
         old, old_left, new, new_left = (int(part) if part is not None else 1 for part in match.groups()[:4])
-        hunk = Hunk(
-            index=len(draft.hunks) + 1,
-            old_start=old,
-            old_count=old_left,
-            new_start=new,
-            new_count=new_left,
-            section=match[5].rstrip(b"\r").decode("utf-8", "replace"),
-        )
+        section = match[5].rstrip(b"\r").decode("utf-8", "replace")
+        counts = {"old_start": old, "old_count": old_left, "new_start": new, "new_count": new_left}
         self.at += 1
         lines: list[DiffLine] = []
-        while self.at < len(self.lines) and (old_left > 0 or new_left > 0):
-            line = self.lines[self.at]
+        while self.at < len(self.lines):
+            line = self._peek()
             # Mailers strip the blank of an empty line.
             kind, content = (b" ", line) if line[:1] in (b"", b"\r") else (line[:1], line[1:])
             is_old, is_new = kind in (b" ", b"-"), kind in (b" ", b"+")
             if line.startswith(_NO_NEWLINE) and lines:
-                lines[-1] = _without_end(lines[-1])
-            elif not (is_old or is_new) or (is_old and not old_left) or (is_new and not new_left):
+                lines[-1] = replace(lines[-1], text=lines[-1].text + lines[-1].end[:-1], end="")
+            elif not (is_old or is_new) or is_old > old_left or is_new > new_left:
                 break
             else:
                 text, end = (content[:-1], "\r\n") if content.endswith(b"\r") else (content, "\n")
@@ -187,22 +171,13 @@ class _Parser:
                 old, old_left = old + is_old, old_left - is_old
                 new, new_left = new + is_new, new_left - is_new
             self.at += 1
-        if self._peek(0).startswith(_NO_NEWLINE) and lines:
-            lines[-1] = _without_end(lines[-1])
-            self.at += 1
-        if old_left or new_left:
-            draft.fields["odd"] = f"hunk {hunk.index} is cut short"
-        draft.hunks.append(replace(hunk, lines=tuple(lines)))
+        return Hunk(index=index, section=section, lines=tuple(lines), **counts), not (old_left or new_left)
 
     def _skip_to_next(self) -> None:
         # Neither a combined hunk nor a binary patch has a content line that starts with "diff ".
         self.at += 1
         while self.at < len(self.lines) and not self.lines[self.at].startswith(b"diff --"):
             self.at += 1
-
-
-def _without_end(line: DiffLine) -> DiffLine:
-    return replace(line, text=line.text + line.end[:-1], end="")
 
 
 def _name(name: bytes) -> str:
@@ -277,8 +252,7 @@ def between(path: str, old: str | None, new: str | None, context: int = 3) -> st
 
 def _lines(text: str | None) -> list[str]:
     """Lines with their ends; only a newline ends one, whatever else a text holds."""
-    parts = (text or "").split("\n")
-    return [f"{part}\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+    return re.findall(r"[^\n]*\n|[^\n]+", text or "")
 
 
 def _patch_name(prefix: str, path: str) -> str:

@@ -116,18 +116,26 @@ class Function:
         return [token.text for token in self.tokens]
 
 
-def blanked(text: str, kind: str) -> str:
-    """Blank the comments and the insides of the strings of a text; the rest keeps its place."""
-    code: list[str] = []
+def _parts(text: str, kind: str) -> Iterator[tuple[str, str]]:
+    """Part a text into code, comments, strings and the like: what each is, and its text."""
     at = 0
     for match in _LEXERS[kind].finditer(text):
-        token = match.group()
-        edge = 0 if match.lastgroup == "comment" else 1
-        blank = _NOT_NEWLINE.sub(" ", token)
-        inside = slice(edge, len(token) - edge)
-        code += (text[at : match.start()], token[:edge], blank[inside], token[inside.stop :] * edge)
+        yield "code", text[at : match.start()]
+        yield match.lastgroup or "", match.group()
         at = match.end()
-    return "".join((*code, text[at:]))
+    yield "code", text[at:]
+
+
+def blanked(text: str, kind: str) -> str:
+    """Blank the comments and the insides of the strings of a text; the rest keeps its place."""
+    shown: list[str] = []
+    for what, part in _parts(text, kind):
+        if what != "code":
+            edge = int(what != "comment")  # quotes stay
+            end = len(part) - edge
+            part = part[:edge] + _NOT_NEWLINE.sub(" ", part[edge:end]) + part[end:]
+        shown.append(part)
+    return "".join(shown)
 
 
 @lru_cache(maxsize=64)
@@ -208,22 +216,13 @@ def lex(text: str, kind: str, first: int = 1) -> list[Token]:
     """Split code into tokens: strings whole and with one kind of quote, no comments."""
     found: list[Token] = []
     line = first
-    at = 0
-
-    def words(part: str) -> None:
-        nonlocal line
-        for row in part.split("\n"):
-            found.extend(Token(word, line) for word in _WORD.findall(row) if not (kind == "js" and word == ";"))
-            line += 1
-        line -= 1
-
-    for match in _LEXERS[kind].finditer(text):
-        words(text[at : match.start()])
-        if match.lastgroup != "comment":
-            found.append(Token(_plain(match.group()), line))
-        line += match.group().count("\n")
-        at = match.end()
-    words(text[at:])
+    for what, part in _parts(text, kind):
+        if what == "code":
+            for number, row in enumerate(part.split("\n"), line):
+                found += (Token(word, number) for word in _WORD.findall(row) if not (kind == "js" and word == ";"))
+        elif what != "comment":
+            found.append(Token(_plain(part), line))
+        line += part.count("\n")
     return _without_commas(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,13 +12,13 @@ from typing import Any
 from glue import clean_text
 from glue.agents.review.delivery import clean
 from glue.agents.review.delivery.forges import Comment, open_forge, where
-from glue.agents.review.findings.dedupe import Dismissal, Known
+from glue.agents.review.delivery.forges.client import Client
+from glue.agents.review.findings.dedupe import DISMISSED, Dismissal, PostedFinding
 
 WRITERS = ("admin", "maintain", "write", "owner")
 REPLY = "<!-- glue-review:reply "
 NAMES = ("review", "ask", "ignore", "config", "help")
 _COMMAND = re.compile(rf"^/(?:glue[ -])?({'|'.join(NAMES)})\b[ \t]*(.*)$", re.IGNORECASE)
-_ID = re.compile(r"^([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t:]*(.*)$", re.IGNORECASE)
 
 HELP = """- `/review` reviews the change as it is now
 - `/ask` and a question reviews it with that question in mind
@@ -77,7 +78,7 @@ def allowed(by: str, permission: Callable[[str], str]) -> bool:
 
 
 def dismissals(
-    remarks: Iterable[Comment], known: Iterable[Known], permission: Callable[[str], str]
+    remarks: Iterable[Comment], known: Iterable[PostedFinding], permission: Callable[[str], str]
 ) -> tuple[Dismissal, ...]:
     """Read /ignore from remarks. Only the words of people who may write count."""
     posted = {one.comment: one.fingerprint for one in known}
@@ -85,7 +86,7 @@ def dismissals(
     found: list[Dismissal] = []
     for remark in remarks:
         name, words = parse(remark.body) or ("", "")
-        named = _ID.match(words)
+        named = DISMISSED.match(words)
         mark = named.group(1).lower() if named else posted.get(remark.answers, "")
         if name == "ignore" and mark and may_write(remark.by):
             found.append(Dismissal(id=mark, reason=named.group(2) if named else words, by=remark.by))
@@ -102,13 +103,13 @@ def reply(command: Command) -> str:
     return f"{REPLY}v=1 to={command.comment} -->\n{words}" if words else ""
 
 
-def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] | None = None) -> Command:
+def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] = time.sleep) -> Command:
     """Read the event of this job and answer the command in it, if there is one."""
     place = where(environ)
     command = read(place.event)
     if command is None:
         return Command()
-    forge = open_forge(place, environ, head="", sleep=sleep)
+    forge = open_forge(place, Client(environ=environ, sleep=sleep), head="")
     if not allowed(command.by, forge.permission):
         return replace(command, number=None, refused="only people with write access are heard")
     head, base = forge.tips()

@@ -34,7 +34,7 @@ SUMMARY = 20_000
 TOTAL = 60_000  # bytes of everything posted
 # Style: says nothing of worth.
 SOFT = frozenset(("transport.cut", "transport.fence", "transport.short", "echo.narration", "caps.summary"))
-_BAD_STOPS = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL)
+_CUT_OFF = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW)
 _DATA = tomllib.loads(files(__package__).joinpath("gate.toml").read_text(encoding="utf-8"))
 _PATTERNS = {code: "".join(parts) for code, parts in _DATA["patterns"].items()}
 _LEAKED = re.compile(_PATTERNS.pop("transport.token"), re.MULTILINE)
@@ -178,7 +178,7 @@ def _run_codes(run: ReviewRun) -> list[str]:
     if not run.provider:
         return codes
     spoke = any(not finding.rule for finding in run.findings)
-    if run.stop_reason == StopReason.REFUSAL or (run.stop_reason in _BAD_STOPS and not spoke):
+    if run.stop_reason == StopReason.REFUSAL or (run.stop_reason in _CUT_OFF and not spoke):
         codes.append(f"transport.{run.stop_reason}")
     if not run.finished and not spoke:
         codes.append("channel.nothing")

@@ -49,9 +49,6 @@ def render(report: Report, form: str) -> str:
     return FORMATS[form](report)
 
 
-# What every format says of a finding ----------------------------------------------------------------
-
-
 def title(item: Item) -> str:
     return clean.line(clean.plain(item.finding.title), 200)
 
@@ -78,9 +75,6 @@ def acceptance(item: Item) -> str:
     if item.finding.acceptance:
         return clean.line(clean.plain(item.finding.acceptance), 300)
     return f"`glue review` reports nothing with the id {item.finding.fingerprint} any more, and the tests pass."
-
-
-# Markdown: the sticky comment, the inline comments, the fix instructions --------------------------------
 
 
 def fields(body: str, kind: str) -> dict[str, str] | None:
@@ -219,9 +213,6 @@ def _unread(report: Report) -> list[str]:
     return [*shown, f"- and {len(rows) - 20} more"] if len(rows) > 20 else shown
 
 
-# Terminal -------------------------------------------------------------------------------------------
-
-
 def terminal(report: Report, *, colour: bool = False, width: int = 100) -> str:
     """Write a report for people, each line of it inert."""
     rows = [_headline(report), ""]
@@ -273,9 +264,6 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
     return [row if not row.lstrip().startswith("::") else row.replace("::", ": :", 1) for row in rows]
 
 
-# HTML ------------------------------------------------------------------------------------------------
-
-
 def to_html(report: Report) -> str:
     """Write a report as one page that loads nothing and runs nothing."""
 
@@ -293,9 +281,6 @@ def to_html(report: Report) -> str:
         )
     page = Template(files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
     return page.substitute(headline=html.escape(_headline(report)), body="".join(parts))
-
-
-# JSON -----------------------------------------------------------------------------------------------
 
 
 def to_data(report: Report) -> dict[str, Any]:
@@ -356,15 +341,26 @@ def _data_item(item: Item) -> dict[str, Any]:
     }
 
 
-# SARIF 2.1.0, within what GitHub's code scanning takes ------------------------------------------------
-
-
 def to_sarif(report: Report) -> dict[str, Any]:
-    """Give a report as a SARIF log of one run."""
-    items = report.items[:RESULTS]
+    """Give a report as a SARIF 2.1.0 log of one run, within what GitHub's code scanning takes."""
     first: dict[str, Item] = {}  # of each rule
-    for item in items:
+    results = []
+    for item in report.items[:RESULTS]:
+        place: dict[str, Any] = {"artifactLocation": {"uri": quote(item.path), "uriBaseId": "%SRCROOT%"}}
+        if span := lines(item):
+            place["region"] = {"startLine": span[0], "endLine": span[1]}
         first.setdefault(rule(item), item)
+        mark = item.finding.fingerprint
+        result = {
+            "ruleId": rule(item),
+            "ruleIndex": list(first).index(rule(item)),
+            "level": LEVELS[item.finding.severity],
+            "message": {"text": message(item)},
+            "locations": [{"physicalLocation": place}],
+            "partialFingerprints": {"primaryLocationLineHash": mark, "glueReview/v1": mark},
+            "properties": {"severity": item.finding.severity, "confidence": item.finding.confidence},
+        }
+        results.append(result)
     rules = [
         {
             "id": name,
@@ -374,54 +370,31 @@ def to_sarif(report: Report) -> dict[str, Any]:
         }
         for name, item in first.items()
     ]
-    run: dict[str, Any] = {
-        "tool": {"driver": {"name": "glue review", "rules": rules}},
-        "columnKind": "unicodeCodePoints",
-        "results": [_sarif_result(item, list(first)) for item in items],
-    }
+    driver = {"name": "glue review", "rules": rules}
+    run: dict[str, Any] = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     if report.codes or not report.finished:
         run["invocations"] = [{"executionSuccessful": False}]
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _sarif_result(item: Item, rules: list[str]) -> dict[str, Any]:
-    place: dict[str, Any] = {"artifactLocation": {"uri": quote(item.path), "uriBaseId": "%SRCROOT%"}}
-    if span := lines(item):
-        place["region"] = {"startLine": span[0], "endLine": span[1]}
-    mark = item.finding.fingerprint
-    return {
-        "ruleId": rule(item),
-        "ruleIndex": rules.index(rule(item)),
-        "level": LEVELS[item.finding.severity],
-        "message": {"text": message(item)},
-        "locations": [{"physicalLocation": place}],
-        "partialFingerprints": {"primaryLocationLineHash": mark, "glueReview/v1": mark},
-        "properties": {"severity": item.finding.severity, "confidence": item.finding.confidence},
-    }
-
-
-# Reviewdog's RDJSON, GitLab's Code Quality ------------------------------------------------------------
-
-
 def to_rdjson(report: Report) -> dict[str, Any]:
-    """Give a report as a DiagnosticResult."""
-    return {"source": {"name": "glue review"}, "diagnostics": [_diagnostic(item) for item in report.items]}
-
-
-def _diagnostic(item: Item) -> dict[str, Any]:
-    out: dict[str, Any] = {
-        "message": message(item),
-        "location": {"path": item.path},
-        "severity": _RDJSON[LEVELS[item.finding.severity]],
-        "code": {"value": rule(item)},
-    }
-    if span := lines(item):
-        out["location"]["range"] = {"start": {"line": span[0]}, "end": {"line": span[1]}}
-        if item.finding.suggestion is not None:
-            # The end is exclusive where it has a column: name the start of the line behind.
-            replaced = {"start": {"line": span[0], "column": 1}, "end": {"line": span[1] + 1, "column": 1}}
-            out["suggestions"] = [{"range": replaced, "text": _ended(item.finding.suggestion)}]
-    return out
+    """Give a report as reviewdog's DiagnosticResult."""
+    rows = []
+    for item in report.items:
+        row: dict[str, Any] = {
+            "message": message(item),
+            "location": {"path": item.path},
+            "severity": _RDJSON[LEVELS[item.finding.severity]],
+            "code": {"value": rule(item)},
+        }
+        if span := lines(item):
+            row["location"]["range"] = {"start": {"line": span[0]}, "end": {"line": span[1]}}
+            if item.finding.suggestion is not None:
+                # The end is exclusive where it has a column: name the start of the line behind.
+                replaced = {"start": {"line": span[0], "column": 1}, "end": {"line": span[1] + 1, "column": 1}}
+                row["suggestions"] = [{"range": replaced, "text": _ended(item.finding.suggestion)}]
+        rows.append(row)
+    return {"source": {"name": "glue review"}, "diagnostics": rows}
 
 
 def to_code_quality(report: Report) -> list[dict[str, Any]]:
@@ -439,11 +412,8 @@ def to_code_quality(report: Report) -> list[dict[str, Any]]:
     ]
 
 
-# CI runners of GitHub and Gitea: annotations, a step summary, outputs ------------------------------------
-
-
 def workflow_commands(report: Report) -> str:
-    """Write workflow commands, everything in them escaped."""
+    """Write annotations for the CI runners of GitHub and Gitea, everything in them escaped."""
     counts: Counter[str] = Counter()
     rows: list[str] = []
     for item in report.items:
@@ -465,7 +435,7 @@ def _escaped(text: str, more: str = "") -> str:
     return text
 
 
-def step_outputs(values: Mapping[str, str | int | float | bool]) -> str:
+def step_outputs(values: Mapping[str, object]) -> str:
     """Write values for GITHUB_OUTPUT; the delimiter is random, so that no value can end it."""
     rows: list[str] = []
     for name, value in values.items():
@@ -475,7 +445,7 @@ def step_outputs(values: Mapping[str, str | int | float | bool]) -> str:
     return "".join(rows)
 
 
-def write_step(report: Report, environ: Mapping[str, str], values: Mapping[str, str | int | float | bool]) -> None:
+def write_step(report: Report, environ: Mapping[str, str], values: Mapping[str, object]) -> None:
     """Append to the files the runner named, where it named any."""
     append(environ.get("GITHUB_STEP_SUMMARY", ""), summary(report)[:STEP_SUMMARY] + "\n")
     append(environ.get("GITHUB_OUTPUT", ""), step_outputs(values))

@@ -9,19 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 
 from glue.agents.review.change.config import Config
 from glue.agents.review.delivery import clean, commands, gate, outputs
 from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, open_forge, where
-from glue.agents.review.delivery.forges.client import ForgeError, ForgeRequest, Transport
+from glue.agents.review.delivery.forges.client import Client, ForgeError, ForgeRequest, Transport
 from glue.agents.review.delivery.report import Item, Report, ReviewVerdict, build, decide
 from glue.agents.review.delivery.secrets import guard, mask
-from glue.agents.review.findings.dedupe import Dismissal, Known, match
-from glue.agents.review.records import Bundle, ReviewRun, Severity
+from glue.agents.review.findings.dedupe import Dismissal, PostedFinding, match
+from glue.agents.review.records import Bundle, FailOn, ReviewRun
 from glue.errors import ConfigError
 
 FILE_LEVEL = 5  # comments on whole files
@@ -39,16 +41,17 @@ class PostResult:
     sticky: str = ""  # added, edited, same, none
     url: str = ""  # of the sticky comment
     problem: str = ""
-    report: Report | None = field(default=None, repr=False)  # with what earlier runs posted taken into account
+    report: Report = field(repr=False)  # with what earlier runs posted taken into account
     resent: bool = field(default=False, repr=False)
 
 
-def deliver(forge: Forge, report: Report, bundle: Bundle, done: PostResult) -> None:
+def deliver(forge: Forge, bundle: Bundle, done: PostResult) -> None:
     """Post new inline comments in one review, resolve those of what is gone, bring the sticky comment up to date.
 
     Of an inconclusive run only what analysers and rules found is posted, and an older sticky comment stays as it is.
     A clean report opens no comment; it only brings an old one up to date.
     """
+    report = done.report
     if report.codes and not report.items:
         done.sticky = "none"
         return
@@ -62,7 +65,7 @@ def deliver(forge: Forge, report: Report, bundle: Bundle, done: PostResult) -> N
     _sticky(forge, report, done)
 
 
-def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: PostResult) -> Report:
+def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[PostedFinding], done: PostResult) -> Report:
     """Post what is new; return the report with what could not stand inline, and what stood there, marked so."""
     before = match(report.findings, known, bundle)
     new = [item for at, item in enumerate(report.items) if item.inline and at not in before]
@@ -91,7 +94,7 @@ def _inline(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known]
     return replace(report, items=tuple(items), open=frozenset(older))
 
 
-def _fixed(forge: Forge, report: Report, bundle: Bundle, known: Sequence[Known], done: PostResult) -> Report:
+def _fixed(forge: Forge, report: Report, bundle: Bundle, known: Sequence[PostedFinding], done: PostResult) -> Report:
     """Resolve the discussions of findings that are gone, and list them.
 
     Only where this run would have found them again: the same kind of reviewer, and the whole file.
@@ -219,11 +222,11 @@ def publish(
     post: bool = True,
     dry: bool = False,
     blind: bool = False,
-    fail_on: Severity | None = "high",
+    fail_on: FailOn | None = "high",
     require_coverage: float | None = None,
     config: Config | None = None,
     check: bool = False,
-    sleep: Callable[[float], None] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
     transport: Transport | None = None,
 ) -> Published:
     """Gate a review and post it. `dry` sends no change and keeps the exact requests; `blind` does not even look.
@@ -233,40 +236,35 @@ def publish(
     """
     secrets = guard(environ, run.canary)  # everything that must not leave
     report = build(bundle, run, secrets, config=config)
+    verdict = partial(decide, fail_on=fail_on, require_coverage=require_coverage)
     if not post:
-        return Published(report=report, verdict=decide(report, fail_on=fail_on, require_coverage=require_coverage))
-    forge = open_forge(
-        _same(place or where(environ), bundle),
-        environ,
-        head=bundle.change.head_sha,
-        base=bundle.change.base_sha,
+        return Published(report=report, verdict=verdict(report))
+    # A last look for exact values; they were redacted before, so this changes nothing.
+    client = Client(
         dry=dry,
         blind=blind,
-        # A last look for exact values; they were redacted before, so this changes nothing.
         check=lambda text: mask(text, secrets.exact(text)),
         sleep=sleep,
         transport=transport,
+        environ=environ,
     )
-    delivery = PostResult()
+    place, change = _same(place or where(environ), bundle), bundle.change
+    forge = open_forge(place, client, head=change.head_sha, base=change.base_sha)
+    delivery = PostResult(report=report)
     try:
         if report.items and not report.codes and (said := _ledger(forge, report, bundle)):
-            report = build(bundle, run, secrets, given=said, config=config)
-        deliver(forge, report, bundle, delivery)
+            delivery.report = build(bundle, run, secrets, given=said, config=config)
+        deliver(forge, bundle, delivery)
+        if check and not delivery.problem and not report.codes:
+            forge.post_check(delivery.report, verdict(delivery.report, problem=""))
     except ForgeError as error:
         delivery.problem = str(error)
     delivery.problem = clean.line(secrets.redact(delivery.problem))
-    report = delivery.report or report
     if delivery.sticky == "added" and not (dry or blind):
         with suppress(ForgeError):
             delivery.url = next((comment.url for comment in stickies(forge)), "")
-    outcome = decide(report, fail_on=fail_on, require_coverage=require_coverage, problem=delivery.problem)
-    if check and not delivery.problem and not report.codes:
-        try:
-            forge.post_check(report, outcome)
-        except ForgeError as error:
-            delivery.problem = clean.line(secrets.redact(str(error)))
-        outcome = replace(outcome, delivered=not delivery.problem)
-    return Published(report=report, verdict=outcome, delivery=delivery, requests=tuple(forge.client.log))
+    judged = verdict(delivery.report, problem=delivery.problem)
+    return Published(report=delivery.report, verdict=judged, delivery=delivery, requests=tuple(forge.client.log))
 
 
 def _ledger(forge: Forge, report: Report, bundle: Bundle) -> tuple[Dismissal, ...]:

@@ -15,17 +15,17 @@ from glue.agents.review.delivery.secrets import MASK, Guard
 from glue.agents.review.findings import dedupe
 from glue.agents.review.findings import model as prompt
 from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault
-from glue.agents.review.findings.dedupe import Dismissal, Known
+from glue.agents.review.findings.dedupe import Dismissal, PostedFinding
 from glue.agents.review.records import (
     CONFIDENCES,
     SEVERITIES,
     Bundle,
     Change,
     Coverage,
+    FailOn,
     FileDiff,
     Finding,
     ReviewRun,
-    Severity,
     SkippedFile,
 )
 
@@ -54,7 +54,7 @@ class Report:
     change: Change
     items: tuple[Item, ...] = ()
     dismissed: tuple[tuple[Item, Dismissal], ...] = ()
-    fixed: tuple[Known, ...] = ()  # what earlier runs posted and is gone now
+    fixed: tuple[PostedFinding, ...] = ()  # what earlier runs posted and is gone now
     open: frozenset[str] = frozenset()  # fingerprints of what was posted before and is still here
     summary: str = ""
     coverage: Coverage = field(default_factory=Coverage)
@@ -251,11 +251,11 @@ class ReviewVerdict:
 def decide(
     report: Report,
     *,
-    fail_on: Severity | None = "high",
+    fail_on: FailOn | None = "high",
     require_coverage: float | None = None,
     problem: str | None = None,
 ) -> ReviewVerdict:
-    """Come to a verdict. `fail_on` is the mildest severity that fails the gate, None for none.
+    """Come to a verdict. `fail_on` is the mildest severity that fails the gate; None, as "never", for none.
 
     `problem` says why it did not arrive, and is empty where it did; None where nothing was to be posted.
     """
@@ -265,7 +265,9 @@ def decide(
     elif not report.finished:
         reasons.append("the reviewer stopped before it was done")
     judged = (*report.findings, *(item.finding for item, mark in report.dismissed if not mark.binding))
-    grave = [one for one in judged if fail_on and SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on)]
+    grave = [
+        one for one in judged if fail_on in SEVERITIES and SEVERITIES.index(one.severity) <= SEVERITIES.index(fail_on)
+    ]
     if grave:
         reasons.append(f"{len(grave)} {'finding' if len(grave) == 1 else 'findings'} of severity {fail_on} or worse")
     coverage = report.coverage

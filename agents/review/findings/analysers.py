@@ -1,4 +1,4 @@
-"""Findings of real analysers: ruff where it is installed, and any SARIF or RDJSON that is handed in.
+"""Findings without a model: ruff where it is installed, SARIF or RDJSON that is handed in, and our own rules.
 
 Only what is new between base and head is reported, by the flagged code and not by its line. ruff runs on copies of both
 sides in a scratch folder: no file of the work tree, no configuration of the pull request, no environment, no network.
@@ -15,7 +15,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
@@ -23,7 +22,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from glue.agents.review.change.syntax import functions, language, lex
-from glue.agents.review.findings.rules import views
+from glue.agents.review.findings import rules
+from glue.agents.review.findings.dedupe import rank
 from glue.agents.review.records import SEVERITIES, Bundle, FileDiff, Finding, Severity
 from glue.errors import ConfigError
 
@@ -32,6 +32,10 @@ PER_FILE = 3  # findings of one rule; who reads these looks for the others
 MOST_BYTES = 16 * 1024 * 1024  # of what an analyser says
 _PYTHON_2 = re.compile(r"^\s*except [^:\n]+, [a-z_]\w*:", re.MULTILINE)  # two exceptions, as Python 3.14 reads it
 _TEST_MODULE = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_tests?|tests?|conftest|__init__)\.py$")  # others may be data
+# The rules of ruff that are asked for, with their reasons.
+RUFF_RULES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    files("glue.agents.review.findings").joinpath("ruff_rules.toml").read_text(encoding="utf-8")
+)
 _LEVELS: dict[str, Severity] = {"error": "high", "warning": "medium", "note": "low", "none": "info", "info": "low"}
 
 
@@ -50,10 +54,11 @@ class Result:
     code: str = ""  # the flagged code alone, where it is known
 
 
-@lru_cache(maxsize=1)
-def ruff_rules() -> Mapping[str, Mapping[str, Any]]:
-    """The rules of ruff that are asked for, with their reasons."""
-    return tomllib.loads(files("glue.agents.review.findings").joinpath("ruff_rules.toml").read_text(encoding="utf-8"))
+def deterministic(bundle: Bundle, *, disable: tuple[str, ...] = (), hints: bool = False) -> tuple[Finding, ...]:
+    """Everything that can be said without a model, the worst first; with `hints`, also what only a model can judge."""
+    found = (*rules.check(bundle, disable=disable), *ruff(bundle))
+    wanted = (one for one in found if one.rule not in disable and (hints or not rules.is_hint(one)))
+    return tuple(sorted(wanted, key=rank))
 
 
 def find_ruff() -> str:
@@ -66,9 +71,9 @@ def find_ruff() -> str:
 
 def ruff(bundle: Bundle) -> tuple[Finding, ...]:
     """Run ruff over the Python files of a change, as they were and as they are."""
-    python = (view for view in views(bundle) if view.language == "python" and not view.is_doc)
-    runs = (view for view in python if not view.is_test or _TEST_MODULE.search(view.path))
-    changed = [view.file for view in runs if view.path in bundle.head]
+    python = (file for file in rules.changed_files(bundle) if file.language == "python" and not file.is_doc)
+    runs = (file for file in python if not file.is_test or _TEST_MODULE.search(file.path))
+    changed = [file.diff for file in runs if file.path in bundle.head]
     program = find_ruff() if changed else ""
     if not program:
         return ()
@@ -104,7 +109,7 @@ def ruff(bundle: Bundle) -> tuple[Finding, ...]:
 
 def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
     argv = [program, "check", "--isolated", "--no-cache", "--quiet", "--exit-zero", "--output-format=json"]
-    argv += ["--target-version=py314", f"--select={','.join(ruff_rules())}", "--no-preview", "--force-exclude", "."]
+    argv += ["--target-version=py314", f"--select={','.join(RUFF_RULES)}", "--no-preview", "--force-exclude", "."]
     env = {"HOME": folder, "PATH": "", "NO_COLOR": "1"}
     nothing = subprocess.DEVNULL
     with tempfile.TemporaryFile() as out:
@@ -120,7 +125,7 @@ def _run_ruff(program: str, folder: str) -> list[dict[str, Any]]:
 
 def _ruff_result(row: Mapping[str, Any], path: str, text: str, *, is_head: bool) -> Result | None:
     """What a row of ruff's says; None where the rule is narrower than ruff's own."""
-    rule = ruff_rules().get(row["code"])
+    rule = RUFF_RULES.get(row["code"])
     if rule is None:
         return None
     start, stop = row["location"], row["end_location"]
@@ -185,10 +190,7 @@ def handed_in(
 
 
 def _load(form: str, path: str) -> list[Result]:
-    try:
-        raw = Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    raw = Path(path).read_bytes()
     if len(raw) > MOST_BYTES:
         raise ConfigError(f"{path} has more than {MOST_BYTES} bytes")
     try:

@@ -1,4 +1,4 @@
-"""Know a finding again: after a rename, a rebase, moved lines, or in a later run; and remember what was dismissed.
+"""Fingerprints: a finding is known again after a rename, a rebase, moved lines or in a later run, and if dismissed.
 
 A change that was reviewed before: the model reads what is new, and what it said of the rest is carried on.
 """
@@ -19,8 +19,9 @@ from glue.agents.review.findings.anchor import anchor
 from glue.agents.review.records import CONFIDENCES, SEVERITIES, Bundle, Coverage, Finding, Hunk, HunkCoverage, ReviewRun
 from glue.errors import ConfigError
 
-_TRAILER = re.compile(r"^Review-Dismiss:[ \t]*([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t]*(.*)$", re.MULTILINE | re.IGNORECASE)
-_ROW = re.compile(r"^([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t:]*(.*)$")
+_ID = r"([0-9a-f]{8,20}(?:-\d{1,4})?)\b[ \t:]*(.*)$"
+DISMISSED = re.compile(rf"^{_ID}", re.IGNORECASE)  # a fingerprint, and a reason
+_TRAILER = re.compile(rf"^Review-Dismiss:[ \t]*{_ID}", re.MULTILINE | re.IGNORECASE)
 _STOP = frozenset(
     "the and for that this with from are was not but has have when which what where then than will would can could"
     " should its into here there does been being more also only any all one two code line value function change".split()
@@ -38,7 +39,7 @@ class Dismissal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class PostedFinding:
     """A finding that an earlier run posted."""
 
     fingerprint: str
@@ -97,7 +98,7 @@ def _named(findings: Iterable[Finding]) -> Iterator[Finding]:
         yield replace(finding, fingerprint=mark if count == 1 else f"{mark}-{count}")
 
 
-def match(findings: Sequence[Finding], known: Sequence[Known], bundle: Bundle) -> dict[int, Known]:
+def match(findings: Sequence[Finding], known: Sequence[PostedFinding], bundle: Bundle) -> dict[int, PostedFinding]:
     """Say which findings were posted before: index of the finding -> comment. A comment stands for one finding.
 
     The same code, or overlapping lines, with similar words is the same problem; the same words elsewhere are another.
@@ -110,7 +111,7 @@ def match(findings: Sequence[Finding], known: Sequence[Known], bundle: Bundle) -
             here = old.path == finding.path or renamed.get(old.path) == finding.path or old.path not in paths
             if here and (score := _sameness(finding, old)):
                 scores.append((-score, at, number))
-    found: dict[int, Known] = {}
+    found: dict[int, PostedFinding] = {}
     taken: set[int] = set()
     for _, at, number in sorted(scores):
         if at not in found and number not in taken:
@@ -119,7 +120,7 @@ def match(findings: Sequence[Finding], known: Sequence[Known], bundle: Bundle) -
     return found
 
 
-def _sameness(finding: Finding, old: Known) -> float:
+def _sameness(finding: Finding, old: PostedFinding) -> float:
     """How surely a comment speaks of a finding; 0 where it does not."""
     span = _range(finding)
     far = bool(span) and old.line is not None and not span[0] - 3 <= old.line <= span[-1] + 3
@@ -149,7 +150,7 @@ def dismissals(bundle: Bundle) -> tuple[Dismissal, ...]:
 
     The word of an author's own `Review-Dismiss: <id> reason` is shown, and not binding.
     """
-    rows = [_ROW.match(row.strip()) for row in bundle.guidelines.get(DISMISSED_FILE, "").splitlines()]
+    rows = [DISMISSED.match(row.strip()) for row in bundle.guidelines.get(DISMISSED_FILE, "").splitlines()]
     found = [Dismissal(id=row[1].lower(), reason=row[2].strip(), by="the repository") for row in rows if row]
     for commit in bundle.change.commits:
         for trailer in _TRAILER.finditer(commit.message):
@@ -198,7 +199,7 @@ def _digest(*parts: str) -> str:
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierReview:
     """A review that was saved (`--save`), and the change it read."""
 
     bundle: Bundle
@@ -220,17 +221,19 @@ def _words_of(hunk: Hunk) -> tuple[tuple[str, str], ...]:
     return tuple((line.kind, line.text) for line in hunk.lines)
 
 
-def load(folder: str | Path) -> Earlier:
+def load(folder: str | Path) -> EarlierReview:
     """Read what `glue review --save FOLDER` kept."""
     place = Path(folder)
-    earlier = Earlier(records.load(Bundle, place / "bundle.json"), records.load(ReviewRun, place / "findings.json"))
+    earlier = EarlierReview(
+        records.load(Bundle, place / "bundle.json"), records.load(ReviewRun, place / "findings.json")
+    )
     if earlier.run.codes or not earlier.run.provider:
         why = "was inconclusive" if earlier.run.codes else "was made without a model"
         raise ConfigError(f"the review in {place} {why}")
     return earlier
 
 
-def narrow(bundle: Bundle, earlier: Earlier) -> Bundle:
+def narrow(bundle: Bundle, earlier: EarlierReview) -> Bundle:
     """Leave in a bundle only the hunks that the earlier review did not read in full."""
     files = []
     for file in bundle.files:
@@ -240,14 +243,14 @@ def narrow(bundle: Bundle, earlier: Earlier) -> Bundle:
     return replace(bundle, files=tuple(files))
 
 
-def carried(bundle: Bundle, earlier: Earlier) -> tuple[Finding, ...]:
+def carried(bundle: Bundle, earlier: EarlierReview) -> tuple[Finding, ...]:
     """Give what a model said before of hunks that are still there; the rules speak anew for themselves."""
     still = {file.path for file in bundle.files if any(earlier.has(file.path, hunk) for hunk in file.hunks)}
     said = [finding for finding in earlier.run.findings if not finding.rule and finding.path in still]
     return tuple(placed for finding in said if (placed := anchor(finding, bundle.files, bundle.head)))
 
 
-def joined(bundle: Bundle, earlier: Earlier, now: Coverage) -> Coverage:
+def joined(bundle: Bundle, earlier: EarlierReview, now: Coverage) -> Coverage:
     """Write the ledger of the whole change: what was read now, and what was read before."""
     sha = earlier.bundle.change.head_sha[:12] or "an earlier head"
     entries = {(entry.path, entry.hunk): entry for entry in now.hunks}

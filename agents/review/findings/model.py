@@ -22,9 +22,10 @@ from glue.agents.review.change.chunk import Chunk, chunks, coverage
 from glue.agents.review.change.config import Config, make, matches
 from glue.agents.review.change.syntax import functions, is_test, language
 from glue.agents.review.delivery import gate
-from glue.agents.review.findings import deterministic, rules
-from glue.agents.review.findings.dedupe import Earlier, carried, joined, narrow
-from glue.agents.review.findings.tools import Desk, tools
+from glue.agents.review.findings import rules
+from glue.agents.review.findings.analysers import deterministic
+from glue.agents.review.findings.dedupe import EarlierReview, carried, joined, narrow
+from glue.agents.review.findings.tools import ReviewDraft, tools
 from glue.agents.review.records import Bundle, Finding, ReviewRun, Try, from_json
 from glue.errors import ConfigError, GitError, ToolError
 from glue.events import Event, MessageEnd, RequestStart, ToolEnd
@@ -162,8 +163,8 @@ class _Attempt:
     index: int
 
     def __post_init__(self) -> None:
-        self.desk = Desk(self.bundle, self.config, source=self.provider.name, known=self.ruled)
-        self.asked, self.offered = self.provider, list[Any](tools(self.desk, self.repo))
+        self.draft = ReviewDraft(self.bundle, self.config, source=self.provider.name, known=self.ruled)
+        self.asked, self.offered = self.provider, list[Any](tools(self.draft, self.repo))
         self.pieces = chunks(self.bundle, self.config.chunk_tokens)
         self.request = Request(system=system(self.bundle, self.config, self.seed))
         self.shown: list[Chunk] = []
@@ -174,13 +175,13 @@ class _Attempt:
 
     async def run(self) -> ReviewRun:
         """Ask about every chunk, as far as the budget goes."""
-        desk, record = self.desk, self.record
+        draft, record = self.draft, self.record
         if record is not None and self.replay:
-            self.offered = replay_tools(self.offered, self.index, record, desk.read)
+            self.offered = replay_tools(self.offered, self.index, record, draft.read)
         elif record is not None:
             self.asked = record.record(self.provider)
             record.tools = tuple(tool.spec for tool in self.offered)
-        desk.on_finding = lambda finding: self.work.say(f"  {said(finding)}")
+        draft.on_finding = lambda finding: self.work.say(f"  {said(finding)}")
         for number, chunk in enumerate(self.pieces, 1):
             limits = self._limits()
             if limits is None or not await self._chunk(chunk, number, limits):
@@ -204,23 +205,23 @@ class _Attempt:
 
         A reply in the wrong channel is read if it is the JSON form, else asked for again once.
         """
-        desk = self.desk
+        draft = self.draft
         where = ", ".join(dict.fromkeys(piece.path for piece in chunk.pieces))
         cost = f", ${self.usage.cost:.4f}" if self.usage.cost else ""
-        counted = f"{len(desk.findings)} finding{'s' * (len(desk.findings) != 1)} so far{cost}"
+        counted = f"{len(draft.findings)} finding{'s' * (len(draft.findings) != 1)} so far{cost}"
         self.work.say(f"{self.provider.name}: part {number} of {len(self.pieces)}: {where[:200]} ({counted})")
-        desk.finished = False
+        draft.finished = False
         text = question(self.bundle, chunk, number, len(self.pieces), self.ruled, self.seed, self.callers)
         last = await self._ask(text, limits)
-        done = desk.finished or not last.outcome.complete or _take_json(last.text, desk) or desk.give_up()
+        done = draft.finished or not last.outcome.complete or _take_json(last.text, draft) or draft.give_up()
         if not done and (left := self._limits()) is not None:
             last = await self._ask((*last.messages, user(AGAIN, origin="nudge")), left)
         named = (one.model for one in last.messages if isinstance(one, AssistantMessage) and one.model)
         self.model = next(named, self.model)
-        if last.error is not None and last.outcome is Outcome.FAILED and not desk.finished:
+        if last.error is not None and last.outcome is Outcome.FAILED and not draft.finished:
             self.codes, self.detail = [f"provider.{getattr(last.error, 'kind', 'failed')}"], str(last.error)
             return False
-        if not desk.finished and not desk.give_up():
+        if not draft.finished and not draft.give_up():
             if last.outcome not in (Outcome.BUDGET, Outcome.MAX_TURNS) or not self.shown:
                 self.codes.append("channel.unfinished")
             return False
@@ -237,12 +238,12 @@ class _Attempt:
 
     def drafted(self) -> ReviewRun:
         """The review as far as it has come."""
-        desk, last = self.desk, self.last
+        draft, last = self.draft, self.last
         missing = "the model was not asked" if self.codes else "budget spent"
         return ReviewRun(
-            findings=(*self.ruled, *desk.findings),
-            dropped=tuple(desk.refused),
-            summary="\n\n".join(dict.fromkeys(desk.summaries)),
+            findings=(*self.ruled, *draft.findings),
+            dropped=tuple(draft.refused),
+            summary="\n\n".join(dict.fromkeys(draft.summaries)),
             coverage=coverage(self.bundle, self.shown, missing),
             finished=bool(self.shown) and not self.codes,
             provider=self.provider.name,
@@ -252,7 +253,7 @@ class _Attempt:
             codes=tuple(self.codes),
             raw=last.text[:20_000] if last else "",
             canary=token(self.seed, "canary"),
-            seen=desk.seen(),
+            seen=draft.seen(),
             prompt=NAME,
             turns=self.turns,
             tokens_in=self.usage.input,
@@ -266,7 +267,7 @@ def said(finding: Finding) -> str:
     return f"{finding.where}: {finding.severity}: {finding.title}"
 
 
-def _take_json(text: str, desk: Desk) -> bool:
+def _take_json(text: str, draft: ReviewDraft) -> bool:
     """Take the one JSON object that a model without tools may answer with."""
     data = gate.parse_reply(text)
     if data is None:
@@ -280,17 +281,17 @@ def _take_json(text: str, desk: Desk) -> bool:
             finding = from_json(Finding, known)
         except ConfigError:
             continue
-        finding = replace(finding, source=desk.source, claimed=claimed)
+        finding = replace(finding, source=draft.source, claimed=claimed)
         try:
-            desk.report(finding)
+            draft.report(finding)
         except ToolError:  # who answers so cannot mend it, so the gate counts it; a double is not unsound
-            code = gate.finding_code(finding, desk.bundle, shown=desk.shown, language=desk.config.language)
-            desk.refused[-1] = replace(finding, dropped=code or gate.ANSWERED)
+            code = gate.finding_code(finding, draft.bundle, shown=draft.shown, language=draft.config.language)
+            draft.refused[-1] = replace(finding, dropped=code or gate.ANSWERED)
     try:
-        desk.finish(data["summary"])
+        draft.finish(data["summary"])
     except ToolError:
-        desk.give_up()
-    return desk.finished
+        draft.give_up()
+    return draft.finished
 
 
 _ITEM = ("path", "quote", "title", "body", "severity", "confidence", "category", "suggestion", "acceptance")
@@ -305,7 +306,7 @@ async def review(
     on_event: Callable[[Event], None] | None = None,
     record: RunFile | None = None,
     replay: bool = False,
-    earlier: Earlier | None = None,
+    earlier: EarlierReview | None = None,
     analysed: tuple[Finding, ...] = (),
     alone: bool = False,
     work: Work | None = None,
@@ -332,7 +333,7 @@ async def review(
 
     def whole(result: ReviewRun) -> ReviewRun:
         alarms = rules.notices(bundle)
-        blocked = [skip.path for skip in bundle.skipped if skip.reason.startswith("blocked")][:5]
+        blocked = [skip.path for skip in bundle.skipped if skip.kind == "blocked"][:5]
         secret = [f"{name} is changed here and may hold secrets; its content was shown to nobody" for name in blocked]
         return replace(
             result,
@@ -372,7 +373,7 @@ async def review(
 
 def _better(old: ReviewRun, new: ReviewRun) -> ReviewRun:
     """The later attempt, unless it failed where an earlier one at least reported something sound before it stopped."""
-    cut = set(new.codes) <= {"channel.unfinished", "provider.transient", "provider.timeout", "transport.max_tokens"}
+    cut = set(new.codes) <= {"channel.unfinished", "provider.transient", "provider.timeout"}
     if new.codes and cut and any(not finding.rule for finding in new.findings):
         return replace(new, codes=(), finished=False)
     kept = old.provider and not old.codes

@@ -88,7 +88,7 @@ _SPOKEN_OF = re.compile(
 )  # a key: in a search, a comparison, a template
 
 
-class Sides:
+class WholeChange:
     """The whole change: what its author says of it, and what it adds and removes, token by token."""
 
     def __init__(self, bundle: Bundle) -> None:
@@ -125,11 +125,11 @@ class Sides:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """One changed file that people wrote: no binary, generated or deleted file has a view."""
+class ChangedFile:
+    """One changed file that people wrote: neither binary, nor generated, nor deleted."""
 
-    sides: Sides
-    file: FileDiff
+    change: WholeChange
+    diff: FileDiff
     path: str
     language: str
     is_test: bool
@@ -142,7 +142,7 @@ class View:
 
     def say(self, rule: str, line: int, **names: object) -> Iterator[Finding]:
         """Yield a rule's finding on a line of the head, or nothing where no comment may stand near it."""
-        spots = next((hunk.commentable for hunk in self.file.hunks if line in hunk.commentable), ())
+        spots = next((hunk.commentable for hunk in self.diff.hunks if line in hunk.commentable), ())
         if not spots:
             return
         first = last = line
@@ -168,9 +168,9 @@ class View:
         )
 
 
-def views(bundle: Bundle) -> Iterator[View]:
-    """Make the views of a bundle; files that were left out of the review have none."""
-    left_out, sides = {skip.path for skip in bundle.skipped}, Sides(bundle)
+def changed_files(bundle: Bundle) -> Iterator[ChangedFile]:
+    """Give the files of a change that rules look at; those that were left out of the review are not among them."""
+    left_out, change = {skip.path for skip in bundle.skipped}, WholeChange(bundle)
     for file in bundle.files:
         path = file.path
         if path in left_out or not file.hunks or file.symlink or file.submodule or file.status == "deleted":
@@ -184,7 +184,7 @@ def views(bundle: Bundle) -> Iterator[View]:
         numbers = sorted(line.new for line in file.added if line.new is not None and line.new <= len(lines))
         added = {number: lines[number - 1] for number in numbers}
         kinds = language(path), is_test(path), is_doc(path)
-        yield View(sides, file, path, *kinds, head, base or "", whole, lines, added)
+        yield ChangedFile(change, file, path, *kinds, head, base or "", whole, lines, added)
 
 
 def _from_hunks(file: FileDiff) -> str:
@@ -200,10 +200,10 @@ def _from_hunks(file: FileDiff) -> str:
 def check(bundle: Bundle, *, disable: tuple[str, ...] = ()) -> tuple[Finding, ...]:
     """Run every rule over a bundle: the worst first, one finding a place."""
     found: list[Finding] = []
-    for view in views(bundle):
+    for file in changed_files(bundle):
         for family in (_addressed, _contents, _removed, _tests):
             try:
-                found += family(view)
+                found += family(file)
             except (RecursionError, ValueError, IndexError, KeyError, TypeError, AttributeError):
                 # A rule that trips over odd text must not take the others down with it.
                 _log.warning("rules %s failed", family.__name__, exc_info=True)
@@ -245,22 +245,22 @@ _TEMPLATE = re.compile(r"<(?=[|\uff5c])|(?<=[|\uff5c])>|\[(?=/?INST\])|<(?=<?/?S
 _FLAG_EMOJI = re.compile("\U0001f3f4[\U000e0000-\U000e007f]+")
 
 
-def _addressed(view: View) -> Iterator[Finding]:
+def _addressed(file: ChangedFile) -> Iterator[Finding]:
     """The first line of a file that talks to the reviewer; marks of chat templates are the business of some tests."""
-    text = "\n".join(view.added.values())
+    text = "\n".join(file.added.values())
     if not text.isascii():
-        for number, line in view.added.items():
+        for number, line in file.added.items():
             # A byte order mark may stand at the start of a file.
             if what := hidden_in(line if number > 1 else line.removeprefix("\ufeff")):
-                yield from view.say("hidden-characters", number, what=what)
+                yield from file.say("hidden-characters", number, what=what)
                 break
-    if _addressing(text) is None and (view.is_test or not _CHAT.search(text)):
+    if _addressing(text) is None and (file.is_test or not _CHAT.search(text)):
         return
-    for number, line in view.added.items():
+    for number, line in file.added.items():
         # An instruction may be broken over two lines.
-        following = re.sub(r"^\s*(?:#|//|\*|--|<!--)?\s*", "", view.added.get(number + 1, ""))
-        if (not view.is_test and _CHAT.search(line)) or talks(f"{line} {following}", start=line):
-            yield from view.say("injection-tripwire", number)
+        following = re.sub(r"^\s*(?:#|//|\*|--|<!--)?\s*", "", file.added.get(number + 1, ""))
+        if (not file.is_test and _CHAT.search(line)) or talks(f"{line} {following}", start=line):
+            yield from file.say("injection-tripwire", number)
             return
 
 
@@ -300,7 +300,7 @@ def notices(bundle: Bundle) -> tuple[str, ...]:
     texts += [(f"the message of commit {commit.sha[:10]}", commit.message) for commit in change.commits]
     texts += [("a file name", re.sub(r"[_\-./]", " ", file.path)) for file in bundle.files]
     # What is too short to be quoted gets no finding of its own.
-    texts += [(f"the file {view.path}", view.head) for view in views(bundle) if len(view.head) < 80]
+    texts += [(f"the file {file.path}", file.head) for file in changed_files(bundle) if len(file.head) < 80]
     said = [
         f"{where} holds text that is addressed to an automated reviewer"
         for where, text in texts
@@ -310,39 +310,39 @@ def notices(bundle: Bundle) -> tuple[str, ...]:
     return tuple(dict.fromkeys(said))
 
 
-def _contents(view: View) -> Iterator[Finding]:
+def _contents(file: ChangedFile) -> Iterator[Finding]:
     """What must not come in by mistake: conflict markers (all three, in order), secrets, other rules of review."""
-    if view.path in (*CONFIG_FILES, *GUIDELINE_FILES, DISMISSED_FILE) and view.added:
-        yield from view.say("review-rules-changed", min(view.added), path=view.path)
-    marks = {n: line[0] for n, line in view.added.items() if re.match(r"<{7} |={7}$|>{7} ", line)}
-    if not view.is_doc and re.match(r"(?:<=+>)+", "".join(marks.values())):
-        yield from view.say("conflict-marker", min(marks))
-    if view.is_doc or (view.is_test and PurePosixPath(view.path).suffix != ".env"):
+    if file.path in (*CONFIG_FILES, *GUIDELINE_FILES, DISMISSED_FILE) and file.added:
+        yield from file.say("review-rules-changed", min(file.added), path=file.path)
+    marks = {n: line[0] for n, line in file.added.items() if re.match(r"<{7} |={7}$|>{7} ", line)}
+    if not file.is_doc and re.match(r"(?:<=+>)+", "".join(marks.values())):
+        yield from file.say("conflict-marker", min(marks))
+    if file.is_doc or (file.is_test and PurePosixPath(file.path).suffix != ".env"):
         return
-    for number, line in view.added.items():
-        if len(line) > 4_000 or not _HINT.search(line) or _EXAMPLE.search(f"{view.path} {line}"):
+    for number, line in file.added.items():
+        if len(line) > 4_000 or not _HINT.search(line) or _EXAMPLE.search(f"{file.path} {line}"):
             continue
         what = next((name for name, shape in _SECRETS.items() if shape.search(line)), "")
         if what and not (what == "a private key" and _SPOKEN_OF.search(line)):
-            yield from view.say("committed-secret", number, what=what)
+            yield from file.say("committed-secret", number, what=what)
 
 
-def _removed(view: View) -> Iterator[Finding]:
-    if not view.language or view.is_test or view.is_doc or not view.whole or not view.base:
+def _removed(file: ChangedFile) -> Iterator[Finding]:
+    if not file.language or file.is_test or file.is_doc or not file.whole or not file.base:
         return
-    for old, new in pairs(functions(view.base, view.language), functions(view.head, view.language)):
+    for old, new in pairs(functions(file.base, file.language), functions(file.head, file.language)):
         if old.words == new.words or (changed := edits(old, new)) is None:
             continue
-        yield from _loosened(view, new, changed)
+        yield from _loosened(file, new, changed)
         if len(changed) > 6:
             continue  # rewritten
-        if all(not edit.new for edit in changed) and not view.sides.intended:
-            yield from _unguarded(view, old, new, changed)
+        if all(not edit.new for edit in changed) and not file.change.intended:
+            yield from _unguarded(file, old, new, changed)
         for edit in changed:
             if edit.new:
-                yield from _switched(view, edit)
+                yield from _switched(file, edit)
                 continue
-            readings = (list(_lost(view, new, edit, words, len(changed) <= 3)) for words in _slides(old.words, edit))
+            readings = (list(_lost(file, new, edit, words, len(changed) <= 3)) for words in _slides(old.words, edit))
             yield from next(filter(None, readings), ())
 
 
@@ -360,47 +360,47 @@ def _slides(words: list[str], edit: Edit) -> Iterator[tuple[str, ...]]:
             yield tuple(words[at : at + size])
 
 
-def _lost(view: View, new: Function, edit: Edit, words: tuple[str, ...], few: bool) -> Iterator[Finding]:
+def _lost(file: ChangedFile, new: Function, edit: Edit, words: tuple[str, ...], few: bool) -> Iterator[Finding]:
     """What protected the rest of the function and was taken out of it; with more than that, other code went too."""
-    text, moved, name = " ".join(words), view.sides.moved, new.name.rsplit(".", 1)[-1]
+    text, moved, name = " ".join(words), file.change.moved, new.name.rsplit(".", 1)[-1]
     if words == ("await",):
-        if "async" in new.words and not view.sides.announced("await"):
-            yield from _await(view, new, edit)
+        if "async" in new.words and not file.change.announced("await"):
+            yield from _await(file, new, edit)
         return
     if len(words) > SMALL:
         return
     if match := _AUTH.search(text):
         if not moved(match["what"]):
-            yield from view.say("auth-removed", edit.line, what=_code(match["what"]), function=name)
+            yield from file.say("auth-removed", edit.line, what=_code(match["what"]), function=name)
         return
     if match := _LOCK.search(text):
-        elsewhere = _LOCK.search(view.sides.added) or re.search(r"\b[Ll]ock|mutex|[Mm]u\b", " ".join(new.words))
-        if not elsewhere and not view.sides.announced(match["what"]):
-            yield from view.say("lock-removed", edit.line, what=_code(match["what"]), function=name)
+        elsewhere = _LOCK.search(file.change.added) or re.search(r"\b[Ll]ock|mutex|[Mm]u\b", " ".join(new.words))
+        if not elsewhere and not file.change.announced(match["what"]):
+            yield from file.say("lock-removed", edit.line, what=_code(match["what"]), function=name)
         return
     match = _SANITISER.match(text)
     if match and len(words) <= match.group().count(" ") + 1 and not moved(match.group()):
-        yield from view.say("sanitising-removed", edit.line, what=_code(match["what"]), function=name)
-    elif not few or view.sides.intended:
+        yield from file.say("sanitising-removed", edit.line, what=_code(match["what"]), function=name)
+    elif not few or file.change.intended:
         return
     elif match := _CLOSE.search(text):
         owner, left = match["owner"] or "", " ".join(new.words)
         closed = match.group() in left or re.search(rf"\bwith\b[^;]* as {owner}\b", left)  # elsewhere, or by itself
         if not closed and not moved(match.group()) and (not owner or owner in new.words):
-            yield from view.say("close-removed", edit.line, what=_code(match.group()).rstrip("("), function=name)
+            yield from file.say("close-removed", edit.line, what=_code(match.group()).rstrip("("), function=name)
     elif (match := _LIMIT.search(text)) and len(words) < 12 and not moved(match.group()):
-        yield from view.say("limit-removed", edit.line, what=_code(match.group()))
+        yield from file.say("limit-removed", edit.line, what=_code(match.group()))
 
 
-def _unguarded(view: View, old: Function, new: Function, changed: tuple[Edit, ...]) -> Iterator[Finding]:
+def _unguarded(file: ChangedFile, old: Function, new: Function, changed: tuple[Edit, ...]) -> Iterator[Finding]:
     """A function that only lost something, and what it lost is a check: a guard, a part of a condition, a handler."""
     for edit, rest in zip(changed, (*changed[1:], None), strict=True):
         after = [" ".join(one) for one in _slides(old.words, rest)] if rest else []
         for words in _slides(old.words, edit):
-            what = _check_in(" ".join(words), after, view.language)
-            if what and _still_used(what, new, edit) and not view.sides.moved(what) and not _PLATFORM.search(what):
+            what = _check_in(" ".join(words), after, file.language)
+            if what and _still_used(what, new, edit) and not file.change.moved(what) and not _PLATFORM.search(what):
                 name = new.name.rsplit(".", 1)[-1]
-                yield from view.say("check-removed", edit.line, what=_code(what)[:80], function=name)
+                yield from file.say("check-removed", edit.line, what=_code(what)[:80], function=name)
                 return
 
 
@@ -429,16 +429,16 @@ def _balanced(text: str) -> bool:
     return all(text.count(pair[0]) == text.count(pair[1]) for pair in ("()", "[]", "{}"))
 
 
-def _await(view: View, new: Function, edit: Edit) -> Iterator[Finding]:
+def _await(file: ChangedFile, new: Function, edit: Edit) -> Iterator[Finding]:
     at = next((n for n, token in enumerate(new.tokens) if token.line == edit.line), 0)
     call = re.search(r"((?:[\w$]+ (?:\?\. |\. ))*[\w$]+) \(", " ".join(new.words[at : at + 40]))
-    line = view.lines[edit.line - 1].strip()
+    line = file.lines[edit.line - 1].strip()
     if call is None or re.search(r"\b(?:return|async|Promise|gather|create_task|ensure_future|then)\b", line):
         return
     last = call[1].rsplit(" ", 1)[-1]
     # Otherwise it is no longer a coroutine.
-    if not re.search(rf"\basync (?:def |function )?{re.escape(last)}\b", view.sides.removed):
-        yield from view.say("await-removed", edit.line, what=_code(call[1]))
+    if not re.search(rf"\basync (?:def |function )?{re.escape(last)}\b", file.change.removed):
+        yield from file.say("await-removed", edit.line, what=_code(call[1]))
 
 
 def _still_used(condition: str, new: Function, edit: Edit) -> bool:
@@ -449,23 +449,23 @@ def _still_used(condition: str, new: Function, edit: Edit) -> bool:
     return any(token.line >= edit.line and token.text in names for token in new.tokens)
 
 
-def _switched(view: View, edit: Edit) -> Iterator[Finding]:
+def _switched(file: ChangedFile, edit: Edit) -> Iterator[Finding]:
     """A protection that was true and is false now, by the name right in front of the value."""
     if [word.lower() for word in edit.old] == ["true"] and [word.lower() for word in edit.new] == ["false"]:
-        match = re.search(r"([\w$]+)['\"]?\s*[:=]\s*[Ff]alse", view.lines[edit.line - 1])
+        match = re.search(r"([\w$]+)['\"]?\s*[:=]\s*[Ff]alse", file.lines[edit.line - 1])
         if match and _FLAGS.match(match[1]):
-            yield from view.say("protection-off", edit.line, what=match.group())
+            yield from file.say("protection-off", edit.line, what=match.group())
 
 
-def _loosened(view: View, new: Function, changed: tuple[Edit, ...]) -> Iterator[Finding]:
-    loose = "any" if view.path.endswith((".ts", ".tsx")) else "Any" if view.language == "python" else ""
+def _loosened(file: ChangedFile, new: Function, changed: tuple[Edit, ...]) -> Iterator[Finding]:
+    loose = "any" if file.path.endswith((".ts", ".tsx")) else "Any" if file.language == "python" else ""
     for edit in changed:
         if edit.new != (loose,) or not edit.old or edit.old[0] in ("unknown", "object", "any"):
             continue
-        match = re.search(rf"([\w$]+)\??\s*:\s*{loose}\b", view.lines[edit.line - 1])
+        match = re.search(rf"([\w$]+)\??\s*:\s*{loose}\b", file.lines[edit.line - 1])
         if match and _NAME.fullmatch(edit.old[0]):
             names = {"name": match[1], "function": new.name.rsplit(".", 1)[-1]}
-            yield from view.say("type-loosened", edit.line, old=_code(" ".join(edit.old))[:60], new=loose, **names)
+            yield from file.say("type-loosened", edit.line, old=_code(" ".join(edit.old))[:60], new=loose, **names)
 
 
 def _code(words: str) -> str:
@@ -474,40 +474,40 @@ def _code(words: str) -> str:
     return re.sub(r" (?=\?\.)|(?<=\?\.) ", "", text).replace("`", "'")
 
 
-def _tests(view: View) -> Iterator[Finding]:
-    if not view.language or not view.is_test or not view.whole or not view.base:
+def _tests(file: ChangedFile) -> Iterator[Finding]:
+    if not file.language or not file.is_test or not file.whole or not file.base:
         return
-    off = list(_js_off(view) if view.language == "js" else _functions_off(view))
+    off = list(_js_off(file) if file.language == "js" else _functions_off(file))
     if off:
         line, name = off[0]
         more = f", and {len(off) - 1} more" if len(off) > 1 else ""
-        yield from view.say("test-switched-off", line, name=name[:80], more=more)
-    if view.language == "js":
-        was = {match[4] for match in _js_tests(view.base) if ".only" in match[2]}
-        for line, form, name in _js_calls(view):
+        yield from file.say("test-switched-off", line, name=name[:80], more=more)
+    if file.language == "js":
+        was = {match[4] for match in _js_tests(file.base) if ".only" in match[2]}
+        for line, form, name in _js_calls(file):
             if ".only" in form and name not in was:
-                yield from view.say("test-focused", line, name=f"{form}({name[:60]!r})")
+                yield from file.say("test-focused", line, name=f"{form}({name[:60]!r})")
                 return
 
 
-def _functions_off(view: View) -> Iterator[tuple[int, str]]:
+def _functions_off(file: ChangedFile) -> Iterator[tuple[int, str]]:
     """Tests that have a skip mark now and had none; a mark with a condition is not meant."""
-    skips = _SKIPS[view.language]
-    for old, new in pairs(functions(view.base, view.language), functions(view.head, view.language)):
+    skips = _SKIPS[file.language]
+    for old, new in pairs(functions(file.base, file.language), functions(file.head, file.language)):
         name = new.name.rsplit(".", 1)[-1]
         was, now = " ".join(old.words), " ".join(new.words)
         mark = skips.search(now) if re.match(r"[Tt]est", name) else None
         above = now[: mark.start()] if mark else ""
         if mark and above.count("{") - above.count("}") <= 1 and not skips.search(was):
             line = next((t.line for t in new.tokens if re.match(r"skip|xfail|Skip", t.text)), new.start)
-            if not re.search(r"version|platform|os\.name|\bif\b|condition", view.lines[line - 1]):
+            if not re.search(r"version|platform|os\.name|\bif\b|condition", file.lines[line - 1]):
                 yield line, name
 
 
-def _js_off(view: View) -> Iterator[tuple[int, str]]:
+def _js_off(file: ChangedFile) -> Iterator[tuple[int, str]]:
     off = re.compile(r"^x|\.skip|\.todo")
-    was = {match[4]: match[1] + match[2] for match in _js_tests(view.base)}
-    for line, form, name in _js_calls(view):
+    was = {match[4]: match[1] + match[2] for match in _js_tests(file.base)}
+    for line, form, name in _js_calls(file):
         if off.search(form) and name in was and not off.search(was[name]):
             yield line, name
 
@@ -519,9 +519,9 @@ def _js_tests(text: str) -> Iterator[re.Match[str]]:
             yield match
 
 
-def _js_calls(view: View) -> Iterator[tuple[int, str, str]]:
+def _js_calls(file: ChangedFile) -> Iterator[tuple[int, str, str]]:
     """Tests on added lines: line, how they are called, and their name."""
-    for match in _js_tests(view.head):
-        line = view.head.count("\n", 0, match.start()) + 1
-        if line in view.added:
+    for match in _js_tests(file.head):
+        line = file.head.count("\n", 0, match.start()) + 1
+        if line in file.added:
             yield line, match[1] + match[2], match[4]

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from glue import Tool, tool
+from glue.agents.review.change.collect import file_text
 from glue.agents.review.change.config import Config, blocklist
 from glue.agents.review.delivery import gate
 from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault, weakens_test
@@ -24,8 +25,8 @@ DISAGREE = "test and code disagree"
 Side = Literal["head", "base"]
 
 
-class Desk:
-    """Where one review's findings are put down, each checked as it comes."""
+class ReviewDraft:
+    """The review as the model writes it: findings and a summary, each checked as it comes."""
 
     def __init__(self, bundle: Bundle, config: Config, *, source: str, known: Sequence[Finding] = ()) -> None:
         self.bundle = bundle
@@ -42,7 +43,7 @@ class Desk:
         self._known = {(finding.path, finding.line, finding.category) for finding in known}
 
     def report(self, finding: Finding) -> str:
-        """Check a finding and put it down; what is wrong with it is a ToolError."""
+        """Check a finding and take it; what is wrong with it is a ToolError."""
         try:
             placed, notes = self._checked(finding)
         except ToolError:
@@ -115,14 +116,14 @@ class Desk:
         return placed, notes
 
 
-def tools(desk: Desk, repo: Repo | None = None) -> list[Tool[..., Any]]:
+def tools(draft: ReviewDraft, repo: Repo | None = None) -> list[Tool[..., Any]]:
     """Make the tools of one review. Without a repository only the files of the change can be read."""
-    blocked = blocklist(desk.config)
-    history = [] if repo is None else _history(desk.bundle.change.head_sha or "HEAD", blocked, repo)
-    return [*_reading(desk, blocked, repo), *history, *_reporting(desk)]
+    blocked = blocklist(draft.config)
+    history = [] if repo is None else _history(draft.bundle.change.head_sha or "HEAD", blocked, repo)
+    return [*_reading(draft, blocked, repo), *history, *_reporting(draft)]
 
 
-def _reporting(desk: Desk) -> list[Tool[..., Any]]:
+def _reporting(draft: ReviewDraft) -> list[Tool[..., Any]]:
     @tool
     async def report_finding(
         path: Annotated[str, "the file, as the diff names it"],
@@ -141,7 +142,7 @@ def _reporting(desk: Desk) -> list[Tool[..., Any]]:
         ] = None,
     ) -> str:
         """Report one problem of the change. The answer says at once if something about the report is wrong."""
-        return desk.report(
+        return draft.report(
             Finding(
                 path=path,
                 quote=quote,
@@ -152,7 +153,7 @@ def _reporting(desk: Desk) -> list[Tool[..., Any]]:
                 category=category,
                 suggestion=suggestion,
                 acceptance=" ".join(acceptance.split()),
-                source=desk.source,
+                source=draft.source,
                 claimed=line,
             )
         )
@@ -161,15 +162,15 @@ def _reporting(desk: Desk) -> list[Tool[..., Any]]:
     async def finish_review(
         summary: Annotated[str, "two to six sentences on the change and what you looked at"],
     ) -> str:
-        """End the review. Call it once, alone, when everything was looked at and reported."""
-        return desk.finish(summary)
+        """End the review. Call it once, alone, when everything was looked at and draft."""
+        return draft.finish(summary)
 
     return [report_finding, finish_review]
 
 
-def _reading(desk: Desk, blocked: Blocklist, repo: Repo | None) -> list[Tool[..., Any]]:
-    change = desk.bundle.change
-    sides = {"head": (desk.bundle.head, change.head_sha), "base": (desk.bundle.base, change.merge_base)}
+def _reading(draft: ReviewDraft, blocked: Blocklist, repo: Repo | None) -> list[Tool[..., Any]]:
+    change = draft.bundle.change
+    sides = {"head": (draft.bundle.head, change.head_sha), "base": (draft.bundle.base, change.merge_base)}
 
     @tool(timeout=20)
     def read_file(path: str, start: int = 1, lines: int = 200, side: Side = "head") -> str:
@@ -183,14 +184,17 @@ def _reading(desk: Desk, blocked: Blocklist, repo: Repo | None) -> list[Tool[...
         if blocked.blocks(path):
             raise ToolError(f"{path!r} may hold secrets and is not shown")
         known, rev = sides[side]
-        text = known[path] if path in known else _blob(repo, rev, path)
+        text = known.get(path)
+        if text is None and repo is not None and rev:
+            with _git_errors():
+                text = file_text(repo, rev, path, 1024 * 1024, links=True)
         if text is None:
             raise ToolError(f"there is no file {path!r} on the {side} side")
         rows = text.split("\n")
         first, last = max(start, 1), min(max(start, 1) + min(max(lines, 1), LINES) - 1, len(rows))
         shown = [f"{number:>6}  {strip_hidden(rows[number - 1])[:1_000]}" for number in range(first, last + 1)]
-        desk.read.append("\n".join(shown))
-        return f"{desk.read[-1]}\n[lines {first}-{last} of {len(rows)}]"
+        draft.read.append("\n".join(shown))
+        return f"{draft.read[-1]}\n[lines {first}-{last} of {len(rows)}]"
 
     @tool(timeout=20)
     def grep(pattern: str, side: Side = "head", ignore_case: bool = False) -> str:
@@ -208,8 +212,8 @@ def _reading(desk: Desk, blocked: Blocklist, repo: Repo | None) -> list[Tool[...
         if not hits:
             return "nothing found"
         rows = [f"{path}:{line}: {strip_hidden(text.strip())[:300]}" for path, line, text in hits[:HITS]]
-        desk.read.append("\n".join(rows))
-        return desk.read[-1] + ("\n[there is more]" if len(hits) > HITS else "")
+        draft.read.append("\n".join(rows))
+        return draft.read[-1] + ("\n[there is more]" if len(hits) > HITS else "")
 
     return [read_file, grep]
 
@@ -241,14 +245,3 @@ def _git_errors() -> Iterator[None]:
         yield
     except (GitError, IndexError) as error:
         raise ToolError(str(error)) from error
-
-
-def _blob(repo: Repo | None, rev: str, path: str) -> str | None:
-    if repo is None or not rev:
-        return None
-    with _git_errors():
-        entry = repo.entry(rev, path)
-        if entry is None or entry.kind != "blob":
-            return None
-        text = repo.blob(entry.sha, cap=1024 * 1024, cut=True).decode("utf-8", "replace")
-        return f"symlink to {text}" if entry.mode == "120000" else text

@@ -13,9 +13,12 @@ from fakes.forge.server import Kind
 
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config
+from glue.agents.review.delivery import commands
+from glue.agents.review.delivery.forges import Comment
 from glue.agents.review.delivery.publish import Published, publish
+from glue.agents.review.findings.dedupe import dismissals
 from glue.agents.review.findings.model import review as run_review
-from glue.agents.review.records import Bundle, Change, Finding, ReviewRun
+from glue.agents.review.records import Bundle, Change, ChangeCommit, Finding, ReviewRun
 from glue.testing import Script, call, calls
 
 OLD = "def total(rows):\n    return sum(rows)\n\n\ndef first(rows):\n    return rows[0] if rows else None\n"
@@ -243,3 +246,13 @@ async def test_what_was_dismissed_stays_so_in_other_words() -> None:
         assert [mark.by for _, mark in done.report.dismissed] == ["wendy"]
         assert done.report.fixed == ()
         assert forge.resolved == set()
+
+
+def test_a_dismissal_is_read_alike_wherever_it_is_written() -> None:
+    commit = ChangeCommit(sha="c" * 40, message="Cache it\n\nReview-Dismiss: 0123ABCD: wanted", author="ann")
+    bundle = Bundle(change=Change(commits=(commit,)), guidelines={".glue/dismissed": "0123ABCD: wanted\n"})
+    remark = Comment(body="/ignore 0123ABCD: wanted", by="ann")
+
+    written = (*dismissals(bundle), *commands.dismissals([remark], [], lambda user: "write"))
+
+    assert [(one.id, one.reason) for one in written] == [("0123abcd", "wanted")] * 3

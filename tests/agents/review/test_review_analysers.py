@@ -147,7 +147,7 @@ def test_without_ruff_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_every_rule_has_a_reason_and_a_severity() -> None:
-    for code, rule in analysers.ruff_rules().items():
+    for code, rule in analysers.RUFF_RULES.items():
         assert rule["severity"] in ("high", "medium", "low"), code
         assert rule["why"].endswith("."), code
 

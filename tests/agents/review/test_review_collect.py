@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes.larder import build
@@ -293,6 +296,49 @@ def test_a_file_with_too_many_lines_is_left_out_and_said(checkout: Checkout) -> 
     bundle = collect(checkout.root)
 
     assert bundle.skipped[0].reason == "too large: 30000 changed lines"
+    assert not coverage(bundle, None).complete
+
+
+@pytest.mark.parametrize("gather", [collect, partial(collect_dirty, staged=True), collect_dirty])
+def test_a_change_of_many_files_takes_few_processes(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, gather: Callable[[Path], Bundle]
+) -> None:
+    for state in ("base", "committed", "staged"):
+        for number in range(30):
+            checkout.put(f"{number}.py", f"x = 1\n\n\nstate = {state!r}\n")
+        if state == "staged":
+            checkout.git("add", "--all")
+        else:
+            checkout.commit()
+            checkout.git("checkout", "-q", "-B", "feature")
+    started: list[object] = []
+    start: Any = subprocess.Popen.__init__
+
+    def counted(self: Any, *args: Any, **options: Any) -> None:
+        started.append(args)
+        start(self, *args, **options)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", counted)
+    bundle = gather(checkout.root)
+
+    assert len(bundle.head) == len(bundle.base) == 30
+    assert 0 < len(started) <= 6
+
+
+def test_where_one_diff_would_be_too_much_it_is_read_file_by_file(checkout: Checkout) -> None:
+    checkout.git("checkout", "-q", "-b", "feature")
+    for number in range(1_100):  # more names to leave out than fit in a command
+        checkout.put(f"dist/{number:04}{'x' * 240}", "x\n")
+    checkout.put("app.py", "def one():\n    return 2\n")
+    checkout.put("large.txt", "x" * 4_000_000)
+    checkout.commit()
+
+    bundle = collect(checkout.root)
+
+    left_out = [skip for skip in bundle.skipped if not skip.path.startswith("dist/")]
+    assert [file.path for file in bundle.files] == ["app.py"]
+    assert [(skip.path, skip.kind) for skip in left_out] == [("large.txt", "too_large")]
+    assert len(bundle.skipped) == 1_101
     assert not coverage(bundle, None).complete
 
 

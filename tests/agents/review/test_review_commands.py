@@ -12,7 +12,7 @@ from fakes.forge import FakeForge
 
 from glue.agents.review.delivery.commands import Command, allowed, dismissals, parse, read, reply, respond
 from glue.agents.review.delivery.forges import Comment
-from glue.agents.review.findings.dedupe import Known
+from glue.agents.review.findings.dedupe import PostedFinding
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_only_writers_are_heard() -> None:
 
 
 def test_an_ignore_without_id_needs_a_comment_of_ours_to_answer() -> None:
-    known = [Known(fingerprint="f" * 16, comment=3)]
+    known = [PostedFinding(fingerprint="f" * 16, comment=3)]
     remarks = [
         Comment(by="wendy", body="/ignore meant so", answers=3),
         Comment(by="wendy", body="/ignore meant so", answers=4),

@@ -244,7 +244,7 @@ def test_a_skipped_file_counts_with_its_lines() -> None:
         files=bundle.files,
         diff=bundle.diff,
         head=bundle.head,
-        skipped=(SkippedFile(path="b.py", reason="too large", lines=200_000),),
+        skipped=(SkippedFile(path="b.py", kind="too_large", reason="too large", lines=200_000),),
     )
 
     assert coverage(huge, chunks(huge)).percent < 0.1
@@ -308,6 +308,13 @@ def test_scores_are_kept_and_compared(tmp_path: Path, monkeypatch: pytest.Monkey
     assert invoke("diff", str(tmp_path / "one.json"), str(tmp_path / "run.json"))[0] == 2
 
 
+def test_a_review_that_speaks_of_run_files_is_still_a_review(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    records.save(ReviewRun(change=Change(title='Write "glue-review-run" and "kind": "selftest"')), path)
+
+    assert invoke("diff", str(path), str(path)) == (0, "no difference\n")
+
+
 def test_before_the_first_commit_everything_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GLUE_MODEL", raising=False)
     git(tmp_path, "init", "-q", "-b", "main")
@@ -342,6 +349,14 @@ def test_a_diff_of_a_secret_file_is_shown_to_nobody(larder: Path) -> None:
     assert [file.path for file in bundle.files] == ["a.py"]
     assert ".env-value" not in bundle.diff
     assert "may hold secrets" in invoke("--diff", "-", stdin=diff)[1]
+
+
+def test_secret_files_are_those_that_the_settings_name() -> None:
+    diff = "".join(between(name, None, "x = 1\n") for name in (".env", "a.vault", "a.py"))
+
+    bundle = from_diff(diff, rules=Config(secret_files=("*.vault", "!.env")))
+
+    assert [(skip.path, skip.kind) for skip in bundle.skipped] == [("a.vault", "blocked")]
 
 
 def test_new_files_beyond_the_most_are_named_as_not_read(tmp_path: Path) -> None:

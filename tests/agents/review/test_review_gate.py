@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from glue.agents.review.change.config import make
 from glue.agents.review.change.diff import parse
 from glue.agents.review.delivery import gate, report
 from glue.agents.review.delivery.gate import text_codes
@@ -223,6 +224,7 @@ def test_the_json_of_a_model_without_tools_is_repaired_once() -> None:
         ({"findings": [replace(FINDING, severity="high")]}, 1),
         ({"findings": [replace(FINDING, severity="high")], "fail_on": "critical"}, 0),
         ({"findings": [replace(FINDING, severity="critical")], "fail_on": None}, 0),
+        ({"findings": [replace(FINDING, severity="critical")], "fail_on": make({"fail-on": "never"}).fail_on}, 0),
         ({"codes": ("degenerate.run",)}, 3),
         ({"finished": False}, 3),
         ({"coverage": Coverage(hunks=(replace(COVERED.hunks[0], state="partial"),))}, 0),

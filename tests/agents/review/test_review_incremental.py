@@ -9,7 +9,7 @@ from fakes.review import FOUND, NEW, OLD, SUMMARY
 
 from glue.agents.review import records
 from glue.agents.review.change.collect import from_texts
-from glue.agents.review.findings.dedupe import Earlier, load, narrow
+from glue.agents.review.findings.dedupe import EarlierReview, load, narrow
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Bundle, Change, ReviewRun
 from glue.errors import ConfigError
@@ -24,10 +24,10 @@ def bundle(sha: str, **after: str) -> Bundle:
     return from_texts({"shop.py": OLD}, texts, Change(title="Average", head_sha=sha * 40))
 
 
-async def first() -> Earlier:
+async def first() -> EarlierReview:
     script = Script(calls(call("report_finding", FOUND)), calls(call("finish_review", {"summary": SUMMARY})))
     change = bundle("a", shop_py=NEW)
-    return Earlier(change, await review(change, providers=[script]))
+    return EarlierReview(change, await review(change, providers=[script]))
 
 
 async def test_only_new_hunks_are_read_and_old_findings_stay() -> None:
@@ -100,4 +100,4 @@ async def test_a_review_that_read_nothing_is_not_built_on(
 def test_an_empty_run_has_read_nothing() -> None:
     change = bundle("a", shop_py=NEW)
 
-    assert narrow(change, Earlier(change, ReviewRun())).files == change.files
+    assert narrow(change, EarlierReview(change, ReviewRun())).files == change.files

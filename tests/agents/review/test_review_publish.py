@@ -420,6 +420,15 @@ def test_a_check_run_carries_annotations_and_is_renewed_not_repeated(github: Fak
     assert {note["annotation_level"] for note in check["annotations"]} == {"failure", "warning", "notice"}
 
 
+def test_a_check_run_that_is_refused_is_not_delivered_and_says_why(github: FakeForge) -> None:
+    github.fail("denied", match="POST .*/check-runs")
+
+    done = send(github, review(*FINDINGS), check=True)
+
+    assert done.verdict.exit_code == 4
+    assert any(reason.startswith("not delivered: POST ") for reason in done.verdict.reasons)
+
+
 def test_two_stickies_of_ours_become_one_even_if_the_answer_is_lost(forge: FakeForge) -> None:
     send(forge, review(MUTABLE))
     forge.pulls[1].comments.append({**stickies(forge)[0], "id": 9000})

@@ -19,7 +19,7 @@ from glue.agents.review.delivery.forges import Where, change_of
 from glue.agents.review.doctor import workflow
 from glue.agents.review.findings.anchor import fault, weakens_test
 from glue.agents.review.findings.model import examples, question, review, system, token
-from glue.agents.review.findings.tools import Desk, tools
+from glue.agents.review.findings.tools import ReviewDraft, tools
 from glue.agents.review.records import Bundle, Change, Finding, ReviewRun
 from glue.errors import ConfigError, ReplayError, ToolError
 from glue.messages import Request, ToolMessage, Usage
@@ -251,6 +251,21 @@ async def test_the_budget_ends_the_review_and_the_ledger_says_so() -> None:
     assert {hunk.reason for hunk in run.coverage.hunks if hunk.state == "skipped"} == {"budget spent"}
 
 
+@pytest.mark.parametrize(
+    ("limit", "asked"),
+    [({"max_turns": 2}, 2), ({"max_usd": 0.5}, 1), ({"max_seconds": 0.0}, 0), ({"max_tokens": 0}, 0)],
+)
+async def test_each_limit_of_the_settings_ends_a_review(limit: dict[str, Any], asked: int) -> None:
+    look = replace(calls(call("read_file", {"path": "shop.py"})), usage=Usage(input=10, output=10, cost=1.0))
+    script = Script(*[look] * 4)
+
+    run = await review(shop(), providers=[script], config=make(limit))
+
+    assert len(script.requests) == asked
+    assert run.codes
+    assert not run.coverage.complete
+
+
 async def test_each_chunk_is_asked_about_and_all_summaries_are_kept() -> None:
     texts = {f"m{n}.py": "".join(f"value_{n}_{i} = {i}\n" for i in range(200)) for n in range(3)}
     said = (
@@ -316,7 +331,7 @@ def record_chunk(bundle: Bundle) -> Any:
 
 
 def offered(bundle: Bundle, repo: Repo | None = None) -> dict[str, Any]:
-    return {tool.spec.name: tool for tool in tools(Desk(bundle, Config(), source="x"), repo)}
+    return {tool.spec.name: tool for tool in tools(ReviewDraft(bundle, Config(), source="x"), repo)}
 
 
 def test_files_of_the_change_can_be_read_without_a_repository() -> None:
@@ -501,6 +516,9 @@ def test_a_merge_request_is_read_from_the_variables() -> None:
         (Change(labels=("skip-review",)), {}, "it has the label"),
         (Change(draft=True), {"skip_drafts": True}, "it is a draft"),
         (Change(author="bot"), {"skip_authors": ["bot"]}, "changes by bot"),
+        (Change(title="Draft: x"), {"skip_titles": ["draft:"]}, "the title says"),
+        (Change(title="[skip-review] x"), {"skip_titles": ["draft:"]}, ""),
+        (Change(labels=("later",)), {"skip_labels": ["later"]}, "it has the label later"),
         (Change(title="x", draft=True), {}, ""),
     ],
 )

@@ -14,7 +14,7 @@ from glue.agents.review.delivery.clean import hidden, markdown
 from glue.agents.review.delivery.gate import text_codes
 from glue.agents.review.delivery.publish import publish
 from glue.agents.review.findings.model import review
-from glue.agents.review.findings.tools import Desk
+from glue.agents.review.findings.tools import ReviewDraft
 from glue.agents.review.records import Bundle, Change, Finding, ReviewRun
 from glue.errors import ToolError
 from glue.testing import Reply, Script, call, calls, fail, say
@@ -117,14 +117,14 @@ async def test_without_any_model_the_analysers_findings_are_delivered_and_marked
 def test_code_that_the_model_read_with_a_tool_is_ground_enough(forge: FakeForge) -> None:
     words = {**SAID[0], "body": "`take_rows` and `normalise_rows` hand over lists of one; `step_0` then fails."}
     finding = Finding(**words, source="x")
-    desk = Desk(steps(), Config(), source="x")
+    draft = ReviewDraft(steps(), Config(), source="x")
     with pytest.raises(ToolError, match="do not occur in this change"):
-        desk.report(finding)
+        draft.report(finding)
 
-    desk.read.append("def take_rows(rows):\n    return normalise_rows(rows)\n")
-    desk.report(finding)
-    assert desk.seen() == ("normalise_rows", "take_rows")
-    run = ReviewRun(findings=tuple(desk.findings), provider="x", finished=True, summary=GOOD, seen=desk.seen())
+    draft.read.append("def take_rows(rows):\n    return normalise_rows(rows)\n")
+    draft.report(finding)
+    assert draft.seen() == ("normalise_rows", "take_rows")
+    run = ReviewRun(findings=tuple(draft.findings), provider="x", finished=True, summary=GOOD, seen=draft.seen())
     assert len(publish(steps(), run, forge.environ, sleep=lambda s: None).report.items) == 1
 
 

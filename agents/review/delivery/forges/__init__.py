@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,10 +10,10 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from glue.agents.review.delivery.forges.client import Client, ForgeError, Method, Transport
+from glue.agents.review.delivery.forges.client import Client, ForgeError, Method
 from glue.agents.review.delivery.outputs import FINDING, fields
 from glue.agents.review.delivery.report import Report, ReviewVerdict
-from glue.agents.review.findings.dedupe import Known
+from glue.agents.review.findings.dedupe import PostedFinding
 from glue.agents.review.records import Change
 from glue.errors import ConfigError
 
@@ -99,21 +98,21 @@ class Forge(ABC):
         """Read everybody's comments, those on lines too."""
 
     @abstractmethod
-    def posted(self) -> Iterable[Known | None]:
+    def posted(self) -> Iterable[PostedFinding | None]:
         """Read the inline comments of ours; None is one that bears no marker."""
 
     @abstractmethod
     def add_single(self, post: Post) -> None: ...
 
     def add_review(self, posts: Sequence[Post], body: str) -> None:
-        for post in posts:
-            self.add_single(post)
+        """Post many comments at once, all or none: where `batch` says that it can be done."""
+        raise NotImplementedError
 
-    def delete_inline(self, known: Known) -> bool:
+    def delete_inline(self, known: PostedFinding) -> bool:
         """Delete an inline comment; False where the forge has no way to."""
         return False
 
-    def resolve(self, known: Known) -> bool:
+    def resolve(self, known: PostedFinding) -> bool:
         """Resolve a discussion; False where the forge has no way to: the sticky comment says it all the same."""
         return False
 
@@ -129,7 +128,7 @@ class Forge(ABC):
     def ask_id(self) -> int:
         return int(self.client.get("/user")["id"])
 
-    def known(self) -> list[Known]:
+    def known(self) -> list[PostedFinding]:
         return [known for known in self.posted() if known]
 
     def mine(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
@@ -181,7 +180,7 @@ class Forge(ABC):
                     raise
 
 
-def known_row(row: Mapping[str, Any], path: Any, line: Any, **more: Any) -> Known | None:
+def known_row(row: Mapping[str, Any], path: Any, line: Any, **more: Any) -> PostedFinding | None:
     """Read which finding an inline comment of ours is about, from its marker and its words; None where it has none."""
     body = str(row.get("body", ""))
     found = fields(body, FINDING)
@@ -190,7 +189,7 @@ def known_row(row: Mapping[str, Any], path: Any, line: Any, **more: Any) -> Know
     text = body.split("-->", 1)[-1].strip()
     first = text.split("\n", 1)[0]
     title = re.sub(r"^\W*\*\*\w+ \w+: |\*\*.*$", "", first)
-    return Known(
+    return PostedFinding(
         fingerprint=found["fp"],
         quote=found.get("q", ""),
         path=str(path or ""),
@@ -241,36 +240,18 @@ def _kind(name: str) -> type[Forge]:
     return kind
 
 
-def open_forge(
-    place: Where,
-    environ: Mapping[str, str],
-    *,
-    head: str,
-    base: str = "",
-    dry: bool = False,
-    blind: bool = False,
-    check: Callable[[str], str] = str,
-    sleep: Callable[[float], None] | None = None,
-    transport: Transport | None = None,
-) -> Forge:
-    """Open a pull request for posting; what is missing is said in one line."""
+def open_forge(place: Where, client: Client, *, head: str, base: str = "") -> Forge:
+    """Open a pull request for posting through a client, which gets address and token; what is missing is said."""
     kind = _kind(place.forge)
     if not re.fullmatch(r"[\w.~-]+(?:/[\w.~-]+)*", place.repo) or ".." in place.repo:
         raise ConfigError(f"not a repository's name: {place.repo!r}; give --repo owner/name")
     if place.number is None:
         raise ConfigError("no pull request found in the environment; give --pr NUMBER")
     tokens = FORGES[place.forge].tokens
-    key = next((environ[name] for name in tokens if environ.get(name)), "")
-    if not key and not (dry or blind):
+    key = next((client.environ[name] for name in tokens if client.environ.get(name)), "")
+    if not key and not (client.dry or client.blind):
         raise ConfigError(f"{place.forge}: no token; set {' or '.join(tokens)}")
-    client = Client(
-        base=place.api or kind.api,
-        headers={name: value.format(key=key) for name, value in kind.headers.items()} if key else {},
-        dry=dry,
-        blind=blind or not key,
-        check=check,
-        sleep=sleep or time.sleep,
-        transport=transport,
-        environ=environ,
-    )
+    client.base = place.api or kind.api
+    client.headers = {name: value.format(key=key) for name, value in kind.headers.items()} if key else {}
+    client.blind = client.blind or not key
     return kind(client, place.repo, place.number, head, base)

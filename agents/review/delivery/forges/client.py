@@ -44,7 +44,7 @@ class ForgeRequest:
 class Client:
     """Talks to one forge. With `dry`, a change is only kept in `log`; `blind` asks for nothing either."""
 
-    base: str
+    base: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     dry: bool = False
     blind: bool = False
@@ -171,5 +171,6 @@ def _wait(answer: HTTPResponse) -> float | None:
     """How long a rate limit asks to wait; None where it is no rate limit."""
     if answer.retry_after is not None:
         return answer.retry_after
+    # GitHub says a secondary limit in words alone.
     spent = answer.status == 429 or answer.headers.get("x-ratelimit-remaining") == "0"
     return 60.0 if spent or b"rate limit" in answer.body[:2000] else None

@@ -15,7 +15,7 @@ from glue.agents.review.delivery import outputs
 from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, known_row
 from glue.agents.review.delivery.forges.client import Client, ForgeError, escaped
 from glue.agents.review.delivery.report import GATE, PASS, Report, ReviewVerdict, valid_sha
-from glue.agents.review.findings.dedupe import Known
+from glue.agents.review.findings.dedupe import PostedFinding
 from glue.agents.review.records import Change
 from glue.errors import ConfigError
 
@@ -125,7 +125,7 @@ class Gitea(PullRequest):
     def conversation(self) -> list[Any]:
         return self.client.get(self.talk) or []  # this list has no pages
 
-    def posted(self) -> Iterator[Known | None]:
+    def posted(self) -> Iterator[PostedFinding | None]:
         for review in self.mine(self.client.pages(f"{self.pull}/reviews", "limit", 50)):
             rows = self.client.get(f"{self.pull}/reviews/{int(review['id'])}/comments") or []
             for row in self.mine(rows):
@@ -170,7 +170,7 @@ class GitHub(PullRequest):
         inline = self.client.pages(f"{self.pull}/comments")
         return [*super().remarks(), *(self.comment(row, row.get("in_reply_to_id")) for row in inline)]
 
-    def posted(self) -> Iterator[Known | None]:
+    def posted(self) -> Iterator[PostedFinding | None]:
         rows = self.mine(self.client.pages(f"{self.pull}/comments"))
         threads = self._threads() if rows else {}
         for row in rows:
@@ -198,7 +198,7 @@ class GitHub(PullRequest):
                 break
         return found
 
-    def resolve(self, known: Known) -> bool:
+    def resolve(self, known: PostedFinding) -> bool:
         if not known.thread:
             return False
         body = {"query": RESOLVE, "variables": {"thread": known.thread}}
@@ -214,7 +214,7 @@ class GitHub(PullRequest):
             body = {"commit_id": self.pinned[0], "path": post.path, "body": post.body, "subject_type": "file"}
         self.client.change("POST", f"{self.pull}/comments", body)
 
-    def delete_inline(self, known: Known) -> bool:
+    def delete_inline(self, known: PostedFinding) -> bool:
         self.client.change("DELETE", f"{self.root}/pulls/comments/{known.comment}")
         return True
 

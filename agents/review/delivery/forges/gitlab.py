@@ -8,7 +8,7 @@ from typing import Any
 from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, known_row
 from glue.agents.review.delivery.forges.client import Client, Method, escaped
 from glue.agents.review.delivery.report import valid_sha
-from glue.agents.review.findings.dedupe import Known
+from glue.agents.review.findings.dedupe import PostedFinding
 from glue.agents.review.records import Change
 
 _LEVELS = {60: "admin", 50: "owner", 40: "maintain", 30: "write"}
@@ -79,14 +79,14 @@ class GitLab(Forge):
         talks = [row.get("notes") or [] for row in self.client.pages(f"{self.root}/discussions")]
         return [self.comment(note, notes[0]["id"]) for notes in talks for note in notes]
 
-    def posted(self) -> Iterator[Known | None]:
+    def posted(self) -> Iterator[PostedFinding | None]:
         for discussion in self.client.pages(f"{self.root}/discussions"):
             thread = str(discussion.get("id", ""))
             for row in self.mine(discussion.get("notes") or []):
                 place, done = row.get("position") or {}, bool(row.get("resolved"))
                 yield known_row(row, place.get("new_path"), place.get("new_line"), thread=thread, resolved=done)
 
-    def resolve(self, known: Known) -> bool:
+    def resolve(self, known: PostedFinding) -> bool:
         if known.thread:
             self.client.change("PUT", f"{self.root}/discussions/{escaped(known.thread)}", {"resolved": True})
         return bool(known.thread)
@@ -98,6 +98,6 @@ class GitLab(Forge):
             position["old_line"] = post.old_line
         self.client.change("POST", f"{self.root}/discussions", {"body": post.body, "position": position})
 
-    def delete_inline(self, known: Known) -> bool:
+    def delete_inline(self, known: PostedFinding) -> bool:
         self.client.change("DELETE", f"{self.note}/{known.comment}")
         return True
