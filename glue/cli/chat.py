@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import queue
 import re
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import click
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -21,21 +18,24 @@ from glue import slash
 from glue.agent import Agent
 from glue.cli.app import end_process, live_threads
 from glue.cli.options import Sources, chat_options, read_part
-from glue.cli.output import Printer, Screen, answer_of, cost_text, keys, question, usage_line, usage_text
-from glue.cli.run import Run, check_session, exit_code, write_answer
+from glue.cli.output import Printer, Screen, cost_text, usage_line, usage_text
+from glue.cli.run import Run, check_session, exit_code, terminal_echo, write_answer
 from glue.compaction import INTRODUCTION, PROMPT, render
+from glue.context import Cancel
 from glue.errors import ConfigError, GlueError
 from glue.events import RunResult
 from glue.limits import Outcome
 from glue.messages import AssistantMessage, Usage, UserMessage, new_id, user
-from glue.permission import Decision, PermissionRequest
 from glue.provider import capabilities
 from glue.stores import open_store
 from glue.stores.memory import MemoryStore
 from glue.stores.store import copy, lineage
+from glue.tasks import background
 from glue.text import clean_text, cut, dollars, one_line
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from glue.session import Session
 
 
@@ -90,23 +90,22 @@ class LineReader:
 
     def read(self) -> str:
         """Read one entry; it may span lines. EOFError at the end."""
-        line = self.ask("> ")
+        line = self._line("> ")
         self.was_interrupted = False
         if not line.strip().startswith(QUOTES):
             while line.endswith("\\"):
-                line = line[:-1] + "\n" + self.ask(". ")
+                line = line[:-1] + "\n" + self._line(". ")
             return line
         first = line.strip()[len(QUOTES) :]
         lines = [first] if first else []
         if first.endswith(QUOTES):
             return first[: -len(QUOTES)]
-        while not (line := self.ask(". ")).rstrip().endswith(QUOTES):
+        while not (line := self._line(". ")).rstrip().endswith(QUOTES):
             lines.append(line)
         rest = line.rstrip()[: -len(QUOTES)]
         return "\n".join((*lines, rest) if rest else lines)
 
-    def ask(self, prompt: str) -> str:
-        """Read one line."""
+    def _line(self, prompt: str) -> str:
         if not self.is_terminal:
             line = sys.stdin.readline()
             if not line:
@@ -136,8 +135,7 @@ class Chat:
             else:
                 self.reader = Editor(out, self.status, lambda: [each.id for each in portal.call(self.store.list)])
                 self.printer = MarkdownPrinter(out, err, verbose=verbose, results=True)
-        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()  # questions, results and errors
-        self.run = Run(sources, self.printer, ask=self._ask if self.reader.is_terminal else None)
+        self.run = Run(sources, self.printer)
         self.agent = self.run.agent
         self.total = Usage(cost=0.0)
         self.context = 0  # tokens of the last request and its answer
@@ -146,8 +144,6 @@ class Chat:
 
     def status(self) -> str:
         """Say in one line: model, context used, tokens, cost."""
-        if not hasattr(self, "session"):
-            return ""
         words = [slash.model_name(self.session)]
         window = capabilities(self.agent.open(self.session.settings.model or "")).window
         if self.context and window:
@@ -241,35 +237,44 @@ class Chat:
         except ConfigError as error:
             self.printer.note(f"glue: {one_line(str(error))}", "red")
             return 2
-        with silent_keys() if self.reader.is_terminal else nullcontext():
-            return self._attend([text, *parts])
+        with terminal_echo(False) if self.reader.is_terminal else nullcontext():
+            ended = self._wait(text, *parts)
+        if isinstance(ended, RunResult):
+            return self._show(ended)
+        self.printer.settle()
+        if isinstance(ended, BaseException) and not isinstance(ended, GlueError):
+            raise ended
+        if ended is not None:
+            self.printer.note(f"glue: {one_line(str(ended))}", "red")
+        return None if ended is None else 1
 
-    def _attend(self, prompt: list[Any]) -> int | None:
-        self.portal.start_task_soon(self._prompt, prompt)
-        interrupts = 0
+    def _wait(self, *prompt: Any) -> RunResult[Any] | BaseException | None:
+        """Wait for the end of a prompt; the first Ctrl-C cancels it, after the second there is none."""
+        cancel = self.run.cancel = Cancel()
+        answer: Future[RunResult[Any] | BaseException] = self.portal.start_task_soon(self._prompt, prompt)
         while True:
             try:
-                item = self.inbox.get()
-                if isinstance(item, _Question):
-                    with silent_keys(echo=True):
-                        item.decision = self._decision(item.request)
-                    self.portal.call(item.event.set)
-                elif isinstance(item, RunResult):
-                    return self._ended(item)
-                else:
-                    self.printer.settle()
-                    if not isinstance(item, GlueError):
-                        raise item
-                    self.printer.note(f"glue: {one_line(str(item))}", "red")
-                    return 1
+                return answer.result()
             except KeyboardInterrupt:
-                interrupts += 1
                 self.reader.end()
-                if interrupts > 1:
+                if cancel.cancelled:
                     return None
-                self.portal.call(self.session.cancel)
+                cancel.cancel()
 
-    def _ended(self, result: RunResult[Any]) -> int:
+    async def _prompt(self, prompt: Sequence[Any]) -> RunResult[Any] | BaseException:
+        async with background() as tasks:
+            if self.printer.spinner.is_on:
+                tasks.start_soon(self.run.spin)
+            try:
+                first = prompt[0] if self.run.servers is None else await self.run.servers.prompt(prompt[0])
+                said = [first, *prompt[1:]] if isinstance(first, str) else first  # a server's prompt is messages
+                return await self.session.prompt(said, on_event=self.printer, cancel=self.run.cancel, unwrap=False)
+            except (Exception, SystemExit, KeyboardInterrupt) as error:
+                return error  # raised here, a tool's sys.exit would end the event loop under the chat
+            finally:
+                self.printer.spinner.stop()
+
+    def _show(self, result: RunResult[Any]) -> int:
         self.total += result.usage
         last = next((m for m in reversed(result.messages) if isinstance(m, AssistantMessage) and m.usage), None)
         if last is not None and last.usage is not None:
@@ -395,74 +400,3 @@ class Chat:
 
         self.note(self.portal.call(compact) or "there is nothing to compact yet")
         self.session = session.reopen(session.id, session.store)
-
-    # In the event loop ----------------------------------------------------------------------------
-
-    async def _prompt(self, prompt: list[Any]) -> None:
-        ended: RunResult[Any] | BaseException
-        async with anyio.create_task_group() as group:
-            if self.printer.spinner.is_on:
-                group.start_soon(self.run.spin)
-            try:
-                first = prompt[0] if self.run.servers is None else await self.run.servers.prompt(prompt[0])
-                said = [first, *prompt[1:]] if isinstance(first, str) else first  # a server's prompt is messages
-                ended = await self.session.prompt(said, on_event=self.printer, unwrap=False)
-            except BaseException as error:  # the main thread waits for an end, whichever it is
-                ended = error
-                if not isinstance(error, (Exception, SystemExit, KeyboardInterrupt)):
-                    self.inbox.put(error)
-                    raise
-            finally:
-                self.printer.spinner.stop()
-                group.cancel_scope.cancel()
-        self.inbox.put(ended)
-
-    async def _ask(self, request: PermissionRequest) -> Decision:
-        """Hand the question to the main thread and wait for its answer."""
-        asked = _Question(request)
-        spinner = self.printer.spinner
-        spinner.hide()
-        was_on, spinner.is_on = spinner.is_on, False
-        try:
-            self.inbox.put(asked)
-            await asked.event.wait()
-        finally:
-            spinner.is_on = was_on
-        return asked.decision
-
-    def _decision(self, request: PermissionRequest) -> Decision:
-        err = self.printer.err
-        self.printer.settle()
-        err.write(question(request, err) + "\n")
-        try:
-            return answer_of(self.reader.ask(keys(request)))
-        except EOFError:
-            err.write("\n")
-            return answer_of("")
-
-
-@dataclass(slots=True)
-class _Question:
-    request: PermissionRequest
-    event: anyio.Event = field(default_factory=anyio.Event)  # set once it is answered
-    decision: Decision = field(default_factory=lambda: answer_of(""))
-
-
-@contextmanager
-def silent_keys(*, echo: bool = False) -> Iterator[None]:
-    """Let the terminal show nothing of what is typed ahead: it would stand in the middle of the answer."""
-    import termios
-
-    fd = sys.stdin.fileno()
-    try:
-        before = termios.tcgetattr(fd)
-    except termios.error:
-        yield
-        return
-    changed = [*before]
-    changed[3] = (changed[3] | termios.ECHO) if echo else (changed[3] & ~termios.ECHO)
-    termios.tcsetattr(fd, termios.TCSANOW, changed)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(fd, termios.TCSANOW, before)

@@ -6,8 +6,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, redirect_stdout
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -141,16 +141,13 @@ class Run:
         sources: Sources,
         printer: Printer,
         wrap: Callable[[Provider], Provider] | None = None,
-        ask: Callable[[PermissionRequest], Any] | None = None,
     ) -> None:
         self.sources, self.printer, self.wrap = sources, printer, wrap
         self.session_id = ""
         self.log: RunLog | None = None  # where `log` is set
         self.servers: Servers | None = None  # of --mcp, while they are connected
         self.cancel = Cancel()
-        if ask is None and is_interactive():
-            ask = self._ask
-        self.options = sources.options(ask)
+        self.options = sources.options(self._ask if is_interactive() else None)
         agent = sources.agent
         if agent is None:  # a model's name and ready-made tools
             from glue.providers import default
@@ -249,29 +246,40 @@ class Run:
             await anyio.sleep(0.12)
             self.printer.spinner.tick()
 
-    def _ask(self, request: PermissionRequest) -> Decision:
-        """Ask at the terminal; called in a thread of its own."""
+    async def _ask(self, request: PermissionRequest) -> Decision:
+        """Ask at the terminal; once the run is cancelled, what is typed is for the shell."""
+        from select import select
+
         spinner, err = self.printer.spinner, self.printer.err
         self.printer.settle()
         was_on, spinner.is_on = spinner.is_on, False
         try:
-            err.write(question(request, err) + "\n" + err.paint(keys(request), "yellow"))
-            self.printer.open = "err"
-            line = self._line()
-            self.printer.open = "" if line else "err"  # the user's Enter has ended the line
-            return answer_of(line)
+            with terminal_echo(True):
+                err.write(question(request, err) + "\n" + err.paint(keys(request), "yellow"))
+                self.printer.open = "err"
+                while not select([sys.stdin], [], [], 0)[0]:
+                    await anyio.sleep(0.05)
+                line = os.read(sys.stdin.fileno(), 4096).decode("utf-8", "replace")
+                self.printer.open = "" if line else "err"  # the user's Enter has ended the line
+                return answer_of(line)
         finally:
             spinner.is_on = was_on
 
-    def _line(self) -> str:
-        """Read a line, or nothing once the run is cancelled: what is typed after that is for the shell."""
-        from select import select
 
-        stdin = sys.stdin.fileno()
-        while not self.cancel.cancelled:
-            if select([stdin], [], [], 0.1)[0] and not self.cancel.cancelled:
-                return os.read(stdin, 4096).decode("utf-8", "replace")
-        return ""
+@contextmanager
+def terminal_echo(shown: bool) -> Iterator[None]:
+    """Let the terminal show what is typed, or not: typed ahead, it would stand in the middle of an answer."""
+    import termios
+
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    changed = [*before]
+    changed[3] = changed[3] | termios.ECHO if shown else changed[3] & ~termios.ECHO
+    termios.tcsetattr(fd, termios.TCSANOW, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, before)
 
 
 def finish(result: RunResult[Any], printer: Printer, given: Mapping[str, Any], run: Run) -> int:
