@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import runpy
 import sys
@@ -17,6 +16,7 @@ import click
 
 from glue.agent import Agent
 from glue.cli.config import checked, glue_section, parse_header, read_source
+from glue.cli.output import json_option, print_json
 from glue.errors import ConfigError, GlueError
 from glue.text import clean_text, one_line
 
@@ -104,12 +104,12 @@ def user_errors(path: str) -> Iterator[None]:
 
 @click.command()
 @click.argument("file", metavar="FILE.py")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def inspect(file: str, as_json: bool) -> None:
     """Say what an agent file declares: its header, its settings, its tools and agents. Nothing is run."""
     found = describe(file)
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
     click.echo(f"file           {one_line(file)}")
     if found["about"]:

@@ -218,7 +218,7 @@ def config(ctx: click.Context, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from glue.cli.output import print_table
+    from glue.cli.output import print_json, print_rows
     from glue.stores import store_path
 
     made = settings()
@@ -234,14 +234,15 @@ def config(ctx: click.Context, as_json: bool) -> None:
     if found["store"].value is None:
         found["store"] = Setting(str(store_path()), "default")
     if as_json:
-        rows = {name: {"value": each.value, "source": each.source or None} for name, each in found.items()}
-        click.echo(json.dumps(rows))
+        print_json({name: {"value": each.value, "source": each.source or None} for name, each in found.items()})
         return
-    cells = []
-    for name, (value, source) in found.items():
+
+    def cells(row: tuple[str, Setting]) -> tuple[object, ...]:
+        name, (value, source) = row
         shown = ", ".join(value) if isinstance(value, tuple) else str(value) if value is not None else ""
-        cells.append((name, shown, source or f"not set: {SETTINGS[name][1]}"))
-    print_table(cells, ("setting", "value", "from"))
+        return name, shown, source or f"not set: {SETTINGS[name][1]}"
+
+    print_rows(list(found.items()), ("setting", "value", "from"), cells, False)
     click.echo(f"\nproject file: {find_project() or 'none here'}", err=True)
     click.echo(f"user file:    {user_file()}{'' if user_file().is_file() else ' (not there)'}", err=True)
 

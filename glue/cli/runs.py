@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glue.cli.options import permission_options
-from glue.cli.output import JsonLines, Screen, print_table
+from glue.cli.output import JsonLines, Printer, Screen, json_option, print_rows
 from glue.errors import ConfigError, ReplayError
 from glue.paths import state_dir
 from glue.provider import Provider
 from glue.secrets import MASK, mask_secrets
-from glue.text import clean_text, one_line
+from glue.text import count, one_line
 
 if TYPE_CHECKING:
     from glue.providers.http import Sent
@@ -57,20 +57,19 @@ class RunLog:
 
 @click.command()
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Runs, at most.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def runs(limit: int, as_json: bool) -> None:
     """List the last runs: when, model, outcome, tokens, cost and prompt. `glue view last` shows one.
 
     Runs are logged where `glue config set log true` or GLUE_LOG=1 says so.
     """
-    found = [summary(path) for path in reversed(log_files()[-limit:])]
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    if not found:
-        click.echo("no runs are logged; `glue config set log true` switches the log on", err=True)
-    rows = [(run["at"], run["outcome"], run["model"], run["tokens"], run["cost"], run["prompt"]) for run in found]
-    print_table(rows, ("when?", "outcome", "model?", ">tokens", ">cost", "prompt"))
+    print_rows(
+        [summary(path) for path in reversed(log_files()[-limit:])],
+        ("when?", "outcome", "model?", ">tokens", ">cost", "prompt"),
+        lambda run: (run["at"], run["outcome"], run["model"], run["tokens"], run["cost"], run["prompt"]),
+        as_json,
+        "no runs are logged; `glue config set log true` switches the log on",
+    )
 
 
 def log_files() -> list[Path]:
@@ -133,30 +132,26 @@ def replay(cassette: str, file: str | None, words: tuple[str, ...], verbose: boo
 
         given = run.make_context("run", []).params | permissions | {"replay": cassette, "verbose": int(verbose)}
         sys.exit(execute(open_agent(file), words or (first_prompt(exchanges, cassette),), given, path=file))
-    out, err = Screen(sys.stdout), Screen(sys.stderr)
+    printer = Printer(Screen(sys.stdout), Screen(sys.stderr), verbose=verbose)
     for exchange in exchanges:
-        model: dict[str, Any] = next((event["message"] for event in exchange["events"] if event["type"] == "done"), {})
-        count = len(exchange["request"].get("messages", ()))
-        name = f" {model.get('provider')}:{model.get('model')}" if model.get("model") else ""
-        err.line(one_line(f"request {exchange['number']}:{name}, {count} messages"), "dim")
-        if verbose:
-            for message in exchange["request"].get("messages", ())[-3:]:
-                if message.get("role") == "tool":
-                    err.line(f"  {message.get('name')}: {one_line(json.dumps(message.get('content')), 300)}", "dim")
-        wrote = False
+        reply: dict[str, Any] = next((event["message"] for event in exchange["events"] if event["type"] == "done"), {})
+        asked = exchange["request"].get("messages", ())
+        name = f" {reply.get('provider')}:{reply.get('model')}" if reply.get("model") else ""
+        printer.note(one_line(f"request {exchange['number']}:{name}, {count(len(asked), 'message')}"))
+        for message in asked[-3:] if verbose else ():
+            if message.get("role") == "tool":
+                printer.note(one_line(f"  {message.get('name')}: {json.dumps(message.get('content'))}", 300))
         for event in exchange["events"]:
             if event["type"] == "text":
-                out.write(clean_text(event["text"]))
-                wrote = True
+                printer.text(event["text"])
             elif event["type"] == "thinking" and verbose:
-                err.write(err.paint(clean_text(event["text"]), "dim"))
-        if wrote:
-            out.write("\n")
-        for part in model.get("content", ()):
+                printer.thinking(event["text"])
+        for part in reply.get("content", ()):
             if part.get("type") == "tool_call":
-                err.line(f"· {one_line(part['name'])} {one_line(part['arguments'], 200)}", "dim")
+                printer.note(f"· {one_line(part['name'])} {one_line(part['arguments'], 200)}")
         if exchange.get("error"):
-            err.line(f"✗ {one_line(exchange['error']['message'], 300)}", "red")
+            printer.note(f"✗ {one_line(exchange['error']['message'], 300)}", "red")
+    printer.settle()
 
 
 class _NamedReplay:

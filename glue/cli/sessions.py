@@ -6,8 +6,9 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +17,7 @@ import click
 
 from glue.cli.config import settings
 from glue.cli.options import TO_WRITE
-from glue.cli.output import is_interactive, print_table
+from glue.cli.output import is_interactive, json_option, print_json, print_rows
 from glue.errors import ConfigError, GlueError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Message, Thinking, ToolMessage, message_to_json
 from glue.paths import state_dir, write_private
@@ -24,7 +25,7 @@ from glue.stores import is_address, open_store, store_name, store_path
 from glue.text import clean_text, count, dollars, one_line
 
 if TYPE_CHECKING:
-    from glue.stores.store import Store
+    from glue.stores.store import SessionInfo, Store
     from glue.view.sources import Transcript
 
 
@@ -50,30 +51,34 @@ def sessions(ctx: click.Context, store: str | None) -> None:
 
 @sessions.command(name="list")
 @_store
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def list_(store: str | None, as_json: bool) -> None:
     """List conversations, the last one first. Forks stand below their parents."""
     from glue.stores.store import lineage
 
     found = _with_store(store, lambda opened: opened.list())
     if as_json:
-        fields = ("id", "created", "updated", "title", "parent", "forked_at")
-        click.echo(json.dumps([{name: getattr(info, name) for name in fields} for info in found], indent=2))
+        print_json(_fields(found, "id", "created", "updated", "title", "parent", "forked_at"))
         return
-    if not found:
-        where = store_name(_named(store))
-        click.echo(f"no conversations in {where}; `glue run -s NAME ...` and `glue chat -s NAME` keep one", err=True)
-    trees: list[list[tuple[int, Any]]] = []
+    trees: list[list[tuple[int, SessionInfo]]] = []
     for depth, info in lineage(found):
         if depth == 0:
             trees.append([])
         trees[-1].append((depth, info))
     trees.sort(key=lambda tree: max(info.updated for _, info in tree), reverse=True)
-    rows = []
-    for depth, info in (row for tree in trees for row in tree):
+
+    def cells(row: tuple[int, SessionInfo]) -> tuple[str, ...]:
+        depth, info = row
         when = datetime.fromtimestamp(info.updated).strftime("%Y-%m-%d %H:%M")
-        rows.append((when, f"{'· ' * depth}{one_line(info.id)}", one_line(info.title, 60)))
-    print_table(rows, ("changed", "name", "begins with"))
+        return when, f"{'· ' * depth}{info.id}", one_line(info.title, 60)
+
+    where = store_name(_named(store))
+    none = f"no conversations in {where}; `glue run -s NAME ...` and `glue chat -s NAME` keep one"
+    print_rows([row for tree in trees for row in tree], ("changed", "name", "begins with"), cells, False, none)
+
+
+def _fields(records: Iterable[Any], *names: str) -> list[dict[str, Any]]:
+    return [{name: getattr(each, name) for name in names} for each in records]
 
 
 @sessions.command()
@@ -100,15 +105,13 @@ def show(name: str, store: str | None) -> None:
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Hits, at most.")
 @click.option("--session", "session", metavar="NAME", help="Look in this one only.")
 @click.option("--role", type=click.Choice(["user", "assistant", "tool"]), help="Look at these messages only.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def search(words: tuple[str, ...], store: str | None, as_json: bool, **options: Any) -> None:
     """Find messages that hold every word. "a phrase" in quotes, a prefix as word*. Leaves with 1 where none does."""
     hits = _with_store(store, lambda opened: opened.search(" ".join(words), **options))
-    if as_json:
-        fields = ("session", "message_id", "role", "snippet", "at")
-        click.echo(json.dumps([{name: getattr(hit, name) for name in fields} for hit in hits], indent=2))
-    else:
-        print_table([(hit.session, hit.role, hit.snippet) for hit in hits], ("session", "role", "found"))
+    rows = _fields(hits, "session", "message_id", "role", "snippet", "at")
+    cells = itemgetter("session", "role", "snippet")
+    print_rows(rows, ("session", "role", "found"), cells, as_json)
     sys.exit(0 if hits else 1)
 
 
