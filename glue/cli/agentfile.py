@@ -56,10 +56,10 @@ def new(name: str, template: str, force: bool) -> None:
     from glue.providers import default
 
     try:
-        click.echo(f"the model:  {default(os.environ)} (-m or GLUE_MODEL names another)", err=True)
+        model = f"{default()} (-m or GLUE_MODEL names another)"
     except ConfigError:
-        hint = "set a key such as ANTHROPIC_API_KEY, or GLUE_MODEL=ollama:qwen3:0.6b"
-        click.echo(f"the model:  none yet; {hint}", err=True)
+        model = "an offline stand-in; set a key such as ANTHROPIC_API_KEY, or GLUE_MODEL=ollama:qwen3:0.6b"
+    click.echo(f"the model:  {model}", err=True)
 
 
 def open_agent(path: str) -> Agent[Any, Any]:

@@ -107,7 +107,7 @@ def alias(name: str, model: str) -> None:
     from glue.providers import known, lookup
 
     if not re.fullmatch(r"[A-Za-z][\w-]*", name) or name in known():
-        raise ConfigError(f"{name!r} cannot be an alias: a word of letters that is no provider is")
+        raise ConfigError(f"{name!r} cannot be an alias; take a word of letters that names no provider")
     for each in model.split(","):
         lookup(each.strip())  # a wrong name is said now
     write_setting(name, model, "aliases")

@@ -20,6 +20,7 @@ from glue.cli.app import end_process, live_threads
 from glue.cli.options import Sources, chat_options, read_part
 from glue.cli.output import Printer, Screen, cost_text, usage_line, usage_text
 from glue.cli.run import Run, check_session, exit_code, terminal_echo, write_answer
+from glue.cli.sessions import in_trees
 from glue.compaction import INTRODUCTION, PROMPT, render
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError
@@ -29,7 +30,7 @@ from glue.messages import AssistantMessage, Usage, UserMessage, new_id, user
 from glue.provider import capabilities
 from glue.stores import open_store
 from glue.stores.memory import MemoryStore
-from glue.stores.store import copy, lineage
+from glue.stores.store import copy
 from glue.tasks import background
 from glue.text import clean_text, cut, dollars, one_line
 
@@ -183,11 +184,15 @@ class Chat:
         else:
             self.session = self.agent.session(store=MemoryStore(), **self.run.overrides())
 
-    def note(self, text: str) -> None:
-        """Write lines of our own, wrapped at words."""
+    def note(self, text: str, colour: str = "cyan") -> None:
+        """Write lines of our own, on a terminal wrapped at words."""
+        width = max(self.printer.err.width - 1, 20) if self.printer.err.is_terminal else len(text) + 1
         for line in text.splitlines():
-            for piece in wrap(line, max(self.printer.err.width - 1, 20), subsequent_indent="    ") or [""]:
-                self.printer.note(piece, "cyan")
+            for piece in wrap(line, width, subsequent_indent="    ", break_on_hyphens=False) or [""]:
+                self.printer.note(piece, colour)
+
+    def fail(self, error: object) -> None:
+        self.note(f"glue: {one_line(str(error))}", "red")
 
     def loop(self) -> int:
         """Read and answer, line by line."""
@@ -219,7 +224,7 @@ class Chat:
                 try:
                     self.command(name, argument)
                 except (GlueError, ValueError, TypeError) as error:
-                    self.printer.note(f"glue: {one_line(str(error))}", "red")
+                    self.fail(error)
             elif text.strip():
                 answered = self.turn(text)
                 if answered is None:
@@ -233,9 +238,9 @@ class Chat:
             parts = [read_part(str(path)) for path in named if path.is_file()]
             for path in named:
                 if not path.is_file():
-                    self.printer.note(f"there is no file {one_line(str(path))}: the word is sent as it is", "yellow")
+                    self.note(f"there is no file {one_line(str(path))}: the word is sent as it is", "yellow")
         except ConfigError as error:
-            self.printer.note(f"glue: {one_line(str(error))}", "red")
+            self.fail(error)
             return 2
         with terminal_echo(False) if self.reader.is_terminal else nullcontext():
             ended = self._wait(text, *parts)
@@ -244,9 +249,10 @@ class Chat:
         self.printer.settle()
         if isinstance(ended, BaseException) and not isinstance(ended, GlueError):
             raise ended
-        if ended is not None:
-            self.printer.note(f"glue: {one_line(str(ended))}", "red")
-        return None if ended is None else 1
+        if ended is None:
+            return None
+        self.fail(ended)
+        return 1
 
     def _wait(self, *prompt: Any) -> RunResult[Any] | BaseException | None:
         """Wait for the end of a prompt; the first Ctrl-C cancels it, after the second there is none."""
@@ -285,9 +291,9 @@ class Chat:
         if result.outcome is Outcome.CANCELLED:
             self.printer.note("(cancelled; the conversation goes on from here)", "yellow")
         elif result.error is not None:
-            self.printer.note(f"glue: {one_line(str(result.error))}", "red")
+            self.fail(result.error)
         if result.notice:
-            self.printer.note(f"glue: {result.notice}", "yellow")
+            self.note(f"glue: {result.notice}", "yellow")
         if self.sources.given["verbose"]:
             self.printer.note(usage_line(result))
         return exit_code(result)
@@ -302,11 +308,13 @@ class Chat:
         elif hasattr(self, f"do_{name}"):
             getattr(self, f"do_{name}")(argument)
         else:
-            self.printer.note(f"glue: there is no /{one_line(name)}; /help lists what there is", "red")
+            self.fail(f"there is no /{name}; /help lists what there is")
 
     def do_help(self, argument: str) -> None:
-        for each in slash.COMMANDS:
-            self.note(f"{f'/{each.name} {each.argument}'.rstrip():<14}  {each.help}")
+        typed = {f"/{each.name} {each.argument}".rstrip(): each.help for each in slash.COMMANDS}
+        width = max(map(len, typed))
+        for text, told in typed.items():
+            self.note(f"{text:<{width}}  {told}")
         self.note(self.reader.help)
         self.note("@FILE sends a file along. Ctrl-C cancels an answer; a second one leaves.")
 
@@ -373,7 +381,7 @@ class Chat:
     def do_tree(self, argument: str) -> None:
         """List the stored conversations, forks below their parents."""
         found = self.portal.call(self.store.list)
-        for depth, info in lineage(found[:50]):
+        for depth, info in in_trees(found[:50]):
             mark = "*" if info.id == self.kept else " "
             line = f"{mark} {'  ' * depth}{one_line(info.id)}  {one_line(info.title)}"
             self.printer.note(cut(line, self.printer.err.width - 1), "cyan")

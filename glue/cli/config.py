@@ -85,12 +85,7 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
     text = _read_text(path)
     if "glue" not in text and path.name == "pyproject.toml":
         return {}
-    import tomllib
-
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is no valid TOML: {error}") from None
+    data = _parse_toml(text, str(path))
     table = glue_section(data) if "tool" in data or not trusted else data
     if isinstance(table, dict) and "providers" in table:
         if not trusted:
@@ -110,6 +105,22 @@ def _read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'not a text'}") from None
+
+
+def _parse_toml(text: str, where: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where} is no valid TOML: {error}") from None
+
+
+def _is_toml(text: str) -> bool:
+    with suppress(ConfigError):
+        _parse_toml(text, "")
+        return True
+    return False
 
 
 def glue_section(data: Mapping[str, Any]) -> Any:
@@ -191,12 +202,8 @@ def parse_header(text: str, name: str = "the file") -> dict[str, Any]:
     if len(found) > 1:
         raise ConfigError(f"{name} has several `# /// script` blocks; one is allowed")
     lines = found[0]["content"].splitlines(keepends=True)
-    import tomllib
-
-    try:
-        return tomllib.loads("".join(line[2:] if line.startswith("# ") else line[1:] for line in lines))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: the `# /// script` block is no valid TOML: {error}") from None
+    block = "".join(line[2:] if line.startswith("# ") else line[1:] for line in lines)
+    return _parse_toml(block, f"{name}: the `# /// script` block")
 
 
 def glue_table(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -287,25 +294,30 @@ def write_setting(name: str, value: Any, table: str = "") -> None:
     """Set one name in the user's config.toml, its other lines as they are; None removes it."""
     path = user_file()
     lines = _read_text(path).splitlines() if path.exists() else []
-    starts = [at for at, line in enumerate(lines) if line.lstrip().startswith("[")] + [len(lines)]
-    begin, end = 0, starts[0]
-    if table:
-        begin = next((at + 1 for at in starts[:-1] if lines[at].strip() == f"[{table}]"), -1)
-        if begin < 0:
-            lines += ["", f"[{table}]"] if lines else [f"[{table}]"]
-            begin = len(lines)
-            starts.append(begin)
-        end = next((at for at in sorted(starts) if at >= begin), len(lines))
-    is_there = [at for at in range(begin, end) if re.match(rf"\s*\"?{re.escape(name)}\"?\s*=", lines[at])]
-    if value is None and not is_there:
+    before, head = _parse_toml("\n".join(lines), str(path)), f"[{table}]"
+    if table and table not in before and value is not None:
+        lines += ["", head]
+        before[table] = {}
+    section: Mapping[str, Any] = before.get(table, {}) if table else before
+    if value is None and name not in section:
         raise ConfigError(f"{name} is not set in {path}")
-    for at in reversed(is_there):
-        del lines[at]
+    at = lines.index(head) + 1 if head in lines else 0
+    if name in section:
+        is_old = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=")
+        at = next((number for number in range(at, len(lines)) if is_old.match(lines[number])), len(lines))
+        end = at + 1
+        while end < len(lines) and not _is_toml("\n".join(lines[at:end])):  # its value may span lines
+            end += 1
+        del lines[at:end]
+    value = list(value) if isinstance(value, tuple) else value
     if value is not None:
-        text = json.dumps(list(value) if isinstance(value, tuple) else value)
-        lines.insert(is_there[0] if is_there else begin, f"{name} = {text}")
+        lines.insert(at, f"{name} = {json.dumps(value)}")
+    text = "\n".join(lines).lstrip("\n") + "\n"
+    after = _parse_toml(text, str(path))
+    if (after.get(table, {}) if table else after).get(name) != value:
+        raise ConfigError(f"{path}: {name} is written in a way that only you can change")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
 
 
 # Keys, and `glue keys` ----------------------------------------------------------------------------

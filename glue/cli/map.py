@@ -17,8 +17,9 @@ import anyio
 import click
 
 from glue.cli.agentfile import open_agent
-from glue.cli.options import TO_WRITE, Sources, permission_options, read_part
+from glue.cli.options import TO_WRITE, Sources, permission_options, read_part, read_text
 from glue.cli.output import Screen, cost_text, usage_text
+from glue.cli.run import until_signal
 from glue.errors import ConfigError
 from glue.limits import Outcome
 from glue.messages import Part, Usage
@@ -95,7 +96,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
         agent,
         JSONLines(inputs),
         concurrency=given["concurrency"],
-        reader=Reader(template=_template(given["template"]), attach=_attach(inputs, given["attachments"])),
+        reader=Reader(template=read_text(given["template"] or ""), attach=_attach(inputs, given["attachments"])),
         state=state,
         resume=given["resume"],
         ordered=not given["unordered"],
@@ -130,7 +131,7 @@ def _overrides(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) -> d
 
 async def _write(job: Map, output: Path, progress: Progress) -> None:
     async with background() as tasks:
-        tasks.start_soon(_listen, job)
+        await tasks.start(until_signal, job.stop, progress.hide)
         tasks.start_soon(progress.turn)
         file = None
         try:
@@ -145,23 +146,6 @@ async def _write(job: Map, output: Path, progress: Progress) -> None:
         finally:
             if file is not None:
                 file.close()
-
-
-async def _listen(job: Map) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            if job.cancel.cancelled:  # something does not let itself be cancelled
-                os._exit(Outcome.CANCELLED.exit_code)
-            job.stop()
-
-
-def _template(given: str | None) -> str:
-    if given is None or not given.startswith("@"):
-        return given or ""
-    try:
-        return Path(given[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--template {given} cannot be read: {getattr(error, 'strerror', error)}") from None
 
 
 def _attach(inputs: str, folder: str | None) -> Callable[[str], Part]:
@@ -221,10 +205,13 @@ class Progress:
             where = f"line {row.number}: {row.outcome}: "
             self.bad.append(row.error if row.outcome == "invalid" else where + (row.error or "no answer"))
 
-    def note(self, text: str) -> None:
-        """Write a line above."""
+    def hide(self) -> None:
         if self._shown:
             self.screen.write("\r\x1b[K")
+
+    def note(self, text: str) -> None:
+        """Write a line above."""
+        self.hide()
         self.screen.line(f"glue: {one_line(text, 300)}", "yellow")
 
     async def turn(self) -> None:
@@ -257,8 +244,7 @@ class Progress:
         return bar + ", ".join(pieces)
 
     def end(self) -> None:
-        if self._shown:
-            self.screen.write("\r\x1b[K")
+        self.hide()
         if self.quiet or not self.rows:
             return
         for text in self.bad:

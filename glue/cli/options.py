@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -227,23 +228,19 @@ def read_prompt(words: Sequence[str]) -> tuple[Part, ...]:
     """Make the parts of a prompt: words are joined, `@FILE` is its content, `-` is stdin; nothing is stdin too."""
     if not words and (sys.stdin is None or sys.stdin.isatty()):
         raise click.UsageError("no prompt; give it in words, as @FILE or on stdin")
-    parts: list[Part] = []
-    was_spoken = False
-    for word in words or ("-",):
-        is_file = word.startswith("@") and not word.startswith("@@") and word != "@"
-        is_spoken = not is_file and word != "-"
+    pieces: list[Part] = []
+    for is_spoken, group in groupby(words or ("-",), lambda word: word == "@" or not re.match("-$|@[^@]", word)):
         if is_spoken:
-            part: Part = Text(text=word[1:] if word.startswith("@@") else word)
+            pieces.append(Text(text=" ".join(word[1:] if word.startswith("@@") else word for word in group)))
         else:
-            part = read_part(word[1:]) if is_file else Text(text=_stdin())
-        last = parts[-1] if parts else None
-        if isinstance(part, Text) and isinstance(last, Text):
+            pieces += [Text(text=_stdin()) if word == "-" else read_part(word[1:]) for word in group]
+    parts: list[Part] = []
+    for piece in pieces:
+        if isinstance(piece, Text) and parts and isinstance(last := parts[-1], Text):
             # Some models read only the first of several texts.
-            joined = f"{last.text} {part.text}" if was_spoken and is_spoken else f"{last.text.rstrip()}\n\n{part.text}"
-            parts[-1] = Text(text=joined)
+            parts[-1] = Text(text=f"{last.text.rstrip()}\n\n{piece.text}")
         else:
-            parts.append(part)
-        was_spoken = is_spoken
+            parts.append(piece)
     if all(isinstance(part, Text) and not part.text.strip() for part in parts):
         raise click.UsageError("the prompt is empty")
     return tuple(parts)
@@ -294,9 +291,11 @@ def read_part(name: str, mark: str = "@") -> Part:
 
 
 def read_text(given: str) -> str:
-    """Give a text, or with `@FILE` that of a file."""
+    """Give a text, or with `@FILE` that of a file; `@@` begins a text with an @."""
     if not given.startswith("@"):
         return given
+    if given.startswith("@@"):
+        return given[1:]
     part = read_part(given[1:])
     if not isinstance(part, Text):
         raise ConfigError(f"{given} is no text")

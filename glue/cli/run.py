@@ -20,7 +20,7 @@ from glue.cli.options import Sources, read_attachment, read_prompt, run_options,
 from glue.cli.output import JsonLines, Printer, Screen, answer_of, is_interactive, keys, question, usage_line
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError, ProviderError
-from glue.events import RunResult, error_to_json, result_to_json
+from glue.events import RunResult, error_to_json, join, result_to_json
 from glue.limits import Outcome
 from glue.permission import Decision, PermissionRequest
 from glue.provider import Provider
@@ -189,7 +189,7 @@ class Run:
     async def attended(self, prompt: Any) -> RunResult[Any]:
         """Run while the spinner turns and Ctrl-C is listened for."""
         async with background() as tasks:
-            await tasks.start(self._listen)
+            await tasks.start(until_signal, self.cancel.cancel, self.printer.settle)
             if self.printer.spinner.is_on:
                 tasks.start_soon(self.spin)
             try:
@@ -202,18 +202,12 @@ class Run:
 
     async def _prompt(self, prompt: Any) -> RunResult[Any]:
         given = self.sources.given
-        shown: Any = JsonLines(self.printer.out.write) if given.get("as_json") else self.printer
-        listener = shown
         if self.sources.find("log"):
             from glue.cli.runs import RunLog
 
-            log = self.log = RunLog()
-
-            def listener(event: Any) -> None:
-                shown(event)
-                log.lines(event)
-
-        options: dict[str, Any] = {"on_event": listener, "cancel": self.cancel, "unwrap": False}
+            self.log = RunLog()
+        shown = JsonLines(self.printer.out.write) if given["as_json"] else self.printer
+        options: dict[str, Any] = {"on_event": join((shown, self.log)), "cancel": self.cancel, "unwrap": False}
         if not given["session"] and not given["resume"]:
             return await self.agent.run(prompt, **self.overrides(), **options)
         from glue.stores import open_store
@@ -231,15 +225,6 @@ class Run:
             return self.agent.session(name, store=store, **self.overrides())
         except ValueError as error:  # a name that no store can keep
             raise ConfigError(str(error)) from None
-
-    async def _listen(self, *, task_status: TaskStatus[None]) -> None:
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            task_status.started()
-            async for _ in signals:
-                if self.cancel.cancelled:  # something does not let itself be cancelled
-                    self.printer.settle()
-                    os._exit(Outcome.CANCELLED.exit_code)
-                self.cancel.cancel()
 
     async def spin(self) -> None:
         while True:
@@ -264,6 +249,19 @@ class Run:
                 return answer_of(line)
         finally:
             spinner.is_on = was_on
+
+
+async def until_signal(
+    cancel: Callable[[], object], leave: Callable[[], object], *, task_status: TaskStatus[None]
+) -> None:
+    """Cancel at the first Ctrl-C or SIGTERM; at the second, leave what does not let itself be cancelled."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        await anext(signals)
+        cancel()
+        await anext(signals)
+        leave()
+        os._exit(Outcome.CANCELLED.exit_code)
 
 
 @contextmanager

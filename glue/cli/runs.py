@@ -35,7 +35,7 @@ def runs_dir() -> Path:
     return state_dir() / "runs"
 
 
-class RunLog:
+class RunLog(JsonLines):
     """One file of the log: the events of a run, and how it ended."""
 
     def __init__(self) -> None:
@@ -48,10 +48,10 @@ class RunLog:
         name = f"{day}-{now % 10**9:09d}-{os.urandom(2).hex()}.jsonl"
         fd = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._file = open(fd, "w", encoding="utf-8")  # noqa: SIM115 - it lasts as long as the run
-        self.lines = JsonLines(self._file.write)
+        super().__init__(self._file.write)
 
     def end(self, value: Mapping[str, Any]) -> None:
-        self.lines.write(value)
+        self.write(value)
         self._file.close()
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
@@ -54,18 +54,10 @@ def sessions(ctx: click.Context, store: str | None) -> None:
 @json_option
 def list_(store: str | None, as_json: bool) -> None:
     """List conversations, the last one first. Forks stand below their parents."""
-    from glue.stores.store import lineage
-
     found = _with_store(store, lambda opened: opened.list())
     if as_json:
         print_json(_fields(found, "id", "created", "updated", "title", "parent", "forked_at"))
         return
-    trees: list[list[tuple[int, SessionInfo]]] = []
-    for depth, info in lineage(found):
-        if depth == 0:
-            trees.append([])
-        trees[-1].append((depth, info))
-    trees.sort(key=lambda tree: max(info.updated for _, info in tree), reverse=True)
 
     def cells(row: tuple[int, SessionInfo]) -> tuple[str, ...]:
         depth, info = row
@@ -74,7 +66,20 @@ def list_(store: str | None, as_json: bool) -> None:
 
     where = store_name(_named(store))
     none = f"no conversations in {where}; `glue run -s NAME ...` and `glue chat -s NAME` keep one"
-    print_rows([row for tree in trees for row in tree], ("changed", "name", "begins with"), cells, False, none)
+    print_rows(in_trees(found), ("changed", "name", "begins with"), cells, False, none)
+
+
+def in_trees(found: Sequence[SessionInfo]) -> list[tuple[int, SessionInfo]]:
+    """Order conversations, each with its depth: forks below their parents, the tree that was changed last first."""
+    from glue.stores.store import lineage
+
+    trees: list[list[tuple[int, SessionInfo]]] = []
+    for depth, info in lineage(found):
+        if depth == 0:
+            trees.append([])
+        trees[-1].append((depth, info))
+    trees.sort(key=lambda tree: max(info.updated for _, info in tree), reverse=True)
+    return [row for tree in trees for row in tree]
 
 
 def _fields(records: Iterable[Any], *names: str) -> list[dict[str, Any]]:
@@ -111,7 +116,7 @@ def search(words: tuple[str, ...], store: str | None, as_json: bool, **options: 
     hits = _with_store(store, lambda opened: opened.search(" ".join(words), **options))
     rows = _fields(hits, "session", "message_id", "role", "snippet", "at")
     cells = itemgetter("session", "role", "snippet")
-    print_rows(rows, ("session", "role", "found"), cells, as_json)
+    print_rows(rows, ("session", "role", "found"), cells, as_json, "no message holds all of these words")
     sys.exit(0 if hits else 1)
 
 

@@ -96,6 +96,7 @@ def test_instructions_come_from_a_file_or_the_catalog(echo: Callable[..., str], 
     Path("prompts/v2.md").write_text("Second.")
 
     assert echo("--system", "@system.txt").startswith("From a file.|")
+    assert echo("--system", "@@system.txt").startswith("@system.txt|")
     assert echo("-t", "./prompts").startswith("Second.|")
     assert echo("-t", "./prompts@v1").startswith("First.|")
     assert "use one of them" in cli("run", "echo.py", "-t", "./prompts", "--system", "x", "hi").err
@@ -265,6 +266,29 @@ def test_a_setting_is_written_beside_what_is_there(cli: Cli) -> None:
     assert "log" not in user_file().read_text()
     assert "did you mean max_turns?" in cli("config", "set", "max_turn", "7").err
     assert "max_turns must be a whole number" in cli("config", "set", "max_turns", "many").err
+
+
+def test_a_setting_that_spans_lines_is_replaced_and_removed_whole(cli: Cli) -> None:
+    user_file().parent.mkdir(parents=True)
+    user_file().write_text('allow = [\n  "a", # mine\n  "b",\n]\nlog = true\n\n[aliases]\nallow = "groq"\n')
+
+    assert cli("config", "set", "allow", "c").code == 0
+    assert user_file().read_text() == 'allow = ["c"]\nlog = true\n\n[aliases]\nallow = "groq"\n'
+    user_file().write_text('deny = [\n  "a",\n]\nlog = true\n')
+    assert cli("config", "unset", "deny").code == 0
+    assert user_file().read_text() == "log = true\n"
+
+
+def test_a_setting_is_never_written_where_it_would_not_be_read(cli: Cli) -> None:
+    user_file().parent.mkdir(parents=True)
+    user_file().write_text('aliases = {fast = "groq"}\n')
+
+    ran = cli("models", "alias", "quick", "offline")
+
+    assert (ran.code, "in a way that only you can change" in ran.err) == (2, True)
+    assert user_file().read_text() == 'aliases = {fast = "groq"}\n'
+    user_file().write_text("model = \n")
+    assert "is no valid TOML" in cli("config", "set", "log", "true").err
 
 
 def test_a_log_of_runs_is_kept_only_where_it_is_switched_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
