@@ -138,7 +138,7 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
             return
         from glue.text import one_line
 
-        name, text, code = _told(error, program)
+        name, text, code = _describe(error, program)
         text = " ".join(text.split())
         with suppress(OSError):  # an output that is full, or gone
             click.echo(f"glue: {one_line(text)}", err=True)
@@ -156,7 +156,7 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _told(error: BaseException, program: str) -> tuple[str, str, int]:
+def _describe(error: BaseException, program: str) -> tuple[str, str, int]:
     """Give the class, the text and the exit code of a failure; what is no mistake of the user's is raised again."""
     from glue.errors import ConfigError, GlueError, PromptError
 

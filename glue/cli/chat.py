@@ -20,7 +20,7 @@ from glue.cli.app import end_process, live_threads
 from glue.cli.options import Sources, chat_options, read_part
 from glue.cli.output import Printer, Screen, cost_text, usage_line, usage_text
 from glue.cli.run import Run, check_session, exit_code, terminal_echo, write_answer
-from glue.cli.sessions import in_trees
+from glue.cli.sessions import sort_by_tree
 from glue.compaction import INTRODUCTION, PROMPT, render
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError
@@ -381,7 +381,7 @@ class Chat:
     def do_tree(self, argument: str) -> None:
         """List the stored conversations, forks below their parents."""
         found = self.portal.call(self.store.list)
-        for depth, info in in_trees(found[:50]):
+        for depth, info in sort_by_tree(found[:50]):
             mark = "*" if info.id == self.kept else " "
             line = f"{mark} {'  ' * depth}{one_line(info.id)}  {one_line(info.title)}"
             self.printer.note(cut(line, self.printer.err.width - 1), "cyan")

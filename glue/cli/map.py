@@ -19,7 +19,7 @@ import click
 from glue.cli.agentfile import open_agent
 from glue.cli.options import TO_WRITE, Sources, permission_options, read_part, read_text
 from glue.cli.output import Screen, cost_text, usage_text
-from glue.cli.run import until_signal
+from glue.cli.run import cancel_on_signal
 from glue.errors import ConfigError
 from glue.limits import Outcome
 from glue.messages import Part, Usage
@@ -131,7 +131,7 @@ def _overrides(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) -> d
 
 async def _write(job: Map, output: Path, progress: Progress) -> None:
     async with background() as tasks:
-        await tasks.start(until_signal, job.stop, progress.hide)
+        await tasks.start(cancel_on_signal, job.stop, progress.hide)
         tasks.start_soon(progress.turn)
         file = None
         try:

@@ -100,7 +100,7 @@ _OUTPUT: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-def _adding(options: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
+def _decorator(options: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
     def add(function: F) -> F:
         for option in reversed(options):
             function = option(function)
@@ -109,9 +109,9 @@ def _adding(options: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
     return add
 
 
-run_options = _adding((*_SETTINGS, *_OUTPUT))  # of every run, here and in `glue run`
-chat_options = _adding(_SETTINGS)  # those that a chat has too
-permission_options = _adding(_PERMISSIONS)  # which tools may run
+run_options = _decorator((*_SETTINGS, *_OUTPUT))  # of every run, here and in `glue run`
+chat_options = _decorator(_SETTINGS)  # those that a chat has too
+permission_options = _decorator(_PERMISSIONS)  # which tools may run
 
 
 def main(agent: Agent[Any, Any], *, prompt: str = "") -> None:

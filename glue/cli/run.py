@@ -189,7 +189,7 @@ class Run:
     async def attended(self, prompt: Any) -> RunResult[Any]:
         """Run while the spinner turns and Ctrl-C is listened for."""
         async with background() as tasks:
-            await tasks.start(until_signal, self.cancel.cancel, self.printer.settle)
+            await tasks.start(cancel_on_signal, self.cancel.cancel, self.printer.settle)
             if self.printer.spinner.is_on:
                 tasks.start_soon(self.spin)
             try:
@@ -251,7 +251,7 @@ class Run:
             spinner.is_on = was_on
 
 
-async def until_signal(
+async def cancel_on_signal(
     cancel: Callable[[], object], leave: Callable[[], object], *, task_status: TaskStatus[None]
 ) -> None:
     """Cancel at the first Ctrl-C or SIGTERM; at the second, leave what does not let itself be cancelled."""

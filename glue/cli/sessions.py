@@ -66,10 +66,10 @@ def list_(store: str | None, as_json: bool) -> None:
 
     where = store_name(_named(store))
     none = f"no conversations in {where}; `glue run -s NAME ...` and `glue chat -s NAME` keep one"
-    print_rows(in_trees(found), ("changed", "name", "begins with"), cells, False, none)
+    print_rows(sort_by_tree(found), ("changed", "name", "begins with"), cells, False, none)
 
 
-def in_trees(found: Sequence[SessionInfo]) -> list[tuple[int, SessionInfo]]:
+def sort_by_tree(found: Sequence[SessionInfo]) -> list[tuple[int, SessionInfo]]:
     """Order conversations, each with its depth: forks below their parents, the tree that was changed last first."""
     from glue.stores.store import lineage
 
