@@ -361,8 +361,7 @@ class Chat:
         before = self.session
         kept = bool(self.kept)
         self.session = before.reopen(name or new_id(), self.store if kept or name else MemoryStore())
-        self.kept = self.session.id if kept or name else ""
-        self.total = Usage(cost=0.0)
+        self.kept, self.total = self.session.id if kept or name else "", Usage(cost=0.0)
         left = f"/resume {one_line(before.id)} goes back" if before.store is self.store else "the last one is gone"
         self.note(f"a new conversation{f', kept as {one_line(self.kept)}' if self.kept else ''}; {left}")
 

@@ -158,6 +158,8 @@ def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
 
 def take_stdout() -> tuple[BinaryIO, BinaryIO]:
     """Keep the real standard output for the protocol; whatever else prints goes to standard error."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        click.echo("glue: a server on standard input: the program that uses it starts it; Ctrl-C ends", err=True)
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     empty = os.open(os.devnull, os.O_RDONLY)

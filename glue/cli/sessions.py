@@ -6,8 +6,10 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +28,7 @@ from glue.text import clean_text, count, dollars, one_line
 
 if TYPE_CHECKING:
     from glue.stores.store import SessionInfo, Store
-    from glue.view.sources import Transcript
+    from glue.view.sources import Listed, Transcript
 
 
 T = TypeVar("T")
@@ -148,14 +150,18 @@ def export(name: str, store: str | None, form: str, output: str | None) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def rm(names: tuple[str, ...], store: str | None, yes: bool) -> None:
     """Remove conversations for good."""
+
+    async def remove(store: Store) -> None:
+        for name in names:
+            await store.delete(name)
+
     for name in names:
         _load(store, name)
     if not yes:
         if not is_interactive():
             raise ConfigError("nobody can be asked here; --yes removes without asking")
-        click.confirm(f"Remove {', '.join(names)}?", abort=True, err=True)
-    for name in names:
-        _with_store(store, lambda opened, name=name: opened.delete(name))  # type: ignore[misc]
+        click.confirm(f"Remove {', '.join(map(one_line, names))}?", abort=True, err=True)
+    _with_store(store, remove)
 
 
 def _named(given: str | None) -> str:
@@ -247,33 +253,35 @@ MOST = 200  # transcripts in an index, the last ones
 
 def _index(folder: Path, named: str | None) -> Path:
     """Write a page for each session and logged run into a folder, and one that lists them."""
-    from glue.cli.runs import log_files, summary
     from glue.view.page import index, page
-    from glue.view.sources import Listed, read_file, read_session
 
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; an index is a folder of pages")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     listed: list[Listed] = []
-
-    def add(each: Listed, transcript: Callable[[], Transcript]) -> None:
+    for each, read in _listed(named):
         path = folder / each.file
-        try:
+        with suppress(GlueError):  # a damaged one is for `glue doctor`
             if not path.exists() or path.stat().st_mtime < each.at:
-                write_private(path, page(transcript()))
-        except GlueError:
-            return  # a damaged one is for `glue doctor`
-        listed.append(each)
+                write_private(path, page(read()))
+            listed.append(each)
+    listed.sort(key=lambda each: each.at, reverse=True)
+    write_private(folder / "index.html", index(listed))
+    return folder / "index.html"
 
-    try:
+
+def _listed(named: str | None) -> Iterator[tuple[Listed, Callable[[], Transcript]]]:
+    """Give each session and each logged run, with how to read it."""
+    from glue.cli.runs import log_files, summary
+    from glue.view.sources import Listed, read_file, read_session
+
+    with suppress(ConfigError):  # none has been begun
         store = _existing_store("", named)
-    except ConfigError:
-        store = None  # none has been begun
-    for info in anyio.run(store.list)[:MOST] if store is not None else ():
-        file = f"session-{hashlib.sha256(info.id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.html"
-        each = Listed(file=file, kind="session", title=info.id, at=info.updated, text=info.title)
-        add(each, lambda store=store, name=info.id: anyio.run(read_session, store, name))  # type: ignore[misc]
-    for path in reversed(log_files()[-MOST:]):
+        for info in anyio.run(store.list)[:MOST]:
+            file = f"session-{hashlib.sha256(info.id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.html"
+            each = Listed(file=file, kind="session", title=info.id, at=info.updated, text=info.title)
+            yield each, partial(anyio.run, read_session, store, info.id)
+    for path in log_files()[-MOST:]:
         run = summary(path)
         sums = [run["outcome"], count(run["tokens"], "token"), *([] if run["cost"] is None else [dollars(run["cost"])])]
         each = Listed(
@@ -285,10 +293,7 @@ def _index(folder: Path, named: str | None) -> Path:
             figures=" · ".join(sums),
             failed=run["outcome"] not in ("done", "wrapped_up"),
         )
-        add(each, lambda path=path: read_file(path))  # type: ignore[misc]
-    listed.sort(key=lambda each: each.at, reverse=True)
-    write_private(folder / "index.html", index(listed))
-    return folder / "index.html"
+        yield each, partial(read_file, path)
 
 
 def _transcript(target: str, named: str | None) -> Transcript:
