@@ -156,6 +156,10 @@ class Spinner:
         text = f"{wheel[self._frame % len(wheel)]} {self.label} {time.monotonic() - self._started:.0f} s"
         if self.tokens:
             text += f", {self.tokens:,} tokens"
+        self.draw(text)
+
+    def draw(self, text: str) -> None:
+        """Write a text over the one that is shown."""
         self.screen.write("\r" + self.screen.paint(one_line(text, self.screen.width - 1), "dim") + "\x1b[K")
         self._shown = True
 
@@ -244,20 +248,17 @@ class Printer:
 
     def text(self, text: str) -> None:
         self.spinner.hide()
-        if self.open == "err":
-            self.err.write("\n")
-            self.open = ""
-        if self._apart and self.open == "out":
-            self.out.write("\n")
+        if self.open == "err" or self._apart:
+            self.settle()
         self._apart = False
         self.out.write(clean_text(text))
         self.wrote = True
         self.open = "" if text.endswith("\n") else "out"
 
     def thinking(self, text: str) -> None:
-        self.spinner.hide()
         if self.open == "out":
             self.settle()
+        self.spinner.hide()
         self.err.write(self.err.paint(clean_text(text), "dim"))
         self.open = "" if text.endswith("\n") else "err"
 
