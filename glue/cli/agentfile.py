@@ -18,7 +18,7 @@ from glue.agent import Agent
 from glue.cli.config import checked, glue_section, parse_header, read_source
 from glue.cli.output import json_option, print_json
 from glue.errors import ConfigError, GlueError
-from glue.text import clean_text, one_line
+from glue.text import one_line
 
 PROMPTS = {
     "tool": "What is the weather in Toronto?",
@@ -111,18 +111,17 @@ def inspect(file: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    click.echo(f"file           {one_line(file)}")
-    if found["about"]:
-        click.echo(f"about          {one_line(found['about'], 200)}")
-    click.echo(f"python         {one_line(found['requires_python'] or 'any')}")
-    click.echo(f"dependencies   {one_line(', '.join(found['dependencies']) or 'none named')}")
+    rows = [("file", file), ("about", found["about"]), ("python", found["requires_python"] or "any")]
+    rows.append(("dependencies", ", ".join(found["dependencies"]) or "none named"))
     for name, value in found["settings"].items():
-        click.echo(f"{name:<14} {one_line(', '.join(value) if isinstance(value, list) else str(value))}")
-    for agent in found["agents"]:
-        click.echo(clean_text(f"agent          {agent['name']} = Agent({agent['model']}), line {agent['line']}"))
+        rows.append((name, ", ".join(value) if isinstance(value, list) else str(value)))
+    rows += [("agent", "{name} = Agent({model}), line {line}".format(**agent)) for agent in found["agents"]]
     for tool in found["tools"]:
         asks = ", needs permission" if tool["needs_permission"] else ""
-        click.echo(clean_text(f"tool           {tool['name']}: {tool['description'] or 'no description'}{asks}"))
+        rows.append(("tool", f"{tool['name']}: {tool['description'] or 'no description'}{asks}"))
+    for name, text in rows:
+        if text:
+            click.echo(f"{name:<14} {one_line(text)}")
 
 
 def describe(path: str) -> dict[str, Any]:

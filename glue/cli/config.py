@@ -46,7 +46,8 @@ def settings(
     """Give every setting that is made somewhere, each from the first place that makes it."""
     given = {name: value for name, value in (flags or {}).items() if value not in (None, (), "")}
     places: list[tuple[str, Mapping[str, Any]]] = [("flag", given)]
-    places += [(variable(name), {name: value}) for name, value in from_environment(environ).items()]
+    said = {name: environ.get(variable(name), "").strip() for name in SETTINGS}
+    places += [(variable(name), {name: _parse(name, text, variable(name))}) for name, text in said.items() if text]
     if (project := find_project(folder)) is not None:
         places.append((str(project), read_file(project, trusted=False)))
     if (own := user_file(environ)).is_file():
@@ -157,23 +158,16 @@ def _checked(name: str, value: Any, where: str) -> Any:
     return tuple(value) if form is list else float(value) if form is float else value
 
 
-def from_environment(environ: Mapping[str, str], where: str = "") -> dict[str, Any]:
-    """Read the GLUE_ variables, or one that stands for a setting made elsewhere; lists are parted by commas."""
-    values: dict[str, Any] = {}
-    for name, (form, _) in SETTINGS.items():
-        text = environ.get(variable(name), "").strip()
-        if not text:
-            continue
-        value: Any = text
-        if form is bool:
-            value = _WORDS.get(text.lower(), text)
-        elif form is list:
-            value = [part.strip() for part in text.split(",") if part.strip()]
-        elif form is not str:
-            with suppress(ValueError):  # said below
-                value = form(text)
-        values[name] = _checked(name, value, where or variable(name))
-    return values
+def _parse(name: str, text: str, where: str) -> Any:
+    """Read a setting from a text; a list is parted by commas."""
+    form, value = SETTINGS[name][0], text
+    if form is bool:
+        return _checked(name, _WORDS.get(text.lower(), text), where)
+    if form is list:
+        return _checked(name, [part.strip() for part in text.split(",") if part.strip()], where)
+    with suppress(ValueError):  # what is no number is refused as any other value
+        value = form(text)
+    return _checked(name, value, where)
 
 
 # The header of an agent file ----------------------------------------------------------------------
@@ -262,9 +256,9 @@ def set_setting(name: str, value: str) -> None:
     plain = name.replace("-", "_")
     if plain not in SETTINGS:
         raise ConfigError(f"there is no setting {name!r}; {suggest(plain, SETTINGS)}")
-    parsed = from_environment({variable(plain): value}, "config.toml").get(plain)
-    if parsed is None:
+    if not value.strip():
         raise ConfigError(f"{plain} must be {SETTINGS[plain][1]}; `glue config unset {plain}` removes it")
+    parsed = _parse(plain, value.strip(), "config.toml")
     if plain == "model":
         from glue.providers import lookup, split
 
