@@ -128,6 +128,9 @@ def describe(path: str) -> dict[str, Any]:
     """Read a file and give what it declares."""
     text = read_source(path)
     header = parse_header(text, path)
+    dependencies = header.get("dependencies", [])
+    if not isinstance(dependencies, list):
+        raise ConfigError(f"{path}: dependencies must be a list, not {dependencies!r}")
     settings = checked(glue_section(header), f"{path}, [tool.glue]")
     try:
         tree = ast.parse(text)
@@ -138,7 +141,7 @@ def describe(path: str) -> dict[str, Any]:
         "file": path,
         "about": (ast.get_docstring(tree) or "").split("\n")[0],
         "requires_python": str(header.get("requires-python", "")) or None,
-        "dependencies": [str(item) for item in header.get("dependencies", ())],
+        "dependencies": [str(item) for item in dependencies],
         "settings": {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
         "agents": list(_agents(tree)),
         "tools": list(_tools(tree)),

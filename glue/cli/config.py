@@ -316,7 +316,7 @@ def write_setting(name: str, value: Any, table: str = "") -> None:
 
 # Keys, and `glue keys` ----------------------------------------------------------------------------
 
-_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*")
+_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*([^\0]*?)\s*")
 
 
 def keys_file() -> Path:

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -96,18 +96,21 @@ def summary(path: Path) -> dict[str, Any]:
                 seen[kind] = json.loads(line)
     prompt, end = seen.get("prompt") or {}, seen.get("result") or seen.get("error") or {}
     reply = (seen.get("message_end") or {}).get("message") or {}
-    parts = (prompt.get("message") or {}).get("content") or ()
-    said = " ".join(part.get("text", f"[{part.get('type')}]") for part in parts if isinstance(part, Mapping))
-    usage, stamp = end.get("usage") or {}, path.stem
-    return {
-        "id": stamp,
-        "at": f"{stamp[:4]}-{stamp[4:6]}-{stamp[6:8]} {stamp[9:11]}:{stamp[11:13]}",
-        "model": ":".join(filter(None, (reply.get("provider"), reply.get("model")))) or str(prompt.get("model") or ""),
-        "outcome": str(end.get("outcome") or ("failed" if end else "cut off")),
-        "tokens": int(usage.get("input") or 0) + int(usage.get("output") or 0),
-        "cost": end.get("cost"),
-        "prompt": one_line(said, 200),
-    }
+    stamp = path.stem
+    row = {"id": stamp, "at": f"{stamp[:4]}-{stamp[4:6]}-{stamp[6:8]} {stamp[9:11]}:{stamp[11:13]}"}
+    try:
+        parts, usage, cost = (prompt.get("message") or {}).get("content") or (), end.get("usage") or {}, end.get("cost")
+        said = " ".join(part.get("text", f"[{part.get('type')}]") for part in parts)
+        named = ":".join(filter(None, (reply.get("provider"), reply.get("model"))))
+        return row | {
+            "model": named or str(prompt.get("model") or ""),
+            "outcome": str(end.get("outcome") or ("failed" if end else "cut off")),
+            "tokens": int(usage.get("input") or 0) + int(usage.get("output") or 0),
+            "cost": None if cost is None else float(cost),
+            "prompt": one_line(said, 200),
+        }
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return row | {"model": "", "outcome": "damaged", "tokens": 0, "cost": None, "prompt": ""}
 
 
 # Cassettes ----------------------------------------------------------------------------------------
@@ -126,12 +129,21 @@ def replay(cassette: str, file: str | None, words: tuple[str, ...], verbose: boo
     if left out. A request that differs is an error that shows the first difference.
     """
     exchanges = _load(cassette).exchanges
-    if file is not None:
-        from glue.cli.agentfile import open_agent
-        from glue.cli.run import execute, run
+    try:
+        if file is None:
+            _print_exchanges(exchanges, verbose)
+            return
+        words = words or (first_prompt(exchanges, cassette),)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{cassette} is damaged: {error!r}") from error
+    from glue.cli.agentfile import open_agent
+    from glue.cli.run import execute, run
 
-        given = run.make_context("run", []).params | permissions | {"replay": cassette, "verbose": int(verbose)}
-        sys.exit(execute(open_agent(file), words or (first_prompt(exchanges, cassette),), given, path=file))
+    given = run.make_context("run", []).params | permissions | {"replay": cassette, "verbose": int(verbose)}
+    sys.exit(execute(open_agent(file), words, given, path=file))
+
+
+def _print_exchanges(exchanges: Iterable[Mapping[str, Any]], verbose: bool) -> None:
     printer = Printer(Screen(sys.stdout), Screen(sys.stderr), verbose=verbose)
     for exchange in exchanges:
         reply: dict[str, Any] = next((event["message"] for event in exchange["events"] if event["type"] == "done"), {})

@@ -63,7 +63,9 @@ def list_(store: str | None, as_json: bool) -> None:
 
     def cells(row: tuple[int, SessionInfo]) -> tuple[str, ...]:
         depth, info = row
-        when = datetime.fromtimestamp(info.updated).strftime("%Y-%m-%d %H:%M")
+        when = ""
+        with suppress(ArithmeticError, OSError, ValueError):  # a damaged file may name a year that no calendar has
+            when = datetime.fromtimestamp(info.updated).strftime("%Y-%m-%d %H:%M")
         return when, f"{'· ' * depth}{info.id}", one_line(info.title, 60)
 
     where = store_name(_named(store))

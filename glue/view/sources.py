@@ -308,6 +308,8 @@ def entry_of(message: Message, at: float | None = None, seconds: float | None = 
             words += [part.id, part.name, part.arguments]
         elif isinstance(part, ToolMessage):
             words += [part.call_id, part.name]
+        elif isinstance(part, AssistantMessage):
+            words += [part.provider or "", part.model or ""]
     for word in words:
         if not isinstance(word, str):  # the codec lets it through
             raise StoreError(f"a message holds {json.dumps(word)[:80]} where a text belongs")

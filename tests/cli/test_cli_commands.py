@@ -207,6 +207,7 @@ def test_prompts_are_listed_shown_and_compared(cli: Cli) -> None:
         (("view", "messages.json", "-o", "no/folder/x.html"), "no/folder/x.html cannot be written: No such file"),
         (("chat", "-s", "", "-m", "offline"), "--session needs a name"),
         (("inspect", "nope.py"), "nope.py cannot be read: No such file"),
+        (("inspect", "odd.py"), "odd.py: dependencies must be a list, not 1"),
         (("sessions", "show", "nope"), "there is no session 'nope'"),
         (("sessions", "rm", "nope", "--yes"), "there is no session 'nope'"),
         (("sessions", "--store", "file.txt"), "the store file.txt is a file"),
@@ -223,6 +224,7 @@ def test_prompts_are_listed_shown_and_compared(cli: Cli) -> None:
 def test_a_mistake_is_one_line_and_code_2(cli: Cli, args: tuple[str, ...], said: str) -> None:
     Path("file.txt").write_text("nothing of interest")
     Path("broken.py").write_text("def (\n")
+    Path("odd.py").write_text("# /// script\n# dependencies = 1\n# ///\n")
     Path("messages.json").write_text('[{"v": 1, "role": "user", "content": [{"type": "text", "text": "hi"}]}]')
 
     ran = cli(*args, input="hello\n")

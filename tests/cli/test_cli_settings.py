@@ -191,6 +191,8 @@ def test_variables_come_from_a_file_where_they_are_not_set(cli: Cli, monkeypatch
     assert os.environ["OTHER"] == "mine"
     Path("bad.env").write_text("no equals sign\n")
     assert "bad.env, line 1: not NAME=value" in cli("run", "--env", "bad.env", "hi").err
+    Path("bad.env").write_text("A=\0\n")
+    assert "bad.env, line 1: not NAME=value" in cli("run", "--env", "bad.env", "hi").err
 
 
 def test_a_key_is_stored_for_its_owner_alone_and_never_shown(cli: Cli) -> None:
@@ -307,6 +309,9 @@ def test_a_log_of_runs_is_kept_only_where_it_is_switched_on(cli: Cli, monkeypatc
     page = Path(cli("view", "last").out.strip()).read_text()
     assert "and this" in page
     assert cli("view", rows[1]["id"]).code == 0
+    log = Path(os.environ["HOME"]) / ".local/state/glue/runs" / f"{rows[0]['id']}.jsonl"
+    log.write_text(log.read_text().replace('"provider": "offline"', '"provider": 7'))
+    assert [row["outcome"] for row in json.loads(cli("runs", "--json").out)] == ["damaged", "done"]
 
 
 def test_json_ends_with_an_error_for_a_wrong_option_too(cli: Cli) -> None:
