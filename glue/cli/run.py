@@ -273,6 +273,9 @@ def terminal_echo(shown: bool) -> Iterator[None]:
     before = termios.tcgetattr(fd)
     changed = [*before]
     changed[3] = changed[3] | termios.ECHO if shown else changed[3] & ~termios.ECHO
+    if changed == before:
+        yield  # touching it would stop a run in the background
+        return
     termios.tcsetattr(fd, termios.TCSANOW, changed)
     try:
         yield

@@ -42,6 +42,7 @@ class Entry:
     message: Message
     at: float | None = None  # when it was stored, in seconds since 1970
     seconds: float | None = None  # how long it took, where that was measured
+    waited: float | None = None  # seconds since the message before
     attempts: tuple[Attempt, ...] = ()  # tries that failed before it
     steps: tuple[Entry | Note, ...] = ()  # what a sub-agent did before this result
 
@@ -77,14 +78,6 @@ class Listed:
     text: str = ""
     figures: str = ""
     failed: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """A user's message, or a result that belongs to no call that is there."""
-
-    entry: Entry
-    waited: float | None = None  # seconds since the message before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +120,11 @@ class Turn:
         return (self.model_seconds or 0.0) + (self.tool_seconds or 0.0)
 
 
-Block: TypeAlias = Said | Turn | Note
+Block: TypeAlias = Turn | Entry | Note
 
 
 def arrange(entries: Sequence[Entry | Note]) -> tuple[Block, ...]:
-    """Put each reply together with the results of its calls."""
+    """Put each reply together with the results of its calls; what a user said, and a result without its call, stay."""
     blocks: list[Block] = []
     before: Entry | None = None
     continued: int | None = None
@@ -149,7 +142,7 @@ def arrange(entries: Sequence[Entry | Note]) -> tuple[Block, ...]:
         elif isinstance(last, Turn) and _call_id(entry) in {call.id for call in last.message.calls}:
             last.results.append(entry)
         else:
-            blocks.append(Said(entry=entry, waited=_between(before, entry)))
+            blocks.append(replace(entry, waited=_between(before, entry)))
             if isinstance(message, UserMessage):
                 continued = number if message.origin == "continue" and number else None
         before = entry
@@ -176,8 +169,8 @@ def has_problem(block: Block) -> bool:
     if isinstance(block, Turn):
         failed = any(result is None or _failed(result) for _, result in block.calls)
         return failed or is_cut(block.message) or bool(block.entry.attempts)
-    if isinstance(block, Said):
-        return _failed(block.entry)
+    if isinstance(block, Entry):
+        return _failed(block)
     return block.kind == "failed" or bool(block.attempts)
 
 

@@ -18,7 +18,7 @@ import pytest
 from glue import providers
 
 GLUE = str(Path(sys.executable).parent / "glue")
-SECONDS = 15.0
+SECONDS = 60.0  # until a busy machine has surely shown it
 
 AGENT = '''\
 import anyio
@@ -434,6 +434,22 @@ def test_lines_from_a_pipe_are_answered_one_by_one(cli: Callable[..., Any]) -> N
         "answer 3 to <a\nb>\n"
     )
     assert "8 messages" in ran.err
+
+
+def test_what_a_pipe_is_told_is_one_line_each(cli: Callable[..., Any]) -> None:
+    for name in ("old", "new"):
+        cli("run", "-m", "offline", "-s", name, f"the {name} one")
+
+    ran = cli("chat", "-m", "offline", input="/help\n/tree\n/limits depth=3\n")
+
+    lines = ran.err.splitlines()
+    helps = [line for line in lines if line.startswith("/")]
+    assert len({line.index(line.split("  ")[-1].lstrip()) for line in helps}) == 1
+    assert [line.split()[0] for line in lines if line.endswith(" one")] == ["new", "old"]
+    assert (
+        "glue: there is no limit 'depth'; there are: max_turns, max_requests, token_budget, usd_budget, seconds"
+        in lines
+    )
 
 
 COUNTED = """\

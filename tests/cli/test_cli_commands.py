@@ -292,6 +292,7 @@ def test_a_session_is_shown_searched_and_exported(kept: Cli) -> None:
     assert shown.startswith("user\nWhere is ␛[31mBergen?\n\nassistant (offline:offline)\n")
     assert found.out == "session  role  found\nfirst    user  Where is [Oslo]?\n"
     assert kept("sessions", "search", "toronto").code == 1
+    assert kept("sessions", "search", "toronto").err == "no message holds all of these words\n"
     assert data["messages"][0]["content"][0]["text"] == "Where is Oslo?"
     assert Path("first.md").read_text().startswith("## User\n\nWhere is Oslo?\n\n## Assistant\n")
     assert len(kept("sessions", "export", "first", "-f", "jsonl").out.splitlines()) == 2
