@@ -141,9 +141,8 @@ def export(name: str, store: str | None, form: str, output: str | None) -> None:
         text = json.dumps({"session": name, "messages": rows}, indent=2)
     if output is None:
         click.echo(clean_text(text))
-        return
-    with open(output, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+    else:
+        write_private(Path(output), text + "\n")
 
 
 @sessions.command()
