@@ -19,7 +19,7 @@ from glue.agent import Agent
 from glue.cli.app import end_process, live_threads
 from glue.cli.options import Sources, chat_options, read_part
 from glue.cli.output import Printer, Screen, cost_text, usage_line, usage_text
-from glue.cli.run import Run, check_session, exit_code, terminal_echo, write_answer
+from glue.cli.run import Run, check_session, exit_code, explain, terminal_echo, write_answer
 from glue.cli.sessions import sort_by_tree
 from glue.compaction import INTRODUCTION, PROMPT, render
 from glue.context import Cancel
@@ -291,7 +291,7 @@ class Chat:
         if result.outcome is Outcome.CANCELLED:
             self.printer.note("(cancelled; the conversation goes on from here)", "yellow")
         elif result.error is not None:
-            self.fail(result.error)
+            self.fail(explain(result.error))
         if result.notice:
             self.note(f"glue: {result.notice}", "yellow")
         if self.sources.given["verbose"]:

@@ -88,13 +88,12 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
         return {}
     data = _parse_toml(text, str(path))
     table = glue_section(data) if "tool" in data or not trusted else data
-    if isinstance(table, dict) and "providers" in table:
-        if not trusted:
-            raise ConfigError(f"{path}: 'providers' is not taken from a project; set it in {user_file()}")
+    if isinstance(table, dict):
+        for name in () if trusted else ("providers", "allow"):
+            if name in table:
+                raise ConfigError(f"{path}: {name!r} is not taken from a project; set it in {user_file()}")
         table = {name: value for name, value in table.items() if name != "providers"}  # glue.providers reads them
     values = checked(table, str(path))
-    if not trusted and "allow" in values:
-        raise ConfigError(f"{path}: 'allow' is not taken from a project; give --allow, or set it in {user_file()}")
     store = values.get("store", "")
     if not trusted and (os.path.isabs(store) or ".." in Path(store).parts):
         raise ConfigError(f"{path}: 'store' must stay inside the project, not {store!r}")

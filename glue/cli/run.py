@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, redirect_stdout
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import anyio
 import click
@@ -70,7 +70,7 @@ def execute(
     agent: Agent[Any, Any] | None, words: Sequence[str], given: Mapping[str, Any], *, path: str | None = None
 ) -> int:
     """Run an agent, or a model by name where there is none; give the exit code."""
-    check(given)
+    _check(given)
     before = live_threads()
     prompt = (*read_prompt(words), *(read_attachment(each) for each in given.get("attach") or ()))
     sources = Sources(given, path=path, agent=agent)
@@ -109,10 +109,10 @@ def execute(
             raise
         if sent is not None and not sent:
             printer.note("nothing went over a wire: this provider has none", "cyan")
-    return end_process(finish(result, printer, given, run), before)
+    return end_process(run.finish(result), before)
 
 
-def check(given: Mapping[str, Any]) -> None:
+def _check(given: Mapping[str, Any]) -> None:
     check_session(given)
     if given["as_curl"] and not given["show_wire"]:
         raise click.UsageError("--as-curl needs --show-wire")
@@ -226,6 +226,24 @@ class Run:
         except ValueError as error:  # a name that no store can keep
             raise ConfigError(str(error)) from None
 
+    def finish(self, result: RunResult[Any]) -> int:
+        """Write the answer and what else there is to say; give the exit code."""
+        given, printer = self.sources.given, self.printer
+        last = {**result_to_json(result, self.session_id), "exit_code": exit_code(result)}
+        if self.log is not None:
+            self.log.end(last)
+        if given["as_json"]:
+            JsonLines(printer.out.write).write(last)
+        else:
+            write_answer(result, printer)
+            if result.error is not None:
+                printer.note(f"glue: {explain(result.error)}", "red")
+        if result.notice and not given["quiet"]:
+            printer.note(f"glue: {result.notice}", "yellow")
+        if given["usage"]:
+            printer.note(usage_line(result), "dim")
+        return exit_code(result)
+
     async def spin(self) -> None:
         while True:
             await anyio.sleep(0.12)
@@ -283,45 +301,31 @@ def terminal_echo(shown: bool) -> Iterator[None]:
         termios.tcsetattr(fd, termios.TCSANOW, before)
 
 
-def finish(result: RunResult[Any], printer: Printer, given: Mapping[str, Any], run: Run) -> int:
-    """Write the answer and what else there is to say; give the exit code."""
-    ends = [] if run.log is None else [run.log.end]
-    if given["as_json"]:
-        ends.append(JsonLines(printer.out.write).write)
-    else:
-        write_answer(result, printer)
-    for end in ends:
-        end({**result_to_json(result, run.session_id), "exit_code": exit_code(result)})
-    if result.error is not None and not given["as_json"]:
-        printer.note(f"glue: {one_line(str(result.error))}{_advice(result.error)}", "red")
-    if result.notice and not given["quiet"]:
-        printer.note(f"glue: {result.notice}", "yellow")
-    if given["usage"]:
-        printer.note(usage_line(result), "dim")
-    return exit_code(result)
-
-
-def _advice(error: Exception) -> str:
-    """Say what to look at where a server refused a key or knows no such model."""
+def explain(error: Exception) -> str:
+    """Say what went wrong, and what to look at where a server refused a key or knows no such model."""
     from glue.providers import lookup
 
-    if not isinstance(error, ProviderError) or error.kind not in ("auth", "not_found"):
-        return ""
+    text = one_line(str(error))
+    if not is_mistake(error):
+        return text
     try:
         row = lookup(error.provider)
     except ConfigError:  # an object of the program's own
-        return ""
+        return text
     used = next((key for key in row.key if os.environ.get(key)), "")
     if error.kind == "not_found":
-        return f"; `glue models {row.name} --server` lists its models"
-    return f"; is {used} right?" if used else ""
+        return f"{text}; `glue models {row.name} --server` lists its models"
+    return f"{text}; is {used} right?" if used else text
+
+
+def is_mistake(error: Exception | None) -> TypeGuard[ProviderError]:
+    """Tell whether a wrong key, model or address is to blame: the user's to mend, as any wrong name is."""
+    return isinstance(error, ProviderError) and error.kind in ("auth", "not_found")
 
 
 def exit_code(result: RunResult[Any]) -> int:
-    """Give the code of the outcome; a wrong key, model or address is the user's to mend, as any wrong name is."""
-    error = result.error
-    mistake = isinstance(error, ProviderError) and error.kind in ("auth", "not_found")
-    return 2 if mistake and result.outcome is Outcome.FAILED else result.outcome.exit_code
+    """Give the code of the outcome, or that of a user's mistake."""
+    return 2 if is_mistake(result.error) and result.outcome is Outcome.FAILED else result.outcome.exit_code
 
 
 def write_answer(result: RunResult[Any], printer: Printer) -> None:

@@ -141,6 +141,7 @@ def test_a_refused_key_or_model_says_what_to_look_at(
     ran = cli("run", "-m", "groq", "hi")
 
     assert (ran.code, ran.err) == (2, f"glue: {said}\n")
+    assert f"glue: {said}\n" in cli("chat", "-m", "groq", input="hi\n").err
 
 
 def test_a_check_tells_mistakes_from_hosts_that_do_not_answer(
