@@ -77,6 +77,16 @@ class CommandTable(click.Group):
             formatter.write_dl([(name, text) for name, _, text in COMMANDS])
 
 
+class ListGroup(click.Group):
+    """A group that lists where no command is named: `glue sessions --json` is `glue sessions list --json`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_word = bool(args) and not args[0].startswith("-")
+        if not is_word and {*self.commands, *ctx.help_option_names}.isdisjoint(args):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
 @click.command(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="glue-agents", prog_name="glue")
 def commands() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from glue.cli.app import ListGroup
 from glue.cli.output import json_option, print_json, print_rows
 from glue.context import AnyTool
 from glue.errors import ConfigError
@@ -133,14 +134,12 @@ _source = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=ListGroup)
 @_source
 @click.pass_context
 def prompts(ctx: click.Context, source: str | None) -> None:
     """List, show and compare versions of prompts."""
     ctx.obj = source
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_prompts, source=source)
 
 
 @prompts.command(name="list")
@@ -214,12 +213,9 @@ BUNDLES = {
 }
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def tools(ctx: click.Context) -> None:
+@click.group(cls=ListGroup)
+def tools() -> None:
     """Check tools before a model sees them, and list the ready-made ones."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_tools)
 
 
 @tools.command(name="list")

@@ -97,14 +97,10 @@ class LineReader:
             while line.endswith("\\"):
                 line = line[:-1] + "\n" + self._line(". ")
             return line
-        first = line.strip()[len(QUOTES) :]
-        lines = [first] if first else []
-        if first.endswith(QUOTES):
-            return first[: -len(QUOTES)]
-        while not (line := self._line(". ")).rstrip().endswith(QUOTES):
-            lines.append(line)
-        rest = line.rstrip()[: -len(QUOTES)]
-        return "\n".join((*lines, rest) if rest else lines)
+        text = line.strip().removeprefix(QUOTES)
+        while not text.rstrip().endswith(QUOTES):
+            text += "\n" + self._line(". ")
+        return text.rstrip().removesuffix(QUOTES).strip("\n")
 
     def _line(self, prompt: str) -> str:
         if not self.is_terminal:

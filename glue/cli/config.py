@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from glue.cli.app import ListGroup
 from glue.errors import ConfigError
 from glue.paths import config_dir, write_private
 from glue.text import suggest
@@ -361,12 +362,9 @@ def _write_keys(found: Mapping[str, str]) -> None:
     write_private(path, "".join(f"{variable}={value}\n" for variable, value in sorted(found.items())))
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def keys(ctx: click.Context) -> None:
+@click.group(cls=ListGroup)
+def keys() -> None:
     """Store, list and remove keys of providers. The environment goes before what is stored."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_keys)
 
 
 @keys.command(name="set")

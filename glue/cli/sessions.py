@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import click
 
+from glue.cli.app import ListGroup
 from glue.cli.config import settings
 from glue.cli.options import TO_WRITE
 from glue.cli.output import is_interactive, json_option, print_json, print_rows
@@ -41,14 +42,12 @@ _store = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=ListGroup)
 @_store
 @click.pass_context
 def sessions(ctx: click.Context, store: str | None) -> None:
     """List, show, search, export and remove conversations."""
     ctx.obj = store
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_, store=store)
 
 
 @sessions.command(name="list")

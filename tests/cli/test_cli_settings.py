@@ -350,9 +350,13 @@ def test_a_closed_stdout_is_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize(
-    "command", ["providers", "models", "keys list", "runs", "sessions list", "prompts list", "tools list", "config"]
-)
+LISTINGS = """
+providers, models, runs, config, keys list, sessions list, prompts list, tools list
+keys, sessions, prompts, tools, sessions --store elsewhere
+"""
+
+
+@pytest.mark.parametrize("command", LISTINGS.strip().replace("\n", ", ").split(", "))
 def test_every_listing_is_also_json(cli: Cli, command: str) -> None:
     ran = cli(*command.split(), "--json")
 
