@@ -151,14 +151,14 @@ def describe(path: str) -> dict[str, Any]:
 def _agents(tree: ast.Module) -> list[dict[str, Any]]:
     found = []
     for node in tree.body:
-        if not isinstance(node, (ast.Assign, ast.AnnAssign)):
-            continue
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        value = node.value
-        if isinstance(value, ast.Call) and _name(value.func) == "Agent" and isinstance(target, ast.Name):
-            first = value.args[0] if value.args else next((k.value for k in value.keywords if k.arg == "model"), None)
-            model = ast.unparse(first) if first is not None else "?"
-            found.append({"name": target.id, "model": model, "line": node.lineno})
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name), *_], value=ast.Call(func, args, keywords))
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.Call(func, args, keywords))
+            ) if _name(func) == "Agent":
+                models = [*args[:1], *(word.value for word in keywords if word.arg == "model")]
+                model = ast.unparse(models[0]) if models else "?"
+                found.append({"name": name, "model": model, "line": node.lineno})
     return found
 
 

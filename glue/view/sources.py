@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -15,8 +15,6 @@ from glue.messages import (
     AssistantMessage,
     Json,
     Message,
-    Text,
-    Thinking,
     ToolCall,
     ToolMessage,
     ToolSpec,
@@ -293,19 +291,11 @@ def _messages(path: Path, text: str) -> Transcript:
 
 def entry_of(message: Message, at: float | None = None, seconds: float | None = None) -> Entry:
     """Make an entry of a message, with the attempts that it tells of itself; refuse what no page could show."""
-    words: list[object] = [message.id]
     for part in (message, *message.content):
-        if isinstance(part, (Text, Thinking)):
-            words.append(part.text)
-        elif isinstance(part, ToolCall):
-            words += [part.id, part.name, part.arguments]
-        elif isinstance(part, ToolMessage):
-            words += [part.call_id, part.name]
-        elif isinstance(part, AssistantMessage):
-            words += [part.provider or "", part.model or ""]
-    for word in words:
-        if not isinstance(word, str):  # the codec lets it through
-            raise StoreError(f"a message holds {json.dumps(word)[:80]} where a text belongs")
+        for each in fields(part):
+            value = getattr(part, each.name)
+            if each.type == "str" and not isinstance(value, str):  # the codec lets it through
+                raise StoreError(f"a message holds {json.dumps(value)[:80]} where a text belongs")
     meta = message.meta if isinstance(message.meta, Mapping) else {}
     message = replace(message, meta=meta or None)
     known = _numbers({"at": at, "seconds": seconds}, "at", "seconds")
