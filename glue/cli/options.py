@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -139,30 +139,43 @@ def main(agent: Agent[Any, Any], *, prompt: str = "") -> None:
 
 
 class Sources:
-    """Where settings come from: flags, then what the agent says (its header, its code), then environment and files."""
+    """Where settings come from: flags, then what the agent says (its header, its code), then environment and files.
+
+    Without an agent there is one of the model and the ready-made tools that are named.
+    """
 
     def __init__(self, given: Mapping[str, Any], *, path: str | None = None, agent: Agent[Any, Any] | None = None):
         self.given = given
-        self.agent = agent
         self.header = glue_table(path) if path is not None else {}
         self.configured = {name: made.value for name, made in settings().items()}
         # What goes before the agent's code.
         self.said = self.header | {name: value for name, value in given.items() if value not in (None, (), "")}
+        self.agent = agent or self._model_alone()
+
+    def _model_alone(self) -> Agent[Any, Any]:
+        from glue.agent import Agent
+        from glue.providers import default
+
+        model, tools, instructions = self.find("model") or default(), self._tools((), self.find("tools")), ""
+        if tools:
+            from glue.tools.coding import prompt
+
+            instructions = prompt(tools)
+        return Agent(model, tools=tools, instructions=instructions)
 
     def find(self, name: str) -> Any:
         """Give a setting from the first place that makes it, the agent's code left out."""
         return self.said.get(name, self.configured.get(name))
 
     def options(self, ask: Callable[[Any], Any] | None = None) -> Options:
-        """Give what goes before the agent's own settings; without an agent, all there is."""
-        own = self.agent.settings if self.agent is not None else Options()
-        find = self.said.get if self.agent is not None else self.find
+        """Give what goes before the agent's own settings."""
+        own = self.agent.settings
         try:
             return Options(
-                model=find("model") or None,
+                model=self.said.get("model"),
                 instructions=self._instructions(),
                 limits=self._limits(own),
-                tools=self._tools(own, find("tools") or ()),
+                tools=self._tools(own.tools or (), self.said.get("tools")),
                 temperature=self.given.get("temperature"),
                 max_tokens=self.given.get("max_tokens"),
                 reasoning=self.given.get("reasoning"),
@@ -182,16 +195,16 @@ class Sources:
 
         return find_version(template)
 
-    def _tools(self, own: Options, named: str | Sequence[str]) -> tuple[Any, ...]:
+    def _tools(self, own: Iterable[Any], named: str | Sequence[str] | None) -> tuple[Any, ...]:
         """Give the agent's own tools, or those of them that are named, and the ready-made ones that are named."""
         if self.given.get("no_tools"):
             return ()
         if not named:
-            return tuple(own.tools or ())
+            return tuple(own)
         from glue.cli.catalog import make_tools
 
         names = [name.strip() for name in (named.split(",") if isinstance(named, str) else named) if name.strip()]
-        mine = {tool.spec.name: tool for tool in own.tools or ()}
+        mine = {tool.spec.name: tool for tool in own}
         chosen = {name: mine[name] for name in names if name in mine} or mine
         made = {tool.spec.name: tool for tool in make_tools([name for name in names if name not in mine], mine)}
         return (*chosen.values(), *(tool for name, tool in made.items() if name not in chosen))

@@ -230,6 +230,7 @@ class Printer:
                 self.note(f"! {one_line(event.detail or event.kind, 300)}{after}", "yellow")
             case events.RunEnd():
                 self.spinner.stop()
+                self.spinner.tokens = 0  # a chat goes on with another run
             case _ if self.verbose and isinstance(event, events.GateApplied | events.Explanation):
                 values = ", ".join(f"{key}={getattr(event, key)!r}" for key in type(event).__dataclass_fields__)
                 self.note(one_line(f"- {type(event).__name__}: {values}", 300))

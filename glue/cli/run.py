@@ -148,18 +148,7 @@ class Run:
         self.servers: Servers | None = None  # of --mcp, while they are connected
         self.cancel = Cancel()
         self.options = sources.options(self._ask if is_interactive() else None)
-        agent = sources.agent
-        if agent is None:  # a model's name and ready-made tools
-            from glue.providers import default
-
-            tools: list[Any] = list(self.options.tools or ())
-            instructions = ""
-            if tools:
-                from glue.tools.coding import prompt
-
-                instructions = prompt(tools)
-            agent = Agent(self.options.model or default(), tools=tools, instructions=instructions)
-        self.agent = agent
+        self.agent = sources.agent
         if self.agent.output is not None or self.options.output is not None:
             printer.stream = False  # the object is printed at the end, whole
         if self.agent.deps_type is not None:
