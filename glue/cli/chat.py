@@ -243,10 +243,10 @@ class Chat:
         if isinstance(ended, RunResult):
             return self._show(ended)
         self.printer.settle()
-        if isinstance(ended, BaseException) and not isinstance(ended, GlueError):
-            raise ended
         if ended is None:
             return None
+        if not isinstance(ended, GlueError):
+            raise ended
         self.fail(ended)
         return 1
 
@@ -278,9 +278,8 @@ class Chat:
 
     def _show(self, result: RunResult[Any]) -> int:
         self.total += result.usage
-        last = next((m for m in reversed(result.messages) if isinstance(m, AssistantMessage) and m.usage), None)
-        if last is not None and last.usage is not None:
-            self.context = last.usage.input + (last.usage.cache_read or 0) + last.usage.output
+        usages = [each.usage for each in result.messages if isinstance(each, AssistantMessage) and each.usage]
+        self.context = usages[-1].total if usages else self.context
         if result.output is not None:
             write_answer(result, self.printer)
         self.printer.settle()

@@ -14,8 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
-from glue import providers
+from glue import Agent, Usage, providers
+from glue.cli.chat import Chat
+from glue.cli.chat import chat as command
+from glue.cli.options import Sources
+from glue.testing import Script, say
 
 GLUE = str(Path(sys.executable).parent / "glue")
 SECONDS = 60.0  # until a busy machine has surely shown it
@@ -450,6 +455,19 @@ def test_what_a_pipe_is_told_is_one_line_each(cli: Callable[..., Any]) -> None:
         "glue: there is no limit 'depth'; there are: max_turns, max_requests, token_budget, usd_budget, seconds"
         in lines
     )
+
+
+def test_tokens_from_a_cache_fill_the_context_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    given = command.make_context("chat", ["-m", "offline"]).params
+    used = Usage(input=100, cache_read=80, output=10)
+    result = Agent(Script(say("hello", usage=used))).run_sync("hi")
+
+    with start_blocking_portal() as portal:
+        chat = Chat(Sources(given), portal)
+        chat._show(result)
+
+    assert chat.context == 110
 
 
 COUNTED = """\
