@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -31,13 +31,14 @@ from glue.provider import capabilities
 from glue.stores import open_store
 from glue.stores.memory import MemoryStore
 from glue.stores.store import copy
-from glue.tasks import background
 from glue.text import clean_text, cut, dollars, one_line
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from glue.session import Session
+
+T = TypeVar("T")
 
 
 @click.command()
@@ -239,7 +240,7 @@ class Chat:
             self.fail(error)
             return 2
         with terminal_echo(False) if self.reader.is_terminal else nullcontext():
-            ended = self._wait(text, *parts)
+            ended = self._wait(self._prompt, text, *parts)
         if isinstance(ended, RunResult):
             return self._show(ended)
         self.printer.settle()
@@ -250,31 +251,27 @@ class Chat:
         self.fail(ended)
         return 1
 
-    def _wait(self, *prompt: Any) -> RunResult[Any] | BaseException | None:
-        """Wait for the end of a prompt; the first Ctrl-C cancels it, after the second there is none."""
+    def _wait(self, work: Callable[..., Awaitable[T]], *args: Any) -> T | None:
+        """Wait for what runs in the event loop; the first Ctrl-C cancels it, after the second there is no answer."""
         cancel = self.run.cancel = Cancel()
-        answer: Future[RunResult[Any] | BaseException] = self.portal.start_task_soon(self._prompt, prompt)
+        ended: Future[T] = self.portal.start_task_soon(work, *args)
         while True:
             try:
-                return answer.result()
+                return ended.result()
             except KeyboardInterrupt:
                 self.reader.end()
                 if cancel.cancelled:
                     return None
                 cancel.cancel()
 
-    async def _prompt(self, prompt: Sequence[Any]) -> RunResult[Any] | BaseException:
-        async with background() as tasks:
-            if self.printer.spinner.is_on:
-                tasks.start_soon(self.run.spin)
-            try:
-                first = prompt[0] if self.run.servers is None else await self.run.servers.prompt(prompt[0])
-                said = [first, *prompt[1:]] if isinstance(first, str) else first  # a server's prompt is messages
+    async def _prompt(self, text: str, *parts: Any) -> RunResult[Any] | BaseException:
+        try:
+            async with self.run.spinning():
+                first = text if self.run.servers is None else await self.run.servers.prompt(text)
+                said = [first, *parts] if isinstance(first, str) else first  # a server's prompt is messages
                 return await self.session.prompt(said, on_event=self.printer, cancel=self.run.cancel, unwrap=False)
-            except (Exception, SystemExit, KeyboardInterrupt) as error:
-                return error  # raised here, a tool's sys.exit would end the event loop under the chat
-            finally:
-                self.printer.spinner.stop()
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            return error  # raised here, a tool's sys.exit would end the event loop under the chat
 
     def _show(self, result: RunResult[Any]) -> int:
         self.total += result.usage
@@ -389,9 +386,12 @@ class Chat:
         async def compact() -> str:
             live = [message for message in await session.load() if not message.excluded]
             if len(live) < 2:
-                return ""
+                return "there is nothing to compact yet"
             model = session.agent.open(session.settings.model or "")  # the chat's own, which closes with it
-            result = await Agent(model, instructions=PROMPT, max_tokens=2_000).run(render(live), unwrap=False)
+            agent = Agent(model, instructions=PROMPT, max_tokens=2_000)
+            async with self.run.spinning():
+                self.printer.spinner.start("compacting")
+                result = await agent.run(render(live), cancel=self.run.cancel, unwrap=False)
             self.total += result.usage
             if result.error is not None or not result.text.strip():
                 raise result.error or ConfigError("the model gave no summary; nothing has changed")
@@ -400,5 +400,5 @@ class Chat:
                 await log.append(user(INTRODUCTION + result.text, origin="summary"))
             return f"{len(live)} messages are now one summary of {len(result.text):,} characters"
 
-        self.note(self.portal.call(compact) or "there is nothing to compact yet")
+        self.note(self._wait(compact) or "cancelled; nothing has changed")
         self.session = session.reopen(session.id, session.store)

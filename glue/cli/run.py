@@ -28,7 +28,7 @@ from glue.tasks import background
 from glue.text import clean_text, one_line
 
 if TYPE_CHECKING:
-    from anyio.abc import TaskStatus
+    from anyio.abc import TaskGroup, TaskStatus
 
     from glue.cli.runs import RunLog
     from glue.session import Session
@@ -177,15 +177,12 @@ class Run:
 
     async def attended(self, prompt: Any) -> RunResult[Any]:
         """Run while the spinner turns and Ctrl-C is listened for."""
-        async with background() as tasks:
+        async with self.spinning() as tasks:
             await tasks.start(cancel_on_signal, self.cancel.cancel, self.printer.settle)
-            if self.printer.spinner.is_on:
-                tasks.start_soon(self.spin)
             try:
                 async with self.connected():
                     return await self._prompt(prompt)
             finally:
-                self.printer.spinner.stop()
                 with anyio.CancelScope(shield=True):
                     await self.agent.aclose()
 
@@ -233,10 +230,23 @@ class Run:
             printer.note(usage_line(result), "dim")
         return exit_code(result)
 
-    async def spin(self) -> None:
-        while True:
-            await anyio.sleep(0.12)
-            self.printer.spinner.tick()
+    @asynccontextmanager
+    async def spinning(self) -> AsyncIterator[TaskGroup]:
+        """Let the spinner turn beside a block, which may start other tasks too."""
+        spinner = self.printer.spinner
+
+        async def turn() -> None:
+            while True:
+                await anyio.sleep(0.12)
+                spinner.tick()
+
+        async with background() as tasks:
+            if spinner.is_on:
+                tasks.start_soon(turn)
+            try:
+                yield tasks
+            finally:
+                spinner.stop()
 
     async def _ask(self, request: PermissionRequest) -> Decision:
         """Ask at the terminal; once the run is cancelled, what is typed is for the shell."""

@@ -328,6 +328,21 @@ def test_conversations_are_begun_listed_resumed_and_compacted(chat: Tmux) -> Non
     chat.wait("answer 2 to <three>")
 
 
+def test_an_interrupt_ends_a_compaction_and_not_the_chat(chat: Tmux) -> None:
+    chat.type("an endless one", "Enter")
+    chat.wait("It begins")
+    chat.type("C-c")
+    chat.wait("(cancelled; the conversation goes on from here)")
+
+    chat.type("/compact", "Enter")
+    chat.wait("compacting")
+    chat.type("C-c")
+    chat.wait("glue: the run was cancelled")
+    chat.type("hello", "Enter")
+
+    chat.wait("answer 2 to <hello>")
+
+
 def test_a_resumed_chat_begins_with_a_recap(chat: Tmux) -> None:
     chat.type("one", "Enter")
     chat.wait("answer 1 to <one>")
