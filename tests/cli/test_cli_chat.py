@@ -129,6 +129,7 @@ def terminal(tmp_path: Path) -> Iterator[Tmux]:
         pytest.skip("tmux is not installed")
     (tmp_path / "agent.py").write_text(AGENT)
     tmux = Tmux(tmp_path)
+    tmux.wait("#")  # typed before the shell is ready, a command stands above its prompt
     yield tmux
     tmux.close()
 
