@@ -136,12 +136,7 @@ def log_to(err: Screen) -> None:
 class Run:
     """An agent with what the command line says of it."""
 
-    def __init__(
-        self,
-        sources: Sources,
-        printer: Printer,
-        wrap: Callable[[Provider], Provider] | None = None,
-    ) -> None:
+    def __init__(self, sources: Sources, printer: Printer, wrap: Callable[[Provider], Provider] | None = None) -> None:
         self.sources, self.printer, self.wrap = sources, printer, wrap
         self.session_id = ""
         self.log: RunLog | None = None  # where `log` is set

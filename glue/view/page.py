@@ -30,18 +30,7 @@ from glue.messages import (
 from glue.provider import Attempt
 from glue.text import count, dollars, seconds
 from glue.view.html import brief, escape, fold, literal, prose
-from glue.view.sources import (
-    Block,
-    Entry,
-    Listed,
-    Note,
-    Transcript,
-    Turn,
-    arrange,
-    has_problem,
-    is_cut,
-    usage_of,
-)
+from glue.view.sources import Block, Entry, Listed, Note, Transcript, Turn, arrange, has_problem, is_cut, usage_of
 
 # What the bytes must begin with for a picture to be shown; anything else is named, never loaded.
 _PICTURES = {
