@@ -105,12 +105,12 @@ def _model_cells(row: dict[str, Any]) -> tuple[object, ...]:
 def alias(name: str, model: str) -> None:
     """Give a model a name of your own. `glue models alias fast groq:llama-3.1-8b-instant`, then `-m fast`."""
     from glue.cli.config import write_setting
-    from glue.providers import known, lookup
+    from glue.providers import known, lookup, split
 
     if not re.fullmatch(r"[A-Za-z][\w-]*", name) or name in known():
         raise ConfigError(f"{name!r} cannot be an alias; take a word of letters that names no provider")
-    for each in model.split(","):
-        lookup(each.strip())  # a wrong name is said now
+    for each in split(model):
+        lookup(each)  # a wrong name is said now
     write_setting(name, model, "aliases")
 
 
