@@ -27,11 +27,14 @@ def _home(environ: Mapping[str, str], name: str, usual: str) -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a whole file or nothing, readable by its owner alone."""
+    """Write a whole file or nothing, readable by its owner alone; a device or a pipe stays what it is."""
     import tempfile
 
     name = ""
     try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
         fd, name = tempfile.mkstemp(prefix=".glue-", dir=path.parent)  # made with 0600
         with open(fd, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import runpy
 import sys
@@ -17,8 +16,9 @@ import click
 
 from glue.agent import Agent
 from glue.cli.config import checked, glue_section, parse_header, read_source
+from glue.cli.output import json_option, print_json
 from glue.errors import ConfigError, GlueError
-from glue.text import clean_text, one_line
+from glue.text import one_line
 
 PROMPTS = {
     "tool": "What is the weather in Toronto?",
@@ -56,10 +56,10 @@ def new(name: str, template: str, force: bool) -> None:
     from glue.providers import default
 
     try:
-        click.echo(f"the model:  {default(os.environ)} (-m or GLUE_MODEL names another)", err=True)
+        model = f"{default()} (-m or GLUE_MODEL names another)"
     except ConfigError:
-        hint = "set a key such as ANTHROPIC_API_KEY, or GLUE_MODEL=ollama:qwen3:0.6b"
-        click.echo(f"the model:  none yet; {hint}", err=True)
+        model = "an offline stand-in; set a key such as ANTHROPIC_API_KEY, or GLUE_MODEL=ollama:qwen3:0.6b"
+    click.echo(f"the model:  {model}", err=True)
 
 
 def open_agent(path: str) -> Agent[Any, Any]:
@@ -104,31 +104,33 @@ def user_errors(path: str) -> Iterator[None]:
 
 @click.command()
 @click.argument("file", metavar="FILE.py")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def inspect(file: str, as_json: bool) -> None:
     """Say what an agent file declares: its header, its settings, its tools and agents. Nothing is run."""
     found = describe(file)
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
         return
-    click.echo(f"file           {one_line(file)}")
-    if found["about"]:
-        click.echo(f"about          {one_line(found['about'], 200)}")
-    click.echo(f"python         {one_line(found['requires_python'] or 'any')}")
-    click.echo(f"dependencies   {one_line(', '.join(found['dependencies']) or 'none named')}")
+    rows = [("file", file), ("about", found["about"]), ("python", found["requires_python"] or "any")]
+    rows.append(("dependencies", ", ".join(found["dependencies"]) or "none named"))
     for name, value in found["settings"].items():
-        click.echo(f"{name:<14} {one_line(', '.join(value) if isinstance(value, list) else str(value))}")
-    for agent in found["agents"]:
-        click.echo(clean_text(f"agent          {agent['name']} = Agent({agent['model']}), line {agent['line']}"))
+        rows.append((name, ", ".join(value) if isinstance(value, list) else str(value)))
+    rows += [("agent", "{name} = Agent({model}), line {line}".format(**agent)) for agent in found["agents"]]
     for tool in found["tools"]:
         asks = ", needs permission" if tool["needs_permission"] else ""
-        click.echo(clean_text(f"tool           {tool['name']}: {tool['description'] or 'no description'}{asks}"))
+        rows.append(("tool", f"{tool['name']}: {tool['description'] or 'no description'}{asks}"))
+    for name, text in rows:
+        if text:
+            click.echo(f"{name:<14} {one_line(text)}")
 
 
 def describe(path: str) -> dict[str, Any]:
     """Read a file and give what it declares."""
     text = read_source(path)
     header = parse_header(text, path)
+    dependencies = header.get("dependencies", [])
+    if not isinstance(dependencies, list):
+        raise ConfigError(f"{path}: dependencies must be a list, not {dependencies!r}")
     settings = checked(glue_section(header), f"{path}, [tool.glue]")
     try:
         tree = ast.parse(text)
@@ -139,7 +141,7 @@ def describe(path: str) -> dict[str, Any]:
         "file": path,
         "about": (ast.get_docstring(tree) or "").split("\n")[0],
         "requires_python": str(header.get("requires-python", "")) or None,
-        "dependencies": [str(item) for item in header.get("dependencies", ())],
+        "dependencies": [str(item) for item in dependencies],
         "settings": {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
         "agents": list(_agents(tree)),
         "tools": list(_tools(tree)),
@@ -149,14 +151,14 @@ def describe(path: str) -> dict[str, Any]:
 def _agents(tree: ast.Module) -> list[dict[str, Any]]:
     found = []
     for node in tree.body:
-        if not isinstance(node, (ast.Assign, ast.AnnAssign)):
-            continue
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        value = node.value
-        if isinstance(value, ast.Call) and _name(value.func) == "Agent" and isinstance(target, ast.Name):
-            first = value.args[0] if value.args else next((k.value for k in value.keywords if k.arg == "model"), None)
-            model = ast.unparse(first) if first is not None else "?"
-            found.append({"name": target.id, "model": model, "line": node.lineno})
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name), *_], value=ast.Call(func, args, keywords))
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.Call(func, args, keywords))
+            ) if _name(func) == "Agent":
+                models = [*args[:1], *(word.value for word in keywords if word.arg == "model")]
+                model = ast.unparse(models[0]) if models else "?"
+                found.append({"name": name, "model": model, "line": node.lineno})
     return found
 
 

@@ -77,6 +77,16 @@ class CommandTable(click.Group):
             formatter.write_dl([(name, text) for name, _, text in COMMANDS])
 
 
+class ListGroup(click.Group):
+    """A group that lists where no command is named: `glue sessions --json` is `glue sessions list --json`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_word = bool(args) and not args[0].startswith("-")
+        if not is_word and {*self.commands, *ctx.help_option_names}.isdisjoint(args):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
 @click.command(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="glue-agents", prog_name="glue")
 def commands() -> None:
@@ -138,7 +148,7 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
             return
         from glue.text import one_line
 
-        name, text, code = _told(error, program)
+        name, text, code = _describe(error, program)
         text = " ".join(text.split())
         with suppress(OSError):  # an output that is full, or gone
             click.echo(f"glue: {one_line(text)}", err=True)
@@ -156,7 +166,7 @@ def guarded(command: click.Command, args: list[str] | None, program: str) -> Non
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _told(error: BaseException, program: str) -> tuple[str, str, int]:
+def _describe(error: BaseException, program: str) -> tuple[str, str, int]:
     """Give the class, the text and the exit code of a failure; what is no mistake of the user's is raised again."""
     from glue.errors import ConfigError, GlueError, PromptError
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from glue.cli.output import print_table
+from glue.cli.app import ListGroup
+from glue.cli.output import json_option, print_json, print_rows
 from glue.context import AnyTool
 from glue.errors import ConfigError
 from glue.text import clean_text, count, one_line
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--check", "names", multiple=True, metavar="NAME", help="Send one tiny request and say what happened.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def providers(names: tuple[str, ...], as_json: bool) -> None:
     """List the providers: name, wire, key variable and whether it is set, default model, context window.
 
@@ -40,13 +41,13 @@ def providers(names: tuple[str, ...], as_json: bool) -> None:
             click.echo(one_line(text) if code == 0 else f"glue: {one_line(text)}", err=code != 0)
             worst = max(worst, code)
         sys.exit(worst)
-    rows = listing.provider_rows()
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
-        return
     words = {True: "set", False: "not set", None: "not needed"}
-    cells = [(row["name"], row["wire"], row["key"], words[row["key_set"]], row["model"], row["window"]) for row in rows]
-    print_table(cells, ("name", "wire?", "key", "", "default model?", ">window?"))
+    print_rows(
+        listing.provider_rows(),
+        ("name", "wire?", "key", "", "default model?", ">window?"),
+        lambda row: (row["name"], row["wire"], row["key"], words[row["key_set"]], row["model"], row["window"]),
+        as_json,
+    )
 
 
 class ModelsGroup(click.Group):
@@ -66,7 +67,7 @@ def models() -> None:
 @models.command(name="list")
 @click.argument("provider", required=False)
 @click.option("--server", is_flag=True, help="Ask the provider's server which models it has.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def list_models(provider: str | None, server: bool, as_json: bool) -> None:
     """List known models with windows and prices. PROVIDER narrows it down, --server asks its server."""
     from glue.providers import aliases, default, lookup
@@ -76,17 +77,14 @@ def list_models(provider: str | None, server: bool, as_json: bool) -> None:
         import anyio
 
         names = anyio.run(listing.server_models, provider or default())
-        click.echo(json.dumps(names, indent=2) if as_json else "\n".join(map(one_line, names)))
+        print_json(names) if as_json else click.echo("\n".join(map(one_line, names)))
         return
     name = lookup(provider).name if provider else ""
     rows = listing.model_rows(name)
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
+    heads = ("model", ">window?", ">input", ">output", ">cached?", "note?")
+    print_rows(rows, heads, _model_cells, as_json, f"no models of {name} are known; any may be named")
+    if as_json or not rows:
         return
-    if not rows:
-        click.echo(f"no models of {name} are known; any may be named", err=True)
-        return
-    print_table([_model_cells(row) for row in rows], ("model", ">window?", ">input", ">output", ">cached?", "note?"))
     for alias, spec in sorted(aliases().items()) if not name else ():
         click.echo(f"{alias} = {spec}")
     click.echo(
@@ -98,8 +96,7 @@ def _model_cells(row: dict[str, Any]) -> tuple[object, ...]:
     notes = ["default"] if row["default"] else []
     notes += [f"ends {row['ends']}"] if row["ends"] else ["deprecated"] if row["deprecated"] else []
     notes += [f"more above {tier[0]:,}" for tier in row["tiers"]]
-    prices = ["-" if row[name] is None else f"{row[name]:g}" for name in ("input", "output", "cached")]
-    return (row["model"], f"{row['window']:,}" if row["window"] else "-", *prices, ", ".join(notes))
+    return (row["model"], row["window"], row["input"], row["output"], row["cached"], ", ".join(notes))
 
 
 @models.command()
@@ -108,12 +105,12 @@ def _model_cells(row: dict[str, Any]) -> tuple[object, ...]:
 def alias(name: str, model: str) -> None:
     """Give a model a name of your own. `glue models alias fast groq:llama-3.1-8b-instant`, then `-m fast`."""
     from glue.cli.config import write_setting
-    from glue.providers import known, lookup
+    from glue.providers import known, lookup, split
 
     if not re.fullmatch(r"[A-Za-z][\w-]*", name) or name in known():
-        raise ConfigError(f"{name!r} cannot be an alias: a word of letters that is no provider is")
-    for each in model.split(","):
-        lookup(each.strip())  # a wrong name is said now
+        raise ConfigError(f"{name!r} cannot be an alias; take a word of letters that names no provider")
+    for each in split(model):
+        lookup(each)  # a wrong name is said now
     write_setting(name, model, "aliases")
 
 
@@ -137,33 +134,30 @@ _source = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=ListGroup)
 @_source
 @click.pass_context
 def prompts(ctx: click.Context, source: str | None) -> None:
     """List, show and compare versions of prompts."""
     ctx.obj = source
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_prompts, source=source)
 
 
 @prompts.command(name="list")
 @_source
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def list_prompts(source: str | None, as_json: bool) -> None:
     """List prompts with their versions; the default is marked."""
     rows: list[dict[str, Any]] = [
         {"name": each.name, "versions": list(each.versions()), "default": each.default, "hash": each.get().hash}
         for each in _catalogs(source).values()
     ]
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
-        return
-    if not rows:
-        click.echo(f"no prompts in {source}; a prompt is a folder of versions: NAME/v1.md", err=True)
-    for row in rows:
-        row["versions"] = ", ".join(f"{name}*" if name == row["default"] else name for name in row["versions"])
-    print_table([(row["name"], row["versions"], row["hash"]) for row in rows], ("prompt", "versions", "hash"))
+
+    def cells(row: dict[str, Any]) -> tuple[object, ...]:
+        versions = (f"{name}*" if name == row["default"] else name for name in row["versions"])
+        return row["name"], ", ".join(versions), row["hash"]
+
+    none = f"no prompts in {source}; a prompt is a folder of versions: NAME/v1.md"
+    print_rows(rows, ("prompt", "versions", "hash"), cells, as_json, none)
 
 
 @prompts.command(name="show")
@@ -219,19 +213,17 @@ BUNDLES = {
 }
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def tools(ctx: click.Context) -> None:
+@click.group(cls=ListGroup)
+def tools() -> None:
     """Check tools before a model sees them, and list the ready-made ones."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_tools)
 
 
 @tools.command(name="list")
 @click.option("--sizes", is_flag=True, help="Print how many tokens each tool's schema takes in every request.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def list_tools(sizes: bool, as_json: bool) -> None:
     """List the ready-made tools that --tools takes."""
+    found: list[dict[str, Any]]
     if sizes:
         import tempfile
 
@@ -243,16 +235,17 @@ def list_tools(sizes: bool, as_json: bool) -> None:
             made = [*fs.tools(root, write=True), *git.tools(root, trust=True), *shell.tools(root)]
         rows = {each.name: estimate_tokens(json.dumps(to_plain(each.spec), ensure_ascii=False)) for each in made}
         rows |= {f"{len(rows)} tools": sum(rows.values())}
-        print_table(rows.items(), ("tool", ">tokens, about"))
-    elif as_json:
-        click.echo(json.dumps([{"name": name, "description": text} for name, text in BUNDLES.items()], indent=2))
+        found = [{"name": name, "tokens": size} for name, size in rows.items()]
+        heads = ("tool", ">tokens, about")
     else:
-        print_table(BUNDLES.items(), ("tools", "what they do"))
+        found = [{"name": name, "description": text} for name, text in BUNDLES.items()]
+        heads = ("tools", "what they do")
+    print_rows(found, heads, lambda row: tuple(row.values()), as_json)
 
 
 @tools.command()
 @click.argument("modules", nargs=-1, required=True, metavar="MODULE|FILE.py...")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def check(modules: tuple[str, ...], as_json: bool) -> None:
     """Say what is to mend in tools. Descriptions that are missing, what some provider would refuse. The files are run.
 
@@ -272,8 +265,7 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
         if not made:
             click.echo(f"glue: {name} holds no tools", err=True)
     if as_json:
-        rows = [{"tool": each.tool, "text": each.text, "wires": list(each.wires)} for each in found]
-        click.echo(json.dumps(rows, indent=2))
+        print_json([{"tool": each.tool, "text": each.text, "wires": list(each.wires)} for each in found])
     else:
         for finding in found:
             click.echo(clean_text(str(finding)))

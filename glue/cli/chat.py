@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import queue
 import re
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import anyio
 import click
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -21,22 +18,27 @@ from glue import slash
 from glue.agent import Agent
 from glue.cli.app import end_process, live_threads
 from glue.cli.options import Sources, chat_options, read_part
-from glue.cli.output import Printer, Screen, answer_of, cost_text, keys, question, usage_line, usage_text
-from glue.cli.run import Run, check_session, exit_code, write_answer
+from glue.cli.output import Printer, Screen, cost_text, usage_line, usage_text
+from glue.cli.run import Run, check_session, exit_code, explain, terminal_echo, write_answer
+from glue.cli.sessions import sort_by_tree
 from glue.compaction import INTRODUCTION, PROMPT, render
+from glue.context import Cancel
 from glue.errors import ConfigError, GlueError
 from glue.events import RunResult
 from glue.limits import Outcome
 from glue.messages import AssistantMessage, Usage, UserMessage, new_id, user
-from glue.permission import Decision, PermissionRequest
 from glue.provider import capabilities
 from glue.stores import open_store
 from glue.stores.memory import MemoryStore
-from glue.stores.store import copy, lineage
+from glue.stores.store import copy
 from glue.text import clean_text, cut, dollars, one_line
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from glue.session import Session
+
+T = TypeVar("T")
 
 
 @click.command()
@@ -90,23 +92,18 @@ class LineReader:
 
     def read(self) -> str:
         """Read one entry; it may span lines. EOFError at the end."""
-        line = self.ask("> ")
+        line = self._line("> ")
         self.was_interrupted = False
         if not line.strip().startswith(QUOTES):
             while line.endswith("\\"):
-                line = line[:-1] + "\n" + self.ask(". ")
+                line = line[:-1] + "\n" + self._line(". ")
             return line
-        first = line.strip()[len(QUOTES) :]
-        lines = [first] if first else []
-        if first.endswith(QUOTES):
-            return first[: -len(QUOTES)]
-        while not (line := self.ask(". ")).rstrip().endswith(QUOTES):
-            lines.append(line)
-        rest = line.rstrip()[: -len(QUOTES)]
-        return "\n".join((*lines, rest) if rest else lines)
+        text = line.strip().removeprefix(QUOTES)
+        while not text.rstrip().endswith(QUOTES):
+            text += "\n" + self._line(". ")
+        return text.rstrip().removesuffix(QUOTES).strip("\n")
 
-    def ask(self, prompt: str) -> str:
-        """Read one line."""
+    def _line(self, prompt: str) -> str:
         if not self.is_terminal:
             line = sys.stdin.readline()
             if not line:
@@ -136,8 +133,7 @@ class Chat:
             else:
                 self.reader = Editor(out, self.status, lambda: [each.id for each in portal.call(self.store.list)])
                 self.printer = MarkdownPrinter(out, err, verbose=verbose, results=True)
-        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()  # questions, results and errors
-        self.run = Run(sources, self.printer, ask=self._ask if self.reader.is_terminal else None)
+        self.run = Run(sources, self.printer)
         self.agent = self.run.agent
         self.total = Usage(cost=0.0)
         self.context = 0  # tokens of the last request and its answer
@@ -146,8 +142,6 @@ class Chat:
 
     def status(self) -> str:
         """Say in one line: model, context used, tokens, cost."""
-        if not hasattr(self, "session"):
-            return ""
         words = [slash.model_name(self.session)]
         window = capabilities(self.agent.open(self.session.settings.model or "")).window
         if self.context and window:
@@ -187,11 +181,15 @@ class Chat:
         else:
             self.session = self.agent.session(store=MemoryStore(), **self.run.overrides())
 
-    def note(self, text: str) -> None:
-        """Write lines of our own, wrapped at words."""
+    def note(self, text: str, colour: str = "cyan") -> None:
+        """Write lines of our own, on a terminal wrapped at words."""
+        width = max(self.printer.err.width - 1, 20) if self.printer.err.is_terminal else len(text) + 1
         for line in text.splitlines():
-            for piece in wrap(line, max(self.printer.err.width - 1, 20), subsequent_indent="    ") or [""]:
-                self.printer.note(piece, "cyan")
+            for piece in wrap(line, width, subsequent_indent="    ", break_on_hyphens=False) or [""]:
+                self.printer.note(piece, colour)
+
+    def fail(self, error: object) -> None:
+        self.note(f"glue: {one_line(str(error))}", "red")
 
     def loop(self) -> int:
         """Read and answer, line by line."""
@@ -223,7 +221,7 @@ class Chat:
                 try:
                     self.command(name, argument)
                 except (GlueError, ValueError, TypeError) as error:
-                    self.printer.note(f"glue: {one_line(str(error))}", "red")
+                    self.fail(error)
             elif text.strip():
                 answered = self.turn(text)
                 if answered is None:
@@ -237,52 +235,57 @@ class Chat:
             parts = [read_part(str(path)) for path in named if path.is_file()]
             for path in named:
                 if not path.is_file():
-                    self.printer.note(f"there is no file {one_line(str(path))}: the word is sent as it is", "yellow")
+                    self.note(f"there is no file {one_line(str(path))}: the word is sent as it is", "yellow")
         except ConfigError as error:
-            self.printer.note(f"glue: {one_line(str(error))}", "red")
+            self.fail(error)
             return 2
-        with silent_keys() if self.reader.is_terminal else nullcontext():
-            return self._attend([text, *parts])
+        with terminal_echo(False) if self.reader.is_terminal else nullcontext():
+            ended = self._wait(self._prompt, text, *parts)
+        if isinstance(ended, RunResult):
+            return self._show(ended)
+        self.printer.settle()
+        if ended is None:
+            return None
+        if not isinstance(ended, GlueError):
+            raise ended
+        self.fail(ended)
+        return 1
 
-    def _attend(self, prompt: list[Any]) -> int | None:
-        self.portal.start_task_soon(self._prompt, prompt)
-        interrupts = 0
+    def _wait(self, work: Callable[..., Awaitable[T]], *args: Any) -> T | None:
+        """Wait for what runs in the event loop; the first Ctrl-C cancels it, after the second there is no answer."""
+        cancel = self.run.cancel = Cancel()
+        ended: Future[T] = self.portal.start_task_soon(work, *args)
         while True:
             try:
-                item = self.inbox.get()
-                if isinstance(item, _Question):
-                    with silent_keys(echo=True):
-                        item.decision = self._decision(item.request)
-                    self.portal.call(item.event.set)
-                elif isinstance(item, RunResult):
-                    return self._ended(item)
-                else:
-                    self.printer.settle()
-                    if not isinstance(item, GlueError):
-                        raise item
-                    self.printer.note(f"glue: {one_line(str(item))}", "red")
-                    return 1
+                return ended.result()
             except KeyboardInterrupt:
-                interrupts += 1
                 self.reader.end()
-                if interrupts > 1:
+                if cancel.cancelled:
                     return None
-                self.portal.call(self.session.cancel)
+                cancel.cancel()
 
-    def _ended(self, result: RunResult[Any]) -> int:
+    async def _prompt(self, text: str, *parts: Any) -> RunResult[Any] | BaseException:
+        try:
+            async with self.run.spinning():
+                first = text if self.run.servers is None else await self.run.servers.prompt(text)
+                said = [first, *parts] if isinstance(first, str) else first  # a server's prompt is messages
+                return await self.session.prompt(said, on_event=self.printer, cancel=self.run.cancel, unwrap=False)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            return error  # raised here, a tool's sys.exit would end the event loop under the chat
+
+    def _show(self, result: RunResult[Any]) -> int:
         self.total += result.usage
-        last = next((m for m in reversed(result.messages) if isinstance(m, AssistantMessage) and m.usage), None)
-        if last is not None and last.usage is not None:
-            self.context = last.usage.input + (last.usage.cache_read or 0) + last.usage.output
+        usages = [each.usage for each in result.messages if isinstance(each, AssistantMessage) and each.usage]
+        self.context = usages[-1].total if usages else self.context
         if result.output is not None:
             write_answer(result, self.printer)
         self.printer.settle()
         if result.outcome is Outcome.CANCELLED:
             self.printer.note("(cancelled; the conversation goes on from here)", "yellow")
         elif result.error is not None:
-            self.printer.note(f"glue: {one_line(str(result.error))}", "red")
+            self.fail(explain(result.error))
         if result.notice:
-            self.printer.note(f"glue: {result.notice}", "yellow")
+            self.note(f"glue: {result.notice}", "yellow")
         if self.sources.given["verbose"]:
             self.printer.note(usage_line(result))
         return exit_code(result)
@@ -297,11 +300,13 @@ class Chat:
         elif hasattr(self, f"do_{name}"):
             getattr(self, f"do_{name}")(argument)
         else:
-            self.printer.note(f"glue: there is no /{one_line(name)}; /help lists what there is", "red")
+            self.fail(f"there is no /{name}; /help lists what there is")
 
     def do_help(self, argument: str) -> None:
-        for each in slash.COMMANDS:
-            self.note(f"{f'/{each.name} {each.argument}'.rstrip():<14}  {each.help}")
+        typed = {f"/{each.name} {each.argument}".rstrip(): each.help for each in slash.COMMANDS}
+        width = max(map(len, typed))
+        for text, told in typed.items():
+            self.note(f"{text:<{width}}  {told}")
         self.note(self.reader.help)
         self.note("@FILE sends a file along. Ctrl-C cancels an answer; a second one leaves.")
 
@@ -348,8 +353,7 @@ class Chat:
         before = self.session
         kept = bool(self.kept)
         self.session = before.reopen(name or new_id(), self.store if kept or name else MemoryStore())
-        self.kept = self.session.id if kept or name else ""
-        self.total = Usage(cost=0.0)
+        self.kept, self.total = self.session.id if kept or name else "", Usage(cost=0.0)
         left = f"/resume {one_line(before.id)} goes back" if before.store is self.store else "the last one is gone"
         self.note(f"a new conversation{f', kept as {one_line(self.kept)}' if self.kept else ''}; {left}")
 
@@ -368,7 +372,7 @@ class Chat:
     def do_tree(self, argument: str) -> None:
         """List the stored conversations, forks below their parents."""
         found = self.portal.call(self.store.list)
-        for depth, info in lineage(found[:50]):
+        for depth, info in sort_by_tree(found[:50]):
             mark = "*" if info.id == self.kept else " "
             line = f"{mark} {'  ' * depth}{one_line(info.id)}  {one_line(info.title)}"
             self.printer.note(cut(line, self.printer.err.width - 1), "cyan")
@@ -382,9 +386,12 @@ class Chat:
         async def compact() -> str:
             live = [message for message in await session.load() if not message.excluded]
             if len(live) < 2:
-                return ""
+                return "there is nothing to compact yet"
             model = session.agent.open(session.settings.model or "")  # the chat's own, which closes with it
-            result = await Agent(model, instructions=PROMPT, max_tokens=2_000).run(render(live), unwrap=False)
+            agent = Agent(model, instructions=PROMPT, max_tokens=2_000)
+            async with self.run.spinning():
+                self.printer.spinner.start("compacting")
+                result = await agent.run(render(live), cancel=self.run.cancel, unwrap=False)
             self.total += result.usage
             if result.error is not None or not result.text.strip():
                 raise result.error or ConfigError("the model gave no summary; nothing has changed")
@@ -393,76 +400,5 @@ class Chat:
                 await log.append(user(INTRODUCTION + result.text, origin="summary"))
             return f"{len(live)} messages are now one summary of {len(result.text):,} characters"
 
-        self.note(self.portal.call(compact) or "there is nothing to compact yet")
+        self.note(self._wait(compact) or "cancelled; nothing has changed")
         self.session = session.reopen(session.id, session.store)
-
-    # In the event loop ----------------------------------------------------------------------------
-
-    async def _prompt(self, prompt: list[Any]) -> None:
-        ended: RunResult[Any] | BaseException
-        async with anyio.create_task_group() as group:
-            if self.printer.spinner.is_on:
-                group.start_soon(self.run.spin)
-            try:
-                first = prompt[0] if self.run.servers is None else await self.run.servers.prompt(prompt[0])
-                said = [first, *prompt[1:]] if isinstance(first, str) else first  # a server's prompt is messages
-                ended = await self.session.prompt(said, on_event=self.printer, unwrap=False)
-            except BaseException as error:  # the main thread waits for an end, whichever it is
-                ended = error
-                if not isinstance(error, (Exception, SystemExit, KeyboardInterrupt)):
-                    self.inbox.put(error)
-                    raise
-            finally:
-                self.printer.spinner.stop()
-                group.cancel_scope.cancel()
-        self.inbox.put(ended)
-
-    async def _ask(self, request: PermissionRequest) -> Decision:
-        """Hand the question to the main thread and wait for its answer."""
-        asked = _Question(request)
-        spinner = self.printer.spinner
-        spinner.hide()
-        was_on, spinner.is_on = spinner.is_on, False
-        try:
-            self.inbox.put(asked)
-            await asked.event.wait()
-        finally:
-            spinner.is_on = was_on
-        return asked.decision
-
-    def _decision(self, request: PermissionRequest) -> Decision:
-        err = self.printer.err
-        self.printer.settle()
-        err.write(question(request, err) + "\n")
-        try:
-            return answer_of(self.reader.ask(keys(request)))
-        except EOFError:
-            err.write("\n")
-            return answer_of("")
-
-
-@dataclass(slots=True)
-class _Question:
-    request: PermissionRequest
-    event: anyio.Event = field(default_factory=anyio.Event)  # set once it is answered
-    decision: Decision = field(default_factory=lambda: answer_of(""))
-
-
-@contextmanager
-def silent_keys(*, echo: bool = False) -> Iterator[None]:
-    """Let the terminal show nothing of what is typed ahead: it would stand in the middle of the answer."""
-    import termios
-
-    fd = sys.stdin.fileno()
-    try:
-        before = termios.tcgetattr(fd)
-    except termios.error:
-        yield
-        return
-    changed = [*before]
-    changed[3] = (changed[3] | termios.ECHO) if echo else (changed[3] & ~termios.ECHO)
-    termios.tcsetattr(fd, termios.TCSANOW, changed)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(fd, termios.TCSANOW, before)

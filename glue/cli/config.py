@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from glue.cli.app import ListGroup
 from glue.errors import ConfigError
 from glue.paths import config_dir, write_private
 from glue.text import suggest
@@ -46,7 +47,8 @@ def settings(
     """Give every setting that is made somewhere, each from the first place that makes it."""
     given = {name: value for name, value in (flags or {}).items() if value not in (None, (), "")}
     places: list[tuple[str, Mapping[str, Any]]] = [("flag", given)]
-    places += [(variable(name), {name: value}) for name, value in from_environment(environ).items()]
+    said = {name: environ.get(variable(name), "").strip() for name in SETTINGS}
+    places += [(variable(name), {name: _parse(name, text, variable(name))}) for name, text in said.items() if text]
     if (project := find_project(folder)) is not None:
         places.append((str(project), read_file(project, trusted=False)))
     if (own := user_file(environ)).is_file():
@@ -85,20 +87,14 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
     text = _read_text(path)
     if "glue" not in text and path.name == "pyproject.toml":
         return {}
-    import tomllib
-
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is no valid TOML: {error}") from None
+    data = _parse_toml(text, str(path))
     table = glue_section(data) if "tool" in data or not trusted else data
-    if isinstance(table, dict) and "providers" in table:
-        if not trusted:
-            raise ConfigError(f"{path}: 'providers' is not taken from a project; set it in {user_file()}")
+    if isinstance(table, dict):
+        for name in () if trusted else ("providers", "allow"):
+            if name in table:
+                raise ConfigError(f"{path}: {name!r} is not taken from a project; set it in {user_file()}")
         table = {name: value for name, value in table.items() if name != "providers"}  # glue.providers reads them
     values = checked(table, str(path))
-    if not trusted and "allow" in values:
-        raise ConfigError(f"{path}: 'allow' is not taken from a project; give --allow, or set it in {user_file()}")
     store = values.get("store", "")
     if not trusted and (os.path.isabs(store) or ".." in Path(store).parts):
         raise ConfigError(f"{path}: 'store' must stay inside the project, not {store!r}")
@@ -110,6 +106,22 @@ def _read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'not a text'}") from None
+
+
+def _parse_toml(text: str, where: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where} is no valid TOML: {error}") from None
+
+
+def _is_toml(text: str) -> bool:
+    with suppress(ConfigError):
+        _parse_toml(text, "")
+        return True
+    return False
 
 
 def glue_section(data: Mapping[str, Any]) -> Any:
@@ -146,23 +158,16 @@ def _checked(name: str, value: Any, where: str) -> Any:
     return tuple(value) if form is list else float(value) if form is float else value
 
 
-def from_environment(environ: Mapping[str, str], where: str = "") -> dict[str, Any]:
-    """Read the GLUE_ variables, or one that stands for a setting made elsewhere; lists are parted by commas."""
-    values: dict[str, Any] = {}
-    for name, (form, _) in SETTINGS.items():
-        text = environ.get(variable(name), "").strip()
-        if not text:
-            continue
-        value: Any = text
-        if form is bool:
-            value = _WORDS.get(text.lower(), text)
-        elif form is list:
-            value = [part.strip() for part in text.split(",") if part.strip()]
-        elif form is not str:
-            with suppress(ValueError):  # said below
-                value = form(text)
-        values[name] = _checked(name, value, where or variable(name))
-    return values
+def _parse(name: str, text: str, where: str) -> Any:
+    """Read a setting from a text; a list is parted by commas."""
+    form, value = SETTINGS[name][0], text
+    if form is bool:
+        return _checked(name, _WORDS.get(text.lower(), text), where)
+    if form is list:
+        return _checked(name, [part.strip() for part in text.split(",") if part.strip()], where)
+    with suppress(ValueError):  # what is no number is refused as any other value
+        value = form(text)
+    return _checked(name, value, where)
 
 
 # The header of an agent file ----------------------------------------------------------------------
@@ -191,12 +196,8 @@ def parse_header(text: str, name: str = "the file") -> dict[str, Any]:
     if len(found) > 1:
         raise ConfigError(f"{name} has several `# /// script` blocks; one is allowed")
     lines = found[0]["content"].splitlines(keepends=True)
-    import tomllib
-
-    try:
-        return tomllib.loads("".join(line[2:] if line.startswith("# ") else line[1:] for line in lines))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: the `# /// script` block is no valid TOML: {error}") from None
+    block = "".join(line[2:] if line.startswith("# ") else line[1:] for line in lines)
+    return _parse_toml(block, f"{name}: the `# /// script` block")
 
 
 def glue_table(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -218,7 +219,7 @@ def config(ctx: click.Context, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from glue.cli.output import print_table
+    from glue.cli.output import print_json, print_rows
     from glue.stores import store_path
 
     made = settings()
@@ -234,14 +235,15 @@ def config(ctx: click.Context, as_json: bool) -> None:
     if found["store"].value is None:
         found["store"] = Setting(str(store_path()), "default")
     if as_json:
-        rows = {name: {"value": each.value, "source": each.source or None} for name, each in found.items()}
-        click.echo(json.dumps(rows))
+        print_json({name: {"value": each.value, "source": each.source or None} for name, each in found.items()})
         return
-    cells = []
-    for name, (value, source) in found.items():
+
+    def cells(row: tuple[str, Setting]) -> tuple[object, ...]:
+        name, (value, source) = row
         shown = ", ".join(value) if isinstance(value, tuple) else str(value) if value is not None else ""
-        cells.append((name, shown, source or f"not set: {SETTINGS[name][1]}"))
-    print_table(cells, ("setting", "value", "from"))
+        return name, shown, source or f"not set: {SETTINGS[name][1]}"
+
+    print_rows(list(found.items()), ("setting", "value", "from"), cells, False)
     click.echo(f"\nproject file: {find_project() or 'none here'}", err=True)
     click.echo(f"user file:    {user_file()}{'' if user_file().is_file() else ' (not there)'}", err=True)
 
@@ -254,9 +256,9 @@ def set_setting(name: str, value: str) -> None:
     plain = name.replace("-", "_")
     if plain not in SETTINGS:
         raise ConfigError(f"there is no setting {name!r}; {suggest(plain, SETTINGS)}")
-    parsed = from_environment({variable(plain): value}, "config.toml").get(plain)
-    if parsed is None:
+    if not value.strip():
         raise ConfigError(f"{plain} must be {SETTINGS[plain][1]}; `glue config unset {plain}` removes it")
+    parsed = _parse(plain, value.strip(), "config.toml")
     if plain == "model":
         from glue.providers import lookup, split
 
@@ -286,30 +288,35 @@ def write_setting(name: str, value: Any, table: str = "") -> None:
     """Set one name in the user's config.toml, its other lines as they are; None removes it."""
     path = user_file()
     lines = _read_text(path).splitlines() if path.exists() else []
-    starts = [at for at, line in enumerate(lines) if line.lstrip().startswith("[")] + [len(lines)]
-    begin, end = 0, starts[0]
-    if table:
-        begin = next((at + 1 for at in starts[:-1] if lines[at].strip() == f"[{table}]"), -1)
-        if begin < 0:
-            lines += ["", f"[{table}]"] if lines else [f"[{table}]"]
-            begin = len(lines)
-            starts.append(begin)
-        end = next((at for at in sorted(starts) if at >= begin), len(lines))
-    is_there = [at for at in range(begin, end) if re.match(rf"\s*\"?{re.escape(name)}\"?\s*=", lines[at])]
-    if value is None and not is_there:
+    before, head = _parse_toml("\n".join(lines), str(path)), f"[{table}]"
+    if table and table not in before and value is not None:
+        lines += ["", head]
+        before[table] = {}
+    section: Mapping[str, Any] = before.get(table, {}) if table else before
+    if value is None and name not in section:
         raise ConfigError(f"{name} is not set in {path}")
-    for at in reversed(is_there):
-        del lines[at]
+    at = lines.index(head) + 1 if head in lines else 0
+    if name in section:
+        is_old = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=")
+        at = next((number for number in range(at, len(lines)) if is_old.match(lines[number])), len(lines))
+        end = at + 1
+        while end < len(lines) and not _is_toml("\n".join(lines[at:end])):  # its value may span lines
+            end += 1
+        del lines[at:end]
+    value = list(value) if isinstance(value, tuple) else value
     if value is not None:
-        text = json.dumps(list(value) if isinstance(value, tuple) else value)
-        lines.insert(is_there[0] if is_there else begin, f"{name} = {text}")
+        lines.insert(at, f"{name} = {json.dumps(value)}")
+    text = "\n".join(lines).lstrip("\n") + "\n"
+    after = _parse_toml(text, str(path))
+    if (after.get(table, {}) if table else after).get(name) != value:
+        raise ConfigError(f"{path}: {name} is written in a way that only you can change")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
 
 
 # Keys, and `glue keys` ----------------------------------------------------------------------------
 
-_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*")
+_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*([^\0]*?)\s*")
 
 
 def keys_file() -> Path:
@@ -355,12 +362,9 @@ def _write_keys(found: Mapping[str, str]) -> None:
     write_private(path, "".join(f"{variable}={value}\n" for variable, value in sorted(found.items())))
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def keys(ctx: click.Context) -> None:
+@click.group(cls=ListGroup)
+def keys() -> None:
     """Store, list and remove keys of providers. The environment goes before what is stored."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_keys)
 
 
 @keys.command(name="set")

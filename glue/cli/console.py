@@ -48,20 +48,15 @@ class Editor(LineReader):
             key_bindings=keys,
             multiline=True,
             prompt_continuation=". ",
-            bottom_toolbar=lambda: status() if status() else None,
+            bottom_toolbar=status,
             reserve_space_for_menu=4,
         )
-        self._question: PromptSession[str] = PromptSession(history=InMemoryHistory())
 
     def read(self) -> str:
         """Read one prompt; EOFError at the end."""
         text = self._session.prompt(ANSI(self.out.paint("> ", "cyan")))
         self.was_interrupted = False
         return text
-
-    def ask(self, prompt: str) -> str:
-        """Read the answer to a question."""
-        return self._question.prompt(ANSI(self.out.paint(prompt, "yellow")))
 
 
 def _history() -> FileHistory | InMemoryHistory:

@@ -21,7 +21,7 @@ import click
 from glue.cli.config import settings
 from glue.cli.output import Screen
 from glue.errors import ConfigError, GlueError
-from glue.providers import default, find_base_url, known, lookup
+from glue.providers import default, find_base_url, known, lookup, split
 from glue.providers.models import date
 from glue.stores import SessionInfo, Store, is_address, open_store, store_name, store_path
 from glue.text import count, one_line
@@ -63,7 +63,7 @@ def checks(reach: bool, names: tuple[str, ...]) -> Iterator[Check]:
     yield from _package()
     try:
         found = settings()
-        for spec in found["model"].value.split(",") if "model" in found else ():
+        for spec in split(found["model"].value) if "model" in found else ():
             lookup(spec)
         made = ", ".join(f"{name} from {setting.source}" for name, setting in found.items())
         yield Check("settings", made or "none made")

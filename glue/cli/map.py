@@ -17,8 +17,9 @@ import anyio
 import click
 
 from glue.cli.agentfile import open_agent
-from glue.cli.options import TO_WRITE, Sources, permission_options, read_part
-from glue.cli.output import Screen, cost_text, usage_text
+from glue.cli.options import TO_WRITE, Sources, permission_options, read_part, read_text
+from glue.cli.output import Screen, Spinner, cost_text, usage_text
+from glue.cli.run import cancel_on_signal
 from glue.errors import ConfigError
 from glue.limits import Outcome
 from glue.messages import Part, Usage
@@ -87,15 +88,14 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
     if given["engine"]:
         from glue.durable.queue import QueueEngine
 
-        def notice(text: str) -> None:
-            progress.note(text)
-
-        engine = QueueEngine(given["engine"], given["queue"], retries=given["retries"], notice=notice)
+        engine = QueueEngine(
+            given["engine"], given["queue"], retries=given["retries"], notice=lambda text: progress.note(text)
+        )
     job = glue.durable.map(
         agent,
         JSONLines(inputs),
         concurrency=given["concurrency"],
-        reader=Reader(template=_template(given["template"]), attach=_attach(inputs, given["attachments"])),
+        reader=Reader(template=read_text(given["template"] or ""), attach=_attach(inputs, given["attachments"])),
         state=state,
         resume=given["resume"],
         ordered=not given["unordered"],
@@ -130,7 +130,7 @@ def _overrides(agent: Agent[Any, Any], path: str, given: Mapping[str, Any]) -> d
 
 async def _write(job: Map, output: Path, progress: Progress) -> None:
     async with background() as tasks:
-        tasks.start_soon(_listen, job)
+        await tasks.start(cancel_on_signal, job.stop, progress.line.hide)
         tasks.start_soon(progress.turn)
         file = None
         try:
@@ -145,23 +145,6 @@ async def _write(job: Map, output: Path, progress: Progress) -> None:
         finally:
             if file is not None:
                 file.close()
-
-
-async def _listen(job: Map) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            if job.cancel.cancelled:  # something does not let itself be cancelled
-                os._exit(Outcome.CANCELLED.exit_code)
-            job.stop()
-
-
-def _template(given: str | None) -> str:
-    if given is None or not given.startswith("@"):
-        return given or ""
-    try:
-        return Path(given[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--template {given} cannot be read: {getattr(error, 'strerror', error)}") from None
 
 
 def _attach(inputs: str, folder: str | None) -> Callable[[str], Part]:
@@ -207,8 +190,7 @@ class Progress:
         self.bad: list[str] = []
         self.usage = Usage(cost=0.0)
         self._started = self._said = time.monotonic()
-        self._live = not quiet and screen.is_terminal and not screen.is_dumb
-        self._shown = False
+        self.line = Spinner(screen, wanted=not quiet)
 
     @property
     def incomplete(self) -> int:
@@ -223,17 +205,15 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Write a line above."""
-        if self._shown:
-            self.screen.write("\r\x1b[K")
+        self.line.hide()
         self.screen.line(f"glue: {one_line(text, 300)}", "yellow")
 
     async def turn(self) -> None:
         while not self.quiet:
             await anyio.sleep(0.2)
             now = time.monotonic()
-            if self._live:
-                self.screen.write("\r" + one_line(self.text(now), self.screen.width - 1) + "\x1b[K")
-                self._shown = True
+            if self.line.is_on:
+                self.line.draw(self.text(now))
             elif now - self._said > 30:
                 self._said = now
                 self.screen.line(f"glue: {self.text(now)}")
@@ -250,28 +230,25 @@ class Progress:
             pieces.append(f"{self.incomplete:,} not complete")
         if self.total is not None and fresh:
             pieces.append(f"{seconds((self.total - self.rows) / rate)} left")
-        bar = ""
-        if self._live and self.total:
-            full = min(20 * self.rows // self.total, 20)
-            bar = f"[{'#' * full}{'-' * (20 - full)}] "
+        full = min(20 * self.rows // self.total, 20) if self.total else 0
+        bar = f"[{'#' * full}{'-' * (20 - full)}] " if self.line.is_on and self.total else ""
         return bar + ", ".join(pieces)
 
     def end(self) -> None:
-        if self._shown:
-            self.screen.write("\r\x1b[K")
+        self.line.hide()
         if self.quiet or not self.rows:
             return
         for text in self.bad:
-            self.screen.line(f"glue: {one_line(text, 300)}", "yellow")
+            self.note(text)
         if self.incomplete > len(self.bad):
-            self.screen.line(f"glue: and {self.incomplete - len(self.bad):,} more, all in the output", "yellow")
+            self.note(f"and {self.incomplete - len(self.bad):,} more, all in the output")
         counts = ", ".join(f"{count:,} {name}" for name, count in self.job.outcomes.most_common())
         took = seconds(time.monotonic() - self._started)
         self.screen.line(
             f"{self.rows:,} rows: {counts}; {usage_text(self.usage)}, {cost_text(self.usage.cost)}; {took}"
         )
         if self.job.unfinished:
-            self.screen.line("glue: not all rows were run; --resume goes on", "yellow")
+            self.note("not all rows were run; --resume goes on")
 
 
 _engine = click.option("--engine", required=True, metavar="URL", help="dbos+postgresql://... or dbos+sqlite:///FILE.")

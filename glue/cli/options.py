@@ -6,8 +6,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -99,7 +100,7 @@ _OUTPUT: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-def _adding(options: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
+def _decorator(options: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
     def add(function: F) -> F:
         for option in reversed(options):
             function = option(function)
@@ -108,9 +109,9 @@ def _adding(options: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
     return add
 
 
-run_options = _adding((*_SETTINGS, *_OUTPUT))  # of every run, here and in `glue run`
-chat_options = _adding(_SETTINGS)  # those that a chat has too
-permission_options = _adding(_PERMISSIONS)  # which tools may run
+run_options = _decorator((*_SETTINGS, *_OUTPUT))  # of every run, here and in `glue run`
+chat_options = _decorator(_SETTINGS)  # those that a chat has too
+permission_options = _decorator(_PERMISSIONS)  # which tools may run
 
 
 def main(agent: Agent[Any, Any], *, prompt: str = "") -> None:
@@ -138,30 +139,43 @@ def main(agent: Agent[Any, Any], *, prompt: str = "") -> None:
 
 
 class Sources:
-    """Where settings come from: flags, then what the agent says (its header, its code), then environment and files."""
+    """Where settings come from: flags, then what the agent says (its header, its code), then environment and files.
+
+    Without an agent there is one of the model and the ready-made tools that are named.
+    """
 
     def __init__(self, given: Mapping[str, Any], *, path: str | None = None, agent: Agent[Any, Any] | None = None):
         self.given = given
-        self.agent = agent
         self.header = glue_table(path) if path is not None else {}
         self.configured = {name: made.value for name, made in settings().items()}
         # What goes before the agent's code.
         self.said = self.header | {name: value for name, value in given.items() if value not in (None, (), "")}
+        self.agent = agent or self._model_alone()
+
+    def _model_alone(self) -> Agent[Any, Any]:
+        from glue.agent import Agent
+        from glue.providers import default
+
+        model, tools, instructions = self.find("model") or default(), self._tools((), self.find("tools")), ""
+        if tools:
+            from glue.tools.coding import prompt
+
+            instructions = prompt(tools)
+        return Agent(model, tools=tools, instructions=instructions)
 
     def find(self, name: str) -> Any:
         """Give a setting from the first place that makes it, the agent's code left out."""
         return self.said.get(name, self.configured.get(name))
 
     def options(self, ask: Callable[[Any], Any] | None = None) -> Options:
-        """Give what goes before the agent's own settings; without an agent, all there is."""
-        own = self.agent.settings if self.agent is not None else Options()
-        find = self.said.get if self.agent is not None else self.find
+        """Give what goes before the agent's own settings."""
+        own = self.agent.settings
         try:
             return Options(
-                model=find("model") or None,
+                model=self.said.get("model"),
                 instructions=self._instructions(),
                 limits=self._limits(own),
-                tools=self._tools(own, find("tools") or ()),
+                tools=self._tools(own.tools or (), self.said.get("tools")),
                 temperature=self.given.get("temperature"),
                 max_tokens=self.given.get("max_tokens"),
                 reasoning=self.given.get("reasoning"),
@@ -181,16 +195,16 @@ class Sources:
 
         return find_version(template)
 
-    def _tools(self, own: Options, named: str | Sequence[str]) -> tuple[Any, ...]:
+    def _tools(self, own: Iterable[Any], named: str | Sequence[str] | None) -> tuple[Any, ...]:
         """Give the agent's own tools, or those of them that are named, and the ready-made ones that are named."""
         if self.given.get("no_tools"):
             return ()
         if not named:
-            return tuple(own.tools or ())
+            return tuple(own)
         from glue.cli.catalog import make_tools
 
         names = [name.strip() for name in (named.split(",") if isinstance(named, str) else named) if name.strip()]
-        mine = {tool.spec.name: tool for tool in own.tools or ()}
+        mine = {tool.spec.name: tool for tool in own}
         chosen = {name: mine[name] for name in names if name in mine} or mine
         made = {tool.spec.name: tool for tool in make_tools([name for name in names if name not in mine], mine)}
         return (*chosen.values(), *(tool for name, tool in made.items() if name not in chosen))
@@ -234,23 +248,19 @@ def read_prompt(words: Sequence[str]) -> tuple[Part, ...]:
     """Make the parts of a prompt: words are joined, `@FILE` is its content, `-` is stdin; nothing is stdin too."""
     if not words and (sys.stdin is None or sys.stdin.isatty()):
         raise click.UsageError("no prompt; give it in words, as @FILE or on stdin")
-    parts: list[Part] = []
-    was_spoken = False
-    for word in words or ("-",):
-        is_file = word.startswith("@") and not word.startswith("@@") and word != "@"
-        is_spoken = not is_file and word != "-"
+    pieces: list[Part] = []
+    for is_spoken, group in groupby(words or ("-",), lambda word: word == "@" or not re.match("-$|@[^@]", word)):
         if is_spoken:
-            part: Part = Text(text=word[1:] if word.startswith("@@") else word)
+            pieces.append(Text(text=" ".join(word[1:] if word.startswith("@@") else word for word in group)))
         else:
-            part = read_part(word[1:]) if is_file else Text(text=_stdin())
-        last = parts[-1] if parts else None
-        if isinstance(part, Text) and isinstance(last, Text):
+            pieces += [Text(text=_stdin()) if word == "-" else read_part(word[1:]) for word in group]
+    parts: list[Part] = []
+    for piece in pieces:
+        if isinstance(piece, Text) and parts and isinstance(last := parts[-1], Text):
             # Some models read only the first of several texts.
-            joined = f"{last.text} {part.text}" if was_spoken and is_spoken else f"{last.text.rstrip()}\n\n{part.text}"
-            parts[-1] = Text(text=joined)
+            parts[-1] = Text(text=f"{last.text.rstrip()}\n\n{piece.text}")
         else:
-            parts.append(part)
-        was_spoken = is_spoken
+            parts.append(piece)
     if all(isinstance(part, Text) and not part.text.strip() for part in parts):
         raise click.UsageError("the prompt is empty")
     return tuple(parts)
@@ -301,9 +311,11 @@ def read_part(name: str, mark: str = "@") -> Part:
 
 
 def read_text(given: str) -> str:
-    """Give a text, or with `@FILE` that of a file."""
+    """Give a text, or with `@FILE` that of a file; `@@` begins a text with an @."""
     if not given.startswith("@"):
         return given
+    if given.startswith("@@"):
+        return given[1:]
     part = read_part(given[1:])
     if not isinstance(part, Text):
         raise ConfigError(f"{given} is no text")

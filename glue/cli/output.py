@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+import click
+
 from glue import events
 from glue.codec import to_plain
 from glue.errors import GlueError
@@ -57,15 +59,12 @@ class Screen:
             self.file.flush()
 
 
-def table(rows: Iterable[Sequence[object]], heads: Sequence[str], screen: Screen | None = None) -> list[str]:
+def table(rows: Iterable[Sequence[object]], heads: Sequence[str], screen: Screen) -> list[str]:
     """Draw a table that fits the terminal: columns whose head ends in ? are left out, then the widest are cut.
 
     A head that begins with > is a number's.
     """
-    screen = screen or Screen(sys.stdout)
     cells = [[one_line(_cell(cell)) for cell in row] for row in rows]
-    if not cells:
-        return []
     right = [head.startswith(">") for head in heads]
     cells.insert(0, [head.strip(">?") for head in heads])
     widths = [max(columns(row[at]) for row in cells) for at in range(len(heads))]
@@ -92,11 +91,23 @@ def table(rows: Iterable[Sequence[object]], heads: Sequence[str], screen: Screen
     return lines
 
 
-def print_table(rows: Iterable[Sequence[object]], heads: Sequence[str]) -> None:
-    """Print a table on stdout."""
-    screen = Screen(sys.stdout)
-    for line in table(rows, heads, screen):
-        screen.line(line)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+def print_rows(
+    rows: Sequence[Any], heads: Sequence[str], cells: Callable[[Any], Sequence[object]], as_json: bool, none: str = ""
+) -> None:
+    """Print rows as JSON, or as a table of their cells; `none` is said on stderr where there is no row."""
+    if as_json:
+        print_json(rows)
+    elif rows:
+        click.echo("\n".join(table(map(cells, rows), heads, Screen(sys.stdout))))
+    elif none:
+        click.echo(none, err=True)
 
 
 def _cell(cell: object) -> str:
@@ -145,6 +156,10 @@ class Spinner:
         text = f"{wheel[self._frame % len(wheel)]} {self.label} {time.monotonic() - self._started:.0f} s"
         if self.tokens:
             text += f", {self.tokens:,} tokens"
+        self.draw(text)
+
+    def draw(self, text: str) -> None:
+        """Write a text over the one that is shown."""
         self.screen.write("\r" + self.screen.paint(one_line(text, self.screen.width - 1), "dim") + "\x1b[K")
         self._shown = True
 
@@ -215,6 +230,7 @@ class Printer:
                 self.note(f"! {one_line(event.detail or event.kind, 300)}{after}", "yellow")
             case events.RunEnd():
                 self.spinner.stop()
+                self.spinner.tokens = 0  # a chat goes on with another run
             case _ if self.verbose and isinstance(event, events.GateApplied | events.Explanation):
                 values = ", ".join(f"{key}={getattr(event, key)!r}" for key in type(event).__dataclass_fields__)
                 self.note(one_line(f"- {type(event).__name__}: {values}", 300))
@@ -233,20 +249,17 @@ class Printer:
 
     def text(self, text: str) -> None:
         self.spinner.hide()
-        if self.open == "err":
-            self.err.write("\n")
-            self.open = ""
-        if self._apart and self.open == "out":
-            self.out.write("\n")
+        if self.open == "err" or self._apart:
+            self.settle()
         self._apart = False
         self.out.write(clean_text(text))
         self.wrote = True
         self.open = "" if text.endswith("\n") else "out"
 
     def thinking(self, text: str) -> None:
-        self.spinner.hide()
         if self.open == "out":
             self.settle()
+        self.spinner.hide()
         self.err.write(self.err.paint(clean_text(text), "dim"))
         self.open = "" if text.endswith("\n") else "err"
 

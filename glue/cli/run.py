@@ -6,10 +6,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, redirect_stdout
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, redirect_stdout
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import anyio
 import click
@@ -20,7 +20,7 @@ from glue.cli.options import Sources, read_attachment, read_prompt, run_options,
 from glue.cli.output import JsonLines, Printer, Screen, answer_of, is_interactive, keys, question, usage_line
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError, ProviderError
-from glue.events import RunResult, error_to_json, result_to_json
+from glue.events import RunResult, error_to_json, join, result_to_json
 from glue.limits import Outcome
 from glue.permission import Decision, PermissionRequest
 from glue.provider import Provider
@@ -28,7 +28,7 @@ from glue.tasks import background
 from glue.text import clean_text, one_line
 
 if TYPE_CHECKING:
-    from anyio.abc import TaskStatus
+    from anyio.abc import TaskGroup, TaskStatus
 
     from glue.cli.runs import RunLog
     from glue.session import Session
@@ -70,7 +70,7 @@ def execute(
     agent: Agent[Any, Any] | None, words: Sequence[str], given: Mapping[str, Any], *, path: str | None = None
 ) -> int:
     """Run an agent, or a model by name where there is none; give the exit code."""
-    check(given)
+    _check(given)
     before = live_threads()
     prompt = (*read_prompt(words), *(read_attachment(each) for each in given.get("attach") or ()))
     sources = Sources(given, path=path, agent=agent)
@@ -109,10 +109,10 @@ def execute(
             raise
         if sent is not None and not sent:
             printer.note("nothing went over a wire: this provider has none", "cyan")
-    return end_process(finish(result, printer, given, run), before)
+    return end_process(run.finish(result), before)
 
 
-def check(given: Mapping[str, Any]) -> None:
+def _check(given: Mapping[str, Any]) -> None:
     check_session(given)
     if given["as_curl"] and not given["show_wire"]:
         raise click.UsageError("--as-curl needs --show-wire")
@@ -136,33 +136,14 @@ def log_to(err: Screen) -> None:
 class Run:
     """An agent with what the command line says of it."""
 
-    def __init__(
-        self,
-        sources: Sources,
-        printer: Printer,
-        wrap: Callable[[Provider], Provider] | None = None,
-        ask: Callable[[PermissionRequest], Any] | None = None,
-    ) -> None:
+    def __init__(self, sources: Sources, printer: Printer, wrap: Callable[[Provider], Provider] | None = None) -> None:
         self.sources, self.printer, self.wrap = sources, printer, wrap
         self.session_id = ""
         self.log: RunLog | None = None  # where `log` is set
         self.servers: Servers | None = None  # of --mcp, while they are connected
         self.cancel = Cancel()
-        if ask is None and is_interactive():
-            ask = self._ask
-        self.options = sources.options(ask)
-        agent = sources.agent
-        if agent is None:  # a model's name and ready-made tools
-            from glue.providers import default
-
-            tools: list[Any] = list(self.options.tools or ())
-            instructions = ""
-            if tools:
-                from glue.tools.coding import prompt
-
-                instructions = prompt(tools)
-            agent = Agent(self.options.model or default(), tools=tools, instructions=instructions)
-        self.agent = agent
+        self.options = sources.options(self._ask if is_interactive() else None)
+        self.agent = sources.agent
         if self.agent.output is not None or self.options.output is not None:
             printer.stream = False  # the object is printed at the end, whole
         if self.agent.deps_type is not None:
@@ -191,32 +172,23 @@ class Run:
 
     async def attended(self, prompt: Any) -> RunResult[Any]:
         """Run while the spinner turns and Ctrl-C is listened for."""
-        async with background() as tasks:
-            await tasks.start(self._listen)
-            if self.printer.spinner.is_on:
-                tasks.start_soon(self.spin)
+        async with self.spinning() as tasks:
+            await tasks.start(cancel_on_signal, self.cancel.cancel, self.printer.settle)
             try:
                 async with self.connected():
                     return await self._prompt(prompt)
             finally:
-                self.printer.spinner.stop()
                 with anyio.CancelScope(shield=True):
                     await self.agent.aclose()
 
     async def _prompt(self, prompt: Any) -> RunResult[Any]:
         given = self.sources.given
-        shown: Any = JsonLines(self.printer.out.write) if given.get("as_json") else self.printer
-        listener = shown
         if self.sources.find("log"):
             from glue.cli.runs import RunLog
 
-            log = self.log = RunLog()
-
-            def listener(event: Any) -> None:
-                shown(event)
-                log.lines(event)
-
-        options: dict[str, Any] = {"on_event": listener, "cancel": self.cancel, "unwrap": False}
+            self.log = RunLog()
+        shown = JsonLines(self.printer.out.write) if given["as_json"] else self.printer
+        options: dict[str, Any] = {"on_event": join((shown, self.log)), "cancel": self.cancel, "unwrap": False}
         if not given["session"] and not given["resume"]:
             return await self.agent.run(prompt, **self.overrides(), **options)
         from glue.stores import open_store
@@ -235,84 +207,119 @@ class Run:
         except ValueError as error:  # a name that no store can keep
             raise ConfigError(str(error)) from None
 
-    async def _listen(self, *, task_status: TaskStatus[None]) -> None:
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            task_status.started()
-            async for _ in signals:
-                if self.cancel.cancelled:  # something does not let itself be cancelled
-                    self.printer.settle()
-                    os._exit(Outcome.CANCELLED.exit_code)
-                self.cancel.cancel()
+    def finish(self, result: RunResult[Any]) -> int:
+        """Write the answer and what else there is to say; give the exit code."""
+        given, printer = self.sources.given, self.printer
+        last = {**result_to_json(result, self.session_id), "exit_code": exit_code(result)}
+        if self.log is not None:
+            self.log.end(last)
+        if given["as_json"]:
+            JsonLines(printer.out.write).write(last)
+        else:
+            write_answer(result, printer)
+            if result.error is not None:
+                printer.note(f"glue: {explain(result.error)}", "red")
+        if result.notice and not given["quiet"]:
+            printer.note(f"glue: {result.notice}", "yellow")
+        if given["usage"]:
+            printer.note(usage_line(result), "dim")
+        return exit_code(result)
 
-    async def spin(self) -> None:
-        while True:
-            await anyio.sleep(0.12)
-            self.printer.spinner.tick()
+    @asynccontextmanager
+    async def spinning(self) -> AsyncIterator[TaskGroup]:
+        """Let the spinner turn beside a block, which may start other tasks too."""
+        spinner = self.printer.spinner
 
-    def _ask(self, request: PermissionRequest) -> Decision:
-        """Ask at the terminal; called in a thread of its own."""
+        async def turn() -> None:
+            while True:
+                await anyio.sleep(0.12)
+                spinner.tick()
+
+        async with background() as tasks:
+            if spinner.is_on:
+                tasks.start_soon(turn)
+            try:
+                yield tasks
+            finally:
+                spinner.stop()
+
+    async def _ask(self, request: PermissionRequest) -> Decision:
+        """Ask at the terminal; once the run is cancelled, what is typed is for the shell."""
+        from select import select
+
         spinner, err = self.printer.spinner, self.printer.err
         self.printer.settle()
         was_on, spinner.is_on = spinner.is_on, False
         try:
-            err.write(question(request, err) + "\n" + err.paint(keys(request), "yellow"))
-            self.printer.open = "err"
-            line = self._line()
-            self.printer.open = "" if line else "err"  # the user's Enter has ended the line
-            return answer_of(line)
+            with terminal_echo(True):
+                err.write(question(request, err) + "\n" + err.paint(keys(request), "yellow"))
+                self.printer.open = "err"
+                while not select([sys.stdin], [], [], 0)[0]:
+                    await anyio.sleep(0.05)
+                line = os.read(sys.stdin.fileno(), 4096).decode("utf-8", "replace")
+                self.printer.open = "" if line else "err"  # the user's Enter has ended the line
+                return answer_of(line)
         finally:
             spinner.is_on = was_on
 
-    def _line(self) -> str:
-        """Read a line, or nothing once the run is cancelled: what is typed after that is for the shell."""
-        from select import select
 
-        stdin = sys.stdin.fileno()
-        while not self.cancel.cancelled:
-            if select([stdin], [], [], 0.1)[0] and not self.cancel.cancelled:
-                return os.read(stdin, 4096).decode("utf-8", "replace")
-        return ""
-
-
-def finish(result: RunResult[Any], printer: Printer, given: Mapping[str, Any], run: Run) -> int:
-    """Write the answer and what else there is to say; give the exit code."""
-    ends = [] if run.log is None else [run.log.end]
-    if given["as_json"]:
-        ends.append(JsonLines(printer.out.write).write)
-    else:
-        write_answer(result, printer)
-    for end in ends:
-        end({**result_to_json(result, run.session_id), "exit_code": exit_code(result)})
-    if result.error is not None and not given["as_json"]:
-        printer.note(f"glue: {one_line(str(result.error))}{_advice(result.error)}", "red")
-    if result.notice and not given["quiet"]:
-        printer.note(f"glue: {result.notice}", "yellow")
-    if given["usage"]:
-        printer.note(usage_line(result), "dim")
-    return exit_code(result)
+async def cancel_on_signal(
+    cancel: Callable[[], object], leave: Callable[[], object], *, task_status: TaskStatus[None]
+) -> None:
+    """Cancel at the first Ctrl-C or SIGTERM; at the second, leave what does not let itself be cancelled."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        await anext(signals)
+        cancel()
+        await anext(signals)
+        leave()
+        os._exit(Outcome.CANCELLED.exit_code)
 
 
-def _advice(error: Exception) -> str:
-    """Say what to look at where a server refused a key or knows no such model."""
+@contextmanager
+def terminal_echo(shown: bool) -> Iterator[None]:
+    """Let the terminal show what is typed, or not: typed ahead, it would stand in the middle of an answer."""
+    import termios
+
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    changed = [*before]
+    changed[3] = changed[3] | termios.ECHO if shown else changed[3] & ~termios.ECHO
+    if changed == before:
+        yield  # touching it would stop a run in the background
+        return
+    termios.tcsetattr(fd, termios.TCSANOW, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, before)
+
+
+def explain(error: Exception) -> str:
+    """Say what went wrong, and what to look at where a server refused a key or knows no such model."""
     from glue.providers import lookup
 
-    if not isinstance(error, ProviderError) or error.kind not in ("auth", "not_found"):
-        return ""
+    text = one_line(str(error))
+    if not is_mistake(error):
+        return text
     try:
         row = lookup(error.provider)
     except ConfigError:  # an object of the program's own
-        return ""
+        return text
     used = next((key for key in row.key if os.environ.get(key)), "")
     if error.kind == "not_found":
-        return f"; `glue models {row.name} --server` lists its models"
-    return f"; is {used} right?" if used else ""
+        return f"{text}; `glue models {row.name} --server` lists its models"
+    return f"{text}; is {used} right?" if used else text
+
+
+def is_mistake(error: Exception | None) -> TypeGuard[ProviderError]:
+    """Tell whether a wrong key, model or address is to blame: the user's to mend, as any wrong name is."""
+    return isinstance(error, ProviderError) and error.kind in ("auth", "not_found")
 
 
 def exit_code(result: RunResult[Any]) -> int:
-    """Give the code of the outcome; a wrong key, model or address is the user's to mend, as any wrong name is."""
-    error = result.error
-    mistake = isinstance(error, ProviderError) and error.kind in ("auth", "not_found")
-    return 2 if mistake and result.outcome is Outcome.FAILED else result.outcome.exit_code
+    """Give the code of the outcome, or that of a user's mistake."""
+    return 2 if is_mistake(result.error) and result.outcome is Outcome.FAILED else result.outcome.exit_code
 
 
 def write_answer(result: RunResult[Any], printer: Printer) -> None:

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glue.cli.options import permission_options
-from glue.cli.output import JsonLines, Screen, print_table
+from glue.cli.output import JsonLines, Printer, Screen, json_option, print_rows
 from glue.errors import ConfigError, ReplayError
 from glue.paths import state_dir
 from glue.provider import Provider
 from glue.secrets import MASK, mask_secrets
-from glue.text import clean_text, one_line
+from glue.text import count, one_line
 
 if TYPE_CHECKING:
     from glue.providers.http import Sent
@@ -35,7 +35,7 @@ def runs_dir() -> Path:
     return state_dir() / "runs"
 
 
-class RunLog:
+class RunLog(JsonLines):
     """One file of the log: the events of a run, and how it ended."""
 
     def __init__(self) -> None:
@@ -48,29 +48,28 @@ class RunLog:
         name = f"{day}-{now % 10**9:09d}-{os.urandom(2).hex()}.jsonl"
         fd = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._file = open(fd, "w", encoding="utf-8")  # noqa: SIM115 - it lasts as long as the run
-        self.lines = JsonLines(self._file.write)
+        super().__init__(self._file.write)
 
     def end(self, value: Mapping[str, Any]) -> None:
-        self.lines.write(value)
+        self.write(value)
         self._file.close()
 
 
 @click.command()
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Runs, at most.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def runs(limit: int, as_json: bool) -> None:
     """List the last runs: when, model, outcome, tokens, cost and prompt. `glue view last` shows one.
 
     Runs are logged where `glue config set log true` or GLUE_LOG=1 says so.
     """
-    found = [summary(path) for path in reversed(log_files()[-limit:])]
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    if not found:
-        click.echo("no runs are logged; `glue config set log true` switches the log on", err=True)
-    rows = [(run["at"], run["outcome"], run["model"], run["tokens"], run["cost"], run["prompt"]) for run in found]
-    print_table(rows, ("when?", "outcome", "model?", ">tokens", ">cost", "prompt"))
+    print_rows(
+        [summary(path) for path in reversed(log_files()[-limit:])],
+        ("when?", "outcome", "model?", ">tokens", ">cost", "prompt"),
+        lambda run: (run["at"], run["outcome"], run["model"], run["tokens"], run["cost"], run["prompt"]),
+        as_json,
+        "no runs are logged; `glue config set log true` switches the log on",
+    )
 
 
 def log_files() -> list[Path]:
@@ -97,18 +96,21 @@ def summary(path: Path) -> dict[str, Any]:
                 seen[kind] = json.loads(line)
     prompt, end = seen.get("prompt") or {}, seen.get("result") or seen.get("error") or {}
     reply = (seen.get("message_end") or {}).get("message") or {}
-    parts = (prompt.get("message") or {}).get("content") or ()
-    said = " ".join(part.get("text", f"[{part.get('type')}]") for part in parts if isinstance(part, Mapping))
-    usage, stamp = end.get("usage") or {}, path.stem
-    return {
-        "id": stamp,
-        "at": f"{stamp[:4]}-{stamp[4:6]}-{stamp[6:8]} {stamp[9:11]}:{stamp[11:13]}",
-        "model": ":".join(filter(None, (reply.get("provider"), reply.get("model")))) or str(prompt.get("model") or ""),
-        "outcome": str(end.get("outcome") or ("failed" if end else "cut off")),
-        "tokens": int(usage.get("input") or 0) + int(usage.get("output") or 0),
-        "cost": end.get("cost"),
-        "prompt": one_line(said, 200),
-    }
+    stamp = path.stem
+    row = {"id": stamp, "at": f"{stamp[:4]}-{stamp[4:6]}-{stamp[6:8]} {stamp[9:11]}:{stamp[11:13]}"}
+    try:
+        parts, usage, cost = (prompt.get("message") or {}).get("content") or (), end.get("usage") or {}, end.get("cost")
+        said = " ".join(part.get("text", f"[{part.get('type')}]") for part in parts)
+        named = ":".join(filter(None, (reply.get("provider"), reply.get("model"))))
+        return row | {
+            "model": named or str(prompt.get("model") or ""),
+            "outcome": str(end.get("outcome") or ("failed" if end else "cut off")),
+            "tokens": int(usage.get("input") or 0) + int(usage.get("output") or 0),
+            "cost": None if cost is None else float(cost),
+            "prompt": one_line(said, 200),
+        }
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return row | {"model": "", "outcome": "damaged", "tokens": 0, "cost": None, "prompt": ""}
 
 
 # Cassettes ----------------------------------------------------------------------------------------
@@ -127,36 +129,41 @@ def replay(cassette: str, file: str | None, words: tuple[str, ...], verbose: boo
     if left out. A request that differs is an error that shows the first difference.
     """
     exchanges = _load(cassette).exchanges
-    if file is not None:
-        from glue.cli.agentfile import open_agent
-        from glue.cli.run import execute, run
+    try:
+        if file is None:
+            _print_exchanges(exchanges, verbose)
+            return
+        words = words or (first_prompt(exchanges, cassette),)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{cassette} is damaged: {error!r}") from error
+    from glue.cli.agentfile import open_agent
+    from glue.cli.run import execute, run
 
-        given = run.make_context("run", []).params | permissions | {"replay": cassette, "verbose": int(verbose)}
-        sys.exit(execute(open_agent(file), words or (first_prompt(exchanges, cassette),), given, path=file))
-    out, err = Screen(sys.stdout), Screen(sys.stderr)
+    given = run.make_context("run", []).params | permissions | {"replay": cassette, "verbose": int(verbose)}
+    sys.exit(execute(open_agent(file), words, given, path=file))
+
+
+def _print_exchanges(exchanges: Iterable[Mapping[str, Any]], verbose: bool) -> None:
+    printer = Printer(Screen(sys.stdout), Screen(sys.stderr), verbose=verbose)
     for exchange in exchanges:
-        model: dict[str, Any] = next((event["message"] for event in exchange["events"] if event["type"] == "done"), {})
-        count = len(exchange["request"].get("messages", ()))
-        name = f" {model.get('provider')}:{model.get('model')}" if model.get("model") else ""
-        err.line(one_line(f"request {exchange['number']}:{name}, {count} messages"), "dim")
-        if verbose:
-            for message in exchange["request"].get("messages", ())[-3:]:
-                if message.get("role") == "tool":
-                    err.line(f"  {message.get('name')}: {one_line(json.dumps(message.get('content')), 300)}", "dim")
-        wrote = False
+        reply: dict[str, Any] = next((event["message"] for event in exchange["events"] if event["type"] == "done"), {})
+        asked = exchange["request"].get("messages", ())
+        name = f" {reply.get('provider')}:{reply.get('model')}" if reply.get("model") else ""
+        printer.note(one_line(f"request {exchange['number']}:{name}, {count(len(asked), 'message')}"))
+        for message in asked[-3:] if verbose else ():
+            if message.get("role") == "tool":
+                printer.note(one_line(f"  {message.get('name')}: {json.dumps(message.get('content'))}", 300))
         for event in exchange["events"]:
             if event["type"] == "text":
-                out.write(clean_text(event["text"]))
-                wrote = True
+                printer.text(event["text"])
             elif event["type"] == "thinking" and verbose:
-                err.write(err.paint(clean_text(event["text"]), "dim"))
-        if wrote:
-            out.write("\n")
-        for part in model.get("content", ()):
+                printer.thinking(event["text"])
+        for part in reply.get("content", ()):
             if part.get("type") == "tool_call":
-                err.line(f"· {one_line(part['name'])} {one_line(part['arguments'], 200)}", "dim")
+                printer.note(f"· {one_line(part['name'])} {one_line(part['arguments'], 200)}")
         if exchange.get("error"):
-            err.line(f"✗ {one_line(exchange['error']['message'], 300)}", "red")
+            printer.note(f"✗ {one_line(exchange['error']['message'], 300)}", "red")
+    printer.settle()
 
 
 class _NamedReplay:

@@ -87,16 +87,16 @@ class _NoModel:
 
 def _keys(model: Any) -> list[str]:
     """Name the variables that could hold the keys of a model, where none of them does."""
-    from glue.providers import key_available, known, lookup
+    from glue.providers import key_available, known, lookup, split
 
     if isinstance(model, _NoModel):
         rows = [lookup(name) for name in known()]
         return ["GLUE_MODEL", *(row.key[0] for row in rows if row.key and not row.quirks.local)]
     found: list[str] = []
-    for each in model.split(",") if isinstance(model, str) else ():
+    for each in split(model) if isinstance(model, str) else ():
         with contextlib.suppress(ConfigError):
-            if not key_available(each.strip()):
-                found += lookup(each.strip()).key
+            if not key_available(each):
+                found += lookup(each).key
     return found
 
 
@@ -174,6 +174,8 @@ def run(function: Callable[..., Awaitable[None]], *args: object) -> None:
 
 def take_stdout() -> tuple[BinaryIO, BinaryIO]:
     """Keep the real standard output for the protocol; whatever else prints goes to standard error."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        click.echo("glue: a server on standard input: the program that uses it starts it; Ctrl-C ends", err=True)
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     empty = os.open(os.devnull, os.O_RDONLY)

@@ -6,17 +6,21 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import click
 
+from glue.cli.app import ListGroup
 from glue.cli.config import settings
 from glue.cli.options import TO_WRITE
-from glue.cli.output import is_interactive, print_table
+from glue.cli.output import is_interactive, json_option, print_json, print_rows
 from glue.errors import ConfigError, GlueError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Message, Thinking, ToolMessage, message_to_json
 from glue.paths import state_dir, write_private
@@ -24,8 +28,8 @@ from glue.stores import is_address, open_store, store_name, store_path
 from glue.text import clean_text, count, dollars, one_line
 
 if TYPE_CHECKING:
-    from glue.stores.store import Store
-    from glue.view.sources import Transcript
+    from glue.stores.store import SessionInfo, Store
+    from glue.view.sources import Listed, Transcript
 
 
 T = TypeVar("T")
@@ -38,42 +42,51 @@ _store = click.option(
 )
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=ListGroup)
 @_store
 @click.pass_context
 def sessions(ctx: click.Context, store: str | None) -> None:
     """List, show, search, export and remove conversations."""
     ctx.obj = store
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_, store=store)
 
 
 @sessions.command(name="list")
 @_store
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def list_(store: str | None, as_json: bool) -> None:
     """List conversations, the last one first. Forks stand below their parents."""
-    from glue.stores.store import lineage
-
     found = _with_store(store, lambda opened: opened.list())
     if as_json:
-        fields = ("id", "created", "updated", "title", "parent", "forked_at")
-        click.echo(json.dumps([{name: getattr(info, name) for name in fields} for info in found], indent=2))
+        print_json(_fields(found, "id", "created", "updated", "title", "parent", "forked_at"))
         return
-    if not found:
-        where = store_name(_named(store))
-        click.echo(f"no conversations in {where}; `glue run -s NAME ...` and `glue chat -s NAME` keep one", err=True)
-    trees: list[list[tuple[int, Any]]] = []
+
+    def cells(row: tuple[int, SessionInfo]) -> tuple[str, ...]:
+        depth, info = row
+        when = ""
+        with suppress(ArithmeticError, OSError, ValueError):  # a damaged file may name a year that no calendar has
+            when = datetime.fromtimestamp(info.updated).strftime("%Y-%m-%d %H:%M")
+        return when, f"{'· ' * depth}{info.id}", one_line(info.title, 60)
+
+    where = store_name(_named(store))
+    none = f"no conversations in {where}; `glue run -s NAME ...` and `glue chat -s NAME` keep one"
+    print_rows(sort_by_tree(found), ("changed", "name", "begins with"), cells, False, none)
+
+
+def sort_by_tree(found: Sequence[SessionInfo]) -> list[tuple[int, SessionInfo]]:
+    """Order conversations, each with its depth: forks below their parents, the tree that was changed last first."""
+    from glue.stores.store import lineage
+
+    trees: list[list[tuple[int, SessionInfo]]] = []
     for depth, info in lineage(found):
         if depth == 0:
             trees.append([])
         trees[-1].append((depth, info))
     trees.sort(key=lambda tree: max(info.updated for _, info in tree), reverse=True)
-    rows = []
-    for depth, info in (row for tree in trees for row in tree):
-        when = datetime.fromtimestamp(info.updated).strftime("%Y-%m-%d %H:%M")
-        rows.append((when, f"{'· ' * depth}{one_line(info.id)}", one_line(info.title, 60)))
-    print_table(rows, ("changed", "name", "begins with"))
+    return [row for tree in trees for row in tree]
+
+
+def _fields(records: Iterable[Any], *names: str) -> list[dict[str, Any]]:
+    return [{name: getattr(each, name) for name in names} for each in records]
 
 
 @sessions.command()
@@ -100,15 +113,13 @@ def show(name: str, store: str | None) -> None:
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Hits, at most.")
 @click.option("--session", "session", metavar="NAME", help="Look in this one only.")
 @click.option("--role", type=click.Choice(["user", "assistant", "tool"]), help="Look at these messages only.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def search(words: tuple[str, ...], store: str | None, as_json: bool, **options: Any) -> None:
     """Find messages that hold every word. "a phrase" in quotes, a prefix as word*. Leaves with 1 where none does."""
     hits = _with_store(store, lambda opened: opened.search(" ".join(words), **options))
-    if as_json:
-        fields = ("session", "message_id", "role", "snippet", "at")
-        click.echo(json.dumps([{name: getattr(hit, name) for name in fields} for hit in hits], indent=2))
-    else:
-        print_table([(hit.session, hit.role, hit.snippet) for hit in hits], ("session", "role", "found"))
+    rows = _fields(hits, "session", "message_id", "role", "snippet", "at")
+    cells = itemgetter("session", "role", "snippet")
+    print_rows(rows, ("session", "role", "found"), cells, as_json, "no message holds all of these words")
     sys.exit(0 if hits else 1)
 
 
@@ -129,9 +140,8 @@ def export(name: str, store: str | None, form: str, output: str | None) -> None:
         text = json.dumps({"session": name, "messages": rows}, indent=2)
     if output is None:
         click.echo(clean_text(text))
-        return
-    with open(output, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+    else:
+        write_private(Path(output), text + "\n")
 
 
 @sessions.command()
@@ -140,14 +150,18 @@ def export(name: str, store: str | None, form: str, output: str | None) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def rm(names: tuple[str, ...], store: str | None, yes: bool) -> None:
     """Remove conversations for good."""
+
+    async def remove(store: Store) -> None:
+        for name in names:
+            await store.delete(name)
+
     for name in names:
         _load(store, name)
     if not yes:
         if not is_interactive():
             raise ConfigError("nobody can be asked here; --yes removes without asking")
-        click.confirm(f"Remove {', '.join(names)}?", abort=True, err=True)
-    for name in names:
-        _with_store(store, lambda opened, name=name: opened.delete(name))  # type: ignore[misc]
+        click.confirm(f"Remove {', '.join(map(one_line, names))}?", abort=True, err=True)
+    _with_store(store, remove)
 
 
 def _named(given: str | None) -> str:
@@ -239,33 +253,35 @@ MOST = 200  # transcripts in an index, the last ones
 
 def _index(folder: Path, named: str | None) -> Path:
     """Write a page for each session and logged run into a folder, and one that lists them."""
-    from glue.cli.runs import log_files, summary
     from glue.view.page import index, page
-    from glue.view.sources import Listed, read_file, read_session
 
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; an index is a folder of pages")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     listed: list[Listed] = []
-
-    def add(each: Listed, transcript: Callable[[], Transcript]) -> None:
+    for each, read in _listed(named):
         path = folder / each.file
-        try:
+        with suppress(GlueError):  # a damaged one is for `glue doctor`
             if not path.exists() or path.stat().st_mtime < each.at:
-                write_private(path, page(transcript()))
-        except GlueError:
-            return  # a damaged one is for `glue doctor`
-        listed.append(each)
+                write_private(path, page(read()))
+            listed.append(each)
+    listed.sort(key=lambda each: each.at, reverse=True)
+    write_private(folder / "index.html", index(listed))
+    return folder / "index.html"
 
-    try:
+
+def _listed(named: str | None) -> Iterator[tuple[Listed, Callable[[], Transcript]]]:
+    """Give each session and each logged run, with how to read it."""
+    from glue.cli.runs import log_files, summary
+    from glue.view.sources import Listed, read_file, read_session
+
+    with suppress(ConfigError):  # none has been begun
         store = _existing_store("", named)
-    except ConfigError:
-        store = None  # none has been begun
-    for info in anyio.run(store.list)[:MOST] if store is not None else ():
-        file = f"session-{hashlib.sha256(info.id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.html"
-        each = Listed(file=file, kind="session", title=info.id, at=info.updated, text=info.title)
-        add(each, lambda store=store, name=info.id: anyio.run(read_session, store, name))  # type: ignore[misc]
-    for path in reversed(log_files()[-MOST:]):
+        for info in anyio.run(store.list)[:MOST]:
+            file = f"session-{hashlib.sha256(info.id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.html"
+            each = Listed(file=file, kind="session", title=info.id, at=info.updated, text=info.title)
+            yield each, partial(anyio.run, read_session, store, info.id)
+    for path in log_files()[-MOST:]:
         run = summary(path)
         sums = [run["outcome"], count(run["tokens"], "token"), *([] if run["cost"] is None else [dollars(run["cost"])])]
         each = Listed(
@@ -277,10 +293,7 @@ def _index(folder: Path, named: str | None) -> Path:
             figures=" · ".join(sums),
             failed=run["outcome"] not in ("done", "wrapped_up"),
         )
-        add(each, lambda path=path: read_file(path))  # type: ignore[misc]
-    listed.sort(key=lambda each: each.at, reverse=True)
-    write_private(folder / "index.html", index(listed))
-    return folder / "index.html"
+        yield each, partial(read_file, path)
 
 
 def _transcript(target: str, named: str | None) -> Transcript:

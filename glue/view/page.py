@@ -30,19 +30,7 @@ from glue.messages import (
 from glue.provider import Attempt
 from glue.text import count, dollars, seconds
 from glue.view.html import brief, escape, fold, literal, prose
-from glue.view.sources import (
-    Block,
-    Entry,
-    Listed,
-    Note,
-    Said,
-    Transcript,
-    Turn,
-    arrange,
-    has_problem,
-    is_cut,
-    usage_of,
-)
+from glue.view.sources import Block, Entry, Listed, Note, Transcript, Turn, arrange, has_problem, is_cut, usage_of
 
 # What the bytes must begin with for a picture to be shown; anything else is named, never loaded.
 _PICTURES = {
@@ -114,8 +102,8 @@ def _step(block: Block) -> str:
     """Show a step of a sub-agent inside the call that asked for it."""
     if isinstance(block, Note):
         return f'<p class="note {block.kind}"><span>{escape(block.text)}</span></p>'
-    if isinstance(block, Said):
-        return "".join(map(part, block.entry.message.content))
+    if isinstance(block, Entry):
+        return "".join(map(part, block.message.content))
     head = f'<span class="who" dir="auto">{escape(_model(block.message) or "assistant")}</span>'
     head += f'<span class="figures">{_figures(block)}</span>'
     return f'<div class="step"><header>{head}</header>{_reply(block)}</div>'
@@ -327,7 +315,7 @@ def page(transcript: Transcript) -> str:
             model = _model(block.message)
             body.append(_turn(block, longest, start, changed=bool(before) and model != before))
             before = model
-        elif isinstance(block, Said):
+        elif isinstance(block, Entry):
             body.append(_said(block, number, start))
         elif block.kind == "heading":
             body.append(f"<h2>{escape(block.text)}</h2>\n")
@@ -404,22 +392,22 @@ def _rail(entry: Entry, start: float | None) -> str:
     return f'<time title="{moment(entry.at)}">{shown}</time>'
 
 
-def _said(block: Said, number: int, start: float | None) -> str:
-    message = block.entry.message
+def _said(entry: Entry, number: int, start: float | None) -> str:
+    message = entry.message
     if isinstance(message, ToolMessage):
         title = f'<code class="name">{escape(message.name)}</code><span class="brief">result without its call</span>'
         body = fold(f"call {'bad' if message.is_error else 'good'}", title, _content(message))
-        return _article("said", f"m{number}", has_problem(block), _rail(block.entry, start), body)
+        return _article("said", f"m{number}", has_problem(entry), _rail(entry, start), body)
     origin = message.origin if isinstance(message, UserMessage) else "user"
     person = origin in HUMAN_ORIGINS
     waited = ""
-    if person and block.waited is not None and block.waited >= _PAUSE:
-        waited = f'<span class="figures">after {seconds(block.waited)}</span>'
+    if person and entry.waited is not None and entry.waited >= _PAUSE:
+        waited = f'<span class="figures">after {seconds(entry.waited)}</span>'
     who = escape(_ORIGINS.get(origin, origin))
-    head = f'<header><span class="who">{who}</span>{_excluded(block.entry)}{waited}</header>'
+    head = f'<header><span class="who">{who}</span>{_excluded(entry)}{waited}</header>'
     body = head + ("".join(map(part, message.content)) or '<p class="none">empty</p>') + extra(message.meta)
     kind = "said" if person else "said loop"
-    return _article(kind, f"m{number}", has_problem(block), _rail(block.entry, start), body)
+    return _article(kind, f"m{number}", has_problem(entry), _rail(entry, start), body)
 
 
 def _excluded(entry: Entry) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -15,8 +15,6 @@ from glue.messages import (
     AssistantMessage,
     Json,
     Message,
-    Text,
-    Thinking,
     ToolCall,
     ToolMessage,
     ToolSpec,
@@ -42,6 +40,7 @@ class Entry:
     message: Message
     at: float | None = None  # when it was stored, in seconds since 1970
     seconds: float | None = None  # how long it took, where that was measured
+    waited: float | None = None  # seconds since the message before
     attempts: tuple[Attempt, ...] = ()  # tries that failed before it
     steps: tuple[Entry | Note, ...] = ()  # what a sub-agent did before this result
 
@@ -77,14 +76,6 @@ class Listed:
     text: str = ""
     figures: str = ""
     failed: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """A user's message, or a result that belongs to no call that is there."""
-
-    entry: Entry
-    waited: float | None = None  # seconds since the message before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +118,11 @@ class Turn:
         return (self.model_seconds or 0.0) + (self.tool_seconds or 0.0)
 
 
-Block: TypeAlias = Said | Turn | Note
+Block: TypeAlias = Turn | Entry | Note
 
 
 def arrange(entries: Sequence[Entry | Note]) -> tuple[Block, ...]:
-    """Put each reply together with the results of its calls."""
+    """Put each reply together with the results of its calls; what a user said, and a result without its call, stay."""
     blocks: list[Block] = []
     before: Entry | None = None
     continued: int | None = None
@@ -149,7 +140,7 @@ def arrange(entries: Sequence[Entry | Note]) -> tuple[Block, ...]:
         elif isinstance(last, Turn) and _call_id(entry) in {call.id for call in last.message.calls}:
             last.results.append(entry)
         else:
-            blocks.append(Said(entry=entry, waited=_between(before, entry)))
+            blocks.append(replace(entry, waited=_between(before, entry)))
             if isinstance(message, UserMessage):
                 continued = number if message.origin == "continue" and number else None
         before = entry
@@ -176,8 +167,8 @@ def has_problem(block: Block) -> bool:
     if isinstance(block, Turn):
         failed = any(result is None or _failed(result) for _, result in block.calls)
         return failed or is_cut(block.message) or bool(block.entry.attempts)
-    if isinstance(block, Said):
-        return _failed(block.entry)
+    if isinstance(block, Entry):
+        return _failed(block)
     return block.kind == "failed" or bool(block.attempts)
 
 
@@ -190,27 +181,24 @@ def attempts_of(said: Json) -> tuple[Attempt, ...]:
     found: list[Attempt] = []
     for row in said if isinstance(said, (list, tuple)) else ():
         if isinstance(row, Mapping):
-            words: dict[str, Any] = {name: str(row.get(name) or "") for name in ("provider", "model", "kind", "detail")}
-            words |= {name: _number(row.get(name)) or 0.0 for name in ("delay", "seconds")}
-            words |= {name: _number(row.get(name), int) for name in ("previous_cap", "next_cap")}
-            found.append(Attempt(**words, usage=usage_of(row.get("usage"))))
+            values = _numbers(row, "delay", "seconds", "previous_cap", "next_cap")
+            values |= {name: str(row.get(name) or "") for name in ("provider", "model", "kind", "detail")}
+            found.append(Attempt(**values, usage=usage_of(row.get("usage"))))
     return tuple(found)
 
 
 def usage_of(said: Json) -> Usage | None:
     """Read usage from JSON or from a message; what is no number is not known."""
-    if isinstance(said, Usage):
-        said = to_json(said)
+    said = to_json(said) if isinstance(said, Usage) else said
     if not isinstance(said, Mapping):
         return None
-    spent: dict[str, Any] = {name: _number(said.get(name), int) or 0 for name in ("input", "output")}
-    spent |= {name: _number(said.get(name), int) for name in ("cache_read", "cache_write", "reasoning")}
-    return Usage(**spent, cost=_number(said.get("cost")))
+    return Usage(**_numbers(said, "input", "output", "cache_read", "cache_write", "reasoning", "cost"))
 
 
-def _number(value: Json, kind: type[int] | type[float] = float) -> float | None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value - value == 0
-    return kind(value) if is_number else None
+def _numbers(said: Mapping[str, Json], *names: str) -> dict[str, Any]:
+    """Take the figures that are numbers people can read: neither infinite nor hundreds of digits long."""
+    found: dict[str, Any] = {name: said.get(name) for name in names}
+    return {name: value for name, value in found.items() if type(value) in (int, float) and abs(value) < 1e15}
 
 
 # Readers ------------------------------------------------------------------------------------------
@@ -237,9 +225,14 @@ def read_file(path: Path) -> Transcript:
         if file.read(len(_SQLITE)) == _SQLITE:
             raise StoreError(f"{path} is a store of many sessions; name one of them and give the file as --store")
     try:
-        text = path.read_text(encoding="utf-8")
+        return _read(path, path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise StoreError(f"{path} is no text; wanted is {WANTED}") from None
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(f"{path} is damaged: {error!r}; wanted is {WANTED}") from error
+
+
+def _read(path: Path, text: str) -> Transcript:
     first = _parsed(text.lstrip("\ufeff \t\r\n").split("\n", 1)[0])
     first = first if isinstance(first, Mapping) else {}
     kind = first.get("type")
@@ -249,9 +242,9 @@ def read_file(path: Path) -> Transcript:
         fold, times = read(path)
         return _session(fold.header, fold.messages, times)
     if kind in ("cassette", "recording"):
-        return read_cassette(path)
+        return _cassette(path)
     if isinstance(kind, str) and "role" not in first and "messages" not in first:
-        return read_events(path, text)
+        return _events(path, text)
     return _messages(path, text)
 
 
@@ -298,27 +291,23 @@ def _messages(path: Path, text: str) -> Transcript:
 
 def entry_of(message: Message, at: float | None = None, seconds: float | None = None) -> Entry:
     """Make an entry of a message, with the attempts that it tells of itself; refuse what no page could show."""
-    words: list[object] = [message.id]
     for part in (message, *message.content):
-        if isinstance(part, (Text, Thinking)):
-            words.append(part.text)
-        elif isinstance(part, ToolCall):
-            words += [part.id, part.name, part.arguments]
-        elif isinstance(part, ToolMessage):
-            words += [part.call_id, part.name]
-    for word in words:
-        if not isinstance(word, str):  # the codec lets it through
-            raise StoreError(f"a message holds {json.dumps(word)[:80]} where a text belongs")
+        for each in fields(part):
+            value = getattr(part, each.name)
+            if each.type == "str" and not isinstance(value, str):  # the codec lets it through
+                raise StoreError(f"a message holds {json.dumps(value)[:80]} where a text belongs")
     meta = message.meta if isinstance(message.meta, Mapping) else {}
-    return Entry(message=message, at=at, seconds=seconds, attempts=attempts_of(meta.get("attempts")))
+    message = replace(message, meta=meta or None)
+    known = _numbers({"at": at, "seconds": seconds}, "at", "seconds")
+    return Entry(message=message, **known, attempts=attempts_of(meta.get("attempts")))
 
 
 _TOLD = frozenset(snake(kind.__name__) for kind in get_args(Explanation))
 _ENDED = "The run ended: "
 
 
-def read_events(path: Path, text: str) -> Transcript:
-    """Read events; a kind that only a newer version knows is passed over."""
+def _events(path: Path, text: str) -> Transcript:
+    """Read what --json prints; a kind that only a newer version knows is passed over."""
     events: list[Mapping[str, Json]] = []
     for number, line in enumerate(text.split("\n"), 1):
         try:
@@ -344,30 +333,30 @@ def _entries(events: Iterable[Mapping[str, Json]]) -> list[Entry | Note]:
     attempts: tuple[Attempt, ...] = ()  # before the next reply, or the end
     children: dict[str, list[Mapping[str, Json]]] = {}  # events of sub-agents, by call
     for event in events:
-        kind = event["type"]
+        kind = str(event["type"])
         if kind == "prompt" and isinstance(event.get("message"), Mapping):
             entries.append(entry_of(message_from_json(event["message"])))
         elif kind == "tool_update" and isinstance(event.get("event"), Mapping) and event["event"].get("type"):
             children.setdefault(str(event.get("call_id")), []).append(event["event"])
         elif kind == "attempt":
             attempts += attempts_of([event])
-        elif kind == "message_end" and not (event["message"].get("meta") or {}).get("discarded"):
+        elif kind == "message_end":
             entry = entry_of(message_from_json(event["message"]))
+            if (entry.message.meta or {}).get("discarded"):
+                continue
             if attempts and isinstance(entry.message, AssistantMessage):
                 entry, attempts = replace(entry, attempts=attempts), ()
             entries.append(entry)
         elif kind == "tool_end":
-            said = event.get("seconds")
-            took = float(said) if isinstance(said, (int, float)) else None
             message = message_from_json(event["message"])
             steps = _entries(children.pop(str(getattr(message, "call_id", "")), ()))
-            entries.append(replace(entry_of(message, seconds=took), steps=tuple(steps)))
+            entries.append(replace(entry_of(message, seconds=event.get("seconds")), steps=tuple(steps)))
         elif kind in _TOLD:
             values = (f"{key} {value}" for key, value in event.items() if key != "type" and value not in (None, ""))
             entries.append(Note(kind="event", text=f"{kind.replace('_', ' ')}: {', '.join(values)}"))
-        elif kind == "result" or (kind == "run_end" and "outcome" in event):
+        elif kind in ("result", "error") or (kind == "run_end" and "outcome" in event):
             if entries and isinstance(last := entries[-1], Note) and last.text.startswith(_ENDED):
-                entries.pop()  # the result says the same and more
+                entries.pop()  # what comes later says the same and more
             entries.append(_end(event, attempts))
             attempts = ()
     return entries
@@ -383,10 +372,11 @@ def _tools(given: Json) -> tuple[ToolSpec, ...]:
 
 
 def _end(event: Mapping[str, Json], attempts: tuple[Attempt, ...]) -> Note:
-    outcome, error = str(event.get("outcome")), event.get("error")
+    outcome, error = str(event.get("outcome") or "failed"), event.get("error")
     why = f": {error.get('message')}" if isinstance(error, Mapping) else ""
-    took = [count(event["requests"], "request")] if isinstance(event.get("requests"), int) else []
-    took += [seconds(event["seconds"])] if isinstance(event.get("seconds"), (int, float)) else []
+    known = _numbers(event, "requests", "seconds")
+    took = [count(known["requests"], "request")] if "requests" in known else []
+    took += [seconds(known["seconds"])] if "seconds" in known else []
     kind: Literal["event", "failed"] = "event" if outcome in ("done", "wrapped_up") else "failed"
     return Note(kind=kind, text=f"{_ENDED}{', '.join([outcome, *took])}{why}", attempts=attempts)
 
@@ -429,25 +419,22 @@ class _Thread:
         self.entries.append(Note(kind="failed", text=text, attempts=attempts))
 
 
-def read_cassette(path: Path) -> Transcript:
+def _cassette(path: Path) -> Transcript:
     """Read what `Recorder` or `--record` wrote."""
     try:
         cassette = Cassette.load(path)
     except ReplayError as error:
         raise StoreError(str(error)) from error
     threads: list[_Thread] = []
-    try:
-        for exchange in cassette.exchanges:
-            request = exchange["request"]
-            ids = {message.get("id") for message in request["messages"]}
-            thread = next((thread for thread in threads if thread.ids & ids), None)
-            if thread is None:
-                thread = _Thread(str(request.get("system", "")), _tools(request.get("tools")))
-                threads.append(thread)
-            thread.ask(request)
-            thread.answer(exchange)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path}: not an exchange of a cassette: {error!r}") from error
+    for exchange in cassette.exchanges:
+        request = exchange["request"]
+        ids = {message.get("id") for message in request["messages"]}
+        thread = next((thread for thread in threads if thread.ids & ids), None)
+        if thread is None:
+            thread = _Thread(str(request.get("system", "")), _tools(request.get("tools")))
+            threads.append(thread)
+        thread.ask(request)
+        thread.answer(exchange)
     entries: list[Entry | Note] = []
     for number, thread in enumerate(threads, 1):
         if len(threads) > 1:

@@ -14,11 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
-from glue import providers
+from glue import Agent, Usage, providers
+from glue.cli.chat import Chat
+from glue.cli.chat import chat as command
+from glue.cli.options import Sources
+from glue.testing import Script, say
 
 GLUE = str(Path(sys.executable).parent / "glue")
-SECONDS = 15.0
+SECONDS = 60.0  # until a busy machine has surely shown it
 
 AGENT = '''\
 import anyio
@@ -124,6 +129,7 @@ def terminal(tmp_path: Path) -> Iterator[Tmux]:
         pytest.skip("tmux is not installed")
     (tmp_path / "agent.py").write_text(AGENT)
     tmux = Tmux(tmp_path)
+    tmux.wait("#")  # typed before the shell is ready, a command stands above its prompt
     yield tmux
     tmux.close()
 
@@ -323,6 +329,21 @@ def test_conversations_are_begun_listed_resumed_and_compacted(chat: Tmux) -> Non
     chat.wait("answer 2 to <three>")
 
 
+def test_an_interrupt_ends_a_compaction_and_not_the_chat(chat: Tmux) -> None:
+    chat.type("an endless one", "Enter")
+    chat.wait("It begins")
+    chat.type("C-c")
+    chat.wait("(cancelled; the conversation goes on from here)")
+
+    chat.type("/compact", "Enter")
+    chat.wait("compacting")
+    chat.type("C-c")
+    chat.wait("glue: the run was cancelled")
+    chat.type("hello", "Enter")
+
+    chat.wait("answer 2 to <hello>")
+
+
 def test_a_resumed_chat_begins_with_a_recap(chat: Tmux) -> None:
     chat.type("one", "Enter")
     chat.wait("answer 1 to <one>")
@@ -434,6 +455,35 @@ def test_lines_from_a_pipe_are_answered_one_by_one(cli: Callable[..., Any]) -> N
         "answer 3 to <a\nb>\n"
     )
     assert "8 messages" in ran.err
+
+
+def test_what_a_pipe_is_told_is_one_line_each(cli: Callable[..., Any]) -> None:
+    for name in ("old", "new"):
+        cli("run", "-m", "offline", "-s", name, f"the {name} one")
+
+    ran = cli("chat", "-m", "offline", input="/help\n/tree\n/limits depth=3\n")
+
+    lines = ran.err.splitlines()
+    helps = [line for line in lines if line.startswith("/")]
+    assert len({line.index(line.split("  ")[-1].lstrip()) for line in helps}) == 1
+    assert [line.split()[0] for line in lines if line.endswith(" one")] == ["new", "old"]
+    assert (
+        "glue: there is no limit 'depth'; there are: max_turns, max_requests, token_budget, usd_budget, seconds"
+        in lines
+    )
+
+
+def test_tokens_from_a_cache_fill_the_context_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    given = command.make_context("chat", ["-m", "offline"]).params
+    used = Usage(input=100, cache_read=80, output=10)
+    result = Agent(Script(say("hello", usage=used))).run_sync("hi")
+
+    with start_blocking_portal() as portal:
+        chat = Chat(Sources(given), portal)
+        chat._show(result)
+
+    assert chat.context == 110
 
 
 COUNTED = """\

@@ -141,6 +141,7 @@ def test_a_refused_key_or_model_says_what_to_look_at(
     ran = cli("run", "-m", "groq", "hi")
 
     assert (ran.code, ran.err) == (2, f"glue: {said}\n")
+    assert f"glue: {said}\n" in cli("chat", "-m", "groq", input="hi\n").err
 
 
 def test_a_check_tells_mistakes_from_hosts_that_do_not_answer(
@@ -207,6 +208,7 @@ def test_prompts_are_listed_shown_and_compared(cli: Cli) -> None:
         (("view", "messages.json", "-o", "no/folder/x.html"), "no/folder/x.html cannot be written: No such file"),
         (("chat", "-s", "", "-m", "offline"), "--session needs a name"),
         (("inspect", "nope.py"), "nope.py cannot be read: No such file"),
+        (("inspect", "odd.py"), "odd.py: dependencies must be a list, not 1"),
         (("sessions", "show", "nope"), "there is no session 'nope'"),
         (("sessions", "rm", "nope", "--yes"), "there is no session 'nope'"),
         (("sessions", "--store", "file.txt"), "the store file.txt is a file"),
@@ -223,6 +225,7 @@ def test_prompts_are_listed_shown_and_compared(cli: Cli) -> None:
 def test_a_mistake_is_one_line_and_code_2(cli: Cli, args: tuple[str, ...], said: str) -> None:
     Path("file.txt").write_text("nothing of interest")
     Path("broken.py").write_text("def (\n")
+    Path("odd.py").write_text("# /// script\n# dependencies = 1\n# ///\n")
     Path("messages.json").write_text('[{"v": 1, "role": "user", "content": [{"type": "text", "text": "hi"}]}]')
 
     ran = cli(*args, input="hello\n")
@@ -290,6 +293,7 @@ def test_a_session_is_shown_searched_and_exported(kept: Cli) -> None:
     assert shown.startswith("user\nWhere is ␛[31mBergen?\n\nassistant (offline:offline)\n")
     assert found.out == "session  role  found\nfirst    user  Where is [Oslo]?\n"
     assert kept("sessions", "search", "toronto").code == 1
+    assert kept("sessions", "search", "toronto").err == "no message holds all of these words\n"
     assert data["messages"][0]["content"][0]["text"] == "Where is Oslo?"
     assert Path("first.md").read_text().startswith("## User\n\nWhere is Oslo?\n\n## Assistant\n")
     assert len(kept("sessions", "export", "first", "-f", "jsonl").out.splitlines()) == 2

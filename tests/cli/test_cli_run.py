@@ -314,6 +314,19 @@ def test_a_recorded_run_plays_back(cli: Cli, agent: str) -> None:
     assert "departs from the cassette" in other.err
 
 
+def test_a_damaged_cassette_is_one_line(cli: Cli, agent: str) -> None:
+    cli("run", agent, "--yes", "--record", "cassette.jsonl", "save it")
+    text = Path("cassette.jsonl").read_text()
+
+    for old, new, args in (
+        ('"done", "message"', '"done", "m"', ()),
+        ('"content": [', '"content": 5, "x": [', (agent,)),
+    ):
+        Path("damaged.jsonl").write_text(text.replace(old, new))
+        ran = cli("replay", "damaged.jsonl", *args)
+        assert (ran.code, ran.err.startswith("glue: damaged.jsonl is damaged: ")) == (2, True), ran.err
+
+
 BODY = b'data: {"choices": [{"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 REPLY = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%s" % (len(BODY), BODY)
 SECRET = "sec" + "ret-0123456789"

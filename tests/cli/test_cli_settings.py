@@ -96,6 +96,7 @@ def test_instructions_come_from_a_file_or_the_catalog(echo: Callable[..., str], 
     Path("prompts/v2.md").write_text("Second.")
 
     assert echo("--system", "@system.txt").startswith("From a file.|")
+    assert echo("--system", "@@system.txt").startswith("@system.txt|")
     assert echo("-t", "./prompts").startswith("Second.|")
     assert echo("-t", "./prompts@v1").startswith("First.|")
     assert "use one of them" in cli("run", "echo.py", "-t", "./prompts", "--system", "x", "hi").err
@@ -190,6 +191,8 @@ def test_variables_come_from_a_file_where_they_are_not_set(cli: Cli, monkeypatch
     assert os.environ["OTHER"] == "mine"
     Path("bad.env").write_text("no equals sign\n")
     assert "bad.env, line 1: not NAME=value" in cli("run", "--env", "bad.env", "hi").err
+    Path("bad.env").write_text("A=\0\n")
+    assert "bad.env, line 1: not NAME=value" in cli("run", "--env", "bad.env", "hi").err
 
 
 def test_a_key_is_stored_for_its_owner_alone_and_never_shown(cli: Cli) -> None:
@@ -267,6 +270,29 @@ def test_a_setting_is_written_beside_what_is_there(cli: Cli) -> None:
     assert "max_turns must be a whole number" in cli("config", "set", "max_turns", "many").err
 
 
+def test_a_setting_that_spans_lines_is_replaced_and_removed_whole(cli: Cli) -> None:
+    user_file().parent.mkdir(parents=True)
+    user_file().write_text('allow = [\n  "a", # mine\n  "b",\n]\nlog = true\n\n[aliases]\nallow = "groq"\n')
+
+    assert cli("config", "set", "allow", "c").code == 0
+    assert user_file().read_text() == 'allow = ["c"]\nlog = true\n\n[aliases]\nallow = "groq"\n'
+    user_file().write_text('deny = [\n  "a",\n]\nlog = true\n')
+    assert cli("config", "unset", "deny").code == 0
+    assert user_file().read_text() == "log = true\n"
+
+
+def test_a_setting_is_never_written_where_it_would_not_be_read(cli: Cli) -> None:
+    user_file().parent.mkdir(parents=True)
+    user_file().write_text('aliases = {fast = "groq"}\n')
+
+    ran = cli("models", "alias", "quick", "offline")
+
+    assert (ran.code, "in a way that only you can change" in ran.err) == (2, True)
+    assert user_file().read_text() == 'aliases = {fast = "groq"}\n'
+    user_file().write_text("model = \n")
+    assert "is no valid TOML" in cli("config", "set", "log", "true").err
+
+
 def test_a_log_of_runs_is_kept_only_where_it_is_switched_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     cli("run", "-m", "offline", "not logged")
     assert "no runs are logged" in cli("runs").err
@@ -283,6 +309,9 @@ def test_a_log_of_runs_is_kept_only_where_it_is_switched_on(cli: Cli, monkeypatc
     page = Path(cli("view", "last").out.strip()).read_text()
     assert "and this" in page
     assert cli("view", rows[1]["id"]).code == 0
+    log = Path(os.environ["HOME"]) / ".local/state/glue/runs" / f"{rows[0]['id']}.jsonl"
+    log.write_text(log.read_text().replace('"provider": "offline"', '"provider": 7'))
+    assert [row["outcome"] for row in json.loads(cli("runs", "--json").out)] == ["damaged", "done"]
 
 
 def test_json_ends_with_an_error_for_a_wrong_option_too(cli: Cli) -> None:
@@ -321,9 +350,13 @@ def test_a_closed_stdout_is_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize(
-    "command", ["providers", "models", "keys list", "runs", "sessions list", "prompts list", "tools list", "config"]
-)
+LISTINGS = """
+providers, models, runs, config, keys list, sessions list, prompts list, tools list
+keys, sessions, prompts, tools, sessions --store elsewhere
+"""
+
+
+@pytest.mark.parametrize("command", LISTINGS.strip().replace("\n", ", ").split(", "))
 def test_every_listing_is_also_json(cli: Cli, command: str) -> None:
     ran = cli(*command.split(), "--json")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,14 @@ def test_a_private_file_is_its_owners_alone_and_whole_or_as_it_was(tmp_path: Pat
 
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o600)
     assert [each.name for each in tmp_path.iterdir()] == ["keys"]
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+
+    write_private(tmp_path / "pipe", "through")
+
+    assert os.read(reader, 100) == b"through"
+    assert (tmp_path / "pipe").is_fifo()
+    os.close(reader)

@@ -502,6 +502,8 @@ def test_a_batch_took_as_long_as_its_slowest_call() -> None:
 
 # Sources ------------------------------------------------------------------------------------------
 
+DAMAGED = b'{"type": "exchange", "number": 1e999, "events": [], "request": {}}'
+
 
 @glue.tool
 def look(path: str) -> str:
@@ -637,6 +639,9 @@ def test_messages_are_read_as_a_list_and_as_lines(tmp_path: Path, form: Callable
         (b'[{"role": "user", "content": [{"type": "text", "text": 5}]}]', "holds 5 where a text belongs"),
         (b'{"type": "cassette", "schema": 1, "provider": "x"}\n{"type": "exchange", "number": 1}', "no cassette"),
         (b"SQLite format 3\0", "is a store of many sessions"),
+        (b'{"type": "run_start"}\n{"type": "message_end"}', "is damaged: KeyError('message')"),
+        (b'{"type": "run_start"}\n{"type": "tool_end", "message": 1e999}', "a message must be an object"),
+        (b'{"type": "cassette", "schema": 1, "provider": "x"}\n' + DAMAGED, "is damaged: OverflowError"),
     ],
 )
 def test_what_is_no_transcript_is_refused_in_one_line(tmp_path: Path, data: bytes, why: str) -> None:
@@ -656,6 +661,32 @@ def test_figures_that_are_no_numbers_are_not_known(tmp_path: Path) -> None:
     path.write_text(json.dumps(said))
 
     assert "0 → 0 tokens" in page(read_file(path))
+
+
+@pytest.mark.parametrize("odd", ["1e999", "NaN", "1" + "0" * 400, "-1e999", "true", '"x"', "[]", "{}", "null"])
+def test_a_figure_that_nobody_can_read_is_left_out(tmp_path: Path, odd: str) -> None:
+    message = json.dumps(messages_to_json([reply(Text(text="hello"), meta={"usage": 0})])[0])
+    result = json.dumps(messages_to_json([ToolMessage(call_id="c", name="n", content=(), meta={"usage": 0})])[0])
+    lines = (
+        '{"type": "attempt", "provider": "one", "delay": ODD, "seconds": ODD, "next_cap": ODD, "usage": ODD}',
+        '{"type": "message_end", "message": MESSAGE}'.replace("MESSAGE", message),
+        '{"type": "message_end", "message": {"role": "assistant", "content": [], "meta": ODD, "usage": {"cost": ODD}}}',
+        '{"type": "tool_end", "seconds": ODD, "message": MESSAGE}'.replace("MESSAGE", result.replace(": 0", ": ODD")),
+        '{"type": "result", "outcome": "done", "requests": ODD, "seconds": ODD, "error": ODD}',
+    )
+    path = tmp_path / "events.jsonl"
+    path.write_text("\n".join(lines).replace("ODD", odd))
+
+    shown = "".join(parse(page(read_file(path))).text)
+
+    assert "The run ended: done" in shown
+
+
+def test_a_run_that_ended_in_an_error_shows_it(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"type": "run_start"}\n{"type": "error", "error": {"message": "no key"}, "exit_code": 2}\n')
+
+    assert "The run ended: failed: no key" in "".join(parse(page(read_file(path))).text)
 
 
 # The command --------------------------------------------------------------------------------------
