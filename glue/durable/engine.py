@@ -21,7 +21,7 @@ import sniffio
 from glue.agent import Agent
 from glue.codec import from_json, to_json, to_plain
 from glue.durable.batch import FINAL
-from glue.durable.rates import Rate, limited
+from glue.durable.rates import Rates, limited
 from glue.durable.steps import Body, DurableProvider, DurableTool, error_from_json, error_to_json
 from glue.errors import ConfigError, ProviderError, SessionBusy, StoreError
 from glue.events import Listener, RunResult
@@ -259,7 +259,7 @@ class Worker:
     name: str
     concurrency: int = 8
     global_concurrency: int | None = None
-    rates: Mapping[str, Rate] = field(default_factory=dict)
+    rates: Rates = None
     poll: float = 1.0
     lease: float = LEASE
     listen: bool = True
@@ -411,9 +411,7 @@ async def _run(worker: Worker, id: str, payload: dict[str, Any]) -> dict[str, An
 
     agent = worker.agent
     settings = agent.layer(session_options(worker.overrides))
-    provider = agent.open(settings.model or "")
-    if worker.rates:
-        provider = limited(provider, worker.rates, worker.database)
+    provider = limited(agent.open(settings.model or ""), worker.rates, worker.database)
     limits = cast(Limits, settings.limits or Limits())
     steps, slots = _Steps(), anyio.Semaphore(limits.parallel_tools)
     options: dict[str, Any] = {
@@ -490,14 +488,13 @@ class Durable(Generic[DepsT, OutputT]):
         engine: str = "dbos+sqlite:///glue-durable.db",
         name: str = "",
         lease: float = LEASE,
-        rate: Rate | Mapping[str, Rate] | None = None,
+        rate: Rates = None,
         **overrides: Any,
     ) -> None:
-        rates = {"": rate} if isinstance(rate, Rate) else rate or {}
         queue = name or agent.name or "agent"
         self.agent = agent
         self._worker = Worker(
-            agent, engine=engine, name=queue, rates=rates, lease=lease, listen=False, overrides=overrides
+            agent, engine=engine, name=queue, rates=rate, lease=lease, listen=False, overrides=overrides
         )
 
     async def __aenter__(self) -> Self:
