@@ -96,11 +96,10 @@ class Server:
             self._free(opened)
             parts = prompt_parts(params.get("prompt"))
             opened.prompt = PendingPrompt()
-            return partial(self._prompt, opened, opened.prompt, parts, params.get("_meta"))
+            return partial(_guarded, self._prompt, opened, opened.prompt, parts, params.get("_meta"))
         if method == "session/close":
-            return partial(self._close, self._forget(params))
-        handler = self._methods.get(method)
-        if handler is None:
+            return partial(_guarded, self._close, self._forget(params))
+        if (handler := self._methods.get(method)) is None:
             raise RpcError(NO_METHOD, f"there is no method {method!r}")
         return partial(_guarded, handler, params)
 
@@ -246,11 +245,9 @@ class Server:
         try:
             with continued(meta):
                 done = await self._answer(opened, pending, parts)
-        except Exception as error:
+        except Exception:
             if pending.cancel.cancelled:
                 return plain(Outcome.CANCELLED)  # never an error, whatever the cancelling brought about
-            if isinstance(error, GlueError):
-                raise failure(error) from error
             raise
         finally:
             opened.prompt = None
@@ -380,9 +377,9 @@ class Server:
         self.peer.notify("session/update", {"sessionId": id, "update": update})
 
 
-async def _guarded(handler: Callable[[Params], Awaitable[Any]], params: Params) -> Any:
+async def _guarded(handler: Callable[..., Awaitable[Any]], *given: Any) -> Any:
     try:
-        return await handler(params)
+        return await handler(*given)
     except GlueError as error:
         raise failure(error) from error
 
