@@ -22,7 +22,7 @@ from glue.agent import Agent
 from glue.codec import from_json, to_json, to_plain
 from glue.durable.batch import FINAL
 from glue.durable.rates import Rates, limited
-from glue.durable.steps import Body, DurableProvider, DurableTool, error_from_json, error_to_json
+from glue.durable.steps import Body, DurableProvider, DurableTool, decode_error, encode_error
 from glue.errors import ConfigError, ProviderError, SessionBusy, StoreError
 from glue.events import Listener, RunResult
 from glue.limits import Limits, Outcome, StopReason
@@ -120,13 +120,13 @@ class EngineDatabase:
     def migrate(self) -> None:
         """Make the tables, DBOS's and ours; refuse those of a newer version."""
         dbos = need_dbos()
-        with self._told():
+        with self._store_errors():
             if not self.sqlite:
                 self._create_database()
             with self._engine.connect():
                 pass
             logging.getLogger("dbos").setLevel(_LEVEL)
-            with self._alone():
+            with self._migration_lock():
                 dbos.DBOS.migrate(self.url)
             with self._engine.begin() as connection:
                 if not self.sqlite:
@@ -156,7 +156,7 @@ class EngineDatabase:
             server.dispose()
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _migration_lock(self) -> Iterator[None]:
         """Let one process at a time make DBOS's tables; on Postgres DBOS sees to that itself."""
         if not self.sqlite:
             yield
@@ -173,7 +173,7 @@ class EngineDatabase:
             lock.close()
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _store_errors(self) -> Iterator[None]:
         import sqlalchemy.exc
 
         try:
@@ -191,7 +191,7 @@ class EngineDatabase:
         """Open a transaction, of DBOS's tables too."""
         return self._engine.begin()
 
-    def beat(self, worker: Worker) -> None:
+    def heartbeat(self, worker: Worker) -> None:
         """Say that a worker is alive."""
         sql = f"""
             INSERT INTO glue_workers VALUES (:id, :queue, :host, :pid, :concurrency, {self._now})
@@ -200,7 +200,7 @@ class EngineDatabase:
         with self._engine.begin() as connection:
             self._execute(connection, sql, **values, host=socket.gethostname(), pid=os.getpid())
 
-    def leave(self, id: str) -> None:
+    def deregister(self, id: str) -> None:
         with self._engine.begin() as connection:
             self._execute(connection, "DELETE FROM glue_workers WHERE id = :id", id=id)
 
@@ -220,14 +220,14 @@ class EngineDatabase:
             sql = f"SELECT {of}, count(*) FROM {self._table} {where} GROUP BY {of}"
             return {row[0]: row[1] for row in self._execute(connection, sql, application=application(queue))}
 
-        with self._told(), self._engine.connect() as connection:
+        with self._store_errors(), self._engine.connect() as connection:
             recent = counts("application_name", f"completed_at > ({self._now} - 60) * 1000")
             held = counts("executor_id", "status = 'PENDING'")
             return {"states": counts("status"), "last_minute": sum(recent.values()), "held": held}
 
     def queues(self) -> list[str]:
         sql = f"SELECT DISTINCT application_name FROM {self._table} WHERE application_name LIKE 'glue-%'"
-        with self._told(), self._engine.connect() as connection:
+        with self._store_errors(), self._engine.connect() as connection:
             found = {name.removeprefix("glue-") for (name,) in self._execute(connection, sql)}
             return sorted(found | {queue for (queue,) in self._execute(connection, "SELECT queue FROM glue_workers")})
 
@@ -273,7 +273,7 @@ class Worker:
         self.listeners: dict[str, Listener] = {}
         self.workflow: Any = None
         self._ending = threading.Event()
-        self._heart: threading.Thread | None = None
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         global _current
@@ -284,14 +284,14 @@ class Worker:
         _current = self
         try:
             self._launch(dbos)
-            self.database.beat(self)
+            self.database.heartbeat(self)
         except BaseException as error:
             self.stop()
             if isinstance(error, dbos.error.DBOSException):
                 raise StoreError(f"{self.database.shown}: {' '.join(str(error).split())}") from error
             raise
-        self._heart = threading.Thread(target=self._beat, name="glue-heartbeat", daemon=True)
-        self._heart.start()
+        self._thread = threading.Thread(target=self._send_heartbeats, name="glue-heartbeat", daemon=True)
+        self._thread.start()
 
     def _launch(self, dbos: Any) -> None:
         DBOS = dbos.DBOS
@@ -326,36 +326,36 @@ class Worker:
         """Take nothing more, wait for what runs, and leave the rest to others."""
         global _current
         self._ending.set()
-        if self._heart is not None and self._heart is not threading.current_thread():
-            self._heart.join()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
         if _current is self:
             need_dbos().DBOS.destroy(destroy_registry=True, workflow_completion_timeout_sec=int(grace))
             _current = None
         try:
-            self.database.leave(self.id)
+            self.database.deregister(self.id)
         except Exception:
             log.debug("could not say goodbye", exc_info=True)
         self.database.close()
 
     # The heartbeat --------------------------------------------------------------------------------
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         """Say that we live, and look for runs whose process does not. Ends with the worker."""
         last, steady = time.monotonic(), time.monotonic()
-        astray: set[str] = set()
+        unclaimed: set[str] = set()
         while not self._ending.wait(self.lease / 4):
             try:
-                self.database.beat(self)
+                self.database.heartbeat(self)
                 now = time.monotonic()
                 if now - last > self.lease / 2:  # the database was away: let the others speak first
                     steady = now
                 last = now
                 if now - steady > self.lease / 2:
-                    astray = self._sweep(astray)
+                    unclaimed = self._recover(unclaimed)
             except Exception as error:
                 log.warning("no heartbeat: %s", " ".join(str(error).split())[:200])
 
-    def _sweep(self, astray: set[str]) -> set[str]:
+    def _recover(self, unclaimed: set[str]) -> set[str]:
         """Put runs of dead processes back on their queue; give those of ours that nothing here executes."""
         DBOS = need_dbos().DBOS
         alive = {worker["id"] for worker in self.database.workers(self.name) if worker["silent"] < self.lease}
@@ -367,7 +367,7 @@ class Worker:
             lost = [run for run in pending if run.executor_id not in alive]
         # Taken from the queue by a commit whose answer never came: in nobody's hands, and seen so twice.
         ours = {run.workflow_id for run in pending if run.executor_id == self.id} - self.running
-        lost += [run for run in pending if run.workflow_id in ours & astray]
+        lost += [run for run in pending if run.workflow_id in ours & unclaimed]
         for run in lost:
             losses = int((run.attributes or {}).get("losses", 0)) + 1
             log.info("run %s lost its process %s", run.workflow_id, run.executor_id)
@@ -376,7 +376,7 @@ class Worker:
                 continue
             DBOS.update_workflow_attributes(run.workflow_id, {"losses": losses})
             DBOS.resume_workflows([run.workflow_id], queue_name=run.queue_name)
-        return ours - astray
+        return ours - unclaimed
 
 
 class _Steps:
@@ -433,13 +433,13 @@ async def _run(worker: Worker, id: str, payload: dict[str, Any]) -> dict[str, An
         before = result
         result = await agent.resume(before, **options)
         result = replace(result, usage=before.usage + result.usage, requests=before.requests + result.requests)
-    return {**result_to_json(result), "tries": tries}
+    return {**encode_result(result), "tries": tries}
 
 
 _PLAIN = ("text", "notice", "turns", "requests", "continuations", "repairs", "seconds", "run_id", "delivered")
 
 
-def result_to_json(result: RunResult[Any]) -> dict[str, Any]:
+def encode_result(result: RunResult[Any]) -> dict[str, Any]:
     return {
         **{name: getattr(result, name) for name in _PLAIN},
         "outcome": result.outcome.value,
@@ -450,11 +450,11 @@ def result_to_json(result: RunResult[Any]) -> dict[str, Any]:
         "attempts": [to_json(attempt) for attempt in result.attempts],
         "output": to_plain(result.output),
         "meta": to_plain(result.meta),
-        "error": error_to_json(result.error) if result.error is not None else None,
+        "error": encode_error(result.error) if result.error is not None else None,
     }
 
 
-def result_from_json(data: Mapping[str, Any], output: Any = None) -> RunResult[Any]:
+def decode_result(data: Mapping[str, Any], output: Any = None) -> RunResult[Any]:
     """Decode it, with the output as an object of its type."""
     messages = messages_from_json(data["messages"])
     value = data["output"]
@@ -471,7 +471,7 @@ def result_from_json(data: Mapping[str, Any], output: Any = None) -> RunResult[A
         usage=from_json(Usage, data["usage"]),
         attempts=tuple(from_json(Attempt, attempt) for attempt in data["attempts"]),
         output=value,
-        error=error_from_json(data["error"]) if data["error"] else None,
+        error=decode_error(data["error"]) if data["error"] else None,
     )
 
 
@@ -523,7 +523,7 @@ class Durable(Generic[DepsT, OutputT]):
             payload = {"prompt": messages_to_json(prompt_messages(prompt)), "trace": inject({})}
             with SetWorkflowID(name):
                 handle = await DBOS.start_workflow_async(self._worker.workflow, payload)
-            result = result_from_json(await handle.get_result(polling_interval_sec=0.25), self.agent.output)
+            result = decode_result(await handle.get_result(polling_interval_sec=0.25), self.agent.output)
         finally:
             self._worker.listeners.pop(name, None)
         return result.unwrap() if unwrap else result

@@ -17,9 +17,9 @@ import pytest
 
 import glue
 from glue import Agent, Limits, Usage
-from glue.durable.engine import Durable, EngineDatabase, application, database_url, result_from_json, result_to_json
+from glue.durable.engine import Durable, EngineDatabase, application, database_url, decode_result, encode_result
 from glue.durable.rates import Rate
-from glue.durable.steps import INTERRUPTED, DurableProvider, DurableTool, error_from_json, error_to_json
+from glue.durable.steps import INTERRUPTED, DurableProvider, DurableTool, decode_error, encode_error
 from glue.errors import BudgetExceeded, ConfigError, EmptyReply, FailoverError, ProviderError
 from glue.messages import Json
 from glue.testing import Repeat, Script, call, calls, fail, say
@@ -258,7 +258,7 @@ async def test_so_many_calls_run_at_once_as_the_limit_says() -> None:
     ],
 )
 def test_an_error_survives_its_json(error: Any) -> None:
-    again: Any = error_from_json(json.loads(json.dumps(error_to_json(error))))
+    again: Any = decode_error(json.loads(json.dumps(encode_error(error))))
 
     assert (type(again), str(again)) == (type(error), str(error))
     for name in ("kind", "status", "retry_after", "retryable", "emitted", "usage", "request_id"):
@@ -266,13 +266,13 @@ def test_an_error_survives_its_json(error: Any) -> None:
 
 
 def test_an_unknown_error_is_a_run_error() -> None:
-    assert type(error_from_json(error_to_json(KeyError("x")))) is glue.RunError
+    assert type(decode_error(encode_error(KeyError("x")))) is glue.RunError
 
 
 async def test_a_result_survives_its_json() -> None:
     result = await Agent(Script(say("ready", usage=COST))).run("go")
 
-    assert result_from_json(json.loads(json.dumps(result_to_json(result)))) == result
+    assert decode_result(json.loads(json.dumps(encode_result(result)))) == result
 
 
 # Names and addresses ------------------------------------------------------------------------------------
@@ -451,7 +451,7 @@ async def test_a_run_that_loses_its_process_again_and_again_is_given_up(engine: 
             table = worker.database._table
             with worker.database.begin() as connection:
                 worker.database._execute(connection, f"UPDATE {table} SET executor_id = 'dead'")
-            await anyio.to_thread.run_sync(worker._sweep, set())
+            await anyio.to_thread.run_sync(worker._recover, set())
             found = await DBOS.get_workflow_status_async("run")
             tasks.cancel_scope.cancel()
 
