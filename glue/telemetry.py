@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -252,9 +251,6 @@ class OpenTelemetry:
 
         async def run(provider: Provider, history: Any, prompt: Any, options: Options, **more: Any) -> RunResult[Any]:
             host = options.host or Host()
-            permission = host.permission
-            if permission is not None and not isinstance(permission, _TracedPermission):  # that of the run above
-                permission = _TracedPermission(permission)
             identity = host.identity or {}
             agent = str(identity.get("agent", ""))
             attributes = {
@@ -271,7 +267,7 @@ class OpenTelemetry:
                     options,
                     tools=[_TracedTool(self, tool) for tool in options.tools or ()],
                     on_event=join((options.on_event, functools.partial(self._listen, span))),
-                    host=replace(host, permission=permission, telemetry=self),
+                    host=replace(host, telemetry=self),
                 )
                 result = await drive(_TracedProvider(self, provider), history, prompt, traced, **more)
                 if result.stop_reason is not None:
@@ -350,26 +346,22 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 class _TracedPermission:
-    """Writes how long a permission was waited for, and the answer, on the tool's span."""
+    """Writes how long a permission was waited for, and the answer, on the span of the call that needs it."""
 
-    def __init__(self, permission: Permission) -> None:
-        self._permission = permission
+    def __init__(self, span: Span, permission: Permission) -> None:
+        self.span, self.denied = span, False
+        self.permission = permission
+        if isinstance(permission, _TracedPermission):  # a sub-agent asks whom the run above asks
+            self.permission = permission.permission
 
     async def decide(self, request: PermissionRequest) -> Decision:
-        from opentelemetry.trace import get_current_span
-
         began = time.monotonic()
-        answer = self._permission.decide(request)
+        answer = self.permission.decide(request)
         decision = as_decision(await answer if isinstance(answer, Awaitable) else answer)
-        span = get_current_span()
+        self.denied = not decision.allowed
         seconds = time.monotonic() - began
-        span.add_event("glue.permission", {"glue.allowed": decision.allowed, "glue.seconds": seconds})
-        if not decision.allowed:
-            _denied.set(True)
+        self.span.add_event("glue.permission", {"glue.allowed": decision.allowed, "glue.seconds": seconds})
         return decision
-
-
-_denied: ContextVar[bool] = ContextVar("glue.telemetry.denied", default=False)
 
 
 class _TracedTool(ToolWrapper):
@@ -390,15 +382,15 @@ class _TracedTool(ToolWrapper):
             "gen_ai.tool.call.arguments": _masked(call.arguments) if content else None,
         }
         with self._telemetry._span(f"execute_tool {spec.name}", _known(attributes)) as span:
-            denied = _denied.set(False)
-            try:
-                result = await self.tool.invoke(call, context)
-                if result.is_error:  # named by the last line of its traceback
-                    last = result.traceback.strip().rpartition("\n")[2].partition(":")[0].strip()
-                    kind = last if last.replace(".", "").isidentifier() else "tool_error"
-                    _fail(span, "permission_denied" if _denied.get() else kind)
-            finally:
-                _denied.reset(denied)
+            permission: Any = context.host.permission
+            if permission is not None:
+                permission = _TracedPermission(span, permission)
+                context = replace(context, host=replace(context.host, permission=permission))
+            result = await self.tool.invoke(call, context)
+            if result.is_error:  # named by the last line of its traceback
+                last = result.traceback.strip().rpartition("\n")[2].partition(":")[0].strip()
+                kind = last if last.replace(".", "").isidentifier() else "tool_error"
+                _fail(span, "permission_denied" if permission is not None and permission.denied else kind)
             if content:
                 span.set_attribute("gen_ai.tool.call.result", _masked(result.text))
             return result
