@@ -93,7 +93,7 @@ class Server:
         """Take a request in the order of reading; a prompt holds its session from here on."""
         if method == "session/prompt":
             opened = self._session(params)
-            self._free(opened)
+            self._refuse_busy(opened)
             parts = prompt_parts(params.get("prompt"))
             opened.prompt = PendingPrompt()
             return partial(_guarded, self._prompt, opened, opened.prompt, parts, params.get("_meta"))
@@ -187,7 +187,7 @@ class Server:
         return Response(result, then)
 
     async def _open(self, id: str, cwd: str, params: Params) -> OpenSession:
-        self._free(self._sessions.get(id))
+        self._refuse_busy(self._sessions.get(id))
         more = params.get("additionalDirectories") or ()
         if not isinstance(more, (list, tuple)):
             raise RpcError(INVALID_PARAMS, "additionalDirectories must be a list of absolute paths")
@@ -369,7 +369,7 @@ class Server:
             raise RpcError(NOT_FOUND, f"no session {name!r} is open; use session/new or session/load")
         return opened
 
-    def _free(self, opened: OpenSession | None) -> None:
+    def _refuse_busy(self, opened: OpenSession | None) -> None:
         if opened is not None and opened.prompt is not None:
             raise RpcError(INVALID_REQUEST, "the session is busy with a prompt; cancel it or wait for it")
 

@@ -190,8 +190,8 @@ def tool_call(shown: ShownCall, status: str) -> dict[str, Any]:
         "status": status,
         "rawInput": arguments,
     }
-    if (place := _place(shown)) is not None:
-        fields["locations"] = [place]
+    if (location := _location(shown)) is not None:
+        fields["locations"] = [location]
     if shown.diff is not None:
         fields["content"] = [shown.diff]
     return fields
@@ -273,20 +273,20 @@ def _title(name: str, arguments: dict[str, Any]) -> str:
     return name
 
 
-def _place(shown: ShownCall) -> dict[str, Any] | None:
+def _location(shown: ShownCall) -> dict[str, Any] | None:
     """Say which file a call is about, and at which line where that is known."""
     name, arguments, diff = shown.call.name, shown.arguments, shown.diff
     path = arguments.get("path")
     if name not in _KINDS or not shown.root or not isinstance(path, str) or not path:
         return None
-    place: dict[str, Any] = {"path": touched_path(shown.root, path)}
+    location: dict[str, Any] = {"path": touched_path(shown.root, path)}
     line = arguments.get(_LINES.get(name, ""))
     if diff is not None and name == "edit_file" and diff["oldText"] != arguments.get("old"):
         pairs = zip(diff["oldText"].splitlines(), diff["newText"].splitlines(), strict=False)
         line = 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))  # the first that changes
     if isinstance(line, int) and not isinstance(line, bool) and line >= 1:
-        place["line"] = line
-    return place
+        location["line"] = line
+    return location
 
 
 @dataclass(slots=True, kw_only=True)
