@@ -22,6 +22,7 @@ from glue.durable import rows
 from glue.durable.rates import LocalMeter, Rates, limited
 from glue.durable.rows import INVALID, OPEN, InputLine, Items, MapRow, MapState, Reader
 from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError
+from glue.events import RunResult
 from glue.limits import Limits, Outcome
 from glue.loop.state import State
 from glue.loop.transcript import needs_answer
@@ -328,31 +329,48 @@ class EmbeddedEngine:
         options: dict[str, Any] = {"unwrap": False, "cancel": job.cancel}
         if job.deps is not None:
             options["deps"] = job.deps
-        tries = 0
-        while True:
-            tries += 1
-            try:
-                session = job.agent.session(name, store=job.state.store, **overrides)
-                again = bool(history) and needs_answer(history)
-                result = await (session.resume(**options) if again else session.prompt(prompt, **options))
-            except (ConfigError, StoreError, TypeError):  # the next row would meet them too
-                raise
-            except Exception as bug:
-                log.warning("row %d failed", line.number, exc_info=True)
-                return MapRow(number=line.number, id=key, outcome=Outcome.FAILED, error=f"{type(bug).__name__}: {bug}")
+
+        async def run(before: RunResult[Any] | None) -> RunResult[Any]:
+            session = job.agent.session(name, store=job.state.store, **overrides)
+            said = history if before is None else before.messages
+            again = bool(said) and needs_answer(said)
+            result = await (session.resume(**options) if again else session.prompt(prompt, **options))
             job.budget.settle(result.run_id, result.usage)
-            row = rows.finished_row(line, key, result, earlier=earlier, tries=tries, session=name)
-            failure = result.error
-            if isinstance(failure, ConfigError):  # a model without a price, say
-                job.fail(failure)
-            if result.outcome is not Outcome.FAILED or not isinstance(failure, ProviderError):
-                return row
-            if failure.kind in FATAL:
-                job.fail(failure)
-            if failure.kind in FINAL or tries > self.retries or job.stopped:
-                return row
-            earlier, history = row.usage, result.messages
-            await anyio.sleep(self.retry_delay * 2 ** (tries - 1))
+            error = result.error  # a model without a price, say, or a key that is refused
+            if isinstance(error, ConfigError) or (isinstance(error, ProviderError) and error.kind in FATAL):
+                job.fail(error)
+            return result
+
+        try:
+            result, tries = await run_row(
+                run,
+                retries=lambda: 0 if job.stopped else self.retries,
+                sleep=lambda seconds: anyio.sleep(self.retry_delay * seconds),
+            )
+        except (ConfigError, StoreError, TypeError):  # the next row would meet them too
+            raise
+        except Exception as bug:
+            log.warning("row %d failed", line.number, exc_info=True)
+            return MapRow(number=line.number, id=key, outcome=Outcome.FAILED, error=f"{type(bug).__name__}: {bug}")
+        return rows.finished_row(line, key, result, earlier=earlier, tries=tries, session=name)
+
+
+async def run_row(
+    run: Callable[[RunResult[Any] | None], Awaitable[RunResult[Any]]],
+    *,
+    retries: Callable[[], int],
+    sleep: Callable[[float], Awaitable[object]],
+) -> tuple[RunResult[Any], int]:
+    """Run, and go on from the result where the failure of a provider may pass; what was spent is added up."""
+    result, tries = await run(None), 1
+    while result.outcome is Outcome.FAILED and isinstance(result.error, ProviderError):
+        if result.error.kind in FINAL or tries > retries():
+            break
+        await sleep(2.0 ** (tries - 1))
+        before, tries = result, tries + 1
+        result = await run(before)
+        result = replace(result, usage=before.usage + result.usage, requests=before.requests + result.requests)
+    return result, tries
 
 
 async def _history(state: MapState, name: str) -> tuple[Message, ...]:

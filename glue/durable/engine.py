@@ -20,10 +20,10 @@ import sniffio
 
 from glue.agent import Agent
 from glue.codec import from_json, to_json, to_plain
-from glue.durable.batch import FINAL
+from glue.durable.batch import run_row
 from glue.durable.rates import Rates, limited
 from glue.durable.steps import Body, DurableProvider, DurableTool, decode_error, encode_error
-from glue.errors import ConfigError, ProviderError, SessionBusy, StoreError
+from glue.errors import ConfigError, SessionBusy, StoreError
 from glue.events import Listener, RunResult
 from glue.limits import Limits, Outcome, StopReason
 from glue.messages import Json, Usage, messages_from_json, messages_to_json, new_id
@@ -423,16 +423,13 @@ async def _run(worker: Worker, id: str, payload: dict[str, Any]) -> dict[str, An
         "on_event": worker.listeners.get(id),
         "unwrap": False,
     }
-    result: RunResult[Any] = await agent.run(messages_from_json(payload["prompt"]), **options)
-    tries = 1
-    while tries <= payload.get("retries", 0) and result.outcome is Outcome.FAILED:
-        if not isinstance(result.error, ProviderError) or result.error.kind in FINAL:
-            break
-        await DBOS.sleep_async(2.0 ** (tries - 1))
-        tries += 1
-        before = result
-        result = await agent.resume(before, **options)
-        result = replace(result, usage=before.usage + result.usage, requests=before.requests + result.requests)
+
+    async def run(before: RunResult[Any] | None) -> RunResult[Any]:
+        if before is not None:
+            return await agent.resume(before, **options)
+        return await agent.run(messages_from_json(payload["prompt"]), **options)
+
+    result, tries = await run_row(run, retries=lambda: int(payload.get("retries", 0)), sleep=DBOS.sleep_async)
     return {**encode_result(result), "tries": tries}
 
 

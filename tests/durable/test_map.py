@@ -207,7 +207,7 @@ async def test_a_failed_row_is_tried_again_from_its_transcript() -> None:
 
     (row,) = await rows(glue.map(maker, ["a"], retries=1, retry_delay=0))
 
-    assert (row.outcome, row.text, row.tries) == ("done", "<a>", 2)
+    assert (row.outcome, row.text, row.tries, row.requests) == ("done", "<a>", 2, 2)  # those of every try
     script: Any = maker.settings.model
     assert [len(request.messages) for request in script.requests] == [1, 1]  # the prompt was not said twice
 
