@@ -176,6 +176,7 @@ class Map:
                     if path is None:
                         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="glue-map-"))) / "state.db"
                     self.state = MapState(path)
+                    await anyio.to_thread.run_sync(stack.enter_context, self.state.opened(resume=self.resume))
                     await self._host(send)
             except Exception as error:
                 while isinstance(error, ExceptionGroup):
@@ -198,23 +199,19 @@ class Map:
             raise self.error
 
     async def _host(self, out: MemoryObjectSendStream[MapRow]) -> None:
-        await anyio.to_thread.run_sync(lambda: self.state.open(resume=self.resume))
-        try:
-            self.budget.usd, self.budget.tokens = self.state.spent()
-            send, receive = anyio.create_memory_object_stream[Result](64)
+        self.budget.usd, self.budget.tokens = self.state.spent()
+        send, receive = anyio.create_memory_object_stream[Result](64)
 
-            async def put(line: InputLine, row: MapRow) -> None:
-                await send.send((line, row, True))
+        async def put(line: InputLine, row: MapRow) -> None:
+            await send.send((line, row, True))
 
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._record, receive, out)
-                with send:
-                    async with contextlib.aclosing(self._lines(send)) as lines:  # type: ignore[type-var]
-                        await self.engine.run(self, lines, put)
-        finally:
-            self.state.close()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._record, receive, out)
+            with send:
+                async with contextlib.aclosing(self._lines(send)) as lines:
+                    await self.engine.run(self, lines, put)
 
-    async def _lines(self, send: MemoryObjectSendStream[Result]) -> AsyncIterator[InputLine]:
+    async def _lines(self, send: MemoryObjectSendStream[Result]) -> AsyncGenerator[InputLine, None]:
         """Give the lines that are to be run; the results of the others are passed on as they stand."""
         source = self.inputs
         items = source.__aiter__() if isinstance(source, AsyncIterable) else iter(source)
