@@ -27,6 +27,7 @@ from glue.limits import Limits, Outcome
 from glue.loop.state import State
 from glue.loop.transcript import needs_answer
 from glue.messages import AssistantMessage, Message, Request, Usage
+from glue.options import session_options
 from glue.policies import Hook, Policy, Stop
 from glue.policies.budgets import check_price, known_prices, unpriced
 from glue.tasks import spawn
@@ -274,17 +275,15 @@ class EmbeddedEngine:
         self.concurrency, self.retries, self.retry_delay = concurrency, retries, retry_delay
 
     async def run(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None:
-        model = job.overrides.get("model") or job.agent.settings.model
-        provider = job.agent.open(model or "")
+        settings = job.agent.layer(session_options(job.overrides))
+        provider = job.agent.open(settings.model or "")
         if job.budget.limit_usd is not None:
-            check_price(provider, known_prices(job.overrides.get("prices") or job.agent.settings.prices))
-        provider = limited(provider, job.rate, LocalMeter())
-        policies = job.overrides.get("policies") or job.agent.settings.policies or ()
+            check_price(provider, known_prices(settings.prices))
         overrides = {
             **job.overrides,
-            "model": provider,
-            "policies": (*policies, job.budget),
-            "limits": job.overrides.get("limits") or job.agent.settings.limits or Limits(),  # once, not for every row
+            "model": limited(provider, job.rate, LocalMeter()),
+            "policies": (*(settings.policies or ()), job.budget),
+            "limits": settings.limits or Limits(),  # once, not for every row
         }
         turn = anyio.Lock()
 
