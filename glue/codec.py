@@ -237,7 +237,11 @@ def _reader(hint: Any, is_open: bool = False) -> Reader | None:
         return lambda value: _read_mapping(value, each)
     if hint in _KINDS:
         return lambda value: _read_scalar(value, hint)
-    raise TypeError(f"{hint} cannot be read from JSON")
+
+    def refuse(value: Json) -> Any:
+        raise TypeError(f"{hint} cannot be read from JSON")
+
+    return refuse
 
 
 def _union_reader(args: tuple[Any, ...], is_open: bool) -> Reader | None:

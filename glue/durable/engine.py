@@ -25,10 +25,9 @@ from glue.durable.rates import Rates, limited
 from glue.durable.steps import Body, DurableProvider, DurableTool, decode_error, encode_error
 from glue.errors import ConfigError, SessionBusy, StoreError
 from glue.events import Listener, RunResult
-from glue.limits import Limits, Outcome, StopReason
-from glue.messages import Json, Usage, messages_from_json, messages_to_json, new_id
+from glue.limits import Limits
+from glue.messages import Json, messages_from_json, messages_to_json, new_id
 from glue.options import Prompt, prompt_messages, session_options
-from glue.provider import Attempt
 from glue.stores.sqlite import hold
 from glue.telemetry import continued, inject
 
@@ -433,40 +432,30 @@ async def _run(worker: Worker, id: str, payload: dict[str, Any]) -> dict[str, An
     return {**encode_result(result), "tries": tries}
 
 
-_PLAIN = ("text", "notice", "turns", "requests", "continuations", "repairs", "seconds", "run_id", "delivered")
-
-
 def encode_result(result: RunResult[Any]) -> dict[str, Any]:
+    rest = replace(result, messages=(), new_messages=(), output=None, error=None, meta=to_plain(result.meta))
     return {
-        **{name: getattr(result, name) for name in _PLAIN},
-        "outcome": result.outcome.value,
-        "stop_reason": result.stop_reason.value if result.stop_reason is not None else None,
+        **to_json(rest),
         "messages": messages_to_json(result.messages),
         "new": len(result.new_messages),
-        "usage": to_json(result.usage),
-        "attempts": [to_json(attempt) for attempt in result.attempts],
         "output": to_plain(result.output),
-        "meta": to_plain(result.meta),
         "error": encode_error(result.error) if result.error is not None else None,
     }
 
 
 def decode_result(data: Mapping[str, Any], output: Any = None) -> RunResult[Any]:
     """Decode it, with the output as an object of its type."""
-    messages = messages_from_json(data["messages"])
-    value = data["output"]
+    messages, value = messages_from_json(data["messages"]), data["output"]
     if output is not None and value is not None:
         from glue.output import Output
 
         value = Output(output).read(value)
-    return RunResult(
-        **{name: data[name] for name in (*_PLAIN, "meta")},
-        outcome=Outcome(data["outcome"]),
-        stop_reason=StopReason(data["stop_reason"]) if data["stop_reason"] else None,
+    apart = ("messages", "new", "output", "error", "tries")
+    rest = {name: each for name, each in data.items() if name not in apart}
+    return replace(
+        from_json(RunResult, {"new_messages": (), **rest, "messages": ()}),
         messages=messages,
         new_messages=messages[len(messages) - data["new"] :],
-        usage=from_json(Usage, data["usage"]),
-        attempts=tuple(from_json(Attempt, attempt) for attempt in data["attempts"]),
         output=value,
         error=decode_error(data["error"]) if data["error"] else None,
     )

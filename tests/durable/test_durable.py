@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +274,33 @@ async def test_a_result_survives_its_json() -> None:
     result = await Agent(Script(say("ready", usage=COST))).run("go")
 
     assert decode_result(json.loads(json.dumps(encode_result(result)))) == result
+
+
+async def test_every_field_of_a_result_survives_its_json() -> None:
+    asked, answer = glue.user("go"), glue.AssistantMessage(content=(glue.Text(text="ready"),), usage=COST)
+    result: glue.RunResult[Any] = glue.RunResult(
+        messages=(asked, answer),
+        new_messages=(answer,),
+        text="ready",
+        outcome=glue.Outcome.TRUNCATED,
+        stop_reason=glue.StopReason.MAX_TOKENS,
+        usage=COST,
+        attempts=(glue.Attempt(provider="acme", model="a-1", kind="overloaded", seconds=0.5),),
+        notice="cut",
+        turns=1,
+        requests=2,
+        continuations=3,
+        repairs=4,
+        seconds=5.5,
+        run_id="r",
+        delivered="done",
+        meta={"agent": "a"},
+        output={"x": [1]},
+    )
+    kept = [field.name for field in fields(result) if getattr(result, field.name) == field.default]
+    assert kept == ["error"]  # has a test of its own
+
+    assert decode_result(json.loads(json.dumps({**encode_result(result), "tries": 2}))) == result
 
 
 # Names and addresses ------------------------------------------------------------------------------------
