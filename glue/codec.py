@@ -84,9 +84,10 @@ def to_plain(value: Any, other: Callable[[Any], Json] = str) -> Json:
     if (family := _families.get(type(value))) is not None and family.always:  # a message: as a store writes it
         return to_json(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        left_out = ("extra", "memo") if _is_open(value) else ("memo",)
-        names = [each.name for each in dataclasses.fields(value) if each.name not in left_out]
-        return {name: to_plain(getattr(value, name), other) for name in names}
+        # A field that neither makes a record nor tells two apart is a cache.
+        names = [each.name for each in dataclasses.fields(value) if each.init or each.compare]
+        left_out = "extra" if _is_open(value) else ""
+        return {name: to_plain(getattr(value, name), other) for name in names if name != left_out}
     if isinstance(value, Mapping):
         return {str(key): to_plain(item, other) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -236,7 +237,11 @@ def _reader(hint: Any, is_open: bool = False) -> Reader | None:
         return lambda value: _read_mapping(value, each)
     if hint in _KINDS:
         return lambda value: _read_scalar(value, hint)
-    raise TypeError(f"{hint} cannot be read from JSON")
+
+    def refuse(value: Json) -> Any:
+        raise TypeError(f"{hint} cannot be read from JSON")
+
+    return refuse
 
 
 def _union_reader(args: tuple[Any, ...], is_open: bool) -> Reader | None:

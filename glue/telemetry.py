@@ -17,9 +17,8 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from glue import events
 from glue.context import AnyTool, Context, Host, ToolResult, ToolWrapper
@@ -29,7 +28,7 @@ from glue.limits import Outcome
 from glue.messages import AssistantMessage, Message, Part, Request, Text, Thinking, ToolCall, ToolMessage, Usage
 from glue.options import Options
 from glue.permission import Decision, Permission, PermissionRequest, as_decision
-from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper, close
+from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper, opened
 from glue.secrets import mask_secrets
 
 if TYPE_CHECKING:
@@ -250,12 +249,8 @@ class OpenTelemetry:
     def traced(self, drive: Callable[..., Awaitable[RunResult[Any]]]) -> Callable[..., Awaitable[RunResult[Any]]]:
         """Wrap the loop: a span around each run, current while it lasts, and one for each request and tool in it."""
 
-        async def run(provider: Provider, *given: Any, **more: Any) -> RunResult[Any]:
-            options = next(each for each in given if isinstance(each, Options))
+        async def run(provider: Provider, history: Any, prompt: Any, options: Options, **more: Any) -> RunResult[Any]:
             host = options.host or Host()
-            permission = host.permission
-            if permission is not None and not isinstance(permission, _TracedPermission):
-                permission = _TracedPermission(permission)
             identity = host.identity or {}
             agent = str(identity.get("agent", ""))
             attributes = {
@@ -270,16 +265,11 @@ class OpenTelemetry:
             with self._span(f"invoke_agent {agent}".strip(), _known(attributes), context=_parent()) as span:
                 traced = replace(
                     options,
-                    tools=[
-                        tool if isinstance(tool, _TracedTool) else _TracedTool(self, tool)
-                        for tool in options.tools or ()
-                    ],
+                    tools=[_TracedTool(self, tool) for tool in options.tools or ()],
                     on_event=join((options.on_event, functools.partial(self._listen, span))),
-                    host=replace(host, permission=permission, telemetry=self),
+                    host=replace(host, telemetry=self),
                 )
-                given = tuple(traced if each is options else each for each in given)
-                chat = provider if isinstance(provider, _TracedProvider) else _TracedProvider(self, provider)
-                result = await drive(chat, *given, **more)
+                result = await drive(_TracedProvider(self, provider), history, prompt, traced, **more)
                 if result.stop_reason is not None:
                     span.set_attribute("gen_ai.response.finish_reasons", (str(result.stop_reason),))
                 if result.outcome is Outcome.FAILED:
@@ -356,26 +346,22 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 class _TracedPermission:
-    """Writes how long a permission was waited for, and the answer, on the tool's span."""
+    """Writes how long a permission was waited for, and the answer, on the span of the call that needs it."""
 
-    def __init__(self, permission: Permission) -> None:
-        self._permission = permission
+    def __init__(self, span: Span, permission: Permission) -> None:
+        self.span, self.denied = span, False
+        self.permission = permission
+        if isinstance(permission, _TracedPermission):  # a sub-agent asks whom the run above asks
+            self.permission = permission.permission
 
     async def decide(self, request: PermissionRequest) -> Decision:
-        from opentelemetry.trace import get_current_span
-
         began = time.monotonic()
-        answer = self._permission.decide(request)
+        answer = self.permission.decide(request)
         decision = as_decision(await answer if isinstance(answer, Awaitable) else answer)
-        span = get_current_span()
+        self.denied = not decision.allowed
         seconds = time.monotonic() - began
-        span.add_event("glue.permission", {"glue.allowed": decision.allowed, "glue.seconds": seconds})
-        if not decision.allowed:
-            _denied.set(True)
+        self.span.add_event("glue.permission", {"glue.allowed": decision.allowed, "glue.seconds": seconds})
         return decision
-
-
-_denied: ContextVar[bool] = ContextVar("glue.telemetry.denied", default=False)
 
 
 class _TracedTool(ToolWrapper):
@@ -396,98 +382,81 @@ class _TracedTool(ToolWrapper):
             "gen_ai.tool.call.arguments": _masked(call.arguments) if content else None,
         }
         with self._telemetry._span(f"execute_tool {spec.name}", _known(attributes)) as span:
-            denied = _denied.set(False)
-            try:
-                result = await self.tool.invoke(call, context)
-                if result.is_error:  # named by the last line of its traceback
-                    last = result.traceback.strip().rpartition("\n")[2].partition(":")[0].strip()
-                    kind = last if last.replace(".", "").isidentifier() else "tool_error"
-                    _fail(span, "permission_denied" if _denied.get() else kind)
-            finally:
-                _denied.reset(denied)
+            permission: Any = context.host.permission
+            if permission is not None:
+                permission = _TracedPermission(span, permission)
+                context = replace(context, host=replace(context.host, permission=permission))
+            result = await self.tool.invoke(call, context)
+            if result.is_error:  # named by the last line of its traceback
+                last = result.traceback.strip().rpartition("\n")[2].partition(":")[0].strip()
+                kind = last if last.replace(".", "").isidentifier() else "tool_error"
+                _fail(span, "permission_denied" if permission is not None and permission.denied else kind)
             if content:
                 span.set_attribute("gen_ai.tool.call.result", _masked(result.text))
             return result
 
 
 class _TracedProvider(Wrapper):
-    """A provider with a span for each attempt to answer a request."""
+    """A provider with a span for each attempt to answer a request, current at every step of the stream."""
 
     def __init__(self, telemetry: OpenTelemetry, provider: Provider) -> None:
         super().__init__(provider)
         self._telemetry = telemetry
 
-    def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        return _TracedStream(self._telemetry, self.provider, request)
+    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        telemetry = self._telemetry
+        names = (self.name, request.model or getattr(self.provider, "model", ""))
+        attempt = _ChatSpan(telemetry, request, names)
+        async with opened(self.provider, request) as stream:
+            try:
+                while True:
+                    token = telemetry.attach(attempt.context)  # not while the reader has the event
+                    try:
+                        event = await anext(stream, None)
+                    finally:
+                        telemetry.detach(token)
+                    if event is None:
+                        break
+                    if isinstance(event, Done):
+                        attempt.answer(event.message)
+                    elif isinstance(event, Attempt):
+                        attempt.retry(event, is_chain="," in self.name)
+                        attempt = _ChatSpan(telemetry, request, names, attempt.number + 1, event.delay)
+                    else:
+                        attempt.chunk()
+                    yield event
+                attempt.end("protocol")  # nothing where the reply was whole
+            except ProviderError as error:
+                attempt.end(error.kind, error.usage, error.provider, error.model)
+                raise
+            except Exception as error:
+                attempt.end(type(error).__qualname__)
+                raise
+            except BaseException:
+                attempt.end("cancelled")
+                raise
 
 
-class _TracedStream:
-    """A stream with a span for each attempt, current at every step of the stream and nowhere else."""
+class _ChatSpan:
+    """The span of one attempt, which may have to wait before it begins."""
 
-    def __init__(self, telemetry: OpenTelemetry, provider: Provider, request: Request) -> None:
-        self._telemetry, self._provider, self._request = telemetry, provider, request
-        self._stream = aiter(provider.stream(request))
-        self._attempt = 0
-        self._names = (provider.name, request.model or getattr(provider, "model", ""))
-        self._span: Span | None = None
-        self._first: float | None = None
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ProviderEvent:
-        if self._span is None and self._attempt:  # the reply is whole
-            return await self._stream.__anext__()
-        span = self._span or self._begin(0.0)
-        token = self._telemetry.attach(self._context)
-        try:
-            event = await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._end("protocol")  # nothing where the reply was whole
-            raise
-        except ProviderError as error:
-            self._names = (error.provider or self._names[0], error.model or self._names[1])
-            self._end(error.kind, error.usage)
-            raise
-        except Exception as error:
-            self._end(type(error).__qualname__)
-            raise
-        except BaseException:
-            self._end("cancelled")
-            raise
-        finally:
-            self._telemetry.detach(token)
-        if self._first is None and not isinstance(event, (Attempt, Done)):
-            self._first = time.monotonic() - self._began
-        elif isinstance(event, Done):
-            self._done(span, event.message)
-        elif isinstance(event, Attempt):
-            self._failed(span, event)
-        return event
-
-    async def aclose(self) -> None:
-        try:
-            await close(self._stream)
-        finally:
-            self._end("cancelled")
-
-    def _begin(self, delay: float) -> Span:
+    def __init__(
+        self, telemetry: OpenTelemetry, request: Request, names: tuple[str, str], number: int = 1, delay: float = 0.0
+    ) -> None:
         from opentelemetry.trace import SpanKind, set_span_in_context
 
-        request = self._request
-        self._attempt += 1
         attributes = {
             "gen_ai.operation.name": "chat",
-            **_model(*self._names),
+            **_model(*names),
             "gen_ai.request.max_tokens": request.max_tokens,
             "gen_ai.request.temperature": None if request.temperature is None else float(request.temperature),
             "gen_ai.request.stop_sequences": request.stop,
             "gen_ai.request.stream": request.stream,
             "gen_ai.output.type": "json" if request.output_schema is not None else None,
             "glue.request.reasoning": request.reasoning,
-            "glue.attempt": self._attempt,
+            "glue.attempt": number,
         }
-        if self._telemetry.content:
+        if telemetry.content:
             system = [{"type": "text", "content": _masked(request.system)}] if request.system else None
             tools = [{"type": "function", "name": tool.name, "description": tool.description} for tool in request.tools]
             attributes |= {
@@ -495,58 +464,65 @@ class _TracedStream:
                 "gen_ai.input.messages": _messages(request.messages),
                 "gen_ai.tool.definitions": _fitting(tools) if tools else None,
             }
-        self._began, self._first = time.monotonic() + delay, None
-        self._span = self._telemetry.tracer.start_span(
-            f"chat {self._names[1]}".strip(),
+        self.number, self._telemetry, self._names = number, telemetry, names
+        self._began, self._ended = time.monotonic() + delay, False
+        self._first: float | None = None  # seconds until the first piece of the reply
+        self._span = telemetry.tracer.start_span(
+            f"chat {names[1]}".strip(),
             kind=SpanKind.CLIENT,
             attributes=_known(attributes),
             start_time=time.time_ns() + int(delay * 1e9),
         )
-        self._context = set_span_in_context(self._span)
-        return self._span
+        self.context = set_span_in_context(self._span)
 
-    def _done(self, span: Span, message: AssistantMessage) -> None:
-        self._names = (message.provider or self._names[0], self._names[1] or message.model)
-        reasons = {"gen_ai.response.finish_reasons": (str(message.stop_reason),)}
-        span.set_attributes(_known({**reasons, "glue.stop_reason.raw": message.raw_stop_reason}))
-        span.set_attribute("gen_ai.response.model", message.model or self._names[1])
+    def chunk(self) -> None:
+        if self._first is None:
+            self._first = time.monotonic() - self._began
+
+    def answer(self, message: AssistantMessage) -> None:
+        model = self._names[1] or message.model
+        attributes = {
+            "gen_ai.response.finish_reasons": (str(message.stop_reason),),
+            "gen_ai.response.model": message.model or model,
+            "glue.stop_reason.raw": message.raw_stop_reason,
+        }
         if self._telemetry.content:
-            span.set_attribute("gen_ai.output.messages", _messages([message], str(message.stop_reason)))
-        self._end("", message.usage)
+            attributes["gen_ai.output.messages"] = _messages([message], str(message.stop_reason))
+        self._span.set_attributes(_known(attributes))
+        self.end("", message.usage, message.provider, model)
 
-    def _failed(self, span: Span, attempt: Attempt) -> None:
-        """End the span of an attempt that failed, and begin that of the next, which may have to wait."""
+    def retry(self, attempt: Attempt, *, is_chain: bool) -> None:
+        """End the span of an attempt that another one follows."""
         if attempt.next_cap is not None:
-            name = "escalation"
+            name, error = "escalation", ""
         else:
-            name = "retry" if attempt.delay or "," not in self._provider.name else "failover"
-        span.add_event(f"glue.{name}", _known({"glue.kind": attempt.kind, "glue.delay": attempt.delay}))
-        names, self._names = self._names, (attempt.provider or self._names[0], attempt.model or self._names[1])
-        self._end("" if attempt.next_cap is not None else attempt.kind, attempt.usage)
-        self._names = names
-        self._begin(attempt.delay)
+            name, error = "failover" if is_chain and not attempt.delay else "retry", attempt.kind
+        self._span.add_event(f"glue.{name}", _known({"glue.kind": attempt.kind, "glue.delay": attempt.delay}))
+        self.end(error, attempt.usage, attempt.provider, attempt.model)
 
-    def _end(self, error: str, usage: Usage | None = None) -> None:
-        span, self._span = self._span, None
-        if span is None:
+    def end(self, error: str, usage: Usage | None = None, provider: str = "", model: str = "") -> None:
+        """End the span, once, and count what it took."""
+        if self._ended:
             return
-        provider, model = self._names
-        attributes = {**_model(provider, model), **(_usage(usage) if usage is not None else {})}
-        shared = {"gen_ai.operation.name": "chat", **_model(provider, model)}
+        self._ended = True
+        names = provider or self._names[0], model or self._names[1]
+        shared = {"gen_ai.operation.name": "chat", **_model(*names)}
+        span, telemetry = self._span, self._telemetry
+        span.set_attributes(shared)
+        span.update_name(f"chat {names[1]}".strip())
         if self._first is not None:
-            attributes["gen_ai.response.time_to_first_chunk"] = self._first
-            self._telemetry.first_chunk.record(self._first, shared)
-        span.set_attributes(attributes)
-        span.update_name(f"chat {model}".strip())
+            span.set_attribute("gen_ai.response.time_to_first_chunk", self._first)
+            telemetry.first_chunk.record(self._first, shared)
         if usage is not None:
-            self._telemetry.tokens.record(usage.input, {**shared, "gen_ai.token.type": "input"})
-            self._telemetry.tokens.record(usage.output, {**shared, "gen_ai.token.type": "output"})
+            span.set_attributes(_usage(usage))
+            telemetry.tokens.record(usage.input, {**shared, "gen_ai.token.type": "input"})
+            telemetry.tokens.record(usage.output, {**shared, "gen_ai.token.type": "output"})
         if error == "cancelled":
             span.set_attribute("glue.outcome", error)
         elif error:
             _fail(span, error)
             shared["error.type"] = error
-        self._telemetry.duration.record(max(time.monotonic() - self._began, 0.0), shared)
+        telemetry.duration.record(max(time.monotonic() - self._began, 0.0), shared)
         span.end()
 
 

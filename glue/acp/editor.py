@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os.path
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from glue.acp.rpc import RpcError
@@ -284,14 +283,12 @@ class EditorPermission:
         """Show the call with the arguments that it will run with, and what it will change."""
         arguments = json.dumps(dict(request.arguments), default=str)
         call = ToolCall(id=request.call_id, name=request.tool, arguments=arguments)
-        known = self._ids.current(call.id)
-        shown = ShownCall(call.id, call) if known is None else replace(known, call=call, diff=None)
+        shown = self._ids.current(call.id) or ShownCall(call.id, call)
+        shown.call = call
         if path := edited_path(shown):
             if getattr(shown.tool, "in_editor", False):
                 before = await editor_text(self._server, self._session, os.path.join(shown.root, path))
             else:
                 before = disk_text(shown.root, path)
             shown.diff = diff_of(shown, before)
-        if known is not None:
-            known.diff = shown.diff
         return shown

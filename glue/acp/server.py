@@ -105,14 +105,13 @@ class Server:
         """Take a request in the order of reading; a prompt holds its session from here on."""
         if method == "session/prompt":
             opened = self._session(params)
-            self._free(opened)
+            self._refuse_busy(opened)
             parts = prompt_parts(params.get("prompt"))
             opened.prompt = PendingPrompt()
-            return partial(self._prompt, opened, opened.prompt, parts, params.get("_meta"))
+            return partial(_guarded, self._prompt, opened, opened.prompt, parts, params.get("_meta"))
         if method == "session/close":
-            return partial(self._close, self._forget(params))
-        handler = self._methods.get(method)
-        if handler is None:
+            return partial(_guarded, self._close, self._forget(params))
+        if (handler := self._methods.get(method)) is None:
             raise RpcError(NO_METHOD, f"there is no method {method!r}")
         return partial(_guarded, handler, params)
 
@@ -200,7 +199,7 @@ class Server:
         return Response(result, then)
 
     async def _open(self, id: str, cwd: str, params: Params) -> OpenSession:
-        self._free(self._sessions.get(id))
+        self._refuse_busy(self._sessions.get(id))
         more = params.get("additionalDirectories") or ()
         if not isinstance(more, (list, tuple)):
             raise RpcError(INVALID_PARAMS, "additionalDirectories must be a list of absolute paths")
@@ -259,11 +258,9 @@ class Server:
         try:
             with continued(meta):
                 done = await self._answer(opened, pending, parts)
-        except Exception as error:
+        except Exception:
             if pending.cancel.cancelled:
                 return plain(Outcome.CANCELLED)  # never an error, whatever the cancelling brought about
-            if isinstance(error, GlueError):
-                raise failure(error) from error
             raise
         finally:
             opened.prompt = None
@@ -385,7 +382,7 @@ class Server:
             raise RpcError(NOT_FOUND, f"no session {name!r} is open; use session/new or session/load")
         return opened
 
-    def _free(self, opened: OpenSession | None) -> None:
+    def _refuse_busy(self, opened: OpenSession | None) -> None:
         if opened is not None and opened.prompt is not None:
             raise RpcError(INVALID_REQUEST, "the session is busy with a prompt; cancel it or wait for it")
 
@@ -393,9 +390,9 @@ class Server:
         self.peer.notify("session/update", {"sessionId": id, "update": update})
 
 
-async def _guarded(handler: Callable[[Params], Awaitable[Any]], params: Params) -> Any:
+async def _guarded(handler: Callable[..., Awaitable[Any]], *given: Any) -> Any:
     try:
-        return await handler(params)
+        return await handler(*given)
     except GlueError as error:
         raise failure(error) from error
 

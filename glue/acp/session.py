@@ -23,6 +23,7 @@ from glue.paths import write_private
 from glue.session import Session
 from glue.slash import COMMANDS, answer, change_limits, model_name, parse
 from glue.stores.store import SessionInfo
+from glue.text import dollars
 
 if TYPE_CHECKING:
     from glue.tools.mcp import ServerConfig, Servers
@@ -213,7 +214,7 @@ class OpenSession:
                 return list(said)
             if name != "usage":
                 return answer(self.session, name, argument)
-            cost = f", {self.usage.cost:.4f} USD" if self.usage.cost else ""
+            cost = f", {dollars(self.usage.cost)}" if self.usage.cost else ""
             return f"{self.requests} requests, {self.usage.input} tokens in, {self.usage.output} out{cost}."
         except (GlueError, TypeError, ValueError) as error:
             return f"{text.split()[0]}: {error}"

@@ -6,8 +6,9 @@ import base64
 import contextlib
 import json
 import os.path
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -164,22 +165,18 @@ class CallIds:
     """Gives each call an id of its own in the session: models count from 1 again and again, and so do sub-agents."""
 
     def __init__(self) -> None:
-        self._used: dict[str, int] = {}
-        self._open: dict[str, list[ShownCall]] = {}
+        self._used: Counter[str] = Counter()
+        self.open: dict[tuple[str, ...], ShownCall] = {}  # by the ids of the calls around it, and its own
 
-    def begin(self, call: ToolCall, tool: AnyTool | None = None) -> ShownCall:
-        times = self._used[call.id] = self._used.get(call.id, 0) + 1
-        shown = ShownCall(call.id if times == 1 else f"{call.id}#{times}", call, tool)
-        self._open.setdefault(call.id, []).append(shown)
+    def begin(self, key: tuple[str, ...], call: ToolCall, tool: AnyTool | None = None) -> ShownCall:
+        self._used[call.id] += 1
+        times = self._used[call.id]
+        shown = self.open[key] = ShownCall(call.id if times == 1 else f"{call.id}#{times}", call, tool)
         return shown
-
-    def end(self, shown: ShownCall) -> None:
-        self._open[shown.call.id].remove(shown)
 
     def current(self, call_id: str) -> ShownCall | None:
         """Give the call with this id that began last and has not ended."""
-        found = self._open.get(call_id)
-        return found[-1] if found else None
+        return next((shown for shown in reversed(self.open.values()) if shown.call.id == call_id), None)
 
 
 def tool_call(shown: ShownCall, status: str) -> dict[str, Any]:
@@ -193,8 +190,8 @@ def tool_call(shown: ShownCall, status: str) -> dict[str, Any]:
         "status": status,
         "rawInput": arguments,
     }
-    if (place := _place(shown)) is not None:
-        fields["locations"] = [place]
+    if (location := _location(shown)) is not None:
+        fields["locations"] = [location]
     if shown.diff is not None:
         fields["content"] = [shown.diff]
     return fields
@@ -276,20 +273,20 @@ def _title(name: str, arguments: dict[str, Any]) -> str:
     return name
 
 
-def _place(shown: ShownCall) -> dict[str, Any] | None:
+def _location(shown: ShownCall) -> dict[str, Any] | None:
     """Say which file a call is about, and at which line where that is known."""
     name, arguments, diff = shown.call.name, shown.arguments, shown.diff
     path = arguments.get("path")
     if name not in _KINDS or not shown.root or not isinstance(path, str) or not path:
         return None
-    place: dict[str, Any] = {"path": touched_path(shown.root, path)}
+    location: dict[str, Any] = {"path": touched_path(shown.root, path)}
     line = arguments.get(_LINES.get(name, ""))
     if diff is not None and name == "edit_file" and diff["oldText"] != arguments.get("old"):
         pairs = zip(diff["oldText"].splitlines(), diff["newText"].splitlines(), strict=False)
         line = 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))  # the first that changes
     if isinstance(line, int) and not isinstance(line, bool) and line >= 1:
-        place["line"] = line
-    return place
+        location["line"] = line
+    return location
 
 
 @dataclass(slots=True, kw_only=True)
@@ -306,8 +303,6 @@ class Reporter:
     _message: str = ""  # the id of the chain that is being told
     _in_chain: bool = False
     _request: Sequence[Message] = ()
-    # By the ids of the calls around it, and its own.
-    _open: dict[tuple[str, ...], ShownCall] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TextDelta):
@@ -335,8 +330,7 @@ class Reporter:
         if isinstance(event, events.ToolStart):
             self._started(event.call, (*above, event.call.id))
         elif isinstance(event, events.ToolEnd):
-            if (shown := self._open.pop((*above, event.call.id), None)) is not None:
-                self.ids.end(shown)
+            if (shown := self.ids.open.pop((*above, event.call.id), None)) is not None:
                 self.send(tool_result(shown, event.message))
         elif isinstance(event.event, (events.ToolStart, events.ToolUpdate, events.ToolEnd)):
             self._tool(event.event, (*above, event.call_id))
@@ -344,11 +338,11 @@ class Reporter:
             self._updated(event, (*above, event.call_id))
 
     def _started(self, call: ToolCall, key: tuple[str, ...]) -> None:
-        above = self._open.get(key[:-1])
+        above = self.ids.open.get(key[:-1])
         agent = getattr(above.tool, "agent", None) if above is not None else None
         tools = self.tools if above is None else agent.settings.tools if agent is not None else ()
         tool = next((tool for tool in tools or () if tool.spec.name == call.name), None)
-        shown = self._open[key] = self.ids.begin(call, tool)
+        shown = self.ids.begin(key, call, tool)
         if not getattr(tool, "in_editor", False) and (path := edited_path(shown)):
             shown.diff = diff_of(shown, disk_text(shown.root, path))
         status = "pending" if getattr(tool, "needs_permission", False) else "in_progress"
@@ -356,7 +350,7 @@ class Reporter:
 
     def _updated(self, event: events.ToolUpdate, key: tuple[str, ...]) -> None:
         data = event.data if isinstance(event.data, dict) else {}
-        shown = self._open.get(key)
+        shown = self.ids.open.get(key)
         content: dict[str, Any] | None = None
         if isinstance(data.get("plan"), list):
             self.send(plan_update(data["plan"]))
@@ -442,7 +436,6 @@ _CHUNKS = {Text: "agent_message_chunk", Thinking: "agent_thought_chunk"}
 
 def replay(messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] = ()) -> Iterator[dict[str, Any]]:
     """Tell everything again, but for refused prompts: those have left the context."""
-    calls: dict[str, ShownCall] = {}
     known = {tool.spec.name: tool for tool in tools}
     chain = ""  # the id that a continuation goes on with
     for message in _without_refused(messages):
@@ -458,18 +451,17 @@ def replay(messages: Sequence[Message], ids: CallIds, tools: Iterable[AnyTool] =
                 if isinstance(part, (Text, Thinking)) and part.text:
                     yield chunk(_CHUNKS[type(part)], part.text, chain)
             for call in message.calls:
-                shown = calls[call.id] = ids.begin(call, known.get(call.name))
+                shown = ids.begin((call.id,), call, known.get(call.name))
                 shown.diff = diff_of(shown, None)  # of what was quoted: the file has moved on
                 yield {"sessionUpdate": "tool_call", **tool_call(shown, "in_progress")}
             if message.stop_reason not in (StopReason.PAUSE_TURN, StopReason.MAX_TOKENS):
                 chain = ""
-        elif (ended := calls.pop(message.call_id, None)) is not None:
-            ids.end(ended)
+        elif (ended := ids.open.pop((message.call_id,), None)) is not None:
             yield tool_result(ended, message)
-    for left in calls.values():  # the process was killed before it had their results
-        ids.end(left)
+    for left in ids.open.values():  # the process was killed before it had their results
         content = [{"type": "content", "content": text_block("interrupted")}]
         yield tool_update(left.id, status="failed", content=content)
+    ids.open.clear()
 
 
 def _without_refused(messages: Sequence[Message]) -> Iterator[Message]:

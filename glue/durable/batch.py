@@ -7,8 +7,8 @@ import logging
 import os
 import tempfile
 from collections import Counter, deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias
 
@@ -19,7 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from glue.agent import Agent
 from glue.context import Cancel
 from glue.durable import rows
-from glue.durable.rates import LocalMeter, Rate, limited
+from glue.durable.rates import LocalMeter, Rates, limited
 from glue.durable.rows import INVALID, OPEN, InputLine, Items, MapRow, MapState, Reader
 from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError
 from glue.events import RunResult
@@ -27,6 +27,7 @@ from glue.limits import Limits, Outcome
 from glue.loop.state import State
 from glue.loop.transcript import needs_answer
 from glue.messages import AssistantMessage, Message, Request, Usage
+from glue.options import session_options
 from glue.policies import Hook, Policy, Stop
 from glue.policies.budgets import check_price, known_prices, unpriced
 from glue.tasks import spawn
@@ -85,77 +86,57 @@ class MapBudget(Policy):
         return Stop(Outcome.FAILED, unpriced(reply.model or reply.provider))
 
 
-def map(  # noqa: A001
-    agent: Agent[Any, Any],
-    inputs: Items,
-    *,
-    concurrency: int = 8,
-    template: str = "",
-    state: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    ordered: bool = True,
-    retries: int = 1,
-    retry_delay: float = 1.0,
-    usd_budget: float | None = None,
-    token_budget: int | None = None,
-    rate: Rate | Mapping[str, Rate] | None = None,
-    reader: Reader | None = None,
-    engine: Engine | None = None,
-    deps: Any = None,
-    **overrides: Any,
-) -> Map:
+class Map:
     """Run an agent on every input, `concurrency` at once: `async for row in glue.map(agent, prompts)`.
 
     An input is a prompt, or a mapping with "prompt" or with the fields that `template` names. With a
     `state` file, `resume` goes on after anything: what has ended is given again, what was under way
     goes on from its transcript. `overrides` are those of a session: model, limits, tools, ...
     """
-    if concurrency < 1:
-        raise ValueError(f"concurrency must be 1 or more, not {concurrency}")
-    for name, value in (("retries", retries), ("usd_budget", usd_budget), ("token_budget", token_budget)):
-        if value is not None and value < 0:
-            raise ValueError(f"{name} must be 0 or more, not {value}")
-    if resume and state is None:
-        raise ValueError("resume needs the state file of the map to go on with")
-    return Map(
-        agent=agent,
-        inputs=inputs,
-        engine=engine or EmbeddedEngine(concurrency, retries, retry_delay),
-        reader=reader or Reader(template=template),
-        path=state,
-        resume=resume,
-        ordered=ordered,
-        budget=MapBudget(usd_budget, token_budget),
-        rates={"": rate} if isinstance(rate, Rate) else dict(rate or {}),
-        deps=deps,
-        overrides=overrides,
-    )
 
+    state: MapState  # from the first row on
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class Map:
-    """A map under way: an async iterator of its rows. Made by `glue.map`."""
-
-    agent: Agent[Any, Any]
-    inputs: Items
-    engine: Engine
-    reader: Reader
-    path: str | os.PathLike[str] | None  # of the state; None is a file that ends with the map
-    resume: bool
-    ordered: bool
-    budget: MapBudget
-    rates: Mapping[str, Rate]
-    deps: Any
-    overrides: Mapping[str, Any]
-    outcomes: Counter[str] = field(default_factory=Counter, init=False)  # of the rows that were given out
-    reused: int = field(default=0, init=False)  # of these, those that had ended before
-    unfinished: bool = field(default=False, init=False)  # some inputs were not run, for want of money or time
-    cancel: Cancel = field(default_factory=Cancel, init=False)
-    error: Exception | None = field(default=None, init=False)  # why no more rows are started; raised at the end
-    state: MapState = field(init=False)
-    _rows: AsyncIterator[MapRow] | None = field(default=None, init=False)
-    _given: deque[int] = field(default_factory=deque, init=False)  # started and not given out, in order
-    _ready: dict[int, MapRow | None] = field(default_factory=dict, init=False)
+    def __init__(
+        self,
+        agent: Agent[Any, Any],
+        inputs: Items,
+        *,
+        concurrency: int = 8,
+        template: str = "",
+        state: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        ordered: bool = True,
+        retries: int = 1,
+        retry_delay: float = 1.0,
+        usd_budget: float | None = None,
+        token_budget: int | None = None,
+        rate: Rates = None,
+        reader: Reader | None = None,
+        engine: Engine | None = None,
+        deps: Any = None,
+        **overrides: Any,
+    ) -> None:
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be 1 or more, not {concurrency}")
+        for name, value in (("retries", retries), ("usd_budget", usd_budget), ("token_budget", token_budget)):
+            if value is not None and value < 0:
+                raise ValueError(f"{name} must be 0 or more, not {value}")
+        if resume and state is None:
+            raise ValueError("resume needs the state file of the map to go on with")
+        self.agent, self.inputs, self.deps, self.overrides = agent, inputs, deps, overrides
+        self.resume, self.ordered, self.rate = resume, ordered, rate
+        self.reader = reader or Reader(template=template)
+        self.engine = engine or EmbeddedEngine(concurrency, retries, retry_delay)
+        self.budget = MapBudget(usd_budget, token_budget)
+        self.outcomes: Counter[str] = Counter()  # of the rows that were given out
+        self.reused = 0  # of these, those that had ended before
+        self.unfinished = False  # some inputs were not run, for want of money or time
+        self.cancel = Cancel()
+        self.error: Exception | None = None  # why no more rows are started; raised at the end
+        self._path = state  # None is a file that ends with the map
+        self._rows: AsyncGenerator[MapRow, None] | None = None
+        self._given: deque[int] = deque()  # started and not given out, in order
+        self._ready: dict[int, MapRow | None] = {}
 
     @property
     def stopped(self) -> bool:
@@ -181,27 +162,27 @@ class Map:
 
     async def __aexit__(self, *_: object) -> None:
         if self._rows is not None:
-            await self._rows.aclose()  # type: ignore[attr-defined]
+            await self._rows.aclose()
 
     # The rows are run by a task of their own: a generator must not yield inside a task group.
 
-    async def _iterate(self) -> AsyncIterator[MapRow]:
+    async def _iterate(self) -> AsyncGenerator[MapRow, None]:
         send, receive = anyio.create_memory_object_stream[MapRow](16)
         scope, ended = anyio.CancelScope(), anyio.Event()
-        raised: list[Exception] = []
 
         async def host() -> None:
             try:
                 with scope, send, contextlib.ExitStack() as stack:
-                    path = self.path
+                    path = self._path
                     if path is None:
                         path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="glue-map-"))) / "state.db"
                     self.state = MapState(path)
+                    await anyio.to_thread.run_sync(stack.enter_context, self.state.opened(resume=self.resume))
                     await self._host(send)
             except Exception as error:
                 while isinstance(error, ExceptionGroup):
                     error = error.exceptions[0]  # a full disk stops all workers at once; the first error wins
-                raised.append(error)
+                self.error = error
             finally:
                 ended.set()
 
@@ -215,27 +196,23 @@ class Map:
             receive.close()
             with anyio.CancelScope(shield=True):
                 await ended.wait()
-        if raised or self.error is not None:
-            raise raised[0] if raised else self.error or RuntimeError
+        if self.error is not None:
+            raise self.error
 
     async def _host(self, out: MemoryObjectSendStream[MapRow]) -> None:
-        await anyio.to_thread.run_sync(lambda: self.state.open(resume=self.resume))
-        try:
-            self.budget.usd, self.budget.tokens = self.state.spent()
-            send, receive = anyio.create_memory_object_stream[Result](64)
+        self.budget.usd, self.budget.tokens = self.state.spent()
+        send, receive = anyio.create_memory_object_stream[Result](64)
 
-            async def put(line: InputLine, row: MapRow) -> None:
-                await send.send((line, row, True))
+        async def put(line: InputLine, row: MapRow) -> None:
+            await send.send((line, row, True))
 
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._record, receive, out)
-                with send:
-                    async with contextlib.aclosing(self._lines(send)) as lines:  # type: ignore[type-var]
-                        await self.engine.run(self, lines, put)
-        finally:
-            self.state.close()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._record, receive, out)
+            with send:
+                async with contextlib.aclosing(self._lines(send)) as lines:
+                    await self.engine.run(self, lines, put)
 
-    async def _lines(self, send: MemoryObjectSendStream[Result]) -> AsyncIterator[InputLine]:
+    async def _lines(self, send: MemoryObjectSendStream[Result]) -> AsyncGenerator[InputLine, None]:
         """Give the lines that are to be run; the results of the others are passed on as they stand."""
         source = self.inputs
         items = source.__aiter__() if isinstance(source, AsyncIterable) else iter(source)
@@ -298,18 +275,15 @@ class EmbeddedEngine:
         self.concurrency, self.retries, self.retry_delay = concurrency, retries, retry_delay
 
     async def run(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None:
-        model = job.overrides.get("model") or job.agent.settings.model
-        provider = job.agent.open(model or "")
+        settings = job.agent.layer(session_options(job.overrides))
+        provider = job.agent.open(settings.model or "")
         if job.budget.limit_usd is not None:
-            check_price(provider, known_prices(job.overrides.get("prices") or job.agent.settings.prices))
-        if job.rates:
-            provider = limited(provider, job.rates, LocalMeter())
-        policies = job.overrides.get("policies") or job.agent.settings.policies or ()
+            check_price(provider, known_prices(settings.prices))
         overrides = {
             **job.overrides,
-            "model": provider,
-            "policies": (*policies, job.budget),
-            "limits": job.overrides.get("limits") or job.agent.settings.limits or Limits(),  # once, not for every row
+            "model": limited(provider, job.rate, LocalMeter()),
+            "policies": (*(settings.policies or ()), job.budget),
+            "limits": settings.limits or Limits(),  # once, not for every row
         }
         turn = anyio.Lock()
 
@@ -348,45 +322,56 @@ class EmbeddedEngine:
             history = await _history(job.state, name)
         earlier += rows.spent(history)
         job.budget.settle("", earlier)
-        tries = 0
-        while True:
-            tries += 1
-            try:
-                result = await self._try(job, name, prompt, history, overrides)
-            except (ConfigError, StoreError, TypeError):  # the next row would meet them too
-                raise
-            except Exception as bug:
-                log.warning("row %d failed", line.number, exc_info=True)
-                return MapRow(number=line.number, id=key, outcome=Outcome.FAILED, error=f"{type(bug).__name__}: {bug}")
-            job.budget.settle(result.run_id, result.usage)
-            row = rows.finished_row(line, key, result, earlier=earlier, tries=tries, session=name)
-            failure = result.error
-            if isinstance(failure, ConfigError):  # a model without a price, say
-                job.fail(failure)
-            if result.outcome is not Outcome.FAILED or not isinstance(failure, ProviderError):
-                return row
-            if failure.kind in FATAL:
-                job.fail(failure)
-            if failure.kind in FINAL or tries > self.retries or job.stopped:
-                return row
-            earlier, history = row.usage, result.messages
-            await anyio.sleep(self.retry_delay * 2 ** (tries - 1))
+        options: dict[str, Any] = {"unwrap": False, "cancel": job.cancel}
+        if job.deps is not None:
+            options["deps"] = job.deps
 
-    async def _try(
-        self,
-        job: Map,
-        name: str,
-        prompt: tuple[Message, ...],
-        history: tuple[Message, ...],
-        overrides: Mapping[str, Any],
-    ) -> RunResult[Any]:
-        session = job.agent.session(name, store=job.state.store, **overrides)
-        options = {"unwrap": False, "cancel": job.cancel, **({} if job.deps is None else {"deps": job.deps})}
-        if history and needs_answer(history):
-            return await session.resume(**options)
-        return await session.prompt(prompt, **options)
+        async def run(before: RunResult[Any] | None) -> RunResult[Any]:
+            session = job.agent.session(name, store=job.state.store, **overrides)
+            said = history if before is None else before.messages
+            again = bool(said) and needs_answer(said)
+            result = await (session.resume(**options) if again else session.prompt(prompt, **options))
+            job.budget.settle(result.run_id, result.usage)
+            error = result.error  # a model without a price, say, or a key that is refused
+            if isinstance(error, ConfigError) or (isinstance(error, ProviderError) and error.kind in FATAL):
+                job.fail(error)
+            return result
+
+        try:
+            result, tries = await run_row(
+                run,
+                retries=lambda: 0 if job.stopped else self.retries,
+                sleep=lambda seconds: anyio.sleep(self.retry_delay * seconds),
+            )
+        except (ConfigError, StoreError, TypeError):  # the next row would meet them too
+            raise
+        except Exception as bug:
+            log.warning("row %d failed", line.number, exc_info=True)
+            return MapRow(number=line.number, id=key, outcome=Outcome.FAILED, error=f"{type(bug).__name__}: {bug}")
+        return rows.finished_row(line, key, result, earlier=earlier, tries=tries, session=name)
+
+
+async def run_row(
+    run: Callable[[RunResult[Any] | None], Awaitable[RunResult[Any]]],
+    *,
+    retries: Callable[[], int],
+    sleep: Callable[[float], Awaitable[object]],
+) -> tuple[RunResult[Any], int]:
+    """Run, and go on from the result where the failure of a provider may pass; what was spent is added up."""
+    result, tries = await run(None), 1
+    while result.outcome is Outcome.FAILED and isinstance(result.error, ProviderError):
+        if result.error.kind in FINAL or tries > retries():
+            break
+        await sleep(2.0 ** (tries - 1))
+        before, tries = result, tries + 1
+        result = await run(before)
+        result = replace(result, usage=before.usage + result.usage, requests=before.requests + result.requests)
+    return result, tries
 
 
 async def _history(state: MapState, name: str) -> tuple[Message, ...]:
     async with state.store.log(name) as session:
         return session.messages
+
+
+map = Map  # noqa: A001 # `glue.map(agent, inputs)` says what it does

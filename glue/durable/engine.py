@@ -20,15 +20,14 @@ import sniffio
 
 from glue.agent import Agent
 from glue.codec import from_json, to_json, to_plain
-from glue.durable.batch import FINAL
-from glue.durable.rates import Rate, limited
-from glue.durable.steps import Body, DurableProvider, DurableTool, error_from_json, error_to_json
-from glue.errors import ConfigError, ProviderError, SessionBusy, StoreError
+from glue.durable.batch import run_row
+from glue.durable.rates import Rates, limited
+from glue.durable.steps import Body, DurableProvider, DurableTool, decode_error, encode_error
+from glue.errors import ConfigError, SessionBusy, StoreError
 from glue.events import Listener, RunResult
-from glue.limits import Limits, Outcome, StopReason
-from glue.messages import Json, Usage, messages_from_json, messages_to_json, new_id
+from glue.limits import Limits
+from glue.messages import Json, messages_from_json, messages_to_json, new_id
 from glue.options import Prompt, prompt_messages, session_options
-from glue.provider import Attempt
 from glue.stores.sqlite import hold
 from glue.telemetry import continued, inject
 
@@ -120,13 +119,13 @@ class EngineDatabase:
     def migrate(self) -> None:
         """Make the tables, DBOS's and ours; refuse those of a newer version."""
         dbos = need_dbos()
-        with self._told():
+        with self._store_errors():
             if not self.sqlite:
                 self._create_database()
             with self._engine.connect():
                 pass
             logging.getLogger("dbos").setLevel(_LEVEL)
-            with self._alone():
+            with self._migration_lock():
                 dbos.DBOS.migrate(self.url)
             with self._engine.begin() as connection:
                 if not self.sqlite:
@@ -156,7 +155,7 @@ class EngineDatabase:
             server.dispose()
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _migration_lock(self) -> Iterator[None]:
         """Let one process at a time make DBOS's tables; on Postgres DBOS sees to that itself."""
         if not self.sqlite:
             yield
@@ -173,7 +172,7 @@ class EngineDatabase:
             lock.close()
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _store_errors(self) -> Iterator[None]:
         import sqlalchemy.exc
 
         try:
@@ -191,7 +190,7 @@ class EngineDatabase:
         """Open a transaction, of DBOS's tables too."""
         return self._engine.begin()
 
-    def beat(self, worker: Worker) -> None:
+    def heartbeat(self, worker: Worker) -> None:
         """Say that a worker is alive."""
         sql = f"""
             INSERT INTO glue_workers VALUES (:id, :queue, :host, :pid, :concurrency, {self._now})
@@ -200,7 +199,7 @@ class EngineDatabase:
         with self._engine.begin() as connection:
             self._execute(connection, sql, **values, host=socket.gethostname(), pid=os.getpid())
 
-    def leave(self, id: str) -> None:
+    def deregister(self, id: str) -> None:
         with self._engine.begin() as connection:
             self._execute(connection, "DELETE FROM glue_workers WHERE id = :id", id=id)
 
@@ -220,14 +219,14 @@ class EngineDatabase:
             sql = f"SELECT {of}, count(*) FROM {self._table} {where} GROUP BY {of}"
             return {row[0]: row[1] for row in self._execute(connection, sql, application=application(queue))}
 
-        with self._told(), self._engine.connect() as connection:
+        with self._store_errors(), self._engine.connect() as connection:
             recent = counts("application_name", f"completed_at > ({self._now} - 60) * 1000")
             held = counts("executor_id", "status = 'PENDING'")
             return {"states": counts("status"), "last_minute": sum(recent.values()), "held": held}
 
     def queues(self) -> list[str]:
         sql = f"SELECT DISTINCT application_name FROM {self._table} WHERE application_name LIKE 'glue-%'"
-        with self._told(), self._engine.connect() as connection:
+        with self._store_errors(), self._engine.connect() as connection:
             found = {name.removeprefix("glue-") for (name,) in self._execute(connection, sql)}
             return sorted(found | {queue for (queue,) in self._execute(connection, "SELECT queue FROM glue_workers")})
 
@@ -259,7 +258,7 @@ class Worker:
     name: str
     concurrency: int = 8
     global_concurrency: int | None = None
-    rates: Mapping[str, Rate] = field(default_factory=dict)
+    rates: Rates = None
     poll: float = 1.0
     lease: float = LEASE
     listen: bool = True
@@ -273,7 +272,7 @@ class Worker:
         self.listeners: dict[str, Listener] = {}
         self.workflow: Any = None
         self._ending = threading.Event()
-        self._heart: threading.Thread | None = None
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         global _current
@@ -284,14 +283,14 @@ class Worker:
         _current = self
         try:
             self._launch(dbos)
-            self.database.beat(self)
+            self.database.heartbeat(self)
         except BaseException as error:
             self.stop()
             if isinstance(error, dbos.error.DBOSException):
                 raise StoreError(f"{self.database.shown}: {' '.join(str(error).split())}") from error
             raise
-        self._heart = threading.Thread(target=self._beat, name="glue-heartbeat", daemon=True)
-        self._heart.start()
+        self._thread = threading.Thread(target=self._send_heartbeats, name="glue-heartbeat", daemon=True)
+        self._thread.start()
 
     def _launch(self, dbos: Any) -> None:
         DBOS = dbos.DBOS
@@ -326,36 +325,36 @@ class Worker:
         """Take nothing more, wait for what runs, and leave the rest to others."""
         global _current
         self._ending.set()
-        if self._heart is not None and self._heart is not threading.current_thread():
-            self._heart.join()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
         if _current is self:
             need_dbos().DBOS.destroy(destroy_registry=True, workflow_completion_timeout_sec=int(grace))
             _current = None
         try:
-            self.database.leave(self.id)
+            self.database.deregister(self.id)
         except Exception:
             log.debug("could not say goodbye", exc_info=True)
         self.database.close()
 
     # The heartbeat --------------------------------------------------------------------------------
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         """Say that we live, and look for runs whose process does not. Ends with the worker."""
         last, steady = time.monotonic(), time.monotonic()
-        astray: set[str] = set()
+        unclaimed: set[str] = set()
         while not self._ending.wait(self.lease / 4):
             try:
-                self.database.beat(self)
+                self.database.heartbeat(self)
                 now = time.monotonic()
                 if now - last > self.lease / 2:  # the database was away: let the others speak first
                     steady = now
                 last = now
                 if now - steady > self.lease / 2:
-                    astray = self._sweep(astray)
+                    unclaimed = self._recover(unclaimed)
             except Exception as error:
                 log.warning("no heartbeat: %s", " ".join(str(error).split())[:200])
 
-    def _sweep(self, astray: set[str]) -> set[str]:
+    def _recover(self, unclaimed: set[str]) -> set[str]:
         """Put runs of dead processes back on their queue; give those of ours that nothing here executes."""
         DBOS = need_dbos().DBOS
         alive = {worker["id"] for worker in self.database.workers(self.name) if worker["silent"] < self.lease}
@@ -367,7 +366,7 @@ class Worker:
             lost = [run for run in pending if run.executor_id not in alive]
         # Taken from the queue by a commit whose answer never came: in nobody's hands, and seen so twice.
         ours = {run.workflow_id for run in pending if run.executor_id == self.id} - self.running
-        lost += [run for run in pending if run.workflow_id in ours & astray]
+        lost += [run for run in pending if run.workflow_id in ours & unclaimed]
         for run in lost:
             losses = int((run.attributes or {}).get("losses", 0)) + 1
             log.info("run %s lost its process %s", run.workflow_id, run.executor_id)
@@ -376,7 +375,7 @@ class Worker:
                 continue
             DBOS.update_workflow_attributes(run.workflow_id, {"losses": losses})
             DBOS.resume_workflows([run.workflow_id], queue_name=run.queue_name)
-        return ours - astray
+        return ours - unclaimed
 
 
 class _Steps:
@@ -411,9 +410,7 @@ async def _run(worker: Worker, id: str, payload: dict[str, Any]) -> dict[str, An
 
     agent = worker.agent
     settings = agent.layer(session_options(worker.overrides))
-    provider = agent.open(settings.model or "")
-    if worker.rates:
-        provider = limited(provider, worker.rates, worker.database)
+    provider = limited(agent.open(settings.model or ""), worker.rates, worker.database)
     limits = cast(Limits, settings.limits or Limits())
     steps, slots = _Steps(), anyio.Semaphore(limits.parallel_tools)
     options: dict[str, Any] = {
@@ -425,55 +422,42 @@ async def _run(worker: Worker, id: str, payload: dict[str, Any]) -> dict[str, An
         "on_event": worker.listeners.get(id),
         "unwrap": False,
     }
-    result: RunResult[Any] = await agent.run(messages_from_json(payload["prompt"]), **options)
-    tries = 1
-    while tries <= payload.get("retries", 0) and result.outcome is Outcome.FAILED:
-        if not isinstance(result.error, ProviderError) or result.error.kind in FINAL:
-            break
-        await DBOS.sleep_async(2.0 ** (tries - 1))
-        tries += 1
-        before = result
-        result = await agent.resume(before, **options)
-        result = replace(result, usage=before.usage + result.usage, requests=before.requests + result.requests)
-    return {**result_to_json(result), "tries": tries}
+
+    async def run(before: RunResult[Any] | None) -> RunResult[Any]:
+        if before is not None:
+            return await agent.resume(before, **options)
+        return await agent.run(messages_from_json(payload["prompt"]), **options)
+
+    result, tries = await run_row(run, retries=lambda: int(payload.get("retries", 0)), sleep=DBOS.sleep_async)
+    return {**encode_result(result), "tries": tries}
 
 
-_PLAIN = ("text", "notice", "turns", "requests", "continuations", "repairs", "seconds", "run_id", "delivered")
-
-
-def result_to_json(result: RunResult[Any]) -> dict[str, Any]:
+def encode_result(result: RunResult[Any]) -> dict[str, Any]:
+    rest = replace(result, messages=(), new_messages=(), output=None, error=None, meta=to_plain(result.meta))
     return {
-        **{name: getattr(result, name) for name in _PLAIN},
-        "outcome": result.outcome.value,
-        "stop_reason": result.stop_reason.value if result.stop_reason is not None else None,
+        **to_json(rest),
         "messages": messages_to_json(result.messages),
         "new": len(result.new_messages),
-        "usage": to_json(result.usage),
-        "attempts": [to_json(attempt) for attempt in result.attempts],
         "output": to_plain(result.output),
-        "meta": to_plain(result.meta),
-        "error": error_to_json(result.error) if result.error is not None else None,
+        "error": encode_error(result.error) if result.error is not None else None,
     }
 
 
-def result_from_json(data: Mapping[str, Any], output: Any = None) -> RunResult[Any]:
+def decode_result(data: Mapping[str, Any], output: Any = None) -> RunResult[Any]:
     """Decode it, with the output as an object of its type."""
-    messages = messages_from_json(data["messages"])
-    value = data["output"]
+    messages, value = messages_from_json(data["messages"]), data["output"]
     if output is not None and value is not None:
         from glue.output import Output
 
         value = Output(output).read(value)
-    return RunResult(
-        **{name: data[name] for name in (*_PLAIN, "meta")},
-        outcome=Outcome(data["outcome"]),
-        stop_reason=StopReason(data["stop_reason"]) if data["stop_reason"] else None,
+    apart = ("messages", "new", "output", "error", "tries")
+    rest = {name: each for name, each in data.items() if name not in apart}
+    return replace(
+        from_json(RunResult, {"new_messages": (), **rest, "messages": ()}),
         messages=messages,
         new_messages=messages[len(messages) - data["new"] :],
-        usage=from_json(Usage, data["usage"]),
-        attempts=tuple(from_json(Attempt, attempt) for attempt in data["attempts"]),
         output=value,
-        error=error_from_json(data["error"]) if data["error"] else None,
+        error=decode_error(data["error"]) if data["error"] else None,
     )
 
 
@@ -490,14 +474,13 @@ class Durable(Generic[DepsT, OutputT]):
         engine: str = "dbos+sqlite:///glue-durable.db",
         name: str = "",
         lease: float = LEASE,
-        rate: Rate | Mapping[str, Rate] | None = None,
+        rate: Rates = None,
         **overrides: Any,
     ) -> None:
-        rates = {"": rate} if isinstance(rate, Rate) else rate or {}
         queue = name or agent.name or "agent"
         self.agent = agent
         self._worker = Worker(
-            agent, engine=engine, name=queue, rates=rates, lease=lease, listen=False, overrides=overrides
+            agent, engine=engine, name=queue, rates=rate, lease=lease, listen=False, overrides=overrides
         )
 
     async def __aenter__(self) -> Self:
@@ -526,7 +509,7 @@ class Durable(Generic[DepsT, OutputT]):
             payload = {"prompt": messages_to_json(prompt_messages(prompt)), "trace": inject({})}
             with SetWorkflowID(name):
                 handle = await DBOS.start_workflow_async(self._worker.workflow, payload)
-            result = result_from_json(await handle.get_result(polling_interval_sec=0.25), self.agent.output)
+            result = decode_result(await handle.get_result(polling_interval_sec=0.25), self.agent.output)
         finally:
             self._worker.listeners.pop(name, None)
         return result.unwrap() if unwrap else result

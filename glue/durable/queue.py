@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from glue.durable.batch import Map, Put
-from glue.durable.engine import LEASE, WORKFLOW, EngineDatabase, application, need_dbos, result_from_json, version
+from glue.durable.engine import LEASE, WORKFLOW, EngineDatabase, application, decode_result, need_dbos, version
 from glue.durable.rows import INVALID, NOTHING, InputLine, MapRow, finished_row
 from glue.errors import StoreError
 from glue.limits import Outcome
@@ -48,8 +48,8 @@ class QueueEngine:
         self.application = application(queue)
         self.database = EngineDatabase(engine)
         self._client: Any = None
-        self._out: dict[str, tuple[InputLine, Json]] = {}  # rows that are out, by the name of their run
-        self._lonely = False
+        self._enqueued: dict[str, tuple[InputLine, Json]] = {}  # rows that are out, by the name of their run
+        self._unattended = False
 
     async def run(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None:
         dbos = need_dbos()
@@ -70,22 +70,22 @@ class QueueEngine:
 
     async def _collect(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> None:
         more, looked = True, 0.0
-        while (more or self._out) and not job.stopped:
+        while (more or self._enqueued) and not job.stopped:
             if job.budget.over() is not None and not job.unfinished:
                 job.unfinished, more = True, False
-                await self._patiently(self._client.cancel_workflows, list(self._out))
-            if more and len(self._out) < self.window:
+                await self._with_retries(self._client.cancel_workflows, list(self._enqueued))
+            if more and len(self._enqueued) < self.window:
                 more = await self._enqueue(job, lines, put)
             found = await self._ended(job)
             for line, row in found:
                 job.budget.settle("", row.usage)
                 await put(line, row)
-            if time.monotonic() - looked > 5 and self._out:
+            if time.monotonic() - looked > 5 and self._enqueued:
                 looked = time.monotonic()
-                await self._look()
-            if not found and not (more and len(self._out) < self.window):
+                await self._check_workers()
+            if not found and not (more and len(self._enqueued) < self.window):
                 await anyio.sleep(self.poll)
-        job.unfinished = job.unfinished or more or bool(self._out)
+        job.unfinished = job.unfinished or more or bool(self._enqueued)
 
     async def _enqueue(self, job: Map, lines: AsyncIterator[InputLine], put: Put) -> bool:
         """Put some more rows on the queue; False where there are none left."""
@@ -104,12 +104,12 @@ class QueueEngine:
                 name += f"-{earlier.tries}"
             elif earlier is not None and earlier.outcome == Outcome.BUDGET:  # that one was cancelled, and goes on
                 again.append(name)
-            self._out[name] = line, key
+            self._enqueued[name] = line, key
             batch.append((name, prompt))
         if batch:
-            await self._patiently(self._put_all, batch)
+            await self._with_retries(self._put_all, batch)
         if again:
-            await self._patiently(lambda: self._client.resume_workflows(again, queue_name=self.queue))
+            await self._with_retries(lambda: self._client.resume_workflows(again, queue_name=self.queue))
         return line is not None
 
     def _put_all(self, batch: Sequence[tuple[str, tuple[Message, ...]]]) -> None:
@@ -126,26 +126,26 @@ class QueueEngine:
 
     async def _ended(self, job: Map) -> list[tuple[InputLine, MapRow]]:
         """Take in the rows that have ended."""
-        names, found = list(self._out), []
+        names, found = list(self._enqueued), []
         for start in range(0, len(names), _CHUNK):
             chunk = names[start : start + _CHUNK]
-            ended = await self._patiently(
+            ended = await self._with_retries(
                 lambda chunk=chunk: self._client.list_workflows(workflow_ids=chunk, status=_ENDED, load_input=False)
             )
             for run in ended:
-                line, key = self._out.pop(run.workflow_id)
+                line, key = self._enqueued.pop(run.workflow_id)
                 found.append((line, _row(line, key, run, spent=job.unfinished)))
         return found
 
-    async def _look(self) -> None:
+    async def _check_workers(self) -> None:
         """Say so where nobody works on the queue; the rows stay on it."""
-        workers = await self._patiently(self.database.workers, self.queue)
-        lonely = not any(worker["silent"] < LEASE * 3 for worker in workers)
-        if lonely and not self._lonely:
+        workers = await self._with_retries(self.database.workers, self.queue)
+        unattended = not any(worker["silent"] < LEASE * 3 for worker in workers)
+        if unattended and not self._unattended:
             self.notice(f"nobody works on the queue {self.queue!r}; the rows wait for a `glue worker`")
-        self._lonely = lonely
+        self._unattended = unattended
 
-    async def _patiently(self, work: Callable[..., T], *values: Any) -> T:
+    async def _with_retries(self, work: Callable[..., T], *values: Any) -> T:
         """Do something with the database; while it is away, wait for it."""
         from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
@@ -165,7 +165,7 @@ class QueueEngine:
 
 def _row(line: InputLine, key: Json, run: Any, *, spent: bool) -> MapRow:
     if run.status == "SUCCESS":
-        result, tries = result_from_json(run.output), run.output["tries"]
+        result, tries = decode_result(run.output), run.output["tries"]
         return finished_row(line, key, result, earlier=NOTHING, tries=tries, session=run.workflow_id)
     if run.status == "CANCELLED" and spent:
         outcome, error = Outcome.BUDGET, "cancelled: the budget of all rows is spent"

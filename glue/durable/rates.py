@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import anyio
 
@@ -26,6 +26,9 @@ class Rate:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} a minute must be above 0, not {value!r}")
+
+
+Rates: TypeAlias = Rate | Mapping[str, Rate] | None  # of every provider, or by name; "" is those not named
 
 
 class Meter(Protocol):
@@ -50,12 +53,13 @@ class LocalMeter:
 
 
 def limited(
-    provider: Provider,
-    rates: Mapping[str, Rate],
-    meter: Meter,
-    sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    provider: Provider, rates: Rates, meter: Meter, sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 ) -> Provider:
-    """Hold every provider of a chain to its own rate, each try counted; "" is the rate of those not named."""
+    """Hold every provider of a chain to its own rate, each try counted."""
+    if not rates:
+        return provider
+    if isinstance(rates, Rate):
+        rates = {"": rates}
     clone: Any = copy.copy(provider)
     if (wrapped := getattr(provider, "provider", None)) is not None and hasattr(wrapped, "stream"):
         clone.provider = limited(wrapped, rates, meter, sleep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ from glue.errors import ConfigError, NewerSchema, SessionBusy, StoreError
 from glue.events import RunResult
 from glue.limits import Outcome, StopReason
 from glue.messages import AssistantMessage, Message, Part, Usage, message_to_json, messages_from_json, new_id, user
-from glue.stores.sqlite import ExclusiveStore, SessionLocks, hold
+from glue.stores.sqlite import ExclusiveStore, hold
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -261,25 +262,23 @@ class MapState:
         self.path = Path(path)
         self.id = ""  # of the map, from its first beginning on
         self.store = ExclusiveStore(self.path)
-        self._lock: SessionLocks | None = None
 
-    def open(self, *, resume: bool) -> None:
-        """Take the state for this process alone, new or as it was left."""
+    @contextlib.contextmanager
+    def opened(self, *, resume: bool) -> Iterator[None]:
+        """Have the state for this process alone, new or as it was left."""
         if resume and not self.path.exists():
             raise ConfigError(f"there is nothing to resume: {self.path} does not exist")
         try:
-            self._lock = hold(self.path, "map")
+            lock = hold(self.path, "map")
         except SessionBusy:
             raise SessionBusy(f"{self.path} is in use by another map; one at a time writes an output") from None
-        try:
+        with contextlib.closing(lock), contextlib.closing(self.store.database) as database:
             if not resume:
                 for suffix in ("", "-wal", "-shm"):
                     Path(f"{self.path}{suffix}").unlink(missing_ok=True)
-            self.store.database.run(self._begin)
-            self.store.database.open().execute("PRAGMA wal_autocheckpoint = 0")
-        except BaseException:
-            self.close()
-            raise
+            database.run(self._begin)
+            database.open().execute("PRAGMA wal_autocheckpoint = 0")
+            yield
 
     def _begin(self, connection: Connection) -> None:
         for statement in filter(str.strip, Path(__file__).with_name("map.sql").read_text().split(";")):
@@ -332,9 +331,3 @@ class MapState:
         """Move what was written into the file, in a thread: it waits for the disk, and keeps nobody from writing."""
         with self.store.connect() as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-
-    def close(self) -> None:
-        self.store.database.close()
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None

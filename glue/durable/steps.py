@@ -62,7 +62,7 @@ class DurableProvider(Wrapper):
             for attempt in kept["attempts"]:
                 yield from_json(Attempt, attempt)
         if "error" in kept:
-            raise error_from_json(kept["error"])
+            raise decode_error(kept["error"])
         if "message" in kept:
             yield Done(message=cast(AssistantMessage, message_from_json(kept["message"])))
 
@@ -78,8 +78,8 @@ async def _ask(provider: Provider, request: Request, tell: Callable[[ProviderEve
                     attempts.append(to_json(event))
                 tell(event)
     except ProviderError as error:  # part of the run like any reply
-        return {"error": error_to_json(error), "attempts": attempts}
-    return {"error": error_to_json(EmptyReply(provider=provider.name)), "attempts": attempts}
+        return {"error": encode_error(error), "attempts": attempts}
+    return {"error": encode_error(EmptyReply(provider=provider.name)), "attempts": attempts}
 
 
 class DurableTool(ToolWrapper):
@@ -154,7 +154,7 @@ async def _end(*tasks: asyncio.Future[Any]) -> None:
             task.exception()  # seen: whoever awaited it has raised it
 
 
-def error_to_json(error: BaseException) -> Json:
+def encode_error(error: BaseException) -> Json:
     """Encode an error with what callers and the loop ask of it."""
     fields = {name: getattr(error, name) for name in PROVIDER_ERROR_FIELDS if getattr(error, name, None) is not None}
     usage, attempts = getattr(error, "usage", None), getattr(error, "attempts", ())
@@ -167,7 +167,7 @@ def error_to_json(error: BaseException) -> Json:
     }
 
 
-def error_from_json(data: Json) -> errors.GlueError:
+def decode_error(data: Json) -> errors.GlueError:
     """Make the same error again, of the nearest class that is known."""
     cls = getattr(errors, data["class"], None)
     if not (isinstance(cls, type) and issubclass(cls, errors.GlueError)):

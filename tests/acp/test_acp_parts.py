@@ -16,12 +16,23 @@ import pytest
 
 from glue.acp.rpc import MAX_BACKLOG, Peer, RpcError, Work
 from glue.acp.server import Server
-from glue.acp.session import PAGE, list_page
+from glue.acp.session import PAGE, OpenSession, list_page
 from glue.acp.updates import STOP_REASONS, CallIds, ShownCall, diff_of, failure, plan_update, replay, tool_call
 from glue.agent import Agent
 from glue.errors import ConfigError, MissingKey
 from glue.limits import Outcome, StopReason
-from glue.messages import AssistantMessage, Image, Message, Text, ToolCall, ToolMessage, ToolSpec, UserMessage, user
+from glue.messages import (
+    AssistantMessage,
+    Image,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    Usage,
+    UserMessage,
+    user,
+)
 from glue.stores.jsonl import FileStore
 from glue.stores.store import SessionInfo
 from glue.testing import Script, call
@@ -244,6 +255,13 @@ async def test_a_bug_is_answered_and_the_connection_lives(caplog: pytest.LogCapt
 
 
 # Prompts ------------------------------------------------------------------------------------------
+
+
+async def test_usage_writes_a_sum_as_everywhere_else(tmp_path: Path) -> None:
+    opened = OpenSession(Agent(Script()).session(), tmp_path / "settings.json", str(tmp_path))
+    opened.add_usage(2, Usage(input=3, output=1, cost=1.5))
+
+    assert await opened.command([Text(text="/usage")]) == "2 requests, 3 tokens in, 1 out, $1.50."
 
 
 async def test_a_cancel_counts_also_where_no_model_is_asked(tmp_path: Path) -> None:

@@ -103,3 +103,26 @@ def test_what_has_no_form_in_json_is_refused_or_shown_as_text() -> None:
         "b": [1, 3],
         "c": {"x": 1, "y": 0.0, "label": None},
     }
+
+
+def test_a_plain_record_shows_every_field_but_its_cache_whatever_they_are_called() -> None:
+    @dataclass
+    class Payment:
+        memo: str
+        extra: int
+        total: int = field(init=False, default=7)
+        cache: dict[str, int] = field(init=False, compare=False, default_factory=dict)
+
+    assert to_plain(Payment("rent", 1)) == {"memo": "rent", "extra": 1, "total": 7}
+    assert to_plain(glue.ToolSpec(name="a", parameters={})) == {"name": "a", "description": "", "parameters": {}}
+
+
+def test_a_field_that_json_has_no_form_of_is_refused_where_it_is_given() -> None:
+    @dataclass
+    class Failed:
+        name: str
+        error: Exception | None = None
+
+    assert glue.from_json(Failed, {"name": "a"}) == Failed("a")
+    with pytest.raises(TypeError, match="Exception'> cannot be read from JSON"):
+        glue.from_json(Failed, {"name": "a", "error": "no"})

@@ -354,6 +354,18 @@ async def test_a_permission_wait_is_an_event_of_the_tool(backend: Backend) -> No
     assert attributes(denied)["error.type"] == "permission_denied"
 
 
+async def test_a_permission_wait_of_a_sub_agent_is_an_event_of_its_own_tool_alone(backend: Backend) -> None:
+    child = Agent(Script(calls("gated"), "no luck"), tools=[gated], name="child")
+    model = Script(calls(call("child", {"prompt": "go"})), "end")
+
+    await run_traced(backend, model, tools=[child.as_tool()], permission=glue.DenyAll())
+
+    (outer,), (inner,) = backend.named("execute_tool child"), backend.named("execute_tool gated")
+    assert ([event.name for event in outer.events], [event.name for event in inner.events]) == ([], ["glue.permission"])
+    assert attributes(inner)["error.type"] == "permission_denied"
+    assert "error.type" not in attributes(outer)
+
+
 async def test_a_larger_cap_ends_one_span_and_begins_another(backend: Backend) -> None:
     model = with_escalation(Script(say("cut", stop="max_tokens", usage=USAGE), say("whole", usage=USAGE)))
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ import pytest
 
 import glue
 from glue import Agent, Limits, Usage
-from glue.durable.engine import Durable, EngineDatabase, application, database_url, result_from_json, result_to_json
+from glue.durable.engine import Durable, EngineDatabase, application, database_url, decode_result, encode_result
 from glue.durable.rates import Rate
-from glue.durable.steps import INTERRUPTED, DurableProvider, DurableTool, error_from_json, error_to_json
+from glue.durable.steps import INTERRUPTED, DurableProvider, DurableTool, decode_error, encode_error
 from glue.errors import BudgetExceeded, ConfigError, EmptyReply, FailoverError, ProviderError
 from glue.messages import Json
 from glue.testing import Repeat, Script, call, calls, fail, say
@@ -258,7 +259,7 @@ async def test_so_many_calls_run_at_once_as_the_limit_says() -> None:
     ],
 )
 def test_an_error_survives_its_json(error: Any) -> None:
-    again: Any = error_from_json(json.loads(json.dumps(error_to_json(error))))
+    again: Any = decode_error(json.loads(json.dumps(encode_error(error))))
 
     assert (type(again), str(again)) == (type(error), str(error))
     for name in ("kind", "status", "retry_after", "retryable", "emitted", "usage", "request_id"):
@@ -266,13 +267,40 @@ def test_an_error_survives_its_json(error: Any) -> None:
 
 
 def test_an_unknown_error_is_a_run_error() -> None:
-    assert type(error_from_json(error_to_json(KeyError("x")))) is glue.RunError
+    assert type(decode_error(encode_error(KeyError("x")))) is glue.RunError
 
 
 async def test_a_result_survives_its_json() -> None:
     result = await Agent(Script(say("ready", usage=COST))).run("go")
 
-    assert result_from_json(json.loads(json.dumps(result_to_json(result)))) == result
+    assert decode_result(json.loads(json.dumps(encode_result(result)))) == result
+
+
+async def test_every_field_of_a_result_survives_its_json() -> None:
+    asked, answer = glue.user("go"), glue.AssistantMessage(content=(glue.Text(text="ready"),), usage=COST)
+    result: glue.RunResult[Any] = glue.RunResult(
+        messages=(asked, answer),
+        new_messages=(answer,),
+        text="ready",
+        outcome=glue.Outcome.TRUNCATED,
+        stop_reason=glue.StopReason.MAX_TOKENS,
+        usage=COST,
+        attempts=(glue.Attempt(provider="acme", model="a-1", kind="overloaded", seconds=0.5),),
+        notice="cut",
+        turns=1,
+        requests=2,
+        continuations=3,
+        repairs=4,
+        seconds=5.5,
+        run_id="r",
+        delivered="done",
+        meta={"agent": "a"},
+        output={"x": [1]},
+    )
+    kept = [field.name for field in fields(result) if getattr(result, field.name) == field.default]
+    assert kept == ["error"]  # has a test of its own
+
+    assert decode_result(json.loads(json.dumps({**encode_result(result), "tries": 2}))) == result
 
 
 # Names and addresses ------------------------------------------------------------------------------------
@@ -451,7 +479,7 @@ async def test_a_run_that_loses_its_process_again_and_again_is_given_up(engine: 
             table = worker.database._table
             with worker.database.begin() as connection:
                 worker.database._execute(connection, f"UPDATE {table} SET executor_id = 'dead'")
-            await anyio.to_thread.run_sync(worker._sweep, set())
+            await anyio.to_thread.run_sync(worker._recover, set())
             found = await DBOS.get_workflow_status_async("run")
             tasks.cancel_scope.cancel()
 

@@ -24,8 +24,9 @@ from glue.durable.batch import Map
 from glue.durable.rates import Limited, LocalMeter, limited
 from glue.durable.rows import InputLine, Reader
 from glue.errors import ConfigError, NewerSchema, ProviderError, SessionBusy, StoreError
+from glue.project import Role
 from glue.providers.offline import Offline
-from glue.testing import Repeat, Reply, Script, call, calls, fail, say
+from glue.testing import Repeat, Reply, Script, call, calls, fail, say, use_provider
 
 COST = Usage(input=10, output=5, cost=0.01)
 
@@ -207,7 +208,7 @@ async def test_a_failed_row_is_tried_again_from_its_transcript() -> None:
 
     (row,) = await rows(glue.map(maker, ["a"], retries=1, retry_delay=0))
 
-    assert (row.outcome, row.text, row.tries) == ("done", "<a>", 2)
+    assert (row.outcome, row.text, row.tries, row.requests) == ("done", "<a>", 2, 2)  # those of every try
     script: Any = maker.settings.model
     assert [len(request.messages) for request in script.requests] == [1, 1]  # the prompt was not said twice
 
@@ -347,6 +348,17 @@ async def test_the_agents_own_limits_and_overrides_hold() -> None:
     )
 
     assert row.outcome == "max_turns"
+
+
+async def test_the_model_of_a_role_is_asked() -> None:
+    maker = agent(
+        Repeat("not this one"), roles={"critic": Role(name="critic", instructions="Find faults.", model="other")}
+    )
+
+    with use_provider(lambda name: Script(f"I am {name}")):
+        (row,) = await rows(glue.map(maker, ["x"], role="critic"))
+
+    assert (row.outcome, row.text) == ("done", "I am other")
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"retries": -1}, {"resume": True}])
@@ -542,6 +554,7 @@ async def test_each_row_is_a_session_of_an_ordinary_store(tmp_path: Path) -> Non
 PROGRAM = """
 import os, sys, glue
 from glue import AssistantMessage, Text, ToolCall, Usage
+from glue.project import Role
 from glue.providers.offline import Offline
 
 def count(name):
