@@ -99,6 +99,11 @@ def to_plain(value: Any, other: Callable[[Any], Json] = str) -> Json:
         return os.fspath(value)
     if hasattr(value, "isoformat"):  # datetime and its like
         return value.isoformat()
+    known = f"{type(value).__module__}.{type(value).__name__}"
+    if known == "decimal.Decimal":
+        return str(value)
+    if known == "datetime.timedelta":
+        return f"{'-' * (value.days < 0)}PT{abs(value).total_seconds():.15g}S"
     if hasattr(value, "model_dump"):  # pydantic
         return to_plain(value.model_dump(mode="json"), other)
     if hasattr(value, "__struct_fields__"):  # msgspec

@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -457,9 +458,13 @@ _GAP = "\u200b"  # a zero-width space
 
 
 def split_words(text: str) -> str:
-    """Put invisible gaps between characters of scripts that have no spaces, so that a search finds words in them."""
+    """Put invisible gaps between characters of scripts that have no spaces, so that a search finds words in them.
+
+    An accent is part of its letter, in whichever of its two forms a text was written.
+    """
     if text.isascii():
         return text
+    text = unicodedata.normalize("NFC", text)
     return _UNSPACED.sub(rf"{_GAP}\g<0>{_GAP}", text).replace(_GAP * 2, _GAP)
 
 
@@ -498,6 +503,9 @@ class Query:
             raise ValueError(f"nothing to search for in {self.text!r}; give at least one word")
         if type(self.limit) is not int or self.limit < 0:
             raise ValueError(f"limit must be a number of hits, 0 or more, not {self.limit!r}")
+        for name, at in (("since", self.since), ("until", self.until)):
+            if at is not None and (not isinstance(at, (int, float)) or at != at):
+                raise ValueError(f"{name} must be a time in seconds since 1970, not {at!r}")
 
     @functools.cached_property
     def terms(self) -> tuple[tuple[list[str], bool], ...]:
