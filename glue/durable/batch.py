@@ -369,7 +369,7 @@ class EmbeddedEngine:
                 job.fail(failure)
             if failure.kind in FINAL or tries > self.retries or job.stopped:
                 return row
-            earlier, history = row.usage, result.messages
+            earlier, history = row.usage, tuple(result.messages)
             await anyio.sleep(self.retry_delay * 2 ** (tries - 1))
 
     async def _try(
