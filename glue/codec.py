@@ -90,16 +90,21 @@ def to_plain(value: Any, other: Callable[[Any], Json] = str) -> Json:
         return {name: to_plain(getattr(value, name), other) for name in names if name != left_out}
     if isinstance(value, Mapping):
         return {str(key): to_plain(item, other) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (bytes, bytearray)):
+        return _write_bytes(value)
+    if isinstance(value, Sequence):
         return [to_plain(item, other) for item in value]
     if isinstance(value, (set, frozenset)):
         return [to_plain(item, other) for item in sorted(value, key=repr)]
-    if isinstance(value, (bytes, bytearray)):
-        return _write_bytes(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if hasattr(value, "isoformat"):  # datetime and its like
         return value.isoformat()
+    known = f"{type(value).__module__}.{type(value).__name__}"
+    if known == "decimal.Decimal":
+        return str(value)
+    if known == "datetime.timedelta":
+        return f"{'-' * (value.days < 0)}PT{abs(value).total_seconds():.15g}S"
     if hasattr(value, "model_dump"):  # pydantic
         return to_plain(value.model_dump(mode="json"), other)
     if hasattr(value, "__struct_fields__"):  # msgspec

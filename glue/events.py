@@ -7,7 +7,7 @@ Events carry deltas, never a growing copy of the message.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any, Generic, TextIO, TypeAlias, TypeVar
@@ -255,7 +255,7 @@ Listener: TypeAlias = Callable[[Event], object]
 class RunResult(Generic[OutputT]):
     """Everything a run produced; nothing that was paid for is lost."""
 
-    messages: tuple[Message, ...] = field(repr=False)  # the whole transcript; not shown, as asyncio shows each result
+    messages: Sequence[Message] = field(repr=False)  # the whole transcript; not shown, as asyncio shows each result
     new_messages: tuple[Message, ...]  # this run's: its prompt and everything after
     text: str  # the merged final answer
     outcome: Outcome

@@ -222,6 +222,10 @@ class Messages(Sequence[Message]):
     def __init__(self, items: list[Message]) -> None:
         self._items, self._size = items, len(items)
 
+    def grew_from(self, earlier: Messages) -> bool:
+        """Tell whether this begins with all of an earlier view, since both are of one list."""
+        return self._items is earlier._items and self._size >= earlier._size
+
     def __len__(self) -> int:
         return self._size
 
@@ -241,8 +245,17 @@ class Messages(Sequence[Message]):
             return iter(tuple(self._items))
         return iter(self._items[: self._size])
 
+    def __add__(self, other: Iterable[Message]) -> tuple[Message, ...]:
+        return (*self, *other)
+
+    def __radd__(self, other: Iterable[Message]) -> tuple[Message, ...]:
+        return (*other, *self)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Messages, (list(self),)  # and nothing that came later
 
     def __repr__(self) -> str:
         return f"Messages({list(self)!r})"

@@ -267,13 +267,13 @@ class Ask:
     async def _ask(self, request: PermissionRequest) -> Decision:
         import inspect
 
-        import anyio.to_thread
+        from glue.tasks import in_thread
 
         answer: Any
         if inspect.iscoroutinefunction(self.callback) or inspect.iscoroutinefunction(type(self.callback).__call__):
             answer = self.callback(request)
         else:
-            answer = await anyio.to_thread.run_sync(self.callback, request, abandon_on_cancel=True)
+            answer = await in_thread(self.callback, request)  # left behind when the run is cancelled or interrupted
         if inspect.isawaitable(answer):
             answer = await answer
         return as_decision(answer)

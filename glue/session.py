@@ -254,7 +254,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
                     hardened=self._history,
                 )
                 try:
-                    self.last = result = await perform(self.agent, ready, prompt, self.messages)
+                    self.last = result = await perform(self.agent, ready, prompt, self._log.view)
                 except BaseException as error:
                     first = error
                     raise

@@ -12,6 +12,7 @@ import anyio
 from glue.context import Cancel
 from glue.errors import Cancelled
 from glue.events import Event, RunResult, join
+from glue.options import check_listener
 from glue.tasks import spawn
 
 OutputT = TypeVar("OutputT")
@@ -28,6 +29,7 @@ class Events(Generic[OutputT]):
         self, start: Callable[[dict[str, Any]], Awaitable[RunResult[OutputT]]], options: Mapping[str, Any]
     ) -> None:
         self._cancel: Cancel = options.get("cancel") or Cancel()
+        check_listener("on_event", options.get("on_event"))
         listener = join((options.get("on_event"), self))
         self._start = partial(start, {**options, "on_event": listener, "cancel": self._cancel})
         self._waiting: deque[Event] = deque()

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextvars import copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -42,6 +43,7 @@ async def complete(work: Coroutine[Any, Any, T]) -> T:
     import asyncio
 
     task, cancelled = asyncio.ensure_future(work), None
+    asyncio.tasks._unregister_task(task)  # `asyncio.run` cancels every task that it finds when it ends
     with anyio.CancelScope(shield=True):
         while not task.done():
             try:
@@ -232,15 +234,68 @@ def run_blocking(function: Callable[[], Awaitable[T]], close: Callable[[], Await
         inside = False
     else:
         inside = True
-    if not inside:
-        try:
-            return anyio.run(_woken_by_signals, main)
-        except KeyboardInterrupt as error:  # asyncio puts it in the place of the cancellation, which has the result
-            if not hasattr(error, "result"):
-                attach_result(error, getattr(error.__context__, "result", None))
-            raise
-    # A running loop cannot run another: that one gets a thread, and an interrupt here cancels what it does.
-    from anyio.from_thread import start_blocking_portal
+    if inside:
+        return _run_beside(main)
+    try:
+        return anyio.run(_woken_by_signals, main)
+    except KeyboardInterrupt as error:  # asyncio puts it in the place of the cancellation, which has the result
+        if not hasattr(error, "result"):
+            attach_result(error, getattr(error.__context__, "result", None))
+        raise
 
-    with start_blocking_portal() as portal:
-        return portal.call(main)
+
+def _run_beside(main: Callable[[], Awaitable[T]]) -> T:
+    """Run an event loop in a thread while the one of this thread stands still; an interrupt here cancels that run."""
+    values: list[T] = []
+    errors: list[BaseException] = []
+    stops: list[Callable[[], None]] = []
+    over, context = threading.Event(), copy_context()
+
+    async def cancellable() -> None:
+        with anyio.CancelScope() as scope:
+            stops.append(partial(caller(), scope.cancel))
+            try:
+                values.append(await main())
+            except BaseException as error:
+                errors.append(error)
+                raise
+
+    def work() -> None:
+        sniffio.current_async_library_cvar.set(None)  # that of the loop which stands still
+        try:
+            anyio.run(cancellable)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            over.set()
+
+    cancelled = _cancellation()
+    threading.Thread(target=context.run, args=(work,), name="glue run_sync", daemon=True).start()
+    try:
+        while not over.wait(_LOOK_SECONDS):
+            cancelled()
+    except BaseException as error:
+        for stop in stops:
+            stop()
+        over.wait()
+        attach_result(error, next((found.result for found in errors if hasattr(found, "result")), None))
+        raise
+    if errors:
+        raise errors[0]
+    return values[0]
+
+
+def _cancellation() -> Callable[[], None]:
+    """Give what raises when this task was cancelled: asyncio's answer to an interrupt, which no blocked task hears."""
+    if on_asyncio():
+        import asyncio
+
+        task = asyncio.current_task()
+        before = task.cancelling() if task is not None else 0
+
+        def check() -> None:
+            if task is not None and task.cancelling() > before:
+                raise asyncio.CancelledError
+
+        return check
+    return lambda: None

@@ -490,10 +490,11 @@ def _values(values: list[Any]) -> dict[str, Json]:
 def _duration(text: str) -> Any:
     from datetime import timedelta
 
-    found = _DURATION.fullmatch(text)
+    found = _DURATION.fullmatch(text.removeprefix("-"))
     if found is None or text.endswith(("P", "T")):
         raise ValueError(text)
-    return timedelta(**{name: float(value.replace(",", ".")) for name, value in found.groupdict().items() if value})
+    parts = {name: float(value.replace(",", ".")) for name, value in found.groupdict().items() if value}
+    return -timedelta(**parts) if text.startswith("-") else timedelta(**parts)
 
 
 def _base64(text: str) -> bytes:

@@ -320,6 +320,8 @@ def _member(allowed: Any, value: Json) -> Json:
 def _coerce_kind(validator: Validator, schema: Schema, kind: Any, value: Json) -> Json:
     if isinstance(value, str) and kind != "string":
         value = _from_text(kind, value)
+    if kind == "string" and type(value) in (int, float):
+        return _to_text(validator, schema, value)
     if kind == "integer" and type(value) is float and value.is_integer():
         return int(value)
     if kind == "array" and value is not None:
@@ -345,6 +347,14 @@ def _from_text(kind: Any, text: str) -> Json:
         except ValueError:
             return text
     return text
+
+
+def _to_text(validator: Validator, schema: Schema, number: float) -> Json:
+    """Write a number as the text that is due, where that is plain: a decimal, or a duration in seconds."""
+    text = json.dumps(number)
+    if schema.get("format") == "duration":
+        return f"{'-' * (number < 0)}PT{text.removeprefix('-')}S"
+    return text if "pattern" in schema and validator.accepts(schema, text) else number
 
 
 def _coerce_items(validator: Validator, schema: Schema, value: Json) -> Json:

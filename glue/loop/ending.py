@@ -14,7 +14,7 @@ from glue.limits import Outcome, StopReason
 from glue.loop.state import State
 from glue.loop.transcript import ENDED, OURS, UNSENT, needs_answer, run_start, unanswered
 from glue.loop.truncation import NOTICE, end_chain
-from glue.messages import AssistantMessage, Text, UserMessage, new_id
+from glue.messages import AssistantMessage, Messages, Text, UserMessage, new_id
 from glue.policies import Stop
 
 OVERLONG = "The prompt does not fit the model's context window; it is left out of later requests."
@@ -53,7 +53,7 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
         )
     )
     state.result = RunResult(
-        messages=tuple(state.messages),
+        messages=Messages(state.messages),
         new_messages=tuple(state.new),
         text=state.text,
         outcome=stop.outcome,

@@ -141,10 +141,10 @@ def _start(
         raise ValueError("messages must end in a prompt that says something; it is empty")
     tools = tool_table(options.tools or ())
     host, limits = options.host or Host(), options.limits
-    above = host.parent
+    above, hardened = host.parent, options.hardened or History()
     state = State(
         provider=provider,
-        messages=list(history),
+        messages=hardened.begin(history, resumed=prompt is None),
         tools=tools,
         specs=tuple(tool.spec for tool in tools.values()),
         limits=limits if isinstance(limits, Limits) else Limits(),
@@ -158,9 +158,8 @@ def _start(
         drain=getattr(options.on_event, "drain", None),
         journal=options.journal,
         prices=known_prices(options.prices),
-        history=options.hardened or History(),
+        history=hardened,
     )
-    state.history.align(state.messages)
     state.refresh()
     choice = state.limits.tool_choice
     if choice not in ("auto", "required", "none", *tools):

@@ -35,16 +35,35 @@ class History:
     A session keeps it from prompt to prompt: `align` finds what is still as it was.
     """
 
-    __slots__ = ("_marks", "_seen", "_sent")
+    __slots__ = ("_last", "_marks", "_seen", "_sent", "_transcript")
 
     def __init__(self) -> None:
         self._seen: list[Message] = []
         self._sent: list[Message] = []
         self._marks = [(0, 0)]  # how much was seen and sent at each view
+        self._transcript: list[Message] = []  # of the last run
+        self._last: Messages | None = None  # what that run began with, where the run changed nothing of it
 
-    def align(self, messages: list[Message]) -> None:
-        """Forget what does not stand at the beginning of `messages`: it was dropped, excluded, amended or compacted."""
-        low, high = 0, min(len(self._seen), len(messages))
+    def begin(self, messages: Sequence[Message], *, resumed: bool) -> list[Message]:
+        """Return the transcript as a list that a run may change; nothing is copied where the last run's will do.
+
+        Of a view that grew since then only the end is compared. A resumed run may change what was before it.
+        """
+        last, low = self._last, 0
+        self._last = messages if isinstance(messages, Messages) and not resumed else None
+        if last is not None and self._last is not None and self._last.grew_from(last):
+            low = len(last)
+        if not low or self._transcript[low:] != list(messages[low:]):
+            self._transcript, low = list(messages), 0
+        self.align(self._transcript, low)
+        return self._transcript
+
+    def align(self, messages: list[Message], low: int = 0) -> None:
+        """Forget what does not stand at the beginning of `messages`: it was dropped, excluded, amended or compacted.
+
+        The first `low` are known to be as they were.
+        """
+        high = min(len(self._seen), len(messages))
         while low < high:  # slices, because those are compared in C, and by identity first
             middle = (low + high + 1) // 2
             if self._seen[low:middle] == messages[low:middle]:

@@ -181,7 +181,7 @@ def open_locked(path: Path, id: str, sync: bool) -> int:
     while True:
         new = not path.exists()
         if new and not path.parent.is_dir():
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.makedirs(path.parent, mode=0o700, exist_ok=True)
             sync_folder(path.parent.parent)
         try:
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -307,8 +307,10 @@ def scan(path: Path, query: Query) -> list[SearchHit]:
     if amended:
         fold, times = read(path)
         return query.find(session, ((one, times.get(one.id, 0.0)) for one in fold.messages))
-    # Half a surrogate pair makes a line be written in escapes: then only ASCII can be looked for.
-    lines = _lines_with(data, data.lower(), _needles(query, only_ascii=b"\\ud" in data))
+    # Half a surrogate pair makes a line be written in escapes, and Korean may be written in parts of its letters:
+    # then only ASCII can be looked for.
+    only_ascii = b"\\ud" in data or b"\xe1\x84" in data
+    lines = _lines_with(data, data.lower(), _needles(query, only_ascii=only_ascii))
     records = (record for record in lines if record["type"] == "message" and isinstance(record.get("message"), dict))
     found = ((store.read_message(record["message"]), stored_at(record)) for record in records)
     return query.find(session, ((one, at) for one, at in found if one and one.id not in dropped), most=query.limit)

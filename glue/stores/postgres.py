@@ -271,11 +271,11 @@ class _Writer(SQLWriter):
         try:
             self.token, found = self.store._change(self.id, lambda connection: self._take(connection, attempt))
         except NewerSchema as error:
-            return self.open_to_read(fold, str(error))
+            return self.open_to_read(fold, str(error), error)
         except StoreError as error:
             if not isinstance(error.__cause__, (errors.ReadOnlySqlTransaction, errors.InsufficientPrivilege)):
                 raise
-            return self.open_to_read(fold, f"session {self.id!r} may be read, not changed: {error}")
+            return self.open_to_read(fold, f"session {self.id!r} may be read, not changed: {error}", error)
         self.store.hold(found[0], self.token)
         return self.take_in(fold, found)
 

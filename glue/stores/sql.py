@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from sys import maxsize
 from typing import Any, TypeAlias, TypeVar
 
 from glue.errors import StoreError
@@ -75,7 +76,7 @@ class SQLStore(BlockingStore):
             if query.session is not None:
                 self.row(connection, query.session)
             found: Sequence[Any] = self.execute(
-                connection, sql, self._match(query), *used.values(), query.limit
+                connection, sql, self._match(query), *used.values(), min(query.limit, maxsize)
             ).fetchall()
             return found
 
@@ -240,12 +241,12 @@ class SQLWriter:
     def find(self, connection: Connection) -> Found:
         return self.store.find(connection, self.id, (self.head, self.changes))
 
-    def open_to_read(self, fold: Fold, why: str) -> None:
+    def open_to_read(self, fold: Fold, why: str, cause: Exception) -> None:
         """Read a session that may not be changed; one that is not there cannot be made either."""
         try:
             self.take_in(fold, self.store._get(self.find))
-        except StoreError as error:
-            raise StoreError(why) from error
+        except StoreError:
+            raise StoreError(why) from cause
         fold.read_only = fold.read_only or why
 
     def take_in(self, fold: Fold, found: Found, schema: int = 0) -> None:

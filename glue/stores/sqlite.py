@@ -194,7 +194,7 @@ class Database:
     def open(self) -> Connection:
         with self._access, store_errors(self.path):
             if self.connection is None:
-                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                os.makedirs(self.path.parent, mode=0o700, exist_ok=True)
                 self.locks.open()
                 is_new = not self.path.exists() or not self.path.stat().st_size
                 with self.locks.turn() if is_new else contextlib.nullcontext():
@@ -411,7 +411,7 @@ class _Writer(SQLWriter):
             self.database = self.stack.enter_context(self.store.taking(self.id))
         except OSError as error:  # no lock can be made: a read-only filesystem, say
             why = f"session {self.id!r} may be read, not changed: {error.strerror}: {self.store.path}"
-            return self.open_to_read(fold, why)
+            return self.open_to_read(fold, why, error)
         if self.database.read(self.is_there):
             found = self.database.read(self.find)
         else:

@@ -17,7 +17,9 @@ CREATE TABLE IF NOT EXISTS messages (
 );
 CREATE INDEX IF NOT EXISTS messages_by_position ON messages(session, position);
 CREATE INDEX IF NOT EXISTS messages_by_id ON messages(session, id);
-CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content='messages', content_rowid='number');
+CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(
+    text, content='messages', content_rowid='number', tokenize='unicode61 remove_diacritics 0'
+);
 CREATE TRIGGER IF NOT EXISTS words_added AFTER INSERT ON messages BEGIN
     INSERT INTO words(rowid, text) VALUES (new.number, new.text);
 END;

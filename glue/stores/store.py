@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -18,7 +19,15 @@ import anyio.to_thread
 
 from glue.codec import Json
 from glue.errors import NewerSchema, SessionBusy, StoreError
-from glue.messages import SCHEMA_VERSION, AssistantMessage, Message, ToolMessage, message_from_json, message_to_json
+from glue.messages import (
+    SCHEMA_VERSION,
+    AssistantMessage,
+    Message,
+    Messages,
+    ToolMessage,
+    message_from_json,
+    message_to_json,
+)
 
 T = TypeVar("T")
 Record: TypeAlias = dict[str, Json]  # a header, or one of: message, amend, drop, exclude
@@ -26,7 +35,10 @@ Record: TypeAlias = dict[str, Json]  # a header, or one of: message, amend, drop
 
 @dataclass(slots=True)
 class Fold:
-    """The conversation that a log's records add up to. `read_only` says why it may not be changed."""
+    """The conversation that a log's records add up to. `read_only` says why it may not be changed.
+
+    The list of messages only ever grows; any other change makes a new one, so that a view of it stays as it is.
+    """
 
     header: Record = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
@@ -44,11 +56,15 @@ class Fold:
         elif kind == "message":
             message = message or read_message(record["message"])
             if message is not None:
-                before = record.get("before")
-                self.messages.insert(len(self.messages) if before is None else self.index(before), message)
+                if (before := record.get("before")) is None:
+                    self.messages.append(message)
+                else:
+                    at = self.index(before)
+                    self.messages = [*self.messages[:at], message, *self.messages[at:]]
         elif kind == "amend":
             at = self.index(record["id"])
-            self.messages[at] = amended(self.messages[at], record["fields"])
+            changed = amended(self.messages[at], record["fields"])
+            self.messages = [*self.messages[:at], changed, *self.messages[at + 1 :]]
         elif kind == "drop":
             gone = set(record["ids"])
             self.messages = [message for message in self.messages if message.id not in gone]
@@ -130,6 +146,11 @@ class Log:
     @property
     def messages(self) -> tuple[Message, ...]:
         return tuple(self._fold.messages)
+
+    @property
+    def view(self) -> Messages:
+        """The messages as they are now, without a copy."""
+        return Messages(self._fold.messages)
 
     @property
     def blocks(self) -> bool:
@@ -457,9 +478,13 @@ _GAP = "\u200b"  # a zero-width space
 
 
 def split_words(text: str) -> str:
-    """Put invisible gaps between characters of scripts that have no spaces, so that a search finds words in them."""
+    """Put invisible gaps between characters of scripts that have no spaces, so that a search finds words in them.
+
+    An accent is part of its letter, in whichever of its two forms a text was written.
+    """
     if text.isascii():
         return text
+    text = unicodedata.normalize("NFC", text)
     return _UNSPACED.sub(rf"{_GAP}\g<0>{_GAP}", text).replace(_GAP * 2, _GAP)
 
 
@@ -498,6 +523,9 @@ class Query:
             raise ValueError(f"nothing to search for in {self.text!r}; give at least one word")
         if type(self.limit) is not int or self.limit < 0:
             raise ValueError(f"limit must be a number of hits, 0 or more, not {self.limit!r}")
+        for name, at in (("since", self.since), ("until", self.until)):
+            if at is not None and (not isinstance(at, (int, float)) or at != at):
+                raise ValueError(f"{name} must be a time in seconds since 1970, not {at!r}")
 
     @functools.cached_property
     def terms(self) -> tuple[tuple[list[str], bool], ...]:

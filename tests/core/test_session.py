@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
-from glue import Agent, Event, Limits, Outcome, ProviderError, Session, tool, user
+from glue import Agent, Event, Limits, Outcome, ProviderError, RunResult, Session, tool, user
 from glue.errors import Cancelled, MaxTurnsExceeded, NewerSchema, SessionBusy, StoreError
 from glue.events import MessageEnd, RequestStart, RunEnd, RunStart, ToolStart
 from glue.loop.transcript import harden
@@ -213,6 +215,49 @@ async def test_a_later_prompt_costs_the_same_however_long_the_session_is(exclude
         assert list(script.requests[-1].messages) == harden(session.messages)[:-1]
 
     assert max(counts[1]) <= max(counts[0]) + 20  # an event loop does not always do the same
+
+
+async def test_a_later_prompt_copies_no_transcript(store: Store) -> None:
+    async with store.log("long") as log:
+        await log.extend(user(f"message {number}") for number in range(30_000))
+    session = Agent(Script(repeat("fine"))).session("long", store=store)
+    for _ in range(3):
+        await session.prompt("one")  # the lists have room for more now
+
+    tracemalloc.start()
+    try:
+        result = await session.prompt("again")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(result.messages) == 30_008
+    assert peak < 150_000  # one copy would be 240,000 bytes
+
+
+async def test_an_earlier_result_stays_what_it_was(store: Store) -> None:
+    script = Script("one", say("no", stop="refusal"), calls("noop"), "go on", "three", fail("auth"))
+    session = Agent(script, tools=[noop]).session("demo", store=store)
+    results = []
+    seen = []
+
+    async def keep(prompting: Awaitable[RunResult[Any]]) -> None:
+        results.append(await prompting)
+        seen.append(tuple(results[-1].messages))
+
+    await keep(session.prompt("a"))
+    await keep(session.prompt("b", unwrap=False))
+    await keep(session.prompt("c", unwrap=False, limits=Limits(max_turns=1)))
+    await keep(session.resume())
+    async with store.log("demo") as log:
+        await log.drop([log.messages[0].id])
+    await keep(session.prompt("d"))
+    await keep(session.prompt("e", unwrap=False))
+
+    assert [tuple(result.messages) for result in results] == seen
+    assert results[-1].messages == session.messages == await store.load("demo")
+    assert pickle.loads(pickle.dumps(results[0])).messages == seen[0]
+    assert (*results[0].messages, *seen[0]) == results[0].messages + seen[0] == seen[0] + results[0].messages  # type: ignore[operator]
 
 
 async def test_what_was_sent_before_is_forgotten_where_the_transcript_changed(store: Store) -> None:

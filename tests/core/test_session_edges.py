@@ -171,6 +171,34 @@ def test_s116_a_cancel_while_the_store_is_left_carries_the_result() -> None:
     assert asyncio.run(session.load()) == session.last.messages
 
 
+@pytest.mark.parametrize("steps", range(0, 40, 4))
+def test_s116_a_run_that_ends_with_its_event_loop_ends_well(tmp_path: Path, steps: int) -> None:
+    """`asyncio.run` cancels every task that there is when it ends, also while a run is being ended."""
+
+    async def main() -> None:
+        started = asyncio.Event()
+
+        @tool
+        async def wait() -> str:
+            """Wait."""
+            started.set()
+            await anyio.sleep_forever()
+            return ""
+
+        session = Agent(Script(calls("wait", "noop")), tools=[wait, noop]).session("demo", store=FileStore(tmp_path))
+        prompt = asyncio.ensure_future(session.prompt("go"))
+        await started.wait()
+        prompt.cancel()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+    messages = asyncio.run(FileStore(tmp_path).load("demo"))
+    assert shape(messages) == "u a t t"
+    assert_answered(messages)
+
+
 def test_s116_a_timeout_is_a_timeout(tmp_path: Path) -> None:
     for at in range(40):
         session = Agent(Script(*SCRIPT), tools=[noop]).session("s", store=FileStore(tmp_path / f"{at}"))
@@ -687,15 +715,30 @@ def hang() -> str:
     print("hanging", flush=True)
     threading.Event().wait()
 
-agent = glue.Agent(Script(calls("hang")), tools=[hang])
+@glue.tool(needs_permission=True)
+def act() -> str:
+    "Act."
+
+agent = glue.Agent(Script(calls("hang")), tools=[hang, act], permission=glue.Ask(lambda request: hang.function()))
 async def main():
     await agent.run("go")
+async def blocking():
+    agent.run_sync("go")
 """
+RUNS = (
+    'agent.run_sync("go")',
+    "asyncio.run(main())",
+    'anyio.run(main, backend="trio")',
+    "asyncio.run(blocking())",
+    'anyio.run(blocking, backend="trio")',
+)
 
 
-@pytest.mark.parametrize("last", ['agent.run_sync("go")', "asyncio.run(main())", 'anyio.run(main, backend="trio")'])
-def test_one_interrupt_ends_a_script_whose_sync_tool_is_blocked(last: str) -> None:
+@pytest.mark.parametrize("blocked", ["hang", "act"])  # a tool, and somebody who is asked
+@pytest.mark.parametrize("last", RUNS)
+def test_one_interrupt_ends_a_script_whose_sync_tool_is_blocked(last: str, blocked: str) -> None:
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + BLOCKED + last
+    code = code.replace('calls("hang")', f'calls("{blocked}")')
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stdout is not None
     assert child.stdout.readline() == "hanging\n"
@@ -705,6 +748,28 @@ def test_one_interrupt_ends_a_script_whose_sync_tool_is_blocked(last: str) -> No
 
     assert child.returncode != 0
     assert err.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_an_async_listener_of_a_stream_is_refused() -> None:
+    async def listener(event: Event) -> None:
+        pass
+
+    with pytest.raises(TypeError, match="on_event must be a plain function"):
+        Agent(Script("x")).stream("go", on_event=listener)
+
+
+@pytest.mark.parametrize("code", [3, 0])
+async def test_what_ends_a_tool_in_a_run_beside_a_loop_comes_out_as_it_is(code: int) -> None:
+    @tool
+    def leave() -> str:
+        """Leave."""
+        raise SystemExit(code)
+
+    with pytest.raises(SystemExit) as caught:
+        Agent(Script(calls("leave")), tools=[leave]).run_sync("go")
+
+    assert caught.value.code == code
+    assert shape(caught.value.result.messages) == "u a t"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -777,6 +842,35 @@ async def test_hung_tools_do_not_block_the_store(tmp_path: Path) -> None:
         never.set()
 
 
+async def test_people_who_do_not_answer_do_not_block_the_store(tmp_path: Path) -> None:
+    never, asked = threading.Event(), []
+
+    @tool(needs_permission=True)
+    def act() -> str:
+        """Act."""
+        return ""
+
+    def wait(request: PermissionRequest) -> bool:
+        asked.append(request)
+        return never.wait()
+
+    async def ask(number: int) -> None:
+        agent = Agent(Script(calls("act"), "fine"), tools=[act], permission=Ask(wait))
+        await agent.session(f"{number}", store=FileStore(tmp_path)).prompt("go")
+
+    try:
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                for number in range(45):
+                    tasks.start_soon(ask, number)
+                while len(asked) < 45:
+                    await anyio.lowlevel.checkpoint()
+                await Agent(Script("fine")).session("free", store=FileStore(tmp_path)).prompt("go")
+                never.set()
+    finally:
+        never.set()
+
+
 # 18: output, pickles ------------------------------------------------------------------------------
 
 
@@ -792,6 +886,35 @@ async def test_decimal_and_timedelta_are_read() -> None:
     result = await Agent(script, output=Bill).run("go")
 
     assert result.output == Bill(Decimal("12.30"), timedelta(days=1, hours=2))
+
+
+@pytest.mark.parametrize(
+    ("total", "due", "expected"),
+    [
+        (12.3, 90, Bill(Decimal("12.3"), timedelta(seconds=90))),
+        (-3, -1.5, Bill(Decimal(-3), timedelta(seconds=-1.5))),
+        ("1e3", "-PT5M", Bill(Decimal(1000), -timedelta(minutes=5))),
+    ],
+)
+async def test_a_number_may_stand_for_a_decimal_or_for_seconds(total: Any, due: Any, expected: Bill) -> None:
+    script = Script(calls(call("final_answer", {"total": total, "due": due})))
+
+    result = await Agent(script, output=Bill).run("go")
+
+    assert result.output == expected
+
+
+async def test_a_tool_may_return_a_decimal_and_a_timedelta() -> None:
+    @tool
+    def pay(bill: Bill) -> Bill:
+        """Pay."""
+        return bill
+
+    script = Script(calls(call("pay", {"bill": {"total": "12.30", "due": "-PT90S"}})), "paid")
+
+    result = await Agent(script, tools=[pay]).run("go")
+
+    assert result.messages[2].text == '{"total": "12.30", "due": "-PT90S"}'
 
 
 @pytest.mark.parametrize(

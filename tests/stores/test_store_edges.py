@@ -633,9 +633,27 @@ async def test_a_limit_means_the_same_everywhere(store: Store) -> None:
     await fill(store, "demo", "apples", "apples", "apples")
 
     assert [len(await store.search("apples", limit=limit)) for limit in (0, 1, 99)] == [0, 1, 3]
+    assert len(await store.search("apples", limit=2**70)) == 3
     for wrong in (-1, True, "3"):
         with pytest.raises(ValueError, match="limit must be a number of hits"):
             await store.search("apples", limit=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["yesterday", float("nan")])
+async def test_a_time_that_is_none_is_refused_everywhere(store: Store, wrong: Any) -> None:
+    await fill(store, "demo", "apples")
+
+    for refused in (partial(store.search, since=wrong), partial(store.search, until=wrong)):
+        with pytest.raises(ValueError, match="must be a time in seconds since 1970"):
+            await refused("apples")
+
+
+@pytest.mark.parametrize(("query", "count"), [("caf\u00e9", 2), ("cafe\u0301", 2), ("cafe", 1), ("\ud55c\uad6d", 2)])
+async def test_an_accent_is_part_of_its_letter_everywhere(store: Store, query: str, count: int) -> None:
+    whole, in_parts = "a caf\u00e9 \ud55c\uad6d\uc5b4", "a cafe\u0301 \u1112\u1161\u11ab\u1100\u116e\u11a8\u110b\u1165"
+    await fill(store, "demo", whole, in_parts, "a cafe")
+
+    assert len(await store.search(query)) == count
 
 
 async def test_nul_is_a_blank_everywhere(store: Store) -> None:
