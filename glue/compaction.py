@@ -52,7 +52,9 @@ class Compaction(Policy):
 
     async def _shorter(self, state: State) -> Sequence[Message] | None:
         live = [message for message in state.messages if not message.excluded]
-        shorter = await self.compactor.compact(live, state)
+        shorter = None
+        with suppress(ProviderError):  # of a model that it asks
+            shorter = await self.compactor.compact(live, state)
         if shorter is None or estimate(shorter, state.limits.estimator) >= estimate(live, state.limits.estimator):
             return None
         return shorter

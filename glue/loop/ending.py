@@ -28,7 +28,7 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
     await store_results(state)
     if state.cancel.cancelled and stop.outcome is not Outcome.CANCELLED:
         stop = Stop(Outcome.CANCELLED, Cancelled())
-    dropped = await _drop_prompts(state)
+    dropped = await drop_prompts(state)
     reason = "cancelled" if stop.outcome is Outcome.CANCELLED else f"not run: the run ended ({stop.outcome})"
     for message in unanswered(state.new, reason):
         await state.store(message)
@@ -88,7 +88,7 @@ async def _keep_partial(state: State) -> None:
         await state.store(message)
 
 
-async def _drop_prompts(state: State) -> list[UserMessage]:
+async def drop_prompts(state: State) -> list[UserMessage]:
     """Take back what we said and nobody answered."""
     dropped: dict[str, UserMessage] = {}
     for messages in (state.messages, state.new):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from glue.events import Nudge
@@ -44,7 +45,9 @@ class FollowUp(Policy):
 
 
 def _say(waiting: Sequence[str | UserMessage], origin: str) -> Hook:
-    return Say(tuple(user(item, origin=origin) if isinstance(item, str) else item for item in waiting))
+    said = [user(item) if isinstance(item, str) else item for item in waiting]
+    # Whoever gave it, it is no prompt: a run begins with that.
+    return Say(tuple(replace(each, origin=origin) if getattr(each, "origin", "") == "user" else each for each in said))
 
 
 TEXT = "Go on: do what you announced, with the tools you have. If you are done, give your final answer."

@@ -1,0 +1,304 @@
+"""Where two edges of the loop meet: a killed run that is resumed, junk inside an answer, a listener that quits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from glue import (
+    Agent,
+    AssistantMessage,
+    Done,
+    Limits,
+    MemoryStore,
+    Message,
+    Outcome,
+    Policy,
+    ProviderEvent,
+    Request,
+    Say,
+    StopReason,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+    Usage,
+    run,
+    tool,
+    user,
+)
+from glue.errors import BudgetExceeded, ContextOverflow, InvalidContinuation
+from glue.events import Event, MessageEnd, RunEnd
+from glue.loop.transcript import CONTINUE
+from glue.policies import Change, Hook, Rewrite
+from glue.testing import Script, calls, fail, say, shape
+
+
+@tool
+async def noop() -> str:
+    """Do nothing."""
+    return "ok"
+
+
+def texts(messages: Sequence[Message]) -> list[str]:
+    return [message.text for message in messages]
+
+
+async def kept(store: MemoryStore, *messages: Message) -> None:
+    """Write what a killed process has left."""
+    async with store.log("s") as log:
+        await log.extend(messages)
+
+
+HALF = AssistantMessage(content=(Text(text="part one "),), stop_reason=StopReason.MAX_TOKENS)
+ASKED = user(CONTINUE, origin="continue")
+
+
+# Killed, and resumed ------------------------------------------------------------------------------
+
+
+async def test_s127_a_chain_that_was_killed_is_one_answer_when_it_is_resumed() -> None:
+    store, script = MemoryStore(), Script("part two")
+    await kept(store, user("go"), HALF, ASKED)
+
+    result = await Agent(script).session("s", store=store).resume()
+
+    assert result.text == "part one part two"
+    assert texts(script.requests[0].messages) == ["go", "part one ", CONTINUE]
+    assert await store.load("s") == result.messages
+
+
+async def test_s127_a_resumed_chain_that_was_killed_is_not_asked_twice() -> None:
+    store, script = MemoryStore(), Script(say(HALF.text, stop="max_tokens"), fail("auth"), "part two")
+    session = Agent(script).session("s", store=store)
+    assert (await session.prompt("go", unwrap=False)).outcome is Outcome.FAILED
+    await kept(store, ASKED)  # a resumed run got as far as this
+
+    result = await session.resume()
+
+    assert texts(script.requests[-1].messages) == ["go", "part one ", CONTINUE]
+    assert result.text == "part one part two"
+
+
+@pytest.mark.parametrize("origin", ["continue", "repair", "nudge", "wrap_up"])
+async def test_a_prompt_of_ours_that_a_killed_run_left_is_dropped_before_a_new_one(origin: str) -> None:
+    store, script = MemoryStore(), Script("fine")
+    await kept(store, user("go"), HALF, user("said by the loop", origin=origin))
+
+    result = await Agent(script).session("s", store=store).prompt("something new")
+
+    assert texts(script.requests[0].messages) == ["go", "part one ", "something new"]
+    assert texts(result.new_messages) == ["something new", "fine"]
+    assert await store.load("s") == result.messages
+
+
+async def test_what_a_person_said_to_a_killed_run_is_not_dropped() -> None:
+    store, script = MemoryStore(), Script("fine")
+    await kept(store, user("go"), HALF, user("hurry", origin="steering"))
+
+    await Agent(script).session("s", store=store).prompt("something new")
+
+    assert texts(script.requests[0].messages) == ["go", "part one ", "hurry", "something new"]
+
+
+async def test_a_pause_that_was_cut_is_carried_on_and_nobody_speaks_between() -> None:
+    script = Script(say("one ", stop="pause_turn"), "two", "three")
+    session = Agent(script).session("s")
+    cut = await session.prompt("go", limits=Limits(max_turns=1), unwrap=False)
+    assert cut.outcome is Outcome.MAX_TURNS
+    session.steer("hurry")
+
+    result = await session.resume(limits=Limits(max_turns=3))
+
+    assert [event.text for event in script.requests[1].messages] == ["go", "one "]
+    assert texts(result.messages) == ["go", "one ", "two", "hurry", "three"]
+    assert result.text == "three"
+    assert (await Agent(Script("two")).resume(cut)).text == "one two"
+
+
+async def test_s128_an_earlier_prompt_that_failed_is_no_part_of_the_next_run() -> None:
+    failed = await run(Script(fail("auth")), "one")
+
+    second = await run(Script(say("no", stop="refusal")), [*failed.messages, user("two")])
+    assert texts(second.new_messages) == ["two", "no"]
+    assert [message.excluded for message in second.messages] == [False, True, True]
+
+    third = await run(Script("fine"), [*second.messages[:2], user("three"), user("and four")])
+    assert texts(third.new_messages) == ["three", "and four", "fine"]  # nor is one that is left out
+
+
+async def test_s128_what_was_steered_as_a_message_is_no_prompt() -> None:
+    session = Agent(Script(lambda _: hurry(), fail("auth"), say("no", stop="refusal")), tools=[noop]).session("s")
+
+    def hurry() -> Any:
+        session.steer(user("hurry"))
+        session.steer(user("as it is", origin="host"))
+        return calls("noop")
+
+    await session.prompt("go", unwrap=False)
+    result = await session.resume()
+
+    assert texts(result.messages) == ["go", "", "ok", "hurry", "as it is", "no"]
+    assert all(message.excluded for message in result.messages)  # the run begins with its prompt
+    assert result.messages[4].origin == "host"  # type: ignore[union-attr]
+
+
+# Policies -----------------------------------------------------------------------------------------
+
+
+class Answers(Policy):
+    """Answers what it was told to, before the first request."""
+
+    def __init__(self, make: Callable[[Request], Any]) -> None:
+        self.make = make
+
+    def before_request(self, state: Any, request: Request) -> Hook:
+        answer: Hook = self.make(request)
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda _: Change("junk"), "Change takes a glue.Request, not 'junk'"),  # type: ignore[arg-type]
+        (lambda _: Rewrite("junk"), "Answers: messages must be a list of glue messages, not 'junk'"),  # type: ignore[arg-type]
+        (lambda _: Rewrite([5]), "Answers: messages must be a list of glue messages, not 5"),  # type: ignore[list-item]
+        (lambda given: replace(given, messages="junk"), "Answers: messages must be a list of glue messages"),
+        (lambda given: replace(given, messages=None), "Answers: messages must be a list of glue messages, not None"),
+        (
+            lambda given: replace(given, messages=(user("a"), "b")),
+            "Answers: messages must be a list of glue messages, not 'b'",
+        ),
+        (lambda _: Say(5), "Say takes messages made by glue.user, not 5"),  # type: ignore[arg-type]
+    ],
+)
+async def test_s125_junk_inside_an_answer_is_named(make: Callable[[Request], Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message) as caught:
+        await run(Script(), "go", policies=[Answers(make)])
+
+    assert texts(caught.value.result.messages) == ["go"]  # type: ignore[attr-defined]
+
+
+async def test_the_state_of_a_policy_with_slots_is_never_shared_between_runs() -> None:
+    counted: list[int] = []
+
+    @dataclass(slots=True)
+    class Slotted(Policy):
+        seen: list[str] = field(default_factory=list)
+
+        def before_request(self, state: Any, request: Request) -> Hook:
+            self.seen.append("request")
+            counted.append(len(self.seen))
+            return None
+
+    agent = Agent(Script("a", "b"), policies=[Slotted()])
+    await agent.run("one")
+    await agent.run("two")
+
+    assert counted == [1, 1]
+
+
+@pytest.mark.parametrize("attempts", [0, 3])
+async def test_s131_a_cut_reply_that_overshoots_the_budget_in_dollars_ends_the_run_as_that(attempts: int) -> None:
+    script = Script(say("half", stop="max_tokens", usage=Usage(output=9, cost=2.0)))
+
+    result = await run(script, "go", limits=Limits(usd_budget=1.0, continuation_max_attempts=attempts))
+
+    assert (result.outcome, result.stop_reason, result.text) == (Outcome.BUDGET, StopReason.TOKEN_BUDGET, "half")
+    assert isinstance(result.error, BudgetExceeded)
+    assert shape(result.messages) == "u a"
+    assert result.notice == ""
+
+
+async def test_s063_a_compactor_whose_model_fails_does_not_shrink() -> None:
+    class Fails:
+        async def compact(self, messages: Sequence[Message], state: Any) -> Sequence[Message] | None:
+            raise fail("overloaded")
+
+    result = await Agent(Script(fail("context_overflow")), compaction=Fails()).run("go", unwrap=False)
+
+    assert result.outcome is Outcome.CONTEXT_WINDOW
+    assert isinstance(result.error, ContextOverflow)
+    with pytest.raises(InvalidContinuation):
+        await Agent(Script()).resume(result)
+
+
+# Junk and quitters --------------------------------------------------------------------------------
+
+
+class Gives:
+    """A provider that plays events, the last of which may be an error."""
+
+    name = "gives"
+
+    def __init__(self, *events: Any) -> None:
+        self.events = events
+
+    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        for event in self.events:
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+
+@pytest.mark.parametrize("content", ["text", None, 5, ("text",), (Text(text="a"), None), (Text(text=None),)])  # type: ignore[arg-type]
+async def test_s132_the_content_of_a_reply_that_is_no_parts_is_named(content: Any) -> None:
+    with pytest.raises(TypeError, match="the content of a reply of gives must be parts") as caught:
+        await run(Gives(Done(message=AssistantMessage(content=content))), "go")
+
+    assert texts(caught.value.result.messages) == ["go"]  # type: ignore[attr-defined]
+
+
+async def test_s132_the_parts_of_a_reply_may_be_a_list() -> None:
+    parts: Any = [Text(text="fine")]
+    result = await run(Gives(Done(message=AssistantMessage(content=parts))), "go")
+
+    assert result.messages[-1].content == (Text(text="fine"),)
+    assert ToolResult(content=parts).content == (Text(text="fine"),)
+
+
+@pytest.mark.parametrize("given", [{"id": None, "name": "a"}, {"id": "1", "name": None}])
+def test_s132_a_call_has_an_id_and_a_name(given: Any) -> None:
+    with pytest.raises(TypeError, match="the id and the name of a ToolCall are texts, not"):
+        ToolCall(**given, arguments="{}")
+
+
+async def test_s132_a_delta_without_a_text_does_not_hide_what_went_wrong() -> None:
+    events: list[Event] = []
+    junk: Any = None
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        provider = Gives(TextDelta(text="half"), TextDelta(text=junk), ZeroDivisionError())
+        await run(provider, "go", on_event=events.append)
+
+    assert caught.value.result.text == "half"  # type: ignore[attr-defined]
+    assert [event.message.text for event in events if isinstance(event, MessageEnd)] == ["go", "half"]
+
+
+KINDS = "RunStart MessageStart TurnStart RequestStart TextDelta MessageEnd ToolStart ToolEnd TurnEnd RunEnd".split()
+
+
+@pytest.mark.parametrize("always", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_listener_that_quits_ends_the_run_well(kind: str, always: bool) -> None:
+    heard: list[Event] = []
+
+    def listen(event: Event) -> None:
+        again = kind in [type(each).__name__ for each in heard]
+        heard.append(event)
+        if type(event).__name__ == kind and (always or not again):
+            raise SystemExit(len(heard))
+
+    with pytest.raises(SystemExit) as caught:
+        await run(Script(calls("noop", "noop"), "x"), "go", tools=[noop], on_event=listen)
+
+    result = caught.value.result  # type: ignore[attr-defined]
+    first = next(at for at, event in enumerate(heard, 1) if type(event).__name__ == kind)
+    assert caught.value.code == first  # the first error wins
+    assert [type(event) for event in heard].count(RunEnd) == 1
+    answered = [message.call_id for message in result.messages if hasattr(message, "call_id")]
+    asked = [part.id for message in result.messages if isinstance(message, AssistantMessage) for part in message.calls]
+    assert answered == asked
