@@ -247,8 +247,6 @@ class Messages(Sequence[Message]):
         return self._items[index if index >= 0 else self._size + index]
 
     def __iter__(self) -> Iterator[Message]:
-        if self._size == len(self._items):
-            return iter(tuple(self._items))
         return iter(self._items[: self._size])
 
     def __eq__(self, other: object) -> bool:

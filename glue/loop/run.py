@@ -108,12 +108,12 @@ async def drive(
         raise
     try:
         result = await state.whole(end(state, stop))
-        if state.late_error is not None:
-            raise state.late_error
+        if state.late_error is None:
+            return result
+        raise state.late_error
     except BaseException as error:
         attach_result(error, state.result)
         raise
-    return result
 
 
 def _telemetry(options: Options) -> OpenTelemetry | None:

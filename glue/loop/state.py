@@ -150,9 +150,8 @@ class State:
     @property
     def may_say(self) -> bool:
         """Whether a policy may speak now that the model has settled: two turns, a request and money are left."""
-        if self.in_chain or self.cancel.cancelled:
-            return False
-        return self.may_turn(2) and self.may_ask() and overspent(self) is None
+        held = self.in_chain or self.cancel.cancelled
+        return not held and self.may_turn(2) and self.may_ask() and overspent(self) is None
 
     @property
     def usage(self) -> Usage:

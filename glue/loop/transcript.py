@@ -166,7 +166,7 @@ def needs_answer(messages: Sequence[Message], prompt: Sequence[Message] = ()) ->
 
 
 # A run whose last reply was tagged with one of these was cut, and can be resumed.
-_CUT = (StopReason.CANCELLED, StopReason.ERROR, StopReason.MAX_TURNS, StopReason.TOKEN_BUDGET, StopReason.MAX_TOKENS)
+CUT = (StopReason.CANCELLED, StopReason.ERROR, StopReason.MAX_TURNS, StopReason.TOKEN_BUDGET, StopReason.MAX_TOKENS)
 
 
 def resume_prompts(messages: Sequence[Message]) -> list[UserMessage]:
@@ -178,12 +178,13 @@ def resume_prompts(messages: Sequence[Message]) -> list[UserMessage]:
     run = live[run_start(live) :]
     reply = next((message for message in reversed(run) if isinstance(message, AssistantMessage)), None)
     said = isinstance(last, UserMessage) and last.origin in OURS  # and then the process was killed
-    if not said and reply is not None and reply.meta is not None and UNSENT in reply.meta:
-        return [user(said["text"], origin=said["origin"]) for said in reply.meta[UNSENT]]
-    if needs_answer(live):
-        return []
-    if isinstance(last, AssistantMessage) and last.stop_reason in _CUT:
-        return [user(CONTINUE, origin="continue")]
+    if last is not None and ENDED not in (last.meta or {}):
+        if not said and reply is not None and reply.meta is not None and UNSENT in reply.meta:
+            return [user(said["text"], origin=said["origin"]) for said in reply.meta[UNSENT]]
+        if needs_answer(live):
+            return []
+        if getattr(last, "stop_reason", None) in CUT:
+            return [user(CONTINUE, origin="continue")]
     what = "the transcript is empty" if last is None else "the model has answered; say something new"
     raise InvalidContinuation(f"there is nothing to go on from: {what}")
 

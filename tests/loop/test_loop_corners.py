@@ -20,6 +20,7 @@ from glue import (
     ProviderEvent,
     Request,
     Say,
+    Stop,
     StopReason,
     Text,
     TextDelta,
@@ -302,3 +303,43 @@ async def test_a_listener_that_quits_ends_the_run_well(kind: str, always: bool) 
     answered = [message.call_id for message in result.messages if hasattr(message, "call_id")]
     asked = [part.id for message in result.messages if isinstance(message, AssistantMessage) for part in message.calls]
     assert answered == asked
+
+
+class Ends(Policy):
+    """Calls the run done at a hook, the given time that it is asked."""
+
+    def __init__(self, hook: str, time: int) -> None:
+        self.time = time
+        setattr(self, hook, self._answer)
+
+    def start(self) -> Ends:
+        return self
+
+    def _answer(self, state: Any, given: Any) -> Hook:
+        self.time -= 1
+        return Stop(Outcome.DONE) if self.time == 0 else None
+
+
+@pytest.mark.parametrize(
+    ("hook", "time"),
+    [("on_reply", 1), ("before_request", 2), ("on_reply", 2), ("before_request", 3), ("after_tools", 1)],
+)
+async def test_a_run_that_a_policy_calls_done_cannot_be_resumed(hook: str, time: int) -> None:
+    script = Script(say("half", stop="max_tokens"), calls("noop"), "never")
+    result = await run(script, "go", tools=[noop], policies=[Ends(hook, time)])
+    assert result.outcome is Outcome.DONE
+
+    with pytest.raises(InvalidContinuation, match="the model has answered"):
+        await Agent(Script()).resume(result)
+    with pytest.raises(InvalidContinuation):
+        await Agent(Script(), policies=[Ends("before_request", 1)]).resume(result)
+
+
+async def test_a_resumed_run_that_a_policy_calls_done_cannot_be_resumed_again() -> None:
+    cut = await run(Script(calls("noop")), "go", tools=[noop], limits=Limits(max_turns=1))
+
+    result = await Agent(Script(), policies=[Ends("before_request", 1)]).resume(cut)
+
+    assert (result.outcome, result.new_messages) == (Outcome.DONE, ())
+    with pytest.raises(InvalidContinuation, match="the model has answered"):
+        await Agent(Script()).resume(result)
