@@ -70,11 +70,12 @@ class History:
         return Messages(self._sent)
 
 
-def check_messages(what: str, given: object) -> list[Message]:
+def check_messages(what: str, given: Any) -> list[Message]:
     """Give a list of messages, or say what is none."""
-    messages: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    listed = isinstance(given, Iterable) and not isinstance(given, str)
+    messages = list(given) if listed else [given]
     for message in messages:
-        if not isinstance(message, Message):
+        if not listed or not isinstance(message, Message):
             raise TypeError(f"{what} must be a list of glue messages, not {message!r}")
     return messages
 

@@ -14,7 +14,8 @@ from glue.policies import Hook, Policy, Say, nudge
 if TYPE_CHECKING:
     from glue.loop.state import State
 
-Source = Callable[[], Sequence[str | UserMessage]]  # takes what is waiting; polled only when it can be sent
+# Takes what is waiting, one or many; polled only when it can be sent.
+Source = Callable[[], str | UserMessage | Sequence[str | UserMessage] | None]
 
 
 class Steering(Policy):
@@ -44,8 +45,9 @@ class FollowUp(Policy):
         return _say(self.source(), "follow_up") if state.may_say else None
 
 
-def _say(waiting: Sequence[str | UserMessage], origin: str) -> Hook:
-    said = [user(item) if isinstance(item, str) else item for item in waiting]
+def _say(waiting: str | UserMessage | Sequence[str | UserMessage] | None, origin: str) -> Hook:
+    given = (waiting,) if isinstance(waiting, str | UserMessage) else waiting or ()
+    said = [user(item) if isinstance(item, str) else item for item in given]
     # Whoever gave it, it is no prompt: a run begins with that.
     return Say(tuple(replace(each, origin=origin) if getattr(each, "origin", "") == "user" else each for each in said))
 

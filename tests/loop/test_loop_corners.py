@@ -34,7 +34,7 @@ from glue import (
 from glue.errors import BudgetExceeded, ContextOverflow, InvalidContinuation
 from glue.events import Event, MessageEnd, RunEnd
 from glue.loop.transcript import CONTINUE
-from glue.policies import Change, Hook, Rewrite
+from glue.policies import Change, Hook, Rewrite, Steering
 from glue.testing import Script, calls, fail, say, shape
 
 
@@ -343,3 +343,24 @@ async def test_a_resumed_run_that_a_policy_calls_done_cannot_be_resumed_again() 
     assert (result.outcome, result.new_messages) == (Outcome.DONE, ())
     with pytest.raises(InvalidContinuation, match="the model has answered"):
         await Agent(Script()).resume(result)
+
+
+@pytest.mark.parametrize(("waiting", "said"), [("hurry", ["hurry"]), (user("hurry"), ["hurry"]), (None, []), ((), [])])
+async def test_a_source_may_give_one_message_or_none(waiting: Any, said: list[str]) -> None:
+    given = [waiting]
+    source = Steering(lambda: given.pop() if given else None)
+
+    result = await run(Script("x"), "go", policies=[source])
+
+    assert texts(result.messages) == ["go", *said, "x"]
+
+
+@pytest.mark.parametrize("junk", ["text", [5], 5])
+async def test_junk_of_a_compactor_is_named(junk: Any) -> None:
+    class Junk:
+        async def compact(self, messages: Sequence[Message], state: Any) -> Any:
+            return junk
+
+    with pytest.raises(TypeError, match="what Junk keeps must be a list of glue messages, not") as caught:
+        await Agent(Script(fail("context_overflow")), compaction=Junk()).run("go")
+    assert texts(caught.value.result.messages) == ["go"]  # type: ignore[attr-defined]
