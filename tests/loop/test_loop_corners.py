@@ -31,11 +31,11 @@ from glue import (
     tool,
     user,
 )
-from glue.errors import BudgetExceeded, ContextOverflow, InvalidContinuation
+from glue.errors import BudgetExceeded, ContextOverflow, GuardHalted, InvalidContinuation
 from glue.events import Event, MessageEnd, RunEnd
 from glue.loop.transcript import CONTINUE
 from glue.policies import Change, Hook, Rewrite, Steering
-from glue.testing import Script, calls, fail, say, shape
+from glue.testing import Script, call, calls, fail, say, shape
 
 
 @tool
@@ -364,3 +364,20 @@ async def test_junk_of_a_compactor_is_named(junk: Any) -> None:
     with pytest.raises(TypeError, match="what Junk keeps must be a list of glue messages, not") as caught:
         await Agent(Script(fail("context_overflow")), compaction=Junk()).run("go")
     assert texts(caught.value.result.messages) == ["go"]  # type: ignore[attr-defined]
+
+
+async def test_s109_the_same_arguments_are_the_same_however_they_are_spelled() -> None:
+    @tool
+    async def look(at: int = 0, deep: bool = False) -> str:
+        """Look."""
+        return "ok"
+
+    spelled = ['{"at": 1, "deep": true}', '{"deep":true,"at":1}', '{ "at":1,"deep" : true}']
+    script = [calls(call("look", spelled[number % 3])) for number in range(5)]
+    result = await run(Script(*script), "go", tools=[look])
+    assert isinstance(result.error, GuardHalted)
+    assert (result.error.kind, result.error.count) == ("repeat", 5)
+
+    bad = ["{", '{"', "", "{}", "{ }"]  # half JSON is itself, and no arguments are none
+    result = await run(Script(*(calls(call("look", each)) for each in bad), "x"), "go", tools=[look])
+    assert result.outcome is Outcome.DONE
