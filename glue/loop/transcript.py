@@ -72,7 +72,7 @@ class History:
 
 def check_messages(what: str, given: Any) -> list[Message]:
     """Give a list of messages, or say what is none."""
-    listed = isinstance(given, Iterable) and not isinstance(given, str)
+    listed = isinstance(given, Sequence) and not isinstance(given, str)
     messages = list(given) if listed else [given]
     for message in messages:
         if not listed or not isinstance(message, Message):

@@ -6,7 +6,7 @@ import copy
 from collections import deque
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from glue.errors import GlueError
 from glue.limits import Outcome
@@ -50,11 +50,11 @@ class Say:
     messages: tuple[UserMessage, ...]
 
     def __post_init__(self) -> None:
-        given = (self.messages,) if isinstance(self.messages, UserMessage) else self.messages
-        listed = isinstance(given, Iterable) and not isinstance(given, str)
-        if not listed or not all(isinstance(message, UserMessage) for message in given):
-            raise TypeError(f"Say takes messages made by glue.user, not {self.messages!r}")
-        object.__setattr__(self, "messages", tuple(given))
+        given: Any = self.messages
+        said = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+        if not all(isinstance(message, UserMessage) for message in said):
+            raise TypeError(f"Say takes messages made by glue.user, not {given!r}")
+        object.__setattr__(self, "messages", said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from glue import (
     Text,
     TextDelta,
     ToolCall,
+    ToolMessage,
     ToolResult,
     Usage,
     run,
@@ -173,6 +174,10 @@ class Answers(Policy):
             lambda given: replace(given, messages=(user("a"), "b")),
             "Answers: messages must be a list of glue messages, not 'b'",
         ),
+        (
+            lambda given: replace(given, messages=(each for each in given.messages)),  # could be read only once
+            "Answers: messages must be a list of glue messages, not <generator",
+        ),
         (lambda _: Say(5), "Say takes messages made by glue.user, not 5"),  # type: ignore[arg-type]
     ],
 )
@@ -181,6 +186,13 @@ async def test_s125_junk_inside_an_answer_is_named(make: Callable[[Request], Any
         await run(Script(), "go", policies=[Answers(make)])
 
     assert texts(caught.value.result.messages) == ["go"]  # type: ignore[attr-defined]
+
+
+def test_s125_what_is_said_may_be_one_message_or_any_number() -> None:
+    one, other = user("a"), user("b")
+
+    assert Say(one).messages == (one,)  # type: ignore[arg-type]
+    assert Say(each for each in (one, other)).messages == (one, other)  # type: ignore[arg-type]
 
 
 async def test_the_state_of_a_policy_with_slots_is_never_shared_between_runs() -> None:
@@ -381,3 +393,37 @@ async def test_s109_the_same_arguments_are_the_same_however_they_are_spelled() -
     bad = ["{", '{"', "", "{}", "{ }"]  # half JSON is itself, and no arguments are none
     result = await run(Script(*(calls(call("look", each)) for each in bad), "x"), "go", tools=[look])
     assert result.outcome is Outcome.DONE
+
+
+async def test_calls_of_one_id_are_numbered() -> None:
+    ids = ["a", "a", "a_2", "a"]
+    parts = tuple(ToolCall(id=each, name="noop", arguments="{}") for each in ids)
+    reply = AssistantMessage(content=parts, stop_reason=StopReason.TOOL_USE)
+
+    result = await run(Gives(Done(message=reply)), "go", tools=[noop], limits=Limits(max_turns=1))
+
+    named = [each.call_id for each in result.messages if isinstance(each, ToolMessage)]
+    assert named == ["a", "a_2", "a_2_2", "a_3"]
+    assert named == [part.id for part in result.messages[1].calls]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("tools", "there"), [([noop], r"\('noop'\)"), ([], r"\(none was given\)")])
+async def test_a_choice_of_a_tool_that_is_not_there_names_those_that_are(tools: Any, there: str) -> None:
+    with pytest.raises(ValueError, match=f"'none' or a tool {there}, not 'read'"):
+        await run(Script(), "go", tools=tools, limits=Limits(tool_choice="read"))
+
+
+async def test_s100_a_refused_run_is_left_out_from_the_first_message_of_its_prompt_on() -> None:
+    script = Script("before", say("no", stop="refusal"))
+    session = Agent(script).session("s")
+    await session.prompt("kept")
+
+    result = await session.prompt([user("look at this"), user("and do it")])
+
+    assert [(message.text, message.excluded) for message in result.messages] == [
+        ("kept", False),
+        ("before", False),
+        ("look at this", True),
+        ("and do it", True),
+        ("no", True),
+    ]
