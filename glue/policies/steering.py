@@ -18,31 +18,31 @@ if TYPE_CHECKING:
 Source = Callable[[], str | UserMessage | Sequence[str | UserMessage] | None]
 
 
-class Steering(Policy):
+class _FromSource(Policy):
+    """What is said comes from a function."""
+
+    def __init__(self, source: Source) -> None:
+        if not callable(source):
+            raise TypeError(f"{type(self).__name__} takes a function that gives what is waiting, not {source!r}")
+        self.source = source
+
+    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
+        return _say(self.source(), self.place) if state.may_say else None
+
+
+class Steering(_FromSource):
     """Put waiting messages in front of the next request; what came during the last reply gets one of its own."""
 
     place = "steering"
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
     def before_request(self, state: State, request: Request) -> Hook:
-        return None if state.in_chain else _say(self.source(), "steering")
-
-    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
-        return _say(self.source(), "steering") if state.may_say else None
+        return None if state.in_chain else _say(self.source(), self.place)
 
 
-class FollowUp(Policy):
+class FollowUp(_FromSource):
     """Go on with waiting messages when the model has settled."""
 
     place = "follow_up"
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
-    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
-        return _say(self.source(), "follow_up") if state.may_say else None
 
 
 def _say(waiting: str | UserMessage | Sequence[str | UserMessage] | None, origin: str) -> Hook:

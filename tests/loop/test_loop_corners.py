@@ -35,7 +35,7 @@ from glue import (
 from glue.errors import BudgetExceeded, ContextOverflow, GuardHalted, InvalidContinuation
 from glue.events import Event, MessageEnd, RunEnd
 from glue.loop.transcript import CONTINUE
-from glue.policies import Change, Hook, Rewrite, Steering
+from glue.policies import Change, Delivery, FollowUp, Gate, Gates, Hook, Rewrite, Steering
 from glue.testing import Script, call, calls, fail, say, shape
 
 
@@ -427,3 +427,24 @@ async def test_s100_a_refused_run_is_left_out_from_the_first_message_of_its_prom
         ("and do it", True),
         ("no", True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Gate(name="g", allow="noop"), "gate 'g' must allow a list of tools' names, not 'noop'"),
+        (lambda: Gate(name="g", allow=5), "gate 'g' must allow a list of tools' names, not 5"),  # type: ignore[arg-type]
+        (lambda: Gates([Gate(name="g", allow=["noop"])]), "Gates takes glue.policies.Gate objects, not "),  # type: ignore[arg-type]
+        (lambda: Delivery("deliver", terminal="info"), "terminal must be a list of tools' names, not 'info'"),
+        (lambda: Steering("hurry"), "Steering takes a function that gives what is waiting, not 'hurry'"),  # type: ignore[arg-type]
+        (lambda: FollowUp(["more"]), "FollowUp takes a function that gives what is waiting, not "),  # type: ignore[arg-type]
+    ],
+)
+def test_a_policy_that_is_made_of_junk_says_so(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+async def test_a_gate_whose_function_gives_a_text_is_named() -> None:
+    with pytest.raises(TypeError, match="gate 'g' must allow a list of tools' names, not 'noop'"):
+        await run(Script(), "go", tools=[noop], policies=[Gates(Gate(name="g", allow=lambda state: "noop"))])
