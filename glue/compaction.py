@@ -12,7 +12,7 @@ from glue.errors import ProviderError
 from glue.events import Compacted, RunResult
 from glue.limits import estimate_tokens
 from glue.loop.state import Journal, State, watched
-from glue.loop.transcript import OURS, estimate, merge, run_start
+from glue.loop.transcript import OURS, check_messages, estimate, merge, run_start
 from glue.messages import AssistantMessage, Message, Request, Text, ToolCall, ToolMessage, UserMessage, user
 from glue.policies import Answer, Policy, Rewrite
 from glue.policies.budgets import priced
@@ -52,10 +52,14 @@ class Compaction(Policy):
 
     async def _shorter(self, state: State) -> Sequence[Message] | None:
         live = [message for message in state.messages if not message.excluded]
-        shorter = await self.compactor.compact(live, state)
-        if shorter is None or estimate(shorter, state.limits.estimator) >= estimate(live, state.limits.estimator):
+        shorter = None
+        with suppress(ProviderError):  # of a model that it asks
+            shorter = await self.compactor.compact(live, state)
+        if shorter is None:
             return None
-        return shorter
+        shorter = check_messages(f"what {type(self.compactor).__name__} keeps", shorter)
+        helps = estimate(shorter, state.limits.estimator) < estimate(live, state.limits.estimator)
+        return shorter if helps else None
 
 
 def compaction_for(provider: Provider, compactor: Compactor, open: Callable[[str], Provider]) -> Compaction:

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from glue.errors import ToolError
 from glue.limits import Limits
-from glue.messages import Json, Part, Text, ToolCall, ToolSpec, Usage, join_text, new_id
+from glue.messages import Json, Part, Text, ToolCall, ToolSpec, Usage, check_parts, join_text, new_id
 
 if TYPE_CHECKING:
     from glue.function.call import ToolHook
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from glue.telemetry import OpenTelemetry
 
 DepsT = TypeVar("DepsT", covariant=True)
-_PARTS = get_args(Part)
 
 # Gives the provider for a model's name in place of glue.providers, where tests and recordings set it.
 provider_names: ContextVar[Callable[[str], Any] | None] = ContextVar("glue.provider_names", default=None)
@@ -39,10 +38,7 @@ class ToolResult:
     traceback: str = ""  # for the event only; the model never sees it
 
     def __post_init__(self) -> None:
-        content = tuple(self.content) if isinstance(self.content, (list, tuple)) else (None,)
-        if not all(isinstance(part, _PARTS) and isinstance(getattr(part, "text", ""), str) for part in content):
-            raise TypeError(f"the content of a ToolResult must be parts such as glue.Text, not {self.content!r}")
-        object.__setattr__(self, "content", content)
+        object.__setattr__(self, "content", check_parts("the content of a ToolResult", self.content))
         try:
             fits = self.meta is None or (isinstance(self.meta, Mapping) and bool(json.dumps(dict(self.meta))))
             why = f"not {self.meta!r}"

@@ -83,6 +83,8 @@ class ToolCall:
     def __post_init__(self) -> None:
         if not isinstance(self.arguments, str):
             raise TypeError(f"the arguments of a ToolCall are JSON text as the model sent it, not {self.arguments!r}")
+        if not isinstance(self.id, str) or not isinstance(self.name, str):
+            raise TypeError(f"the id and the name of a ToolCall are texts, not {self.id!r} and {self.name!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +202,14 @@ def join_text(content: Sequence[Part]) -> str:
     return "".join(part.text for part in content if isinstance(part, Text))
 
 
+def check_parts(what: str, content: object) -> tuple[Part, ...]:
+    """Give parts as a tuple, or say that they are none."""
+    parts = content if isinstance(content, tuple) else tuple(content) if isinstance(content, list) else (None,)
+    if not all(isinstance(part, Part) and isinstance(getattr(part, "text", ""), str) for part in parts):
+        raise TypeError(f"{what} must be parts such as glue.Text, not {content!r}")
+    return parts
+
+
 def user(*content: str | Part, origin: str = "user") -> UserMessage:
     """Make a user message of texts and parts."""
     parts = tuple(Text(text=part) if isinstance(part, str) else part for part in content)
@@ -241,8 +251,6 @@ class Messages(Sequence[Message]):
         return self._items[index if index >= 0 else self._size + index]
 
     def __iter__(self) -> Iterator[Message]:
-        if self._size == len(self._items):
-            return iter(tuple(self._items))
         return iter(self._items[: self._size])
 
     def __add__(self, other: Iterable[Message]) -> tuple[Message, ...]:

@@ -12,7 +12,7 @@ from glue.errors import Cancelled, EmptyReply
 from glue.events import RunEnd, RunResult, TurnEnd
 from glue.limits import Outcome, StopReason
 from glue.loop.state import State
-from glue.loop.transcript import ENDED, OURS, UNSENT, needs_answer, run_start, unanswered
+from glue.loop.transcript import CUT, ENDED, OURS, UNSENT, needs_answer, run_start, unanswered
 from glue.loop.truncation import NOTICE, end_chain
 from glue.messages import AssistantMessage, Messages, Text, UserMessage, new_id
 from glue.policies import Stop
@@ -28,12 +28,14 @@ async def end(state: State, stop: Stop) -> RunResult[None]:
     await store_results(state)
     if state.cancel.cancelled and stop.outcome is not Outcome.CANCELLED:
         stop = Stop(Outcome.CANCELLED, Cancelled())
-    dropped = await _drop_prompts(state)
+    dropped = await drop_prompts(state)
     reason = "cancelled" if stop.outcome is Outcome.CANCELLED else f"not run: the run ended ({stop.outcome})"
     for message in unanswered(state.new, reason):
         await state.store(message)
-    if stop.outcome.complete and needs_answer(state.new):  # a vote ended it, and a stored transcript has to tell
-        await _amend(state, state.new[-1].id, meta={**(state.new[-1].meta or {}), ENDED: True})
+    if stop.outcome.complete:
+        last, dropped = state.messages[-1], []
+        if needs_answer(state.messages) or getattr(last, "stop_reason", None) in CUT:  # a vote or a policy ended it
+            await _amend(state, last.id, meta={**(last.meta or {}), ENDED: True})
     tag = await _tag(state, stop.outcome, dropped)
     await _exclude(state, stop.outcome)
     if stop.outcome is Outcome.TRUNCATED:
@@ -88,7 +90,7 @@ async def _keep_partial(state: State) -> None:
         await state.store(message)
 
 
-async def _drop_prompts(state: State) -> list[UserMessage]:
+async def drop_prompts(state: State) -> list[UserMessage]:
     """Take back what we said and nobody answered."""
     dropped: dict[str, UserMessage] = {}
     for messages in (state.messages, state.new):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Unpack, cast
 
@@ -27,12 +27,14 @@ from glue.errors import (
 )
 from glue.events import ContextChanged, RunResult, RunStart, StopReasonObserved
 from glue.limits import Limits, Outcome, StopReason
-from glue.loop.ending import close_turn, end, store_results
+from glue.loop.ending import close_turn, drop_prompts, end, store_results
 from glue.loop.state import State, watched
 from glue.loop.transcript import (
+    ASKED,
     NO_RESULT,
     History,
     chain_texts,
+    check_messages,
     estimate,
     has_content,
     message_chars,
@@ -56,18 +58,20 @@ async def run(provider: Provider, messages: str | Sequence[Message], **options: 
     Options: `tools`, `limits`, `policies`, `host`, `on_event`, `cancel`, `journal`, and `request`, which is the
     template of every request: system, model, max_tokens and the like.
     """
-    transcript, settings = _transcript(messages), loop_options(options)
-    start = len(transcript)  # of the prompt: the user messages at the end
-    while start and isinstance(transcript[start - 1], UserMessage):
+    transcript = check_messages("messages", [user(messages)] if isinstance(messages, str) else messages)
+    start = len(transcript)  # of the prompt: the user messages at the end, without those of an earlier run that failed
+    while start and isinstance(last := transcript[start - 1], UserMessage) and not last.excluded:
+        if last.memo.get(ASKED) != transcript[-1].memo.get(ASKED):
+            break
         start -= 1
-    return await drive(provider, transcript[:start], transcript[start:], settings, keep_prompt=False)
+    return await drive(provider, transcript[:start], transcript[start:], loop_options(options), keep_prompt=False)
 
 
 async def run_continue(
     provider: Provider, messages: Sequence[Message], **options: Unpack[LoopOptions]
 ) -> RunResult[None]:
     """Go on from where a transcript stands, with no new prompt. Options as for `run`."""
-    return await drive(provider, _transcript(messages), None, loop_options(options))
+    return await drive(provider, check_messages("messages", messages), None, loop_options(options))
 
 
 @traceable
@@ -84,8 +88,8 @@ async def drive(
     Without a prompt the run goes on from where the history stands; `keep_prompt` writes the prompt to the journal.
     """
     state, said = _start(provider, history, prompt, options)
-    state.emit(RunStart(run_id=state.host.run_id, identity=state.host.identity))
     try:
+        state.emit(RunStart(run_id=state.host.run_id, identity=state.host.identity))
         await _begin(state, prompt, said, keep_prompt)
         stop = await _turns(state)
         for policy in state.policies:
@@ -99,12 +103,12 @@ async def drive(
         raise
     try:
         result = await state.whole(end(state, stop))
-        if state.store_error is not None:
-            raise state.store_error
+        if state.late_error is None:
+            return result
+        raise state.late_error
     except BaseException as error:
         attach_result(error, state.result)
         raise
-    return result
 
 
 async def _turns(state: State) -> Stop:
@@ -171,30 +175,23 @@ def _start(
 
 
 async def _begin(state: State, prompt: Sequence[Message] | None, said: Sequence[Message], keep: bool) -> None:
-    """Say the prompt, after results for the calls that a killed run left open; a resumed run says its own again."""
+    """Say the prompt, after mending what a killed run left; a resumed run says its own again."""
     if keep:
         for result in unanswered(state.messages, NO_RESULT):
             await state.store(result)
     state.resumed = not prompt
-    if prompt is not None:
-        state.new = []  # this run begins with its prompt
-    elif said:
-        state.in_chain = state.joins = said[0].origin in ("continue", "repair")  # type: ignore[union-attr]
+    if prompt is None:
+        first = said[0] if said else state.messages[-1]  # what the next reply answers, or carries on
+        state.paused = isinstance(first, AssistantMessage)
+        state.in_chain = state.joins = state.paused or getattr(first, "origin", "") in ("continue", "repair")
         state.answer = chain_texts(state.messages)
+    else:
+        if keep and await drop_prompts(state):
+            state.history.align(state.messages)
+        state.new = []  # this run begins with its prompt
     for message in said:
+        message.memo[ASKED] = state.host.run_id
         await state.store(message, write=keep)
-
-
-def _transcript(messages: str | Sequence[Message]) -> list[Message]:
-    if isinstance(messages, str):
-        messages = [user(messages)]
-    if not isinstance(messages, Iterable):
-        raise TypeError(f"messages must be a list, not {messages!r}")
-    transcript = list(messages)
-    for message in transcript:
-        if not isinstance(message, (UserMessage, AssistantMessage, ToolMessage)):
-            raise TypeError(f"messages must be a text or glue messages, not {message!r}")
-    return transcript
 
 
 # READY --------------------------------------------------------------------------------------------
@@ -231,7 +228,7 @@ async def _request(state: State) -> Request | Stop:
             break
         if isinstance(answer, Change):
             before, after = request.messages, answer.request.messages
-            if after is not before and list(after) != list(before):
+            if after is not before and check_messages(f"{type(policy).__name__}: messages", after) != list(before):
                 sizes = [estimate(each, state.limits.estimator) for each in (before, after)]
                 state.emit(ContextChanged(policy=type(policy).__name__, before=sizes[0], after=sizes[1]))
                 changed.append(policy)
@@ -239,7 +236,7 @@ async def _request(state: State) -> Request | Stop:
         elif isinstance(answer, Rewrite):
             from glue.compaction import rewrite
 
-            await rewrite(state, answer.messages)
+            await rewrite(state, check_messages(f"{type(policy).__name__}: messages", answer.messages))
             messages = state.history.view(state.messages)
             request = replace(request, messages=messages)
             waiting, changed = [*changed, *waiting], []  # they have to see the new messages
@@ -385,13 +382,14 @@ async def _apply(state: State, verdict: Verdict) -> Stop | None:
     if state.paused:
         state.turns += 1
         close_turn(state)
-    if verdict.stop is not None:
-        return verdict.stop
-    if message is not None and isinstance(answer := await _first_answer(state, "on_reply", message), Stop):
-        return answer
-    if verdict.prompt is not None:
+    outranks = verdict.stop is not None and verdict.stop.outcome is not Outcome.TRUNCATED  # whatever a policy could say
+    if message is not None and not outranks:
+        answer = await _first_answer(state, "on_reply", message)
+        if isinstance(answer, Stop):
+            return answer
+    if verdict.stop is None and verdict.prompt is not None:
         await state.store(verdict.prompt)
-    return None
+    return verdict.stop
 
 
 # TOOLS --------------------------------------------------------------------------------------------

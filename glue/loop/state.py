@@ -87,7 +87,7 @@ class State:
     reply_id: str = ""  # of the reply that is being streamed
     partial: list[str] = field(default_factory=list)  # what has been streamed of a reply not yet judged
     pending: list[ToolMessage] = field(default_factory=list)  # results of a batch not yet stored
-    store_error: Exception | None = None  # why the journal is written no more
+    late_error: BaseException | None = None  # of the journal, or of a listener while the run ends: raised at the end
     ending: bool = False
     result: RunResult[None] | None = None
     hooked: dict[str, list[Policy]] = field(init=False)  # the policies that have something to say at each hook
@@ -112,6 +112,10 @@ class State:
             self.on_event(event)  # type: ignore[misc]
         except Exception:
             logger.debug("a listener failed", exc_info=True)
+        except BaseException as error:
+            if not self.ending:
+                raise
+            self.late_error = self.late_error or error
 
     def refresh(self) -> None:
         """Read the limits anew: they may be replaced between requests."""
@@ -146,9 +150,8 @@ class State:
     @property
     def may_say(self) -> bool:
         """Whether a policy may speak now that the model has settled: two turns, a request and money are left."""
-        if self.in_chain or self.cancel.cancelled:
-            return False
-        return self.may_turn(2) and self.may_ask() and overspent(self) is None
+        held = self.in_chain or self.cancel.cancelled
+        return not held and self.may_turn(2) and self.may_ask() and overspent(self) is None
 
     @property
     def usage(self) -> Usage:
@@ -207,7 +210,7 @@ class State:
             try:
                 await write(journal)
             except Exception as error:
-                self.journal, self.store_error = None, error
+                self.journal, self.late_error = None, error
                 if not self.ending:  # the end goes on without it, and says so when it is through
                     raise
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 from glue.errors import InvalidContinuation
 from glue.limits import StopReason
@@ -24,6 +25,7 @@ from glue.messages import (
 CONTINUE = "Continue from where you left off."
 UNSENT = "unsent"  # in the meta of a cut run's last reply: our prompts that its end took back
 ENDED = "ended"  # in the meta of the last message of a run that is done though it does not end in an answer
+ASKED = "asked"  # in the memo of a prompt: the run that it began
 NO_RESULT = "no result was recorded for this call"
 OURS = frozenset(("continue", "repair", "nudge", "wrap_up"))
 OVERLAP_MIN, OVERLAP_MAX = 12, 400
@@ -85,6 +87,16 @@ class History:
             self._sent += harden(new)
             self._marks.append((len(self._seen), len(self._sent)))
         return Messages(self._sent)
+
+
+def check_messages(what: str, given: Any) -> list[Message]:
+    """Give a list of messages, or say what is none."""
+    listed = isinstance(given, Sequence) and not isinstance(given, str)
+    messages = list(given) if listed else [given]
+    for message in messages:
+        if not listed or not isinstance(message, Message):
+            raise TypeError(f"{what} must be a list of glue messages, not {message!r}")
+    return messages
 
 
 def harden(messages: Iterable[Message]) -> list[Message]:
@@ -174,7 +186,7 @@ def needs_answer(messages: Sequence[Message], prompt: Sequence[Message] = ()) ->
 
 
 # A run whose last reply was tagged with one of these was cut, and can be resumed.
-_CUT = (StopReason.CANCELLED, StopReason.ERROR, StopReason.MAX_TURNS, StopReason.TOKEN_BUDGET, StopReason.MAX_TOKENS)
+CUT = (StopReason.CANCELLED, StopReason.ERROR, StopReason.MAX_TURNS, StopReason.TOKEN_BUDGET, StopReason.MAX_TOKENS)
 
 
 def resume_prompts(messages: Sequence[Message]) -> list[UserMessage]:
@@ -185,12 +197,14 @@ def resume_prompts(messages: Sequence[Message]) -> list[UserMessage]:
     last = live[-1] if live else None
     run = live[run_start(live) :]
     reply = next((message for message in reversed(run) if isinstance(message, AssistantMessage)), None)
-    if reply is not None and reply.meta is not None and UNSENT in reply.meta:
-        return [user(said["text"], origin=said["origin"]) for said in reply.meta[UNSENT]]
-    if needs_answer(live):
-        return []
-    if isinstance(last, AssistantMessage) and last.stop_reason in _CUT:
-        return [user(CONTINUE, origin="continue")]
+    said = isinstance(last, UserMessage) and last.origin in OURS  # and then the process was killed
+    if last is not None and ENDED not in (last.meta or {}):
+        if not said and reply is not None and reply.meta is not None and UNSENT in reply.meta:
+            return [user(said["text"], origin=said["origin"]) for said in reply.meta[UNSENT]]
+        if needs_answer(live):
+            return []
+        if getattr(last, "stop_reason", None) in CUT:
+            return [user(CONTINUE, origin="continue")]
     what = "the transcript is empty" if last is None else "the model has answered; say something new"
     raise InvalidContinuation(f"there is nothing to go on from: {what}")
 

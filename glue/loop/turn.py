@@ -23,7 +23,7 @@ from glue.events import (
 )
 from glue.limits import Outcome, StopReason
 from glue.loop.state import State, watched
-from glue.messages import AssistantMessage, Json, Part, Request, ToolCall, ToolMessage, new_id
+from glue.messages import AssistantMessage, Json, Part, Request, ToolCall, ToolMessage, check_parts, new_id
 from glue.policies import Stop
 from glue.policies.budgets import out_of_time
 from glue.provider import Attempt, Done, ProviderEvent, TextDelta, opened
@@ -77,7 +77,7 @@ async def _stream(state: State, stream: AsyncIterator[ProviderEvent]) -> Answere
     before = len(state.attempts)
     async for event in stream:
         if isinstance(event, TextDelta):
-            partial.append(event.text)
+            partial.append(event.text or "")  # None is a provider's fault, and no more than that
         elif isinstance(event, Done):
             message = _checked(state, event.message)
             if not state.reply_id:  # a reply without deltas
@@ -109,6 +109,9 @@ def _checked(state: State, message: AssistantMessage) -> AssistantMessage:
     """Take a reply as a provider made it; a stop reason as text and ids that are there twice are put right."""
     if not isinstance(message, AssistantMessage):
         raise TypeError(f"{state.provider.name} must end in Done(message=glue.AssistantMessage(...)), not {message!r}")
+    content = check_parts(f"the content of a reply of {state.provider.name}", message.content)
+    if content is not message.content:
+        message = replace(message, content=content)
     reason, raw = message.stop_reason, message.raw_stop_reason
     if not isinstance(reason, StopReason):
         known = reason in frozenset(StopReason)
@@ -118,16 +121,16 @@ def _checked(state: State, message: AssistantMessage) -> AssistantMessage:
     if len(set(ids)) == len(ids):
         return message
     seen: set[str] = set()
-    content: list[Part] = []
-    for part in message.content:
+    renamed: list[Part] = []
+    for part in content:
         if isinstance(part, ToolCall):
             name, number = part.id, 2
             while name in seen:
                 name, number = f"{part.id}_{number}", number + 1
             seen.add(name)
             part = replace(part, id=name)
-        content.append(part)
-    return replace(message, content=tuple(content))
+        renamed.append(part)
+    return replace(message, content=tuple(renamed))
 
 
 def _noted(message: AssistantMessage, tried: Sequence[Attempt]) -> AssistantMessage:

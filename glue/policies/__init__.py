@@ -6,7 +6,7 @@ import copy
 from collections import deque
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from glue.errors import GlueError
 from glue.limits import Outcome
@@ -50,10 +50,11 @@ class Say:
     messages: tuple[UserMessage, ...]
 
     def __post_init__(self) -> None:
-        given = (self.messages,) if isinstance(self.messages, UserMessage) else self.messages
-        if isinstance(given, str) or not all(isinstance(message, UserMessage) for message in given):
-            raise TypeError(f"Say takes messages made by glue.user, not {self.messages!r}")
-        object.__setattr__(self, "messages", tuple(given))
+        given: Any = self.messages
+        said = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+        if not all(isinstance(message, UserMessage) for message in said):
+            raise TypeError(f"Say takes messages made by glue.user, not {given!r}")
+        object.__setattr__(self, "messages", said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,10 @@ class Change:
     """Send another request. Not an answer yet: the next policy is asked too."""
 
     request: Request
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.request, Request):
+            raise TypeError(f"Change takes a glue.Request, not {self.request!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +122,11 @@ class Policy:
         """Return a copy that serves one run; its lists, dicts and sets are copied, but for those it was made with."""
         made = copy.copy(self)
         given: tuple[object, ...] = getattr(self, "_given", ())
-        for name, value in getattr(made, "__dict__", {}).items():
+        slots = (name for kind in type(made).__mro__ for name in getattr(kind, "__slots__", ()))
+        for name in (*vars(made), *slots):
+            value = getattr(made, name, None)
             if isinstance(value, (list, dict, set, deque)) and not any(value is each for each in given):
-                made.__dict__[name] = copy.deepcopy(value)
+                object.__setattr__(made, name, copy.deepcopy(value))
         return made
 
     def before_request(self, state: State, request: Request) -> Hook:

@@ -43,6 +43,8 @@ class Delivery(Policy):
     def __init__(
         self, tool: str, *, eager: bool = False, nudges: int = 2, terminal: Collection[str] = (), text: str = ""
     ) -> None:
+        if isinstance(terminal, str):
+            raise TypeError(f"terminal must be a list of tools' names, not {terminal!r}")
         self.tool, self.eager, self.nudges, self.terminal = tool, eager, nudges, frozenset(terminal)
         self.text = text or f"Deliver your result by calling {tool}; a plain answer is not seen."
         self._batches = 0

@@ -24,9 +24,18 @@ class Gate:
     required: bool = False  # drops advisory gates of lower priority while it suppresses something
     reason: str = ""  # for whoever reads the events
 
+    def __post_init__(self) -> None:
+        if not callable(self.allow):
+            self._check(self.allow)
+
     def allowed(self, state: State) -> frozenset[str] | None:
         names = self.allow(state) if callable(self.allow) else self.allow
-        return None if names is None else frozenset(names)
+        return None if names is None else frozenset(self._check(names))
+
+    def _check(self, names: object) -> Collection[str]:
+        if isinstance(names, str) or not isinstance(names, Collection):
+            raise TypeError(f"gate {self.name!r} must allow a list of tools' names, not {names!r}")
+        return names
 
 
 class Gates(Policy):
@@ -35,6 +44,8 @@ class Gates(Policy):
     place = "gates"
 
     def __init__(self, *gates: Gate) -> None:
+        if wrong := [gate for gate in gates if not isinstance(gate, Gate)]:
+            raise TypeError(f"Gates takes glue.policies.Gate objects, not {wrong[0]!r}")
         self.gates = gates
 
     def before_request(self, state: State, request: Request) -> Hook:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -36,7 +37,7 @@ class Guards(Policy):
 
     def after_tools(self, state: State, results: Sequence[ToolMessage]) -> Hook:
         calls = state.last_reply.calls if state.last_reply is not None else ()
-        call = (calls[0].name, calls[0].arguments) if len(calls) == 1 else None
+        call = (calls[0].name, _plain(calls[0].arguments)) if len(calls) == 1 else None
         self._repeats = self._repeats + 1 if call is not None and call == self._last else int(call is not None)
         self._last = call
         self._errors = self._errors + 1 if all(result.is_error for result in results) else 0
@@ -57,6 +58,14 @@ class Guards(Policy):
         state.emit(Guardrail(kind=kind, count=count, action="nudge"))
         state.emit(Nudge(policy="guards", text=text))
         return nudge(text)
+
+
+def _plain(arguments: str) -> str:
+    """Write arguments in one way, so that the same are the same however a model spells them."""
+    try:
+        return json.dumps(json.loads(arguments or "{}"), sort_keys=True)
+    except (ValueError, RecursionError):
+        return arguments
 
 
 LONGEST = 400  # a refusal is short; a long text that opens with regret goes on to help

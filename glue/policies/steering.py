@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from glue.events import Nudge
@@ -13,38 +14,42 @@ from glue.policies import Hook, Policy, Say, nudge
 if TYPE_CHECKING:
     from glue.loop.state import State
 
-Source = Callable[[], Sequence[str | UserMessage]]  # takes what is waiting; polled only when it can be sent
+# Takes what is waiting, one or many; polled only when it can be sent.
+Source = Callable[[], str | UserMessage | Sequence[str | UserMessage] | None]
 
 
-class Steering(Policy):
+class _FromSource(Policy):
+    """What is said comes from a function."""
+
+    def __init__(self, source: Source) -> None:
+        if not callable(source):
+            raise TypeError(f"{type(self).__name__} takes a function that gives what is waiting, not {source!r}")
+        self.source = source
+
+    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
+        return _say(self.source(), self.place) if state.may_say else None
+
+
+class Steering(_FromSource):
     """Put waiting messages in front of the next request; what came during the last reply gets one of its own."""
 
     place = "steering"
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
     def before_request(self, state: State, request: Request) -> Hook:
-        return None if state.in_chain else _say(self.source(), "steering")
-
-    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
-        return _say(self.source(), "steering") if state.may_say else None
+        return None if state.in_chain else _say(self.source(), self.place)
 
 
-class FollowUp(Policy):
+class FollowUp(_FromSource):
     """Go on with waiting messages when the model has settled."""
 
     place = "follow_up"
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
 
-    def on_settle(self, state: State, reply: AssistantMessage) -> Hook:
-        return _say(self.source(), "follow_up") if state.may_say else None
-
-
-def _say(waiting: Sequence[str | UserMessage], origin: str) -> Hook:
-    return Say(tuple(user(item, origin=origin) if isinstance(item, str) else item for item in waiting))
+def _say(waiting: str | UserMessage | Sequence[str | UserMessage] | None, origin: str) -> Hook:
+    given = (waiting,) if isinstance(waiting, str | UserMessage) else waiting or ()
+    said = [user(item) if isinstance(item, str) else item for item in given]
+    # Whoever gave it, it is no prompt: a run begins with that.
+    return Say(tuple(replace(each, origin=origin) if getattr(each, "origin", "") == "user" else each for each in said))
 
 
 TEXT = "Go on: do what you announced, with the tools you have. If you are done, give your final answer."
