@@ -158,6 +158,10 @@ class HTTP:
         """
         return Exchange(self, "POST", path, body, headers, model=model)
 
+    def get(self, path: str, headers: Mapping[str, str] | None = None) -> Exchange:
+        """Stream the answer to a question, as `post` does."""
+        return Exchange(self, "GET", path, None, headers)
+
     async def request(
         self,
         method: str,

@@ -533,14 +533,10 @@ class Wire(Closeable):
     async def models(self) -> list[str]:
         """Ask the server which models it has."""
         headers = await self.headers({}, self.models_path, b"")
-        answer = await self.http.request("GET", self.models_path, headers=headers)
-        if answer.status != 200:
-            from glue.providers.errors import classify
-
-            body = self.http.mask(answer.text).encode()
-            raise classify(answer.status, answer.headers, body, provider=self.name)
+        async with self.http.get(self.models_path, headers) as blocks:
+            body = b"".join([block async for block in blocks])
         try:
-            found = answer.json()
+            found = encoding.loads(body)
             rows = found["data"] if "data" in found else found["models"]
             return sorted((row.get("id") or row["name"]).removeprefix("models/") for row in rows)
         except encoding.BAD_SHAPE:

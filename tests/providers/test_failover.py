@@ -285,3 +285,13 @@ async def test_the_error_says_who_was_left_out_and_why_the_others_failed() -> No
             pass
 
     assert str(caught.value).endswith("(a: left out for want of a key; b: transient, cannot connect)")
+
+
+async def test_who_was_left_out_is_told_once() -> None:
+    chain = with_failover(Script(repeat("hello"), name="b"), skipped=["a", "groq"])
+
+    first, second = await collect(chain), await collect(chain)
+
+    told = [event.detail for event in first if isinstance(event, Attempt)]
+    assert told == ["a: left out for want of a key", "groq: left out for want of a key; set GROQ_API_KEY"]
+    assert not any(isinstance(event, Attempt) for event in second)
