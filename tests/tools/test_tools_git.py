@@ -450,6 +450,8 @@ async def test_paths_may_be_absolute_below_the_top(repo: Path) -> None:
         assert "seven" in await tools["git_blame"](path, first=8, last=8)
     with pytest.raises(ToolError, match=r"did you mean a\.py\?"):
         await tools["git_show"]("HEAD", "src/a.py")
+    for path in (".", str(repo)):
+        assert "a.py" in (await tools["git_show"]("HEAD", path)).split("\n")[1:]
 
 
 async def test_changes_below_a_path_are_shown_however_it_is_written(repo: Path) -> None:

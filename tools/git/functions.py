@@ -183,12 +183,12 @@ def commit_page(repo: Repo, revision: str, offset: int = 1, blocklist: Blocklist
 
 
 def file_page(repo: Repo, revision: str, path: str, offset: int) -> str:
-    entry = repo.entry(revision, path)
-    if entry is None:
+    entry = repo.entry(revision, path) if path else None
+    if path and entry is None:
         name = path.rpartition("/")[2]
         near = [each.path for each in repo.list_tree(revision) if each.path.rpartition("/")[2] == name][:3]
         raise ToolError(f"there is no {path!a} in {revision!a}{suggest(near)}")
-    if entry.kind == "tree":
+    if entry is None or entry.kind == "tree":
         names = [each.path for each in repo.list_tree(revision, path, recursive=False)]
         return "\n".join(["[a folder]", *names[:1000]])
     if entry.kind == "commit":
