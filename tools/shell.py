@@ -285,11 +285,12 @@ class ShellCommand:
     def report(self, note: str) -> str:
         """Give what was printed since this was last asked, and a note below it."""
         with self.lock:
-            lost = self.seen - len(self.head) - len(self.tail)
+            tail = self.seen - len(self.tail)  # where it begins
+            lost = max(tail - max(self.read, len(self.head)), 0)
             gap = f"\n[{lost} bytes were not kept]\n".encode() if lost else b""
-            whole = bytes(self.head) + gap + bytes(self.tail)
-            start, self.read = min(self.read, len(whole)), len(whole)
-        text = cap(whole[start:].decode("utf-8", "replace"), SHOWN)
+            new = self.head[self.read :] + gap + self.tail[max(self.read - tail, 0) :]
+            self.read = self.seen
+        text = cap(new.decode("utf-8", "replace"), SHOWN)
         separator = "" if not text or text.endswith("\n") else "\n"
         return f"{text}{separator}[{note}]"
 

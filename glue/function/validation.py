@@ -488,10 +488,14 @@ def phrase(schema: Any, resolve: Callable[[Any], Any], depth: int = 0) -> str:
 
 
 _DEPTH = 64  # of a schema from elsewhere
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
 
-def without_slow_patterns(schema: Any, depth: int = 0) -> Any:
-    """Leave out of a schema from elsewhere the patterns that may take for ever: they would hold the event loop."""
+def without_slow_patterns(schema: Any, depth: int = 0, *, named: bool = False) -> Any:
+    """Leave out of a schema from elsewhere the patterns that may take for ever: they would hold the event loop.
+
+    No such pattern is left anywhere, for a reference may lead to any place. `named` says that the keys are names.
+    """
     if not isinstance(schema, (list, Mapping)):
         return schema
     if depth > _DEPTH:
@@ -500,12 +504,13 @@ def without_slow_patterns(schema: Any, depth: int = 0) -> Any:
         return [without_slow_patterns(each, depth + 1) for each in schema]
     kept = {}
     for word, value in schema.items():
-        if word in ("enum", "const", "default", "examples"):
-            kept[word] = value
-        elif word != "pattern" or not isinstance(value, str) or is_quick(value):
-            kept[word] = without_slow_patterns(value, depth + 1)
-    named = kept.get("patternProperties")
-    if isinstance(named, Mapping) and not all(map(is_quick, named)):
+        if word == "pattern" and isinstance(value, str) and not is_quick(value):
+            continue
+        quick = without_slow_patterns(value, depth + 1, named=not named and word in _NAMED)
+        if named or word not in ("enum", "const") or quick == value:
+            kept[word] = quick
+    patterns = kept.get("patternProperties")
+    if isinstance(patterns, Mapping) and not all(map(is_quick, patterns)):
         for word in ("patternProperties", "additionalProperties", "unevaluatedProperties"):
             kept.pop(word, None)
     return kept

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import glue
 from glue.function.schema import Shape, shape_of
-from glue.function.validation import ValidationError, Validator, coerce
+from glue.function.validation import ValidationError, Validator, coerce, without_slow_patterns
 from glue.testing import call
 
 
@@ -286,6 +286,34 @@ async def test_slow_patterns_from_elsewhere_do_not_hold_the_loop(pattern: str) -
         result = await tool.invoke(call("one", arguments), glue.Context(call=call("one", arguments)))
         assert result.is_error is (arguments == {"x": 3})
     assert tool.spec.parameters == schema  # the model is told all the same
+
+
+SLOW_TEXT = {"type": "string", "pattern": "(a+)+$"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        *({"properties": {name: SLOW_TEXT}} for name in ("default", "enum", "const", "examples", "pattern")),
+        {"properties": {"default": {"$ref": "#/$defs/const"}}, "$defs": {"const": SLOW_TEXT}},
+        {"properties": {"default": {"$ref": "#/examples/0"}}, "examples": [SLOW_TEXT]},
+        {"properties": {"default": {"$ref": "#/default/x"}}, "default": {"x": SLOW_TEXT}},
+    ],
+)
+async def test_slow_patterns_hide_behind_no_name_and_no_reference(schema: dict[str, Any]) -> None:
+    schema = {"type": "object", **schema, "additionalProperties": False}
+    tool = glue.Tool.from_schema("one", "", schema, lambda arguments: "ran")
+    (name,) = schema["properties"]
+
+    for value in ("a" * 5000 + "!", 3):
+        result = await tool.invoke(call("one", {name: value}), glue.Context(call=call("one", {})))
+        assert result.is_error is (value == 3)
+
+
+def test_values_are_kept_as_they_are() -> None:
+    schema = {"properties": {"x": {"enum": [{"a": "pattern"}], "default": {"pattern": "^a$"}}}}
+
+    assert without_slow_patterns(schema) == schema
 
 
 @pytest.mark.parametrize("pattern", QUICK)

@@ -368,6 +368,16 @@ def test_finding_respects_gitignore(tools: Tools, tmp_path: Path) -> None:
     assert tools["find_files"]("nothing") == "no file matches"
 
 
+async def test_patterns_may_be_absolute_below_the_root(tools: Tools, tmp_path: Path) -> None:
+    _tree(tmp_path, "top.py", "src/a.py", "src/deep/b.py")
+
+    for top in ("", str(tmp_path)):
+        assert tools["find_files"](f"{top}/*.py") == "top.py"
+        assert tools["find_files"](f"{top}/src/**/*.py") == "src/a.py\nsrc/deep/b.py"
+        assert (await tools["grep"]("needle", glob=f"{top}/src/*.py")).startswith("src/a.py:1: ")
+    assert tools["find_files"]("/elsewhere/*.py") == "no file matches"
+
+
 async def test_search_gives_paths_lines_and_context(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\r\ntwo needle\r\nthree\r\nfour\r\nneedle\r\n")
     _tree(tmp_path, "sub/b.txt")

@@ -450,6 +450,19 @@ async def test_paths_may_be_absolute_below_the_top(repo: Path) -> None:
         assert "seven" in await tools["git_blame"](path, first=8, last=8)
     with pytest.raises(ToolError, match=r"did you mean a\.py\?"):
         await tools["git_show"]("HEAD", "src/a.py")
+    for path in (".", str(repo)):
+        assert "a.py" in (await tools["git_show"]("HEAD", path)).split("\n")[1:]
+
+
+async def test_changes_below_a_path_are_shown_however_it_is_written(repo: Path) -> None:
+    (repo / "a.py").write_text("changed\n")
+    tools = tools_of(repo, trust=True)
+
+    for path in ("a.py", "./a.py", str(repo / "a.py"), ".", "./", str(repo)):
+        assert "+changed" in await tools["git_diff_worktree"](path=path)
+        assert "+seven" in await tools["git_diff_branch"](path=path)
+    with pytest.raises(ToolError, match=r"offset 500 is past the end: the text has \d+ lines"):
+        await tools["git_diff_worktree"](offset=500)
 
 
 async def test_blame_says_when_it_stops(repo: Path, run: Run) -> None:

@@ -99,6 +99,20 @@ async def test_a_command_that_prints_for_ever_is_stopped_and_little_of_it_kept(t
     assert len(command.head) + len(command.tail) <= shell.KEPT + shell.SHOWN
 
 
+def test_each_look_gives_what_came_since_the_last_also_after_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "KEPT", 10)
+    monkeypatch.setattr(shell, "SHOWN", 40)
+    command = shell.ShellCommand([], {}, "/", None, 1.0)
+    said = []
+    for block in (b"one\n", b"two\n" * 3, b"x" * 60 + b"\n", b"four\n", b""):
+        command.listen(block)
+        said.append(command.report("running"))
+
+    assert said[:2] == ["one\n[running]", "two\ntwo\ntwo\n[running]"]
+    assert said[2].startswith("\n[21 bytes were not kept]\n")
+    assert said[3:] == ["four\n[running]", "[running]"]
+
+
 async def test_command_has_no_input_and_no_terminal(tmp_path: Path) -> None:
     assert await shell.tool(tmp_path)("cat; test -t 0 || echo none") == "none\n[exit code 0]"
 

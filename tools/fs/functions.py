@@ -127,7 +127,7 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             limit: most paths, up to 1000
         """
         budget = walk.Budget(deadline=time.monotonic() + SECONDS)
-        wanted = globs(pattern)
+        wanted = globs(pattern, root.spellings)
         found: list[str] = []
         limit = max(1, min(limit, 1000))
         with _told(path, root), root.directory(path, guard=watch) as place:

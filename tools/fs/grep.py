@@ -102,7 +102,7 @@ def search(query: dict[str, Any]) -> list[str]:
     root = Root.adopt(query["fd"], tuple(query["spellings"]))
     budget = walk.Budget(deadline=time.monotonic() + query["seconds"])
     blocked = Blocklist(tuple(query["blocked"])) if query["blocked"] is not None else None
-    wanted = globs(query["glob"]) if query["glob"] else []
+    wanted = globs(query["glob"], root.spellings) if query["glob"] else []
     with root.place(query["path"]) as place:
         if place.missing:
             raise failure(errno.ENOENT, query["path"])

@@ -141,10 +141,11 @@ def _quote(char: str) -> str:
     return f"\\{char}" if char in "\\]^-[&~|" else char
 
 
-def globs(pattern: str) -> list[Glob]:
-    """Read a pattern that may hold braces; one without `/` fits a name at any depth."""
-    plain = [each.removeprefix("./") for each in alternatives(pattern)]
-    return [Glob(each if "/" in each else f"**/{each}") for each in plain]
+def globs(pattern: str, tops: Iterable[str] = ()) -> list[Glob]:
+    """Read a pattern that may hold braces; one without `/` fits a name at any depth, `tops` are names of the root."""
+    top = next((top for top in tops if pattern.startswith(f"{top}/")), "")
+    plain = [each.removeprefix("./") for each in alternatives(pattern.removeprefix(top))]
+    return [Glob(each.removeprefix("/") if "/" in each else f"**/{each}") for each in plain]
 
 
 def alternatives(pattern: str) -> list[str]:

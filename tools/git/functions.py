@@ -38,9 +38,9 @@ def tools(
     tops = tuple(f"{name.rstrip('/')}/" for name in dict.fromkeys((os.path.abspath(where), os.path.realpath(where))))
 
     def below(path: str) -> str:
-        """Take an absolute path below the top for the one from the top."""
-        top = next((each for each in tops if path.startswith(each)), "")
-        return path.removeprefix(top).removeprefix("./")
+        """Write a path from the top, however it was given; the top itself is empty."""
+        top = next((each for each in tops if f"{path}/".startswith(each)), "")
+        return f"{path}/".removeprefix(top).removeprefix("./").rstrip("/")
 
     def allowed(path: str) -> str:
         if blocklist is not None and (pattern := blocklist.match(below(path))):
@@ -128,7 +128,7 @@ def tools(
 
     made: list[Tool[..., Any]] = [git_diff_branch, git_log_branch, git_show, git_blame]
     if trust:
-        made.extend(worktree_tools(where, blocklist))
+        made.extend(worktree_tools(where, blocklist, below))
     for each in made:
         each.root = os.path.abspath(where)
     return made
@@ -140,8 +140,7 @@ def diff(
     """Write a page of the patch between two commits; the first page begins with a summary."""
     changes = repo.changes(start, end)
     if path:
-        wanted = path.removeprefix("./").rstrip("/")
-        changes = [each for each in changes if any(f"{name}/".startswith(f"{wanted}/") for name in _names(each))]
+        changes = [each for each in changes if any(f"{name}/".startswith(f"{path}/") for name in _names(each))]
     blocked = [each for each in changes if blocklist is not None and any(map(blocklist.blocks, _names(each)))]
     shown = [change for change in changes if change not in blocked]
     lines = [*head, *_summary(shown, len(blocked))] if offset <= 1 else []
@@ -184,12 +183,12 @@ def commit_page(repo: Repo, revision: str, offset: int = 1, blocklist: Blocklist
 
 
 def file_page(repo: Repo, revision: str, path: str, offset: int) -> str:
-    entry = repo.entry(revision, path)
-    if entry is None:
+    entry = repo.entry(revision, path) if path else None
+    if path and entry is None:
         name = path.rpartition("/")[2]
         near = [each.path for each in repo.list_tree(revision) if each.path.rpartition("/")[2] == name][:3]
         raise ToolError(f"there is no {path!a} in {revision!a}{suggest(near)}")
-    if entry.kind == "tree":
+    if entry is None or entry.kind == "tree":
         names = [each.path for each in repo.list_tree(revision, path, recursive=False)]
         return "\n".join(["[a folder]", *names[:1000]])
     if entry.kind == "commit":
@@ -248,7 +247,7 @@ def _line(change: FileChange) -> str:
     return f"{change.status} {name} {count}{mode}"
 
 
-def worktree_tools(root: str, blocklist: Blocklist | None) -> list[Tool[..., Any]]:
+def worktree_tools(root: str, blocklist: Blocklist | None, below: Callable[[str], str]) -> list[Tool[..., Any]]:
 
     @tool(max_output=None)
     async def git_status() -> str:
@@ -274,7 +273,7 @@ def worktree_tools(root: str, blocklist: Blocklist | None) -> list[Tool[..., Any
         def job(stop: StopFlag) -> str:
             pager = Pager(offset, PAGE)
             options = ["diff", *DIFF, *(["--cached"] if staged else []), "HEAD", "--"]
-            specs = [literal_pathspec(path)] if path else []
+            specs = [literal_pathspec(below(path))] if below(path) else []
             if blocklist is not None:
                 names_only = [*options[:-1], "--name-only", "--no-renames", "-z", "--"]
                 out = run_git(root, names_only, trust=True, stop=stop)
