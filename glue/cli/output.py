@@ -62,15 +62,16 @@ class Screen:
 def table(rows: Iterable[Sequence[object]], heads: Sequence[str], screen: Screen) -> list[str]:
     """Draw a table that fits the terminal: columns whose head ends in ? are left out, then the widest are cut.
 
-    A head that begins with > is a number's.
+    A head that begins with > is a number's; one that ends in … is that of a text of any length, which is cut first.
     """
     cells = [[one_line(_cell(cell)) for cell in row] for row in rows]
     right = [head.startswith(">") for head in heads]
-    cells.insert(0, [head.strip(">?") for head in heads])
+    cells.insert(0, [head.strip(">?…") for head in heads])
     widths = [max(columns(row[at]) for row in cells) for at in range(len(heads))]
     spare = sum(widths) + 2 * (len(widths) - 1) - screen.width if screen.is_terminal else 0
+    to_cut = sum(max(width - 24, 0) for width, head in zip(widths, heads, strict=True) if head.endswith("…"))
     for at in reversed([at for at, head in enumerate(heads) if head.endswith("?")]):
-        if spare > 0:
+        if spare > to_cut:
             spare -= widths.pop(at) + 2
             right.pop(at)
             cells = [[*row[:at], *row[at + 1 :]] for row in cells]

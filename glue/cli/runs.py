@@ -65,7 +65,7 @@ def runs(limit: int, as_json: bool) -> None:
     """
     print_rows(
         [summary(path) for path in reversed(log_files()[-limit:])],
-        ("when?", "outcome", "model?", ">tokens", ">cost", "prompt"),
+        ("when?", "outcome", "model?", ">tokens", ">cost", "prompt…"),
         lambda run: (run["at"], run["outcome"], run["model"], run["tokens"], run["cost"], run["prompt"]),
         as_json,
         "no runs are logged; `glue config set log true` switches the log on",

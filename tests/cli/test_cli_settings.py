@@ -397,6 +397,15 @@ def test_what_matters_less_is_left_out_where_it_does_not_fit() -> None:
     assert "x" * 30 in table(rows, ("name", "detail?", ">n"), Narrow(80))[1]
 
 
+def test_a_long_text_is_cut_before_what_matters_is_left_out() -> None:
+    rows = [("2026-01-01 10:00", "long " * 40, "m" * 30)]
+
+    assert table(rows, ("when?", "prompt…", "model?"), Narrow(60)) == [
+        "when              prompt",
+        "2026-01-01 10:00  " + "long " * 8 + "l…",
+    ]
+
+
 def test_the_table_of_providers_says_which_keys_are_set(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_API_KEY", "AIza-a-secret")
 
