@@ -33,7 +33,7 @@ class SQLStore(BlockingStore):
     _encode: Callable[[Message, Mapping[str, Json]], tuple[object, ...]]  # gives what goes into the columns
     _decode: Callable[..., Message | None]  # makes the message of them again; None where only a newer version can
     _match: Callable[[Query], str]  # writes a search as the database wants it
-    _snippet: Callable[[Query, str], str | None]
+    _found_text: Callable[[str], str | None]  # gives the text of a hit; None where only a newer version can
 
     def _get(self, work: Callable[[Connection], T]) -> T:
         """Do something that only reads."""
@@ -81,9 +81,9 @@ class SQLStore(BlockingStore):
             return found
 
         return tuple(
-            SearchHit(session=session, message_id=key, role=role, snippet=snippet, at=at)
+            SearchHit(session=session, message_id=key, role=role, snippet=query.snippet(text) or beginning(text), at=at)
             for session, key, role, found, at in self._get(look)
-            if (snippet := self._snippet(query, found)) is not None
+            if (text := self._found_text(found)) is not None
         )
 
     def _delete(self, id: str) -> None:
@@ -212,6 +212,11 @@ class SQLStore(BlockingStore):
         places = [(float(place), number) for place, (number,) in enumerate(numbers, 1)]
         connection.cursor().executemany(self._text("UPDATE glue_messages SET position = ? WHERE number = ?"), places)
         return self._there(connection, session, id)[0] - 0.5
+
+
+def beginning(text: str) -> str:
+    """Cut a piece out of a text that fits a search only as the database sees words."""
+    return store.join_words(text[: 2 * store.AROUND]) + "…" * (len(text) > 2 * store.AROUND)
 
 
 def loads(text: str) -> Json:

@@ -538,7 +538,9 @@ class Query:
     def patterns(self) -> tuple[re.Pattern[str], ...]:
         """One pattern for each term; a text fits when all of them are found."""
         return tuple(
-            re.compile(r"(?<![^\W_])" + r"[\W_]+".join(words) + ("" if prefix else r"(?![^\W_])"), re.IGNORECASE)
+            re.compile(
+                r"(?<![^\W_])" + r"[\W_]+".join(words) + (r"[^\W_]*" if prefix else r"(?![^\W_])"), re.IGNORECASE
+            )
             for words, prefix in self.terms
         )
 

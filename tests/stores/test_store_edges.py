@@ -629,6 +629,22 @@ async def test_words_are_found_inside_text_without_spaces(store: Store, query: s
     assert await store.search("京東") == ()
 
 
+@pytest.mark.parametrize(
+    ("query", "snippet"),
+    [
+        ("need*", "…" + "x " * 29 + "x [needles] or pins " + "y " * 21 + "y…"),
+        ("pins needles", "…" + "x " * 29 + "x [needles] or [pins] " + "y " * 21 + "y…"),
+        ("世界", "你好[世界]和平"),
+    ],
+)
+async def test_a_snippet_is_the_same_everywhere(store: Store, query: str, snippet: str) -> None:
+    await fill(store, "demo", "x " * 99 + "needles or pins" + " y" * 99, "你好世界和平", "nothing")
+
+    (hit,) = await store.search(query)
+
+    assert hit.snippet == snippet
+
+
 async def test_a_limit_means_the_same_everywhere(store: Store) -> None:
     await fill(store, "demo", "apples", "apples", "apples")
 
