@@ -98,7 +98,12 @@ class SQLStore(BlockingStore):
     async def fork(self, id: str, new_id: str, *, at: int | None = None, live: bool = False) -> None:
         """Copy a session within this store, row by row."""
         store.check_id(new_id)
-        await self._in_thread(self._change, new_id, lambda connection: self._copy(connection, id, new_id, at, live))
+
+        def copy() -> None:
+            self._get(lambda connection: self.row(connection, id))  # no file is made for what is not there
+            self._change(new_id, lambda connection: self._copy(connection, id, new_id, at, live))
+
+        await self._in_thread(copy)
 
     def _copy(self, connection: Connection, id: str, new_id: str, at: int | None, live: bool) -> None:
         count = "SELECT count(*) FROM glue_messages WHERE session = ?"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from glue.errors import ConfigError, NewerSchema, StoreError
 from glue.messages import SCHEMA_VERSION, Json, Message
 from glue.stores.sql import SQLStore, SQLWriter, loads
-from glue.stores.store import Fold, Query, Record, busy, read_message, searchable, sync_data, too_new
+from glue.stores.store import Fold, Query, Record, busy, read_message, read_only, searchable, sync_data, too_new
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -413,8 +413,7 @@ class _Writer(SQLWriter):
         try:
             self.database = self.stack.enter_context(self.store.taking(self.id))
         except OSError as error:  # no lock can be made: a read-only filesystem, say
-            why = f"session {self.id!r} may be read, not changed: {error.strerror}: {self.store.path}"
-            return self.open_to_read(fold, why, error)
+            return self.open_to_read(fold, read_only(self.id, self.store.path, error), error)
         if self.database.read(self.is_there):
             found = self.database.read(self.find)
         else:
