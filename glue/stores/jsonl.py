@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import os
@@ -126,7 +125,7 @@ class _Writer:
             fold.apply(self.first)
 
     def _open_to_read(self, fold: Fold, error: OSError) -> None:
-        why = f"session {self.id!r} may be read, not changed: {error.strerror}: {self.path}"
+        why = store.read_only(self.id, self.path, error)
         if not self.path.exists():
             raise StoreError(why) from error
         found, _ = read(self.path)
@@ -183,12 +182,7 @@ def open_locked(path: Path, id: str, sync: bool) -> int:
         if new and not path.parent.is_dir():
             os.makedirs(path.parent, mode=0o700, exist_ok=True)
             sync_folder(path.parent.parent)
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise
-            raise StoreError(f"session {id!r} cannot be opened: {error}") from error
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             lock(fd, id)
             if new and sync:

@@ -18,7 +18,7 @@ import anyio.to_thread
 from glue.errors import ConfigError, NewerSchema, StoreError
 from glue.messages import Json, Message, new_id
 from glue.stores.sql import Connection, Found, SQLStore, SQLWriter, T, loads
-from glue.stores.store import AROUND, WORD, Fold, Query, Record, busy, join_words, read_message, searchable, too_new
+from glue.stores.store import WORD, Fold, Query, Record, busy, read_message, searchable, too_new
 
 LEASE = 6.0  # seconds after which a session of a dead holder may be taken by another
 PATIENCE = 30.0  # seconds to wait for a server that was there before and is gone: it may be starting again
@@ -91,12 +91,9 @@ class PostgresStore(SQLStore):
     def _match(self, query: Query) -> str:
         return _tsquery(query)
 
-    def _snippet(self, query: Query, found: str) -> str | None:
+    def _found_text(self, found: str) -> str | None:
         message = read_message(loads(found))
-        if message is None:
-            return None
-        text = searchable(message)  # which may hold a match only as Postgres sees words: then its beginning
-        return query.snippet(text) or join_words(text[: 2 * AROUND]) + "…" * (len(text) > 2 * AROUND)
+        return searchable(message) if message is not None else None
 
     # Leases --------------------------------------------------------------------------------------------
 

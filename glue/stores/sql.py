@@ -33,7 +33,7 @@ class SQLStore(BlockingStore):
     _encode: Callable[[Message, Mapping[str, Json]], tuple[object, ...]]  # gives what goes into the columns
     _decode: Callable[..., Message | None]  # makes the message of them again; None where only a newer version can
     _match: Callable[[Query], str]  # writes a search as the database wants it
-    _snippet: Callable[[Query, str], str | None]
+    _found_text: Callable[[str], str | None]  # gives the text of a hit; None where only a newer version can
 
     def _get(self, work: Callable[[Connection], T]) -> T:
         """Do something that only reads."""
@@ -81,9 +81,9 @@ class SQLStore(BlockingStore):
             return found
 
         return tuple(
-            SearchHit(session=session, message_id=key, role=role, snippet=snippet, at=at)
+            SearchHit(session=session, message_id=key, role=role, snippet=query.snippet(text) or beginning(text), at=at)
             for session, key, role, found, at in self._get(look)
-            if (snippet := self._snippet(query, found)) is not None
+            if (text := self._found_text(found)) is not None
         )
 
     def _delete(self, id: str) -> None:
@@ -98,7 +98,12 @@ class SQLStore(BlockingStore):
     async def fork(self, id: str, new_id: str, *, at: int | None = None, live: bool = False) -> None:
         """Copy a session within this store, row by row."""
         store.check_id(new_id)
-        await self._in_thread(self._change, new_id, lambda connection: self._copy(connection, id, new_id, at, live))
+
+        def copy() -> None:
+            self._get(lambda connection: self.row(connection, id))  # no file is made for what is not there
+            self._change(new_id, lambda connection: self._copy(connection, id, new_id, at, live))
+
+        await self._in_thread(copy)
 
     def _copy(self, connection: Connection, id: str, new_id: str, at: int | None, live: bool) -> None:
         count = "SELECT count(*) FROM glue_messages WHERE session = ?"
@@ -212,6 +217,11 @@ class SQLStore(BlockingStore):
         places = [(float(place), number) for place, (number,) in enumerate(numbers, 1)]
         connection.cursor().executemany(self._text("UPDATE glue_messages SET position = ? WHERE number = ?"), places)
         return self._there(connection, session, id)[0] - 0.5
+
+
+def beginning(text: str) -> str:
+    """Cut a piece out of a text that fits a search only as the database sees words."""
+    return store.join_words(text[: 2 * store.AROUND]) + "…" * (len(text) > 2 * store.AROUND)
 
 
 def loads(text: str) -> Json:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from glue.errors import ConfigError, NewerSchema, StoreError
 from glue.messages import SCHEMA_VERSION, Json, Message
 from glue.stores.sql import SQLStore, SQLWriter, loads
-from glue.stores.store import Fold, Query, Record, busy, join_words, read_message, searchable, sync_data, too_new
+from glue.stores.store import Fold, Query, Record, busy, read_message, read_only, searchable, sync_data, too_new
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -321,9 +321,12 @@ class SQLiteStore(SQLStore):
     _excluding = "body = json_set(body, '$.excluded', json('true'))"
     _live = "json_extract(body, '$.excluded') IS NOT 1"
     _matches = """
-        SELECT s.id, m.id, role, snippet(words, 0, '[', ']', '…', 16), at
-        FROM words JOIN glue_messages AS m ON m.number = words.rowid JOIN glue_sessions AS s ON s.number = session
-        WHERE words MATCH ?{where} ORDER BY words.rank, at DESC LIMIT ?"""
+        SELECT s.id, m.id, role, text, at FROM (
+            SELECT m.number AS found, rank AS place FROM words
+            JOIN glue_messages AS m ON m.number = words.rowid JOIN glue_sessions AS s ON s.number = session
+            WHERE words MATCH ?{where} ORDER BY rank, at DESC LIMIT ?
+        ) JOIN glue_messages AS m ON m.number = found JOIN glue_sessions AS s ON s.number = session
+        ORDER BY place, at DESC"""  # the texts only of those that are wanted
 
     def __init__(self, path: str | os.PathLike[str], *, sync: bool = True) -> None:
         self.path = Path(path)
@@ -392,8 +395,8 @@ class SQLiteStore(SQLStore):
     def _match(self, query: Query) -> str:
         return " ".join(f'"{" ".join(words)}"' + "*" * prefix for words, prefix in query.terms)
 
-    def _snippet(self, query: Query, found: str) -> str | None:
-        return join_words(found)
+    def _found_text(self, found: str) -> str | None:
+        return found
 
 
 class _Writer(SQLWriter):
@@ -410,8 +413,7 @@ class _Writer(SQLWriter):
         try:
             self.database = self.stack.enter_context(self.store.taking(self.id))
         except OSError as error:  # no lock can be made: a read-only filesystem, say
-            why = f"session {self.id!r} may be read, not changed: {error.strerror}: {self.store.path}"
-            return self.open_to_read(fold, why, error)
+            return self.open_to_read(fold, read_only(self.id, self.store.path, error), error)
         if self.database.read(self.is_there):
             found = self.database.read(self.find)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import re
@@ -401,8 +402,8 @@ async def copy(
 
 
 def check_fork(id: str, at: int | None, count: int) -> None:
-    if at is not None and not 0 <= at <= count:
-        raise ValueError(f"session {id!r} has {count} messages; it cannot be forked at {at}")
+    if at is not None and not (isinstance(at, int) and 0 <= at <= count):
+        raise ValueError(f"session {id!r} has {count} messages; it cannot be forked at {at!r}")
 
 
 def taken_already(id: str, count: int) -> StoreError:
@@ -460,6 +461,13 @@ def sync_data(fd: int) -> None:
 
 def busy(id: str) -> SessionBusy:
     return SessionBusy(f"session {id!r} is in use, here or by another process; one writer at a time")
+
+
+def read_only(id: str, path: os.PathLike[str], error: OSError) -> str:
+    """Say why a session may be read and not changed; a StoreError where the file cannot even be opened."""
+    if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        raise StoreError(f"session {id!r} cannot be opened: {error.strerror}: {path}") from error
+    return f"session {id!r} may be read, not changed: {error.strerror}: {path}"
 
 
 def missing(id: str, there: Sequence[str]) -> StoreError:
@@ -538,7 +546,9 @@ class Query:
     def patterns(self) -> tuple[re.Pattern[str], ...]:
         """One pattern for each term; a text fits when all of them are found."""
         return tuple(
-            re.compile(r"(?<![^\W_])" + r"[\W_]+".join(words) + ("" if prefix else r"(?![^\W_])"), re.IGNORECASE)
+            re.compile(
+                r"(?<![^\W_])" + r"[\W_]+".join(words) + (r"[^\W_]*" if prefix else r"(?![^\W_])"), re.IGNORECASE
+            )
             for words, prefix in self.terms
         )
 

@@ -396,6 +396,28 @@ def refuse_to_write(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(os, "open", refuse)
 
 
+@pytest.mark.parametrize("kind", ["file", "sqlite"])
+async def test_a_process_without_descriptors_says_so(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    kept = make_store(kind, tmp_path, request)
+    await fill(kept, "demo", "apples")
+
+    def refuse(*given: Any, **named: Any) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    for name in ("demo", "new"):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", refuse)
+            with pytest.raises(StoreError, match=f"session '{name}' cannot be opened: Too many open files"):
+                async with kept.log(name):
+                    pass
+
+    async with kept.log("new") as log:
+        await log.append(user("pears"))
+    assert [message.text for message in await kept.load("new")] == ["pears"]
+
+
 async def test_a_file_that_may_not_be_written_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FileStore(tmp_path)
     await fill(store, "demo", "apples")
@@ -459,6 +481,8 @@ async def test_reading_makes_no_file(tmp_path: Path) -> None:
     assert await store.list() == ()
     with pytest.raises(StoreError, match="no session 'demo'; there are: none"):
         await store.load("demo")
+    with pytest.raises(StoreError, match="no session 'demo'"):
+        await copy(store, "demo", store, "x")
     assert os.listdir(tmp_path) == []
 
 
@@ -629,6 +653,22 @@ async def test_words_are_found_inside_text_without_spaces(store: Store, query: s
     assert await store.search("京東") == ()
 
 
+@pytest.mark.parametrize(
+    ("query", "snippet"),
+    [
+        ("need*", "…" + "x " * 29 + "x [needles] or pins " + "y " * 21 + "y…"),
+        ("pins needles", "…" + "x " * 29 + "x [needles] or [pins] " + "y " * 21 + "y…"),
+        ("世界", "你好[世界]和平"),
+    ],
+)
+async def test_a_snippet_is_the_same_everywhere(store: Store, query: str, snippet: str) -> None:
+    await fill(store, "demo", "x " * 99 + "needles or pins" + " y" * 99, "你好世界和平", "nothing")
+
+    (hit,) = await store.search(query)
+
+    assert hit.snippet == snippet
+
+
 async def test_a_limit_means_the_same_everywhere(store: Store) -> None:
     await fill(store, "demo", "apples", "apples", "apples")
 
@@ -673,6 +713,10 @@ async def test_an_unknown_session_is_named_everywhere(store: Store) -> None:
         await store.search("apples", session="dmo")
     with pytest.raises(StoreError, match="no session 'dmo'"):
         await copy(store, "dmo", store, "x")
+    for wrong in (-1, 2, 1.0, "1"):
+        with pytest.raises(ValueError, match="has 1 messages; it cannot be forked at"):
+            await copy(store, "demo", store, "x", at=wrong)  # type: ignore[arg-type]
+    assert [info.id for info in await store.list()] == ["demo"]
 
 
 async def test_every_store_says_when_a_message_was_stored(store: Store) -> None:
