@@ -35,7 +35,18 @@ from glue import (
 from glue.errors import BudgetExceeded, ContextOverflow, GuardHalted, InvalidContinuation
 from glue.events import Event, MessageEnd, Nudge, RunEnd
 from glue.loop.transcript import CONTINUE
-from glue.policies import AutoContinue, Change, Delivery, FollowUp, Gate, Gates, Hook, Rewrite, Steering
+from glue.policies import (
+    AutoContinue,
+    Change,
+    Delivery,
+    FollowUp,
+    Gate,
+    Gates,
+    Hook,
+    RefusalDetector,
+    Rewrite,
+    Steering,
+)
 from glue.testing import Script, call, calls, fail, say, shape
 
 
@@ -459,3 +470,11 @@ async def test_every_nudge_is_told() -> None:
 
     told = [(event.policy, event.text) for event in events if isinstance(event, Nudge)]
     assert told == [("delivery", "Hand it over."), ("auto_continue", "Do it.")]
+
+
+async def test_a_refusal_ranks_above_the_budget_that_it_has_spent() -> None:
+    script = Script(say("I can't help with that.", usage=Usage(output=9, cost=2.0)))
+
+    result = await run(script, "go", policies=[RefusalDetector()], limits=Limits(usd_budget=1.0))
+
+    assert (result.outcome, result.error) == (Outcome.REFUSED, None)
