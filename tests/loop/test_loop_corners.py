@@ -11,6 +11,7 @@ import pytest
 from glue import (
     Agent,
     AssistantMessage,
+    Cancel,
     Done,
     Limits,
     MemoryStore,
@@ -478,3 +479,18 @@ async def test_a_refusal_ranks_above_the_budget_that_it_has_spent() -> None:
     result = await run(script, "go", policies=[RefusalDetector()], limits=Limits(usd_budget=1.0))
 
     assert (result.outcome, result.error) == (Outcome.REFUSED, None)
+
+
+@pytest.mark.parametrize(("cancels", "told"), [(False, "not run: the run ended (halted)"), (True, "cancelled")])
+async def test_a_call_that_a_policy_kept_from_running_says_why(cancels: bool, told: str) -> None:
+    token = Cancel()
+
+    class Halts(Policy):
+        def on_reply(self, state: Any, reply: AssistantMessage) -> Hook:
+            if cancels:
+                token.cancel()
+            return Stop(Outcome.HALTED)
+
+    result = await run(Script(calls("noop", "noop")), "go", tools=[noop], policies=[Halts()], cancel=token)
+
+    assert texts(result.messages[2:]) == [told, told]
