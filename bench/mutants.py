@@ -162,7 +162,9 @@ def _short(node: ast.AST) -> str:
 
 
 def _is_typing(tree: ast.Module, node: ast.AST) -> bool:
-    """Leave annotations and dataclass decorators alone: no behaviour hangs on them here."""
+    """Leave annotations, their imports and dataclass decorators alone: no behaviour hangs on them here."""
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return True
     for parent in ast.walk(tree):
         if isinstance(parent, ast.ClassDef):
             for decorator in parent.decorator_list:

@@ -166,6 +166,7 @@ WrapUp = Grace  # as the message it sends is called
 
 # The order in which policies are asked, by their `place`; those of one place in the order they were given.
 ORDER = (
+    "refusal",  # ranks above a budget that the same reply has spent
     "budgets",
     "gates",
     "compaction",

@@ -87,6 +87,8 @@ def looks_like_refusal(text: str) -> bool:
 class RefusalDetector(Policy):
     """End a run as refused when a reply without calls reads like one."""
 
+    place = "refusal"
+
     def __init__(self, detect: Callable[[str], bool] = looks_like_refusal) -> None:
         self.detect = detect
 

@@ -11,6 +11,7 @@ import pytest
 from glue import (
     Agent,
     AssistantMessage,
+    Cancel,
     Done,
     Limits,
     MemoryStore,
@@ -33,9 +34,20 @@ from glue import (
     user,
 )
 from glue.errors import BudgetExceeded, ContextOverflow, GuardHalted, InvalidContinuation
-from glue.events import Event, MessageEnd, RunEnd
+from glue.events import Event, MessageEnd, Nudge, RunEnd
 from glue.loop.transcript import CONTINUE
-from glue.policies import Change, Delivery, FollowUp, Gate, Gates, Hook, Rewrite, Steering
+from glue.policies import (
+    AutoContinue,
+    Change,
+    Delivery,
+    FollowUp,
+    Gate,
+    Gates,
+    Hook,
+    RefusalDetector,
+    Rewrite,
+    Steering,
+)
 from glue.testing import Script, call, calls, fail, say, shape
 
 
@@ -448,3 +460,37 @@ def test_a_policy_that_is_made_of_junk_says_so(make: Callable[[], object], messa
 async def test_a_gate_whose_function_gives_a_text_is_named() -> None:
     with pytest.raises(TypeError, match="gate 'g' must allow a list of tools' names, not 'noop'"):
         await run(Script(), "go", tools=[noop], policies=[Gates(Gate(name="g", allow=lambda state: "noop"))])
+
+
+async def test_every_nudge_is_told() -> None:
+    events: list[Event] = []
+    delivery, announced = Delivery("deliver", eager=True, nudges=1, text="Hand it over."), AutoContinue(1, "Do it.")
+
+    await run(Script("T0", "T1"), "go", policies=[delivery], tools=[noop], on_event=events.append)
+    await run(Script("I will now do it.", "x"), "go", policies=[announced], tools=[noop], on_event=events.append)
+
+    told = [(event.policy, event.text) for event in events if isinstance(event, Nudge)]
+    assert told == [("delivery", "Hand it over."), ("auto_continue", "Do it.")]
+
+
+async def test_a_refusal_ranks_above_the_budget_that_it_has_spent() -> None:
+    script = Script(say("I can't help with that.", usage=Usage(output=9, cost=2.0)))
+
+    result = await run(script, "go", policies=[RefusalDetector()], limits=Limits(usd_budget=1.0))
+
+    assert (result.outcome, result.error) == (Outcome.REFUSED, None)
+
+
+@pytest.mark.parametrize(("cancels", "told"), [(False, "not run: the run ended (halted)"), (True, "cancelled")])
+async def test_a_call_that_a_policy_kept_from_running_says_why(cancels: bool, told: str) -> None:
+    token = Cancel()
+
+    class Halts(Policy):
+        def on_reply(self, state: Any, reply: AssistantMessage) -> Hook:
+            if cancels:
+                token.cancel()
+            return Stop(Outcome.HALTED)
+
+    result = await run(Script(calls("noop", "noop")), "go", tools=[noop], policies=[Halts()], cancel=token)
+
+    assert texts(result.messages[2:]) == [told, told]
