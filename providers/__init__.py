@@ -25,14 +25,12 @@ if TYPE_CHECKING:
     from glue.providers.http import Deadlines as Deadlines
     from glue.providers.http import HTTPResponse as HTTPResponse
     from glue.providers.offline import Offline as Offline
-    from glue.providers.retry import Backoff as Backoff
     from glue.providers.retry import with_escalation as with_escalation
     from glue.providers.retry import with_retries as with_retries
     from glue.providers.wire import ToolRules, Wire
 
 __all__ = [
     "HTTP",
-    "Backoff",
     "Deadlines",
     "HTTPResponse",
     "Offline",
@@ -407,7 +405,7 @@ def tool_rules() -> dict[str, ToolRules]:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "retry": "Backoff with_escalation with_retries",
+        "retry": "with_escalation with_retries",
         "http": "HTTP HTTPResponse Deadlines",
         "failover": "with_failover",
         "offline": "Offline",
