@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol, Self, TypeAlias, cast, runtime_checkable
 
 from glue.dataclass import dataclass
-from glue.messages import AssistantMessage, Request, Usage
+from glue.messages import AssistantMessage, Part, Request, Text, Thinking, ToolCall, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,19 @@ class Done:
 
 
 ProviderEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta | Attempt | Done
+
+
+def deltas(
+    content: Iterable[Part], *, first: int = 0, pieces: Callable[[str], Iterable[str]] = lambda text: (text,)
+) -> Iterator[TextDelta | ThinkingDelta | ToolCallDelta]:
+    """Give the events of a reply that came whole: `first` is the index of its first part, `pieces` parts a text."""
+    for index, part in enumerate(content, first):
+        if isinstance(part, Text) and part.text:
+            yield from (TextDelta(text=piece) for piece in pieces(part.text))
+        elif isinstance(part, Thinking) and part.text:
+            yield ThinkingDelta(text=part.text)
+        elif isinstance(part, ToolCall):
+            yield ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
