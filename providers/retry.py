@@ -160,10 +160,12 @@ def no_reply(provider: Provider, request: Request, done: Done | None, committed:
 
 
 def _class(error: ProviderError) -> _Class | None:
+    from glue.providers.errors import is_refused_call  # its tables are needed only where something failed
+
     if error.kind == "empty":
         return "empty"
-    if error.kind == "invalid_request" and "tool_use_failed" in error.body:
-        return "call"  # so says Groq, which holds calls against their schemas itself
+    if is_refused_call(error):
+        return "call"
     if error.status is None and error.kind in ("transient", "timeout", "protocol"):
         return "lost" if error.retryable or error.kind == "protocol" else None
     return "busy" if error.retryable else None

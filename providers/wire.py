@@ -589,6 +589,7 @@ class Wire(Closeable):
             # What a server says inside its stream may hold the key, as the body of an error may.
             error.args = tuple(self.http.mask(str(part)) for part in error.args)
             error.body = self.http.mask(error.body)
+            error.code = error.code and self.http.mask(error.code)
             error.request_id = error.request_id and self.http.mask(error.request_id)
             error.emitted = emitted
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import importlib.util
+import json
 import logging
 import os
 import shutil
@@ -784,12 +785,13 @@ async def test_the_end_of_a_body_that_comes_a_moment_later_lets_the_connection_s
 
 @pytest.mark.parametrize("spec", ["deepseek:m", "anthropic:m"])
 async def test_a_key_inside_a_stream_is_taken_out_of_the_error(loopback: Any, spec: str) -> None:
-    fault = b'data: {"type":"error","error":{"type":"overloaded_error","message":"no ' + SECRET.encode() + b'"}}\n\n'
-    server = loopback(chunks(fault))
+    error = {"type": "overloaded_error", "code": f"for {SECRET}", "message": f"no {SECRET}"}
+    server = loopback(chunks(b"data: %s\n\n" % json.dumps({"type": "error", "error": error}).encode()))
 
     with pytest.raises(ProviderError, match=r"no \*\*\*") as caught:
         await ask(server, spec, "")
 
+    assert caught.value.code == "for ***"
     assert SECRET not in f"{caught.value!r} {caught.value.body}"
 
 
