@@ -83,6 +83,7 @@ class Capabilities:
     files: tuple[str, ...] = ("*/*",)
     efforts: tuple[str, ...] = ()  # levels of `reasoning` that it tells apart; a level between is lowered
     local: bool = False
+    otel_names: tuple[tuple[str, str], ...] = ()  # providers with another name in OpenTelemetry's GenAI conventions
     input_price: float | None = None  # USD per million tokens, None where nobody knows
     output_price: float | None = None
     # Whether an answer can be held to a JSON schema, beside tools or without: takes_output(schema, tools=True).
@@ -111,6 +112,7 @@ def common(each: Sequence[Capabilities]) -> Capabilities:
         files=tuple(kind for kind in first.files if all(kind in one.files for one in each)),
         efforts=tuple(level for level in first.efforts if all(level in one.efforts for one in each)),
         local=all(one.local for one in each),
+        otel_names=tuple(pair for one in each for pair in one.otel_names),
         takes_output=lambda schema, *, tools=False: all(one.takes_output(schema, tools=tools) for one in each),
     )
 
