@@ -549,6 +549,16 @@ def test_the_users_own_providers_are_data_too(tmp_path: Path, monkeypatch: pytes
     assert providers.new("here:m").model == "m"  # type: ignore[attr-defined]
 
 
+def test_models_of_openai_have_their_own_levels_wherever_they_are_served() -> None:
+    plain = catalog.row_of("acme", {"base_url": "https://a"})
+    openai = catalog.row_of("acme", {"base_url": "https://a", "quirks": {"openai_models": True}})
+
+    assert catalog.efforts(openai, "gpt-5-nano") == ("minimal", "low", "medium", "high")
+    assert catalog.efforts(openai, "gpt-4o") == ()
+    assert catalog.efforts(plain, "gpt-5-nano") == catalog.LEVELS
+    assert [row.name for row in catalog.ROWS if row.quirks.openai_models] == ["openai", "azure"]
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
