@@ -17,7 +17,7 @@ from glue.errors import ConfigError, MissingKey, UnknownProvider
 from glue.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from glue.provider import Capabilities, Provider
+    from glue import Capabilities, Provider
     from glue.providers.catalog import Row
     from glue.providers.failover import with_failover as with_failover
     from glue.providers.http import HTTP as HTTP

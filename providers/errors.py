@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from glue import one_line
+from glue import Usage, one_line
 from glue.errors import ErrorKind, ProviderError
-from glue.messages import Json, Usage
+from glue.messages import Json
 from glue.providers.encoding import list_of, object_of, text_of
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from glue import Capabilities, Request, Usage, user
 from glue.errors import ConfigError, GlueError
-from glue.messages import Json, Request, Usage, user
-from glue.provider import Capabilities, ask, close
+from glue.messages import Json
+from glue.provider import ask, close
 from glue.providers import key_available, known, lookup, new, plugins, wire_class
 from glue.providers.catalog import ROWS, Row
 

@@ -12,12 +12,14 @@ from typing import TypeAlias
 
 import anyio
 
-from glue.limits import StopReason
-from glue.messages import (
+from glue import (
     AssistantMessage,
-    Json,
+    Capabilities,
+    Done,
     Part,
+    ProviderEvent,
     Request,
+    StopReason,
     Text,
     ToolCall,
     ToolMessage,
@@ -25,7 +27,8 @@ from glue.messages import (
     Usage,
     UserMessage,
 )
-from glue.provider import Capabilities, Done, ProviderEvent, deltas
+from glue.messages import Json
+from glue.provider import deltas
 
 # What rules may answer: a text, the parts of a reply, or a whole reply.
 Answer: TypeAlias = "str | tuple[Part, ...] | AssistantMessage"

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from glue.limits import StopReason
-from glue.messages import (
+from glue import (
     AssistantMessage,
     Image,
-    Json,
     Opaque,
     Part,
+    ProviderEvent,
+    StopReason,
     Text,
+    TextDelta,
     Thinking,
+    ThinkingDelta,
     ToolCall,
+    ToolCallDelta,
     ToolMessage,
     ToolSpec,
 )
-from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta, deltas
+from glue.messages import Json
+from glue.provider import deltas
 from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks
 from glue.providers.encoding import Said

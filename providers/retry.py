@@ -10,11 +10,21 @@ from typing import Any, Literal, TypeAlias
 
 import anyio
 
+from glue import (
+    AssistantMessage,
+    Attempt,
+    Done,
+    Provider,
+    ProviderEvent,
+    Request,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+    user,
+)
 from glue.errors import EmptyReply, ProviderError
-from glue.limits import StopReason
 from glue.loop.transcript import has_content
-from glue.messages import AssistantMessage, Request, user
-from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, Wrapper, opened
+from glue.provider import Wrapper, opened
 
 
 def attempt_of(error: ProviderError, provider: Provider, request: Request, started: float, **more: Any) -> Attempt:
