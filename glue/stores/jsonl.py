@@ -126,9 +126,10 @@ class _Writer:
 
     def _open_to_read(self, fold: Fold, error: OSError) -> None:
         why = store.read_only(self.id, self.path, error)
-        if not self.path.exists():
-            raise StoreError(why) from error
-        found, _ = read(self.path)
+        try:
+            found, _ = read(self.path)
+        except OSError:  # there is none, or it is not for us to read
+            raise store.closed(self.id, self.path, error) from error
         fold.header, fold.messages, fold.read_only = found.header, found.messages, found.read_only or why
         self.end = 0
 
