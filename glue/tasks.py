@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextvars import copy_context
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -21,6 +20,7 @@ import anyio.to_thread
 import sniffio
 from anyio.abc import TaskGroup
 
+from glue.context import Cancel
 from glue.errors import attach_result
 
 T = TypeVar("T")
@@ -248,12 +248,11 @@ def _run_beside(main: Callable[[], Awaitable[T]]) -> T:
     """Run an event loop in a thread while the one of this thread stands still; an interrupt here cancels that run."""
     values: list[T] = []
     errors: list[BaseException] = []
-    stops: list[Callable[[], None]] = []
-    over, context = threading.Event(), copy_context()
+    over, interrupted, context = threading.Event(), Cancel(), copy_context()
 
     async def cancellable() -> None:
         with anyio.CancelScope() as scope:
-            stops.append(partial(caller(), scope.cancel))
+            interrupted.attach(scope.cancel)
             try:
                 values.append(await main())
             except BaseException as error:
@@ -270,14 +269,15 @@ def _run_beside(main: Callable[[], Awaitable[T]]) -> T:
             over.set()
 
     cancelled = _cancellation()
-    threading.Thread(target=context.run, args=(work,), name="glue run_sync", daemon=True).start()
+    thread = threading.Thread(target=context.run, args=(work,), name="glue run_sync", daemon=True)
     try:
+        thread.start()
         while not over.wait(_LOOK_SECONDS):
             cancelled()
     except BaseException as error:
-        for stop in stops:
-            stop()
-        over.wait()
+        interrupted.cancel()
+        while not over.wait(_LOOK_SECONDS) and thread.is_alive():  # it may not even have been started
+            pass
         attach_result(error, next((found.result for found in errors if hasattr(found, "result")), None))
         raise
     if errors:
