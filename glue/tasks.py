@@ -20,7 +20,7 @@ import anyio.to_thread
 import sniffio
 from anyio.abc import TaskGroup
 
-from glue.errors import attach_result
+from glue.errors import GlueError, attach_result
 
 T = TypeVar("T")
 
@@ -233,10 +233,10 @@ def run_blocking(function: Callable[[], Awaitable[T]], close: Callable[[], Await
         inside = False
     else:
         inside = True
-    if inside:
-        return _run_beside(main)
     try:
-        return anyio.run(_woken_by_signals, main)
+        return _run_beside(main) if inside else anyio.run(_woken_by_signals, main)
+    except GlueError as error:  # its line alone is shown; what a library below has said is still its __context__
+        raise error from None
     except KeyboardInterrupt as error:  # asyncio puts it in the place of the cancellation, which has the result
         if not hasattr(error, "result"):
             attach_result(error, getattr(error.__context__, "result", None))
