@@ -11,6 +11,7 @@ import pytest
 from glue import (
     Agent,
     AssistantMessage,
+    Attempt,
     Cancel,
     Done,
     Limits,
@@ -32,6 +33,7 @@ from glue import (
     run,
     tool,
     user,
+    with_retries,
 )
 from glue.errors import BudgetExceeded, ContextOverflow, GuardHalted, InvalidContinuation
 from glue.events import Event, MessageEnd, Nudge, RunEnd
@@ -494,3 +496,14 @@ async def test_a_call_that_a_policy_kept_from_running_says_why(cancels: bool, to
     result = await run(Script(calls("noop", "noop")), "go", tools=[noop], policies=[Halts()], cancel=token)
 
     assert texts(result.messages[2:]) == [told, told]
+
+
+async def test_s072_a_try_that_failed_is_told_though_no_request_is_left_for_the_next() -> None:
+    events: list[Event] = []
+    provider = with_retries(Script(fail("empty"), "never"))
+
+    result = await run(provider, "go", limits=Limits(max_requests=1), on_event=events.append)
+
+    assert result.outcome is Outcome.MAX_TURNS
+    assert [event for event in events if isinstance(event, Attempt)] == list(result.attempts)
+    assert [attempt.kind for attempt in result.attempts] == ["empty"]
