@@ -507,3 +507,33 @@ async def test_s072_a_try_that_failed_is_told_though_no_request_is_left_for_the_
     assert result.outcome is Outcome.MAX_TURNS
     assert [event for event in events if isinstance(event, Attempt)] == list(result.attempts)
     assert [attempt.kind for attempt in result.attempts] == ["empty"]
+
+
+@pytest.mark.parametrize("stop", ["refusal", "error", "cancelled", "context_window"])
+async def test_a_reply_of_calls_alone_that_ends_the_run_is_not_stored_empty(stop: str) -> None:
+    result = await run(Script(calls("noop", stop=stop)), "go", tools=[noop])
+
+    assert shape(result.messages) == "u"
+    assert not result.complete
+
+
+async def test_a_prompt_of_ours_that_could_not_be_taken_back_is_not_sent_with_the_next_one() -> None:
+    script = Script(say("half", stop="max_tokens"), fail("auth"), "fine")
+    session = Agent(script).session("s")
+    writer: Any = session._log._writer
+    write = writer.write
+
+    def full(records: Sequence[Any]) -> None:
+        if any(record["type"] == "drop" for record in records):
+            raise OSError(28, "No space left on device")
+        write(records)
+
+    writer.write = full
+    with pytest.raises(OSError, match="No space left"):
+        await session.prompt("go")
+    assert session.messages[-1].text == CONTINUE
+    writer.write = write
+
+    await session.prompt("new")
+
+    assert texts(script.requests[-1].messages) == ["go", "half", "new"]
