@@ -48,6 +48,7 @@ from glue.policies import (
     Hook,
     RefusalDetector,
     Rewrite,
+    StallBudget,
     Steering,
 )
 from glue.testing import Script, call, calls, fail, say, shape
@@ -537,3 +538,15 @@ async def test_a_prompt_of_ours_that_could_not_be_taken_back_is_not_sent_with_th
     await session.prompt("new")
 
     assert texts(script.requests[-1].messages) == ["go", "half", "new"]
+
+
+@pytest.mark.parametrize("budget", ["1", -1, True, 1.0, None])
+def test_a_stall_budget_is_a_whole_number(budget: Any) -> None:
+    with pytest.raises(ValueError, match="budget must be a whole number of 0 or more, not"):
+        StallBudget(budget)
+
+
+async def test_an_answer_of_thinking_alone_is_not_delivered() -> None:
+    result = await run(Script("<think>hm</think>"), "go", tools=[noop], policies=[Delivery("noop")])
+
+    assert (result.outcome, result.delivered) == (Outcome.DONE, None)
