@@ -60,6 +60,9 @@ class MapBudget(Policy):
         self.usd, self.tokens = 0.0, 0
         self._live: dict[str, Usage] = {}
 
+    def start(self) -> Self:
+        return self  # one for all rows
+
     def settle(self, run: str, usage: Usage) -> None:
         self._live.pop(run, None)
         self.usd += usage.cost or 0.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -119,14 +119,13 @@ class Policy:
             return made
 
     def start(self) -> Self:
-        """Return a copy that serves one run; its lists, dicts and sets are copied, but for those it was made with."""
+        """Return a copy that serves one run: what it has made itself is made anew, what it was given is shared."""
         made = copy.copy(self)
-        given: tuple[object, ...] = getattr(self, "_given", ())
+        shared = {id(each): each for each in getattr(self, "_given", ())} | {id(self): made}
         slots = (name for kind in type(made).__mro__ for name in getattr(kind, "__slots__", ()))
         for name in (*vars(made), *slots):
-            value = getattr(made, name, None)
-            if isinstance(value, (list, dict, set, deque)) and not any(value is each for each in given):
-                object.__setattr__(made, name, copy.deepcopy(value))
+            with suppress(Exception):  # a lock, a client: what cannot be copied is shared too
+                object.__setattr__(made, name, copy.deepcopy(getattr(made, name), dict(shared)))
         return made
 
     def before_request(self, state: State, request: Request) -> Hook:

@@ -272,6 +272,20 @@ async def test_a_run_under_way_ends_before_its_next_request_when_the_budget_is_s
     assert row.cost == pytest.approx(0.03)
 
 
+async def test_rows_under_way_spend_from_one_budget() -> None:
+    @glue.tool
+    def look() -> str:
+        """Look."""
+        return "ok"
+
+    maker = agent(Repeat(calls("look", usage=COST)), tools=[look])
+
+    found = await rows(glue.map(maker, ["x", "y"], usd_budget=0.04, concurrency=2))
+
+    assert {row.outcome for row in found} == {"budget"}
+    assert sum(row.requests for row in found) <= 5  # four, and one that was under way
+
+
 async def test_a_budget_that_cannot_be_kept_is_refused() -> None:
     script = Script(Repeat(say("x")))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -227,6 +228,34 @@ async def test_the_state_of_a_policy_with_slots_is_never_shared_between_runs() -
     await agent.run("two")
 
     assert counted == [1, 1]
+
+
+async def test_an_object_that_a_policy_made_is_its_runs_own_and_one_that_it_was_given_is_shared() -> None:
+    @dataclass
+    class Count:
+        seen: int = 0
+
+    class Counting(Policy):
+        def __init__(self, total: Count) -> None:
+            self.total, self.own, self.lock = total, Count(), threading.Lock()
+            self.both = [self.total, self.own]
+            self.count = self.own_count
+
+        def own_count(self) -> None:
+            self.own.seen += 1
+
+        def before_request(self, state: Any, request: Request) -> Hook:
+            self.count()
+            self.total.seen += 1
+            counted.append((self.own.seen, self.total.seen, self.both[0] is self.total))
+            return None
+
+    counted: list[tuple[int, int, bool]] = []
+    agent = Agent(Script("a", "b"), policies=[Counting(Count())])
+    await agent.run("one")
+    await agent.run("two")
+
+    assert counted == [(1, 1, True), (1, 2, True)]
 
 
 @pytest.mark.parametrize("attempts", [0, 3])
