@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from glue import Context, File, Image, Part, PermissionRequest, Text, Tool, ToolResult
 from glue.errors import ConfigError, ToolError
 from glue.function.validation import check_schema
-from glue.permission import as_decision
+from glue.permission import decide
 from glue.tasks import background
 from glue.tools.mcp.transport import ServerConfig, Transport, load_sdk, logger, read_config
 
@@ -313,8 +313,7 @@ class ServerConnection:
             call_id=asking.call.id,
             session_id=asking.scope,
         )
-        answer = permission.decide(request)
-        decision = as_decision(await answer if isinstance(answer, Awaitable) else answer)
+        decision = await decide(permission, request)
         return dict.fromkeys(wanted, True) if decision.allowed else None
 
 
