@@ -23,7 +23,7 @@ from glue.durable.rates import LocalMeter, Rates, limited
 from glue.durable.rows import INVALID, OPEN, InputLine, Items, MapRow, MapState, Reader
 from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError
 from glue.events import RunResult
-from glue.limits import Limits, Outcome
+from glue.limits import Outcome
 from glue.loop.state import State
 from glue.loop.transcript import needs_answer
 from glue.messages import AssistantMessage, Message, Request, Usage
@@ -283,7 +283,6 @@ class EmbeddedEngine:
             **job.overrides,
             "model": limited(provider, job.rate, LocalMeter()),
             "policies": (*(settings.policies or ()), job.budget),
-            "limits": settings.limits or Limits(),  # once, not for every row
         }
         turn = anyio.Lock()
 

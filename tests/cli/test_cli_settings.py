@@ -119,6 +119,16 @@ def test_a_near_name_of_a_limit_is_suggested(wrong: str, hint: str) -> None:
         Limits(**{wrong: 1})  # type: ignore[arg-type]
 
 
+def test_a_limit_of_the_command_line_goes_over_a_function_of_the_agent(cli: Cli) -> None:
+    Path("bounded.py").write_text(
+        "import glue\nfrom glue.testing import Script\n"
+        "agent = glue.Agent(Script('hi'), limits=lambda: glue.Limits(max_turns=0))\n"
+    )
+
+    assert cli("run", "bounded.py", "hi").code == 3
+    assert cli("run", "bounded.py", "--max-turns", "1", "hi").out == "hi\n"
+
+
 def test_a_near_name_of_an_option_is_suggested() -> None:
     with pytest.raises(TypeError, match=r"an agent has no option 'system'; did you mean instructions\?"):
         Agent("offline", system="Be brief.")  # type: ignore[call-overload]
