@@ -77,6 +77,13 @@ def attach_result(error: BaseException, result: RunResult[Any] | None) -> None:
         return  # a class with slots
 
 
+def innermost(error: BaseException) -> BaseException:
+    """Give the first error inside groups, which say less than it; a signal such as Ctrl-C goes before it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = next((each for each in error.exceptions if not isinstance(each, Exception)), error.exceptions[0])
+    return error
+
+
 class ProviderError(GlueError):
     """A model could not be asked, or its answer could not be read."""
 

@@ -21,7 +21,7 @@ from glue.context import Cancel
 from glue.durable import rows
 from glue.durable.rates import LocalMeter, Rates, limited
 from glue.durable.rows import INVALID, OPEN, InputLine, Items, MapRow, MapState, Reader
-from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError
+from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError, innermost
 from glue.events import RunResult
 from glue.limits import Outcome
 from glue.loop.state import State
@@ -132,7 +132,7 @@ class Map:
         self.reused = 0  # of these, those that had ended before
         self.unfinished = False  # some inputs were not run, for want of money or time
         self.cancel = Cancel()
-        self.error: Exception | None = None  # why no more rows are started; raised at the end
+        self.error: BaseException | None = None  # why no more rows are started; raised at the end
         self._path = state  # None is a file that ends with the map
         self._rows: AsyncGenerator[MapRow, None] | None = None
         self._given: deque[int] = deque()  # started and not given out, in order
@@ -180,9 +180,7 @@ class Map:
                     await anyio.to_thread.run_sync(stack.enter_context, self.state.opened(resume=self.resume))
                     await self._host(send)
             except Exception as error:
-                while isinstance(error, ExceptionGroup):
-                    error = error.exceptions[0]  # a full disk stops all workers at once; the first error wins
-                self.error = error
+                self.error = innermost(error)  # a full disk stops all workers at once; the first error wins
             finally:
                 ended.set()
 

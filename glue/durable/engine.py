@@ -23,7 +23,7 @@ from glue.codec import from_json, to_json, to_plain
 from glue.durable.batch import run_row
 from glue.durable.rates import Rates, limited
 from glue.durable.steps import Body, DurableProvider, DurableTool, decode_error, encode_error
-from glue.errors import ConfigError, SessionBusy, StoreError
+from glue.errors import ConfigError, SessionBusy, StoreError, innermost
 from glue.events import Listener, RunResult
 from glue.limits import override_limits, read_limits
 from glue.messages import Json, messages_from_json, messages_to_json, new_id
@@ -397,10 +397,7 @@ async def _workflow(payload: dict[str, Any]) -> dict[str, Any]:
         with continued(payload.get("trace")):
             return await _run(worker, name, payload)
     except BaseExceptionGroup as group:  # of tool calls side by side; DBOS knows its own signals by their class
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = next((each for each in error.exceptions if not isinstance(each, Exception)), error.exceptions[0])
-        raise error from None
+        raise innermost(group) from None
     finally:
         worker.running.discard(name)
 
