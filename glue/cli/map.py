@@ -66,7 +66,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
     glue map triage.py tickets.jsonl -o triaged.jsonl --resume
     """
     import glue.durable
-    from glue.durable.rows import JSONLines, Reader
+    from glue.durable.rows import Reader, input_lines
 
     if bool(given["queue"]) != bool(given["engine"]):
         raise click.UsageError("--queue and --engine go together")
@@ -93,7 +93,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
         )
     job = glue.durable.map(
         agent,
-        JSONLines(inputs),
+        input_lines(inputs),
         concurrency=given["concurrency"],
         reader=Reader(template=read_text(given["template"] or ""), attach=_attach(inputs, given["attachments"])),
         state=state,

@@ -325,7 +325,7 @@ def usage_text(usage: Usage) -> str:
     return f"{usage.input:,} tokens in{cached}, {usage.output:,} out{thought}"
 
 
-class JsonLines:
+class EventWriter:
     """A listener that writes each event as a line of JSON, the prompt first."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
