@@ -18,13 +18,13 @@ import click
 
 from glue.cli.agentfile import open_agent
 from glue.cli.options import TO_WRITE, Sources, permission_options, read_part, read_text
-from glue.cli.output import Screen, Spinner, cost_text, usage_text
+from glue.cli.output import Screen, Spinner
 from glue.cli.run import cancel_on_signal
 from glue.errors import ConfigError
 from glue.limits import Outcome
 from glue.messages import Part, Usage
 from glue.tasks import background
-from glue.text import one_line, seconds
+from glue.text import cost_text, one_line, seconds, usage_text
 
 if TYPE_CHECKING:
     from glue.agent import Agent

@@ -261,7 +261,7 @@ async def test_usage_writes_a_sum_as_everywhere_else(tmp_path: Path) -> None:
     opened = OpenSession(Agent(Script()).session(), tmp_path / "settings.json", str(tmp_path))
     opened.add_usage(2, Usage(input=3, output=1, cost=1.5))
 
-    assert await opened.command([Text(text="/usage")]) == "2 requests, 3 tokens in, 1 out, $1.50."
+    assert await opened.command([Text(text="/usage")]) == "2 requests, 3 tokens in, 1 out, $1.50, 0 messages"
 
 
 async def test_the_limits_of_an_editor_begin_with_what_a_function_says(tmp_path: Path) -> None:
