@@ -160,7 +160,10 @@ class Sources:
             from glue.tools.coding import prompt
 
             instructions = prompt(tools)
-        return Agent(model, tools=tools, instructions=instructions)
+        try:
+            return Agent(model, tools=tools, instructions=instructions)
+        except TypeError as error:  # a name of blanks
+            raise ConfigError(str(error)) from None
 
     def find(self, name: str) -> Any:
         """Give a setting from the first place that makes it, the agent's code left out."""
