@@ -48,6 +48,7 @@ class FileStore(BlockingStore):
         return _Writer(self.path(id), id, first, self.sync)
 
     def paths(self) -> tuple[Path, ...]:
+        """Give the files that are sessions, or are named like one."""
         return tuple(sorted(path for path in self.root.glob(f"*{_SUFFIX}") if path.is_file()))
 
     def _there(self, id: str) -> Path:
