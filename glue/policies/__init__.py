@@ -36,7 +36,6 @@ __all__ = [
     "StallBudget",
     "Steering",
     "Stop",
-    "WrapUp",
     "looks_like_refusal",
     "nudge",
     "strip_thinking",
@@ -160,8 +159,6 @@ from glue.policies.delivery import Delivery, StallBudget, strip_thinking  # noqa
 from glue.policies.gates import Gate, Gates  # noqa: E402
 from glue.policies.guards import Guards, RefusalDetector, looks_like_refusal  # noqa: E402
 from glue.policies.steering import AutoContinue, FollowUp, Steering  # noqa: E402
-
-WrapUp = Grace  # as the message it sends is called
 
 # The order in which policies are asked, by their `place`; those of one place in the order they were given.
 ORDER = (

@@ -54,6 +54,15 @@ async def test_every_input_is_run_and_given_in_order() -> None:
     assert [row.usage for row in found] == [COST] * 3
 
 
+async def test_a_function_may_give_the_limits_of_every_row() -> None:
+    bounded = agent(limits=lambda: Limits(max_requests=0))
+
+    own = await rows(glue.map(bounded, ["a", "b"]))
+    given = await rows(glue.map(agent(), ["a", "b"], limits=lambda: Limits(max_requests=0)))
+
+    assert [row.outcome for row in own + given] == ["max_turns"] * 4
+
+
 async def test_inputs_may_come_from_an_async_source() -> None:
     async def source() -> AsyncIterator[str]:
         for text in "ab":
