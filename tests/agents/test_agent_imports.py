@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = ("glue", "glue.events", "glue.errors", "glue.policies", "glue.testing", "glue.providers", "glue.prompts")
-SIBLINGS = ("providers", "tools")
-FILES = sorted(path for folder in ("agents", *SIBLINGS) for path in (ROOT / folder).rglob("*.py"))
+FILES = sorted((ROOT / "agents").rglob("*.py"))
+SIBLINGS = sorted(path for folder in ("providers", "tools") for path in (ROOT / folder).rglob("*.py"))
 
 # What providers and tools share with the core beyond that, and why it is no user's business. Agents share nothing.
 SHARED = {
@@ -30,26 +30,21 @@ SHARED = {
     "how a function is described, checked and its output cut": "glue.function.call.cap "
     "glue.function.call.current_spool glue.function.schema.shape_of glue.function.validation.check_schema",
     "an agent as a tool of a server: its instructions, its failure, who allows": "glue.options.instructions_text "
-    "glue.context.failed glue.permission.as_decision",
+    "glue.context.failed glue.permission.decide",
 }
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
-    """Give module and name of every import of glue, except from the folder itself."""
-    own = f"glue.{path.relative_to(ROOT).parts[0]}"
+    """Give module and name of every import of glue."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        found: list[tuple[str, str]] = []
         if isinstance(node, ast.Import):
-            found = [(alias.name, "") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            found = [(node.module or "", alias.name) for alias in node.names]
-        for module, name in found:
-            if module.split(".")[0] == "glue" and module != own and not module.startswith(f"{own}."):
-                yield module, name
+            yield from ((alias.name, "") for alias in node.names if alias.name.split(".")[0] == "glue")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "glue":
+            yield from ((node.module or "", alias.name) for alias in node.names)
 
 
 def is_public(module: str, name: str) -> bool:
-    if module in PUBLIC and not name:
+    if module.startswith("glue.agents") or (module in PUBLIC and not name):
         return True
     if module == "glue" and name in ("agents", "providers", "prompts", "testing", "tools", "__version__"):
         return True
@@ -63,19 +58,27 @@ def is_public(module: str, name: str) -> bool:
 
 
 def shared_by(path: Path) -> list[str]:
-    return [f"{module}.{name}" for module, name in imports(path) if not is_public(module, name)]
+    """Name what a provider or a tool imports from outside its own folder that is not public."""
+    own = f"glue.{path.relative_to(ROOT).parts[0]}"
+    others = [(module, name) for module, name in imports(path) if not f"{module}.".startswith(f"{own}.")]
+    return [f"{module}.{name}" for module, name in others if not is_public(module, name)]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_public_names_only_are_imported(path: Path) -> None:
-    is_sibling = path.relative_to(ROOT).parts[0] in SIBLINGS
-    allowed = " ".join(SHARED.values()).split() if is_sibling else []
+@pytest.mark.parametrize("path", SIBLINGS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_providers_and_tools_import_public_names_and_what_is_listed(path: Path) -> None:
+    listed = " ".join(SHARED.values()).split()
 
-    assert [name for name in shared_by(path) if name not in allowed] == []
+    assert [name for name in shared_by(path) if name not in listed] == []
+    assert not [module for module, _ in imports(path) if module.startswith("glue.agents")]
 
 
-def test_nothing_is_listed_as_shared_that_nobody_imports_or_that_is_public() -> None:
+def test_nothing_is_listed_that_nobody_imports_or_that_is_public() -> None:
     listed = " ".join(SHARED.values()).split()
 
     assert len(listed) == len(set(listed))
-    assert set(listed) == {name for path in FILES for name in shared_by(path)}
+    assert set(listed) == {name for path in SIBLINGS for name in shared_by(path)}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_agents_import_public_names_only(path: Path) -> None:
+    assert [f"{module}.{name}" for module, name in imports(path) if not is_public(module, name)] == []
