@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from glue.secrets import find_secrets as find_secrets
     from glue.secrets import is_secret_name as is_secret_name
     from glue.secrets import mask_secrets as mask_secrets
+    from glue.secrets import name_secrets as name_secrets
     from glue.session import Session as Session
     from glue.stores.jsonl import FileStore as FileStore
     from glue.stores.memory import MemoryStore as MemoryStore
@@ -121,7 +122,7 @@ _HOMES = {
     "provider": "Attempt Done Provider ProviderEvent TextDelta ThinkingDelta ToolCallDelta",
     "providers.failover": "with_failover",
     "providers.retry": "with_escalation with_retries",
-    "secrets": "find_secrets is_secret_name mask_secrets",
+    "secrets": "find_secrets is_secret_name mask_secrets name_secrets",
     "session": "Session",
     "stores.jsonl": "FileStore",
     "stores.memory": "MemoryStore",

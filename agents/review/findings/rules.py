@@ -16,6 +16,7 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import Any
 
+from glue import name_secrets
 from glue.agents.review.change.config import CONFIG_FILES, DISMISSED_FILE, GUIDELINE_FILES
 from glue.agents.review.change.syntax import (
     Edit,
@@ -46,7 +47,6 @@ def _pattern(rule: str, flags: int = 0) -> re.Pattern[str]:
 _TELLS = _pattern("injection-tripwire", re.IGNORECASE)
 _AUTH, _LOCK, _CLOSE = _pattern("auth-removed"), _pattern("lock-removed"), _pattern("close-removed")
 _SANITISER, _LIMIT, _FLAGS = _pattern("sanitising-removed"), _pattern("limit-removed"), _pattern("protection-off")
-_SECRETS = {shape["what"]: re.compile(shape["pattern"]) for shape in RULES["committed-secret"]["shapes"]}
 _KEYWORDS = frozenset(
     "if not and or is in None True False null undefined nil true false typeof instanceof return raise throw new await"
     " async self this len err".split()
@@ -79,7 +79,6 @@ _SKIPS = {
     "go": re.compile(r"\bt \. Skip(?:Now|f)? \("),
 }
 _JS_TEST = re.compile(r"\b(x?(?:it|test|describe))((?:\.\w+)*)\s*\(\s*(['\"`])((?:\\.|(?!\3).)+)\3")
-_HINT = re.compile(r"PRIVATE KEY|A[KS]IA|gh[pousr]_|github_pat_|glpat|xox|k_live|SG\.|AIza|sk-|npm_|pypi-")
 _EXAMPLE = re.compile(
     r"example|sample|dummy|fake|insecure|snakeoil|placeholder|x{6}|0{8}|1234567|abcdef|your[-_]", re.IGNORECASE
 )
@@ -319,10 +318,11 @@ def _contents(file: ChangedFile) -> Iterator[Finding]:
         yield from file.say("conflict-marker", min(marks))
     if file.is_doc or (file.is_test and PurePosixPath(file.path).suffix != ".env"):
         return
-    for number, line in file.added.items():
-        if len(line) > 4_000 or not _HINT.search(line) or _EXAMPLE.search(f"{file.path} {line}"):
+    lines = {number: line for number, line in file.added.items() if len(line) <= 4_000}
+    for number, line in lines.items() if name_secrets("\n".join(lines.values())) else ():
+        if _EXAMPLE.search(f"{file.path} {line}"):
             continue
-        what = next((name for name, shape in _SECRETS.items() if shape.search(line)), "")
+        what = next(iter(name_secrets(line)), "")
         if what and not (what == "a private key" and _SPOKEN_OF.search(line)):
             yield from file.say("committed-secret", number, what=what)
 
