@@ -95,8 +95,11 @@ if TYPE_CHECKING:
     from glue.stores.sqlite import SQLiteStore as SQLiteStore
     from glue.stores.store import Store as Store
     from glue.stream import Events as Events
+    from glue.text import HIDDEN_CHARACTERS as HIDDEN_CHARACTERS
     from glue.text import clean_text as clean_text
+    from glue.text import dollars as dollars
     from glue.text import one_line as one_line
+    from glue.text import seconds as seconds
 
 __version__ = "0.1.0"
 
@@ -130,7 +133,7 @@ _HOMES = {
     "stores.sqlite": "SQLiteStore",
     "stores.store": "Store",
     "stream": "Events",
-    "text": "clean_text one_line",
+    "text": "HIDDEN_CHARACTERS clean_text dollars one_line seconds",
 }
 __all__ = sorted(" ".join(_HOMES.values()).split())
 

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from anyio import to_thread
 
-from glue import AssistantMessage, Limits, Message, Outcome, Provider, Request, RunResult, Usage, run, user
+from glue import AssistantMessage, Limits, Message, Outcome, Provider, Request, RunResult, Usage, dollars, run, user
 from glue.agents.review.cassette import RunFile, replay_tools
 from glue.agents.review.change.chunk import Chunk, chunks, coverage
 from glue.agents.review.change.config import Config, make, matches
@@ -207,7 +207,7 @@ class _Attempt:
         """
         draft = self.draft
         where = ", ".join(dict.fromkeys(piece.path for piece in chunk.pieces))
-        cost = f", ${self.usage.cost:.4f}" if self.usage.cost else ""
+        cost = f", {dollars(self.usage.cost)}" if self.usage.cost else ""
         counted = f"{len(draft.findings)} finding{'s' * (len(draft.findings) != 1)} so far{cost}"
         self.work.say(f"{self.provider.name}: part {number} of {len(self.pieces)}: {where[:200]} ({counted})")
         draft.finished = False
@@ -405,7 +405,7 @@ class ReviewProgress:
 
     def __str__(self) -> str:
         files = len(self.files - {""})
-        cost = f", ${self.cost:.4f}" if self.cost else ""
+        cost = f", {dollars(self.cost)}" if self.cost else ""
         return (
             f"reviewing {self.hunks} hunks: request {self.requests}, {files} files read, "
             f"{self.findings} findings, {self.tokens:,} tokens{cost}"

@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import Any
 
-from glue import name_secrets
+from glue import HIDDEN_CHARACTERS, name_secrets
 from glue.agents.review.change.config import CONFIG_FILES, DISMISSED_FILE, GUIDELINE_FILES
 from glue.agents.review.change.syntax import (
     Edit,
@@ -234,14 +234,9 @@ _CHAT = re.compile(
     r"<\|(?:im_start|im_end|system|endoftext)\|>|\[/?INST\]|<</?SYS>>|</?(?:system|tool_call|invoke|function_calls)>",
     re.IGNORECASE,
 )
-_BIDI = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
-_TAGS = re.compile("[\U000e0000-\U000e007f]")
-# Khmer, Thai, Lao and Burmese part words with a zero-width space; only beside ASCII does it hide something.
-_ZERO = re.compile(
-    "[\u2060-\u2064\ufeff\u180e]|(?<=[\x21-\x7e])[\u200b-\u200d\u00ad]+(?=[\x21-\x7e])|[\u200b\u00ad]{3,}"
-)
 _TEMPLATE = re.compile(r"<(?=[|\uff5c])|(?<=[|\uff5c])>|\[(?=/?INST\])|<(?=<?/?SYS>)|<(?=/?(?:tool_call|think)s?>)")
-_FLAG_EMOJI = re.compile("\U0001f3f4[\U000e0000-\U000e007f]+")
+_FLAG_EMOJI = re.compile(f"\U0001f3f4{HIDDEN_CHARACTERS['tag characters'].pattern}+")
+_UNTAGGED = {0xE0000 + code: code for code in range(0x80)}  # tag characters, as the letters they stand for
 
 
 def _addressed(file: ChangedFile) -> Iterator[Finding]:
@@ -271,25 +266,27 @@ def talks(text: str, start: str = "") -> bool:
 
 def _addressing(text: str) -> re.Match[str] | None:
     if not text.isascii():
-        text = _TAGS.sub(lambda match: chr(ord(match.group()) - 0xE0000), text)
-        text = _ZERO.sub("", text)
+        text = _without_hidden(text.translate(_UNTAGGED))
     # Comment signs at the start of a line do not part a sentence.
     return _TELLS.search(" ".join(re.sub(r"\n\s*(?:#|//|\*|--|<!--)", "\n", text).split()))
 
 
 def hidden_in(text: str) -> str:
     """What kind of invisible character a text holds, or nothing."""
-    if _BIDI.search(text):
-        return "bidirectional controls"
-    if _TAGS.search(_FLAG_EMOJI.sub("", text)):
-        return "tag characters"
-    return "zero-width characters" if _ZERO.search(text) else ""
+    text = _FLAG_EMOJI.sub("", text)
+    return next((kind for kind, pattern in HIDDEN_CHARACTERS.items() if pattern.search(text)), "")
 
 
 def strip_hidden(text: str) -> str:
     """Take out what people cannot see, and break the marks of chat templates, before a model reads it."""
-    text = _TAGS.sub("", _BIDI.sub("", _ZERO.sub("", text)))
+    text = _without_hidden(text)
     return _TEMPLATE.sub(lambda match: f"{match.group()} " if match.group() != ">" else " >", text)
+
+
+def _without_hidden(text: str) -> str:
+    for pattern in () if text.isascii() else HIDDEN_CHARACTERS.values():
+        text = pattern.sub("", text)
+    return text
 
 
 def notices(bundle: Bundle) -> tuple[str, ...]:

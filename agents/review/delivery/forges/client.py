@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
+from glue import seconds
 from glue.agents.review.delivery.clean import line
 from glue.errors import ConfigError, GlueError, ProviderError
 from glue.providers import HTTP, Deadlines, HTTPResponse
@@ -154,7 +155,7 @@ def _judge(what: str, answer: HTTPResponse) -> HTTPResponse:
             raise ForgeError(f"{what}: the answer is not JSON", ambiguous=True) from error
         return answer
     if status in (403, 429) and (wait := _wait(answer)) is not None:
-        raise ForgeError(f"{what}: rate limited for {wait:.0f} s", status=status, wait=wait)
+        raise ForgeError(f"{what}: rate limited for {seconds(wait)}", status=status, wait=wait)
     if 300 <= status < 400:
         raise ForgeError(f"{what}: HTTP {status}: redirects are not followed", status=status)
     said = line(answer.text[:2000], 120)
