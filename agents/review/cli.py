@@ -319,7 +319,10 @@ def init(kind: str, root: str, origin: str, model: str, force: bool) -> None:
 
 
 def _hook(root: str, name: str) -> str:
-    """Where git looks for a hook: worktrees share theirs, and `core.hooksPath` names another folder."""
+    """Where git looks for a hook: worktrees share theirs, and `core.hooksPath` names another folder.
+
+    Asked of git itself: `run_git` switches hooks and the user's own settings off.
+    """
     argv = [find_git(root), "-C", root, "rev-parse", "--git-path", f"hooks/{name}"]
     asked = subprocess.run(argv, capture_output=True, check=False)
     if asked.returncode:
@@ -486,14 +489,16 @@ def _ask(chain: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
 def providers(model: str, configured: str = "", is_needed: bool = True) -> list[Provider]:
     """The chain by name; without one the rules speak alone. Whoever has no key is left out, and that is said."""
     named = model or os.environ.get("GLUE_MODEL", "") or configured
-    specs = [spec.strip() for spec in named.split(",") if spec.strip() and spec.strip() != "offline"]
+    specs = [spec.strip() for spec in named.split(",") if spec.strip()]
     ready = [spec for spec in specs if catalog.key_available(spec)]
     for spec in specs:
         if spec not in ready:
             _tell(f"{spec} has no key and is left out")
     if specs and not ready and is_needed:
         return [catalog.new(specs[0])]  # raises, and names the variable
-    return [catalog.new(spec) for spec in ready]
+    chain = [catalog.new(spec) for spec in ready]
+    # The one that only plays a model has nothing to say of a change.
+    return [provider for provider in chain if not isinstance(provider, catalog.Offline)]
 
 
 def _publish(

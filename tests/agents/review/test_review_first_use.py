@@ -376,6 +376,15 @@ def test_settings_that_are_no_text_are_a_usage_error(larder: Path) -> None:
     assert invoke("--config", "bad.toml")[0] == 2
 
 
+@pytest.mark.parametrize("model", ["offline", "offline:demo", "offline,offline:demo"])
+def test_a_provider_that_only_plays_a_model_is_not_asked(larder: Path, model: str) -> None:
+    plain = invoke("--format", "json")
+
+    code, out = invoke("-m", model, "--format", "json")
+
+    assert (code, out.split('"seconds"')[0]) == (plain[0], plain[1].split('"seconds"')[0])
+
+
 def test_the_hook_is_written_where_git_looks_for_it(larder: Path) -> None:
     git(larder, "worktree", "add", "-q", "../tree")
     assert invoke("init", "pre-push", "-C", "../tree")[0] == 0
