@@ -17,7 +17,6 @@ import anyio
 
 from glue import one_line
 from glue.agents.review import records
-from glue.agents.review.cassette import RunFile
 from glue.agents.review.change.collect import collect
 from glue.agents.review.delivery import outputs
 from glue.agents.review.delivery.forges import Where
@@ -26,6 +25,7 @@ from glue.agents.review.delivery.report import Report
 from glue.agents.review.findings.analysers import find_ruff
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Change
+from glue.agents.review.runfile import RunFile
 from glue.cli.output import Screen
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

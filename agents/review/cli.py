@@ -19,7 +19,7 @@ import click
 
 from glue import Provider
 from glue import providers as catalog
-from glue.agents.review import cassette, records
+from glue.agents.review import records, runfile
 from glue.agents.review import selftest as scoring
 from glue.agents.review.change import collect as source
 from glue.agents.review.change.config import make, read_config, why_not
@@ -229,12 +229,12 @@ def _saved_review(given: Mapping[str, Any]) -> tuple[Bundle, ReviewRun]:
 @_output
 def replay(run_file: str, **given: Any) -> int:
     """Play a run file again, offline. Says whether it comes to the same."""
-    old = cassette.load(run_file)
+    old = runfile.load(run_file)
     config = make(old.config) if old.config else None
     again = partial(reviewing.review, providers=old.replays(), config=config, record=old, replay=True)
     run = anyio.run(again, old.bundle)
-    lines = cassette.differences(old.result, run) if old.result else ["the run file has no result"]
-    click.echo("\n".join(lines) if lines else "the same findings, summary and requests", err=True)
+    lines = runfile.differences(old.result, run) if old.result else ["the run file has no result"]
+    click.echo(_rows(lines) or "the same findings, summary and requests", err=True)
     code = _publish(old.bundle, run, given, post=False, environ={})
     return 1 if lines else code
 
@@ -246,13 +246,17 @@ def diff_command(old: str, new: str) -> int:
     """Say how two reviews differ. Each is a findings.json, a run file, or a score. Exit code 1 where they do."""
     one, other = _result(old), _result(new)
     if isinstance(one, ReviewRun) and isinstance(other, ReviewRun):
-        lines = cassette.differences(one, other)
+        lines = runfile.differences(one, other)
     elif isinstance(one, scoring.Score) and isinstance(other, scoring.Score):
         lines = scoring.differences(one, other)
     else:
         raise ConfigError("one is a review and the other a self-test; give two of a kind")
-    click.echo("\n".join(lines) if lines else "no difference")
+    click.echo(_rows(lines) or "no difference")
     return 1 if lines else 0
+
+
+def _rows(lines: Sequence[str]) -> str:
+    return "\n".join(clean.line(line, 300) for line in lines)
 
 
 @review.command()
@@ -423,7 +427,7 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
         raise ConfigError("--record keeps a whole review; leave out --previous")
     plain = _settings(bundle, given)
     config = make(plain)
-    record = cassette.RunFile(secrets.token_hex(16), bundle, config=plain) if given["record"] else None
+    record = runfile.RunFile(secrets.token_hex(16), bundle, config=plain) if given["record"] else None
     chain = providers(given["model"], config.model, is_model_needed)
     if not find_ruff() and any(file.path.endswith(".py") for file in bundle.files):
         _tell("ruff is not installed and looks at nothing: pip install 'glue-agents[review]'")
@@ -551,8 +555,8 @@ def _publish(
 def _result(path: str) -> ReviewRun | scoring.Score:
     """Read what a review or a self-test left behind."""
     raw = Path(path).read_bytes()
-    if raw.startswith(b'{"type": "%s"' % cassette.KIND.encode()):
-        result = cassette.load(path).result
+    if raw.startswith(b'{"type": "%s"' % runfile.KIND.encode()):
+        result = runfile.load(path).result
         if result is None:
             raise ConfigError(f"{path} has no result")
         return result

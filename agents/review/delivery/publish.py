@@ -17,13 +17,14 @@ from functools import partial
 from itertools import accumulate
 
 from glue.agents.review.change.config import Config
-from glue.agents.review.delivery import clean, commands, gate, outputs
+from glue.agents.review.delivery import clean, commands, outputs
 from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, open_forge, where
 from glue.agents.review.delivery.forges.client import Client, ForgeError, ForgeRequest, Transport
 from glue.agents.review.delivery.report import Item, Report, ReviewVerdict, build, decide
-from glue.agents.review.delivery.secrets import guard, mask
+from glue.agents.review.findings import gate
 from glue.agents.review.findings.dedupe import Dismissal, PostedFinding, match
 from glue.agents.review.records import Bundle, FailOn, ReviewRun
+from glue.agents.review.secrets import guard, mask
 from glue.errors import ConfigError
 
 FILE_LEVEL = 5  # comments on whole files

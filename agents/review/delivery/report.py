@@ -10,9 +10,8 @@ from typing import Any
 
 from glue import clean_text, one_line
 from glue.agents.review.change.config import Config
-from glue.agents.review.delivery import clean, gate
-from glue.agents.review.delivery.secrets import MASK, Guard
-from glue.agents.review.findings import dedupe
+from glue.agents.review.delivery import clean
+from glue.agents.review.findings import dedupe, gate
 from glue.agents.review.findings import model as prompt
 from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault
 from glue.agents.review.findings.dedupe import Dismissal, PostedFinding
@@ -28,6 +27,7 @@ from glue.agents.review.records import (
     ReviewRun,
     SkippedFile,
 )
+from glue.agents.review.secrets import MASK, Guard
 
 _ADDRESS = re.compile(r"https?:[/\\]{2}|\bwww\.|<!--|!\[|^\s*/[a-z][\w-]*\s*$|^\s*::|##\[|javascript:", re.I | re.M)
 
@@ -209,7 +209,7 @@ def _harmless(code: str, finding: Finding, bundle: Bundle, guard: Guard) -> bool
     """A suggestion is applied with one click: it may bring in no secret, hidden character, address or command."""
     if not code.strip("\n") and not finding.quote.strip():
         return False
-    if clean.hidden(code) or guard.find(code) or len(code) > gate.BODY or "`" * 9 in code:
+    if gate.hidden(code) or guard.find(code) or len(code) > gate.BODY or "`" * 9 in code:
         return False
     known = bundle.head.get(finding.path, "") + bundle.diff
     rows = [row for row in code.split("\n") if row.strip() not in known]

@@ -17,16 +17,15 @@ from typing import Any, TextIO
 from anyio import to_thread
 
 from glue import AssistantMessage, Limits, Message, Outcome, Provider, Request, RunResult, Usage, dollars, run, user
-from glue.agents.review.cassette import RunFile, replay_tools
 from glue.agents.review.change.chunk import Chunk, chunks, coverage
 from glue.agents.review.change.config import Config, make, matches
 from glue.agents.review.change.syntax import functions, is_test, language
-from glue.agents.review.delivery import gate
-from glue.agents.review.findings import rules
+from glue.agents.review.findings import gate, rules
 from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.dedupe import EarlierReview, carried, joined, narrow
 from glue.agents.review.findings.tools import ReviewDraft, tools
 from glue.agents.review.records import Bundle, Finding, ReviewRun, Try, from_json
+from glue.agents.review.runfile import RunFile, replay_tools
 from glue.errors import ConfigError, GitError, ToolError
 from glue.events import Event, MessageEnd, RequestStart, ToolEnd
 from glue.prompts import Catalog

@@ -22,7 +22,6 @@ from glue.agents.review.delivery import clean
 from glue.agents.review.delivery.outputs import FINDING, FORMATS, REVIEW, STICKY, step_outputs
 from glue.agents.review.delivery.publish import Published, publish
 from glue.agents.review.delivery.report import build
-from glue.agents.review.delivery.secrets import guard
 from glue.agents.review.records import (
     Bundle,
     ChangeCommit,
@@ -32,6 +31,7 @@ from glue.agents.review.records import (
     ReviewRun,
     SkippedFile,
 )
+from glue.agents.review.secrets import guard
 
 SECRET = "Zx9" + "Kd02mPq7Lz4Tt8Wc1Rv6Yb3Ns5Ha"
 SHORT = "hunt" + "er2-xyz"

@@ -33,8 +33,8 @@ from glue.agents.review.delivery.outputs import (
 )
 from glue.agents.review.delivery.publish import publish
 from glue.agents.review.delivery.report import Report, build
-from glue.agents.review.delivery.secrets import guard
 from glue.agents.review.records import Bundle, Change, Coverage, Finding, HunkCoverage, ReviewRun, SkippedFile
+from glue.agents.review.secrets import guard
 
 HEAD, BASE = "a" * 40, "b" * 40
 DIFF = """diff --git a/src/app one.py b/src/app one.py

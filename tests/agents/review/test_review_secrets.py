@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glue import is_secret_name
-from glue.agents.review.delivery.secrets import MASK, guard, random_looking
+from glue.agents.review.secrets import MASK, guard, random_looking
 
 VALUE = "Qw7" + "er1Ty9Ui3Op5As2Df8Gh4Jk6"
 

@@ -1,4 +1,4 @@
-"""The run file of a review: what was shown, what was answered, what came of it. Replayed, it comes to the same."""
+"""Run files of reviews: the change, what models and tools answered, the result; a replay comes to the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import glue
 from glue import Context, Provider, Text, Tool, ToolCall, ToolMessage, ToolResult, ToolSpec, message_from_json
 from glue.agents.review import records
-from glue.agents.review.delivery import clean
 from glue.agents.review.records import Bundle, Finding, ReviewRun
 from glue.errors import ConfigError
 from glue.testing import Cassette, Recorder, Replay
@@ -135,7 +134,7 @@ def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
             lines.append(f"~ {name}: {was!r} -> {now!r}")
     if old.coverage.percent != new.coverage.percent:
         lines.append(f"~ coverage: {old.coverage.percent:g} % -> {new.coverage.percent:g} %")
-    return [clean.line(line, 300) for line in lines]
+    return lines
 
 
 def _spoken(run: ReviewRun) -> dict[tuple[str, str, str], str]:

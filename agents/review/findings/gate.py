@@ -19,12 +19,11 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-from glue import StopReason
-from glue.agents.review.delivery.clean import hidden
-from glue.agents.review.delivery.secrets import guard
+from glue import StopReason, clean_text
 from glue.agents.review.findings.anchor import locate
 from glue.agents.review.findings.dedupe import rank, unique
 from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewRun
+from glue.agents.review.secrets import guard
 
 FINDINGS = 25  # posted
 ANSWERED = "grounding.refused"  # the model was told so at once, and could mend it
@@ -209,6 +208,13 @@ def text_codes(text: str, *, language: str = "en", examples: Iterable[str] = (),
     prose = _SPANS.sub(" code ", _FENCED.sub("\n", text))
     codes = (*_transport(text, prose, whole), *_degenerate(text, prose, language), *_echo(text, prose, examples))
     return tuple(dict.fromkeys(codes))
+
+
+def hidden(text: str) -> int:
+    """Count the characters that cannot be seen."""
+    # Khmer, Thai and others part words with a zero-width space.
+    plain = re.sub("(?<=[^\x00-\x7f])\u200b(?=[^\x00-\x7f])", "", text.replace("\r\n", "\n"))
+    return len(plain) - len(clean_text(plain, drop=True))
 
 
 def _transport(text: str, prose: str, whole: bool) -> Iterable[str]:
