@@ -264,11 +264,11 @@ def _rows(lines: Sequence[str]) -> str:
 def doctor(root: str) -> int:
     """Find workflows that would hand a pull request your rights."""
     found = examine(root)
-    for trouble in found:
-        click.echo(clean.line(str(trouble), 600))
+    for problem in found:
+        click.echo(clean.line(str(problem), 600))
     if not found:
         click.echo("nothing found in the workflows")
-    return 1 if any(trouble.level == "error" for trouble in found) else 0
+    return 1 if any(problem.level == "error" for problem in found) else 0
 
 
 @review.command()
@@ -383,7 +383,7 @@ def _gather(given: Mapping[str, Any]) -> Bundle:
 
 def _branch(root: str, given: Mapping[str, Any], only: source.PathFilter) -> Bundle:
     """Collect a branch: the one that is named, the one of CI's pull request, or the current one."""
-    place = forges.where(os.environ)
+    place = forges.find_pull_request(os.environ)
     base, head = given["base"], given["head"]
     is_named = bool(base or head)
     change = None if is_named else forges.change_of(place, os.environ)
@@ -431,13 +431,17 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
     chain = providers(given["model"], config.model, is_model_needed)
     if not find_ruff() and any(file.path.endswith(".py") for file in bundle.files):
         _tell("ruff is not installed and looks at nothing: pip install 'glue-agents[review]'")
-    work = reviewing.Work(say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None)
+    callbacks = reviewing.ReviewCallbacks(
+        say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None
+    )
     earlier, analysed = _earlier(given["previous"]), _analysed(bundle, given)
     progress = reviewing.ReviewProgress(bundle)
 
     async def go() -> ReviewRun:
         try:
-            asked = partial(reviewing.review, bundle, providers=chain, config=config, on_event=progress, work=work)
+            asked = partial(
+                reviewing.review, bundle, providers=chain, config=config, on_event=progress, callbacks=callbacks
+            )
             return await asked(repo=repo, record=record, earlier=earlier, analysed=analysed)
         finally:
             progress.end()
@@ -449,9 +453,9 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
         try:
             done = _ask(chain, go)
         except KeyboardInterrupt:
-            if work.so_far is None:
+            if callbacks.so_far is None:
                 raise
-            done = replace(work.so_far(), outcome=INTERRUPTED)
+            done = replace(callbacks.so_far(), outcome=INTERRUPTED)
             _tell("stopped; this is what was found so far")
     if record is not None and record.result is not None:
         record.save(given["record"])
@@ -519,7 +523,7 @@ def _publish(
         bundle,
         run,
         environ,
-        place=replace(forges.where(environ), **said),
+        place=replace(forges.find_pull_request(environ), **said),
         post=post,
         dry=dry,
         blind=bool(given.get("blind")),
@@ -530,7 +534,7 @@ def _publish(
     )
     report = published.report
     if dry:
-        text = publishing.shown(published.requests)
+        text = publishing.format_requests(published.requests)
     elif given["form"] == "terminal":
         colour = not given["output"] and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         text = outputs.terminal(report, colour=colour)

@@ -27,7 +27,7 @@ class RunFile:
     config: Mapping[str, Any] = field(default_factory=dict)
     cassettes: list[Cassette] = field(default_factory=list)  # one a provider, in the order they were asked
     answers: dict[str, tuple[str, bool]] = field(default_factory=dict)  # of tools, by cassette and call id
-    ruled: tuple[Finding, ...] = ()
+    rule_findings: tuple[Finding, ...] = ()
     callers: str = ""  # what the question says of the code around the change
     tools: tuple[ToolSpec, ...] = ()
     result: ReviewRun | None = None
@@ -56,7 +56,7 @@ class RunFile:
         rows += [
             {"type": "tool", "call": call, "text": text, "error": bad} for call, (text, bad) in self.answers.items()
         ]
-        rows += [{"type": "rule", "finding": glue.to_json(finding)} for finding in self.ruled]
+        rows += [{"type": "rule", "finding": glue.to_json(finding)} for finding in self.rule_findings]
         rows += [{"type": "callers", "text": self.callers}] if self.callers else []
         rows += [{"type": "offered", "tool": [t.name, t.description, dict(t.parameters)]} for t in self.tools]
         if self.result is not None:
@@ -89,7 +89,7 @@ def _add(file: RunFile, row: Mapping[str, Any], path: str | Path) -> None:
     elif row["type"] == "tool":
         file.answers[row["call"]] = (row["text"], row["error"])
     elif row["type"] == "rule":
-        file.ruled += (records.from_json(Finding, row["finding"], f"{path}: rule"),)
+        file.rule_findings += (records.from_json(Finding, row["finding"], f"{path}: rule"),)
     elif row["type"] == "callers":
         file.callers = row["text"]
     elif row["type"] == "offered":

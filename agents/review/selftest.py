@@ -1,4 +1,4 @@
-"""Score a model on the user's own history: real fixes undone, and as many clean changes, before anyone trusts it."""
+"""Self-test: a model is scored on real fixes of the repository that are undone, and on clean changes."""
 
 from __future__ import annotations
 

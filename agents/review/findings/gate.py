@@ -1,4 +1,4 @@
-"""The garbage gate: eight checks, in order, that stand between what a model said and what is posted.
+"""Checks of a model's output before it is posted: eight, in order.
 
 1 channel, 2 transport, 3 evidence, 4 grounding, 5 degeneration, 6 echo, 7 caps, 8 the run. All are deterministic; every
 refusal has a code of the form `check.reason`. A run-level code means: post nothing, and ask another provider.
@@ -23,7 +23,7 @@ from glue import StopReason, clean_text
 from glue.agents.review.findings.anchor import locate
 from glue.agents.review.findings.dedupe import rank, unique
 from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewRun
-from glue.agents.review.secrets import guard
+from glue.agents.review.secrets import redactor
 
 FINDINGS = 25  # posted
 ANSWERED = "grounding.refused"  # the model was told so at once, and could mend it
@@ -172,7 +172,7 @@ def summary_codes(text: str, shown: str = "", *, language: str = "en", examples:
 def _run_codes(run: ReviewRun) -> list[str]:
     codes: list[str] = []
     if run.canary:  # the token of the system prompt, in any encoding
-        watch = guard({}, run.canary)
+        watch = redactor({}, run.canary)
         codes += ["canary"] if any(watch.exact(text) for text in _texts(run)) else []
     if not run.provider:
         return codes

@@ -1,4 +1,4 @@
-"""Rules that need both sides of a change: what protected code went away, what was loosened, what must not come in.
+"""Rules that compare both sides of a change: removed protections, loosened checks, committed secrets.
 
 Only what is the same code but for the loss is spoken of: functions are compared token by token, so that moved, renamed
 and reformatted code counts as unchanged. Linters' work is left to linters (`analysers`). `rules.toml` has the words.

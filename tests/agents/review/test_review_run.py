@@ -15,7 +15,7 @@ from fakes.review import FOUND, NEW, OLD, SUMMARY, invoke, work_in_larder
 from glue.agents.review import records, runfile
 from glue.agents.review.change.collect import collect, from_diff, from_texts
 from glue.agents.review.change.config import Config, make, why_not
-from glue.agents.review.delivery.forges import Where, change_of
+from glue.agents.review.delivery.forges import PullRequestRef, change_of
 from glue.agents.review.doctor import workflow
 from glue.agents.review.findings.anchor import fault, weakens_test
 from glue.agents.review.findings.model import examples, question, review, system, token
@@ -474,13 +474,13 @@ async def test_two_reviews_are_compared_by_what_they_say() -> None:
 # CI ---------------------------------------------------------------------------------------------------
 
 
-def pull(**changes: Any) -> Where:
+def pull(**changes: Any) -> PullRequestRef:
     event = {
         "title": "T", "body": None, "draft": True, "user": {"login": "me"}, "labels": [{"name": "x"}],
         "head": {"sha": "a" * 40, "ref": "f", "repo": {"full_name": "o/r", "fork": False}},
         "base": {"sha": "b" * 40, "ref": "main"},
     } | changes  # fmt: skip
-    return Where(forge="github", repo="o/r", number=3, event={"pull_request": event})
+    return PullRequestRef(forge="github", repo="o/r", number=3, event={"pull_request": event})
 
 
 def test_a_pull_request_is_read_from_its_event() -> None:
@@ -503,7 +503,7 @@ def test_a_fork_is_a_fork_and_odd_names_are_dropped(head: Any) -> None:
 def test_a_merge_request_is_read_from_the_variables() -> None:
     environ = {"CI_MERGE_REQUEST_TITLE": "T", "CI_COMMIT_SHA": "c" * 40, "CI_MERGE_REQUEST_LABELS": "a,b"}
 
-    change = change_of(Where(forge="gitlab", repo="7", number=2), environ)
+    change = change_of(PullRequestRef(forge="gitlab", repo="7", number=2), environ)
 
     assert change is not None
     assert (change.title, change.head_sha, change.labels) == ("T", "c" * 40, ("a", "b"))
