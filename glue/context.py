@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from glue.errors import ToolError
+from glue.errors import ToolError, innermost
 from glue.limits import Limits
 from glue.messages import Json, Part, Text, ToolCall, ToolSpec, Usage, check_parts, join_text, new_id
 
@@ -72,18 +72,17 @@ def failed(error: Exception, name: str = "") -> ToolResult:
 
     log = logging.getLogger("glue.tools")
     text = "".join(traceback.format_exception(error))
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]  # a task group says nothing that its one error does not say better
-    if type(error).__module__ == "sqlite3" and "same thread" in str(error):
+    cause = innermost(error)
+    if type(cause).__module__ == "sqlite3" and "same thread" in str(cause):
         log.warning(
             "a plain function runs in a thread of its own, and this connection belongs to another: open it with "
             "check_same_thread=False, open it inside the tool, or make the tool an async function"
         )
-    if isinstance(error, ToolError):
-        result = error_result(str(error))
+    if isinstance(cause, ToolError):
+        result = error_result(str(cause))
     else:
-        result = error_result(error)
-        log.warning("tool %s raised %s", name or "call", type(error).__name__, exc_info=error)
+        result = error_result(cause)
+        log.warning("tool %s raised %s", name or "call", type(cause).__name__, exc_info=error)
     return replace(result, traceback=text)
 
 

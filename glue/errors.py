@@ -30,6 +30,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from glue.text import count
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -75,6 +77,13 @@ def attach_result(error: BaseException, result: RunResult[Any] | None) -> None:
         error.result = result  # type: ignore[attr-defined]
     except AttributeError:
         return  # a class with slots
+
+
+def innermost(error: BaseException) -> BaseException:
+    """Give the first error inside groups, which say less than it; a signal such as Ctrl-C goes before it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = next((each for each in error.exceptions if not isinstance(each, Exception)), error.exceptions[0])
+    return error
 
 
 class ProviderError(GlueError):
@@ -135,8 +144,10 @@ class MaxTurnsExceeded(RunError):
 
 
 class BudgetExceeded(RunError):
-    def __init__(self, kind: str, limit: float, used: float) -> None:
-        super().__init__(f"the budget of {_amount(limit, kind)} is spent: {_amount(used, kind)} used")
+    def __init__(self, kind: str, limit: float, used: float, *, sent: bool = True) -> None:
+        amount = _amount(used, kind)
+        spent = f"is spent: {amount} used" if sent else f"is too small: the prompt has {amount}"
+        super().__init__(f"the budget of {_amount(limit, kind)} {spent}")
         self.kind, self.limit, self.used = kind, limit, used
 
 
@@ -145,7 +156,7 @@ def _amount(value: float, kind: str) -> str:
     if kind == "usd":
         whole, _, cents = f"{value:,.4f}".rstrip("0").partition(".")
         return f"${whole}.{cents:0<2}"
-    return f"{value:,.0f} {kind}" if kind == "tokens" else f"{round(value, 3):g} {kind}"
+    return count(round(value), "token") if kind == "tokens" else f"{round(value, 3):g} {kind}"
 
 
 class GuardHalted(RunError):

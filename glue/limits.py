@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from enum import StrEnum
+from functools import cache
+from typing import Any, TypeAlias
 
 from glue.dataclass import dataclass
 from glue.text import suggest
@@ -158,3 +160,22 @@ def _check_number(name: str, value: object) -> None:
         raise TypeError(f"{name} must be {allowed}, not {value!r}")
     if not value >= (1 if name in _POSITIVE else 0):
         raise ValueError(f"{name} must be {allowed}, not {value!r}")
+
+
+LimitsSource: TypeAlias = Limits | Callable[[], Limits]
+_default = cache(Limits)
+
+
+def read_limits(source: LimitsSource | None) -> Limits:
+    """Give the limits as they are now: a function is asked for them, and None means the defaults."""
+    limits = source() if callable(source) else source or _default()
+    if not isinstance(limits, Limits):
+        raise TypeError(f"limits must be a glue.Limits, or a function that returns one, not {limits!r}")
+    return limits
+
+
+def override_limits(source: LimitsSource | None, **given: Any) -> LimitsSource:
+    """Give the same with some limits set; a function is still asked each time."""
+    if callable(source):
+        return lambda: replace(read_limits(source), **given)
+    return replace(read_limits(source), **given)

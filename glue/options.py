@@ -20,7 +20,7 @@ from typing import (
 )
 
 from glue.dataclass import dataclass
-from glue.limits import Limits
+from glue.limits import Limits, LimitsSource
 from glue.messages import EFFORTS, Effort, File, Image, Json, Message, Opaque, Part, Request, Text, UserMessage, user
 from glue.provider import Provider
 from glue.text import suggest
@@ -72,7 +72,7 @@ class Options:
     instructions: Instructions | None = None
     role: str | None = None
     tools: Iterable[AnyTool] | None = None
-    limits: Limits | Callable[[], Limits] | None = None  # a function is asked anew before each request
+    limits: LimitsSource | None = None  # a function is asked anew before each request
     permission: Permission | None = None
     hooks: Iterable[ToolHook] | None = None
     policies: Iterable[Policy] | None = None
@@ -174,7 +174,7 @@ class Shared(TypedDict, total=False):
     instructions: Instructions | None
     role: str | None
     tools: Iterable[AnyTool] | None
-    limits: Limits | None
+    limits: LimitsSource | None  # a function is asked anew before each request
     permission: Permission | None
     hooks: Iterable[ToolHook] | None
     policies: Iterable[Policy] | None
@@ -223,7 +223,7 @@ class LoopOptions(TypedDict, total=False):
     """What the bare loop takes."""
 
     tools: Iterable[AnyTool]
-    limits: Limits | Callable[[], Limits] | None
+    limits: LimitsSource | None
     request: Request | None
     policies: Iterable[Policy]
     host: Host | None

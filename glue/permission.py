@@ -274,9 +274,7 @@ class Ask:
             answer = self.callback(request)
         else:
             answer = await in_thread(self.callback, request)  # left behind when the run is cancelled or interrupted
-        if inspect.isawaitable(answer):
-            answer = await answer
-        return as_decision(answer)
+        return await _decision(answer)
 
 
 def _keys(request: PermissionRequest) -> dict[str, tuple[str, str, str]]:
@@ -295,8 +293,17 @@ def _keys(request: PermissionRequest) -> dict[str, tuple[str, str, str]]:
     }
 
 
-def as_decision(answer: object) -> Decision:
-    """Take a policy's answer; anything but a clear yes is a no."""
+async def decide(policy: Permission, request: PermissionRequest) -> Decision:
+    """Ask a policy, and wait for its answer where it has to be waited for."""
+    return await _decision(policy.decide(request))
+
+
+async def _decision(answer: object) -> Decision:
+    """Take an answer; anything but a clear yes is a no."""
+    import inspect
+
+    if inspect.isawaitable(answer):
+        answer = await answer
     if isinstance(answer, Decision):
         return answer
     if answer is True:

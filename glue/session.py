@@ -14,7 +14,7 @@ from glue.agent import Agent, perform
 from glue.context import Cancel, Host
 from glue.errors import SessionBusy, StoreError, attach_result
 from glue.events import Event, Listeners, RunResult, join
-from glue.limits import Limits
+from glue.limits import Limits, LimitsSource, read_limits
 from glue.loop.transcript import History
 from glue.messages import Message, UserMessage, new_id
 from glue.options import (
@@ -38,8 +38,6 @@ from glue.tasks import caller, run_blocking
 DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")
 T = TypeVar("T")
-
-_DEFAULT = Limits()
 
 
 class Session(Closeable, Generic[DepsT, OutputT]):
@@ -70,7 +68,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
         self._history = History()
         self._turns: deque[tuple[Any, Any]] = deque()  # how to wake each prompt, under way or waiting, in any thread
         self._cancel: Cancel | None = None
-        self._call_limits: Any = None
+        self._call_limits: LimitsSource | None = None
         self._subscribers = Listeners(())
         self._steering: deque[str | UserMessage] = deque()
         self._follow_ups: deque[str | UserMessage] = deque()
@@ -164,8 +162,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
     @property
     def limits(self) -> Limits:
         """What bounds the next request. Set it while a prompt runs to change that prompt too."""
-        found: Any = self._own.limits or self.agent.settings.limits
-        return found or _DEFAULT
+        return read_limits(self._own.limits or self.agent.settings.limits)
 
     @limits.setter
     def limits(self, limits: Limits | None) -> None:
@@ -244,7 +241,7 @@ class Session(Closeable, Generic[DepsT, OutputT]):
                 steering = (Steering(lambda: _take(self._steering)), FollowUp(lambda: _take(self._follow_ups)))
                 ready = replace(
                     layered,
-                    limits=lambda: self._call_limits or self.limits,
+                    limits=lambda: read_limits(self._call_limits) if self._call_limits else self.limits,
                     policies=(*(layered.policies or ()), *steering),
                     on_event=join((self._subscribers, call.on_event)),
                     cancel=cancel,

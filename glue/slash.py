@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glue.limits import BUDGETS, Limits
-from glue.text import one_line
+from glue.messages import Usage
+from glue.text import cost_text, count, one_line, usage_text
 
 if TYPE_CHECKING:
     from glue.session import Session
@@ -19,6 +20,8 @@ class SlashCommand(NamedTuple):
     argument: str = ""
     in_editor: bool = False  # whether editors offer it too: they have buttons of their own for the rest
 
+
+NOTHING = Usage(cost=0.0)
 
 COMMANDS = (
     SlashCommand("model", "Show or change the model.", "provider:model", True),
@@ -42,8 +45,13 @@ def parse(text: str) -> tuple[str, str]:
     return (name[1:], argument.strip()) if name.startswith("/") and name[1:].isalpha() else ("", "")
 
 
-def answer(session: Session[Any, Any], name: str, argument: str) -> str | None:
-    """Do what a command says that every conversation has; None where it is none of these."""
+async def answer(
+    session: Session[Any, Any], name: str, argument: str, requests: int = 0, usage: Usage = NOTHING
+) -> str | None:
+    """Do what a command says that every conversation has; None where it is none of these.
+
+    `requests` and `usage` are what the session has used since it was opened.
+    """
     if name == "model":
         if argument:
             session.agent.open(argument)  # a wrong name or a missing key is said now
@@ -54,6 +62,9 @@ def answer(session: Session[Any, Any], name: str, argument: str) -> str | None:
             given = dict(item.partition("=")[::2] for item in argument.split())
             session.limits = change_limits(session.limits, given)
         return ", ".join(f"{each}={getattr(session.limits, each)}" for each in BUDGETS)
+    if name == "usage":
+        messages = count(len(await session.load()), "message")
+        return f"{count(requests, 'request')}, {usage_text(usage)}, {cost_text(usage.cost)}, {messages}"
     if name == "tools":
         return "\n".join(map(_tool_line, session.settings.tools or ())) or "There are no tools."
     return None

@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextvars import copy_context
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -21,7 +20,7 @@ import anyio.to_thread
 import sniffio
 from anyio.abc import TaskGroup
 
-from glue.errors import attach_result
+from glue.errors import GlueError, attach_result
 
 T = TypeVar("T")
 
@@ -234,10 +233,10 @@ def run_blocking(function: Callable[[], Awaitable[T]], close: Callable[[], Await
         inside = False
     else:
         inside = True
-    if inside:
-        return _run_beside(main)
     try:
-        return anyio.run(_woken_by_signals, main)
+        return _run_beside(main) if inside else anyio.run(_woken_by_signals, main)
+    except GlueError as error:  # its line alone is shown; what a library below has said is still its __context__
+        raise error from None
     except KeyboardInterrupt as error:  # asyncio puts it in the place of the cancellation, which has the result
         if not hasattr(error, "result"):
             attach_result(error, getattr(error.__context__, "result", None))
@@ -246,43 +245,31 @@ def run_blocking(function: Callable[[], Awaitable[T]], close: Callable[[], Await
 
 def _run_beside(main: Callable[[], Awaitable[T]]) -> T:
     """Run an event loop in a thread while the one of this thread stands still; an interrupt here cancels that run."""
-    values: list[T] = []
+    from concurrent.futures import wait
+
+    from anyio.from_thread import start_blocking_portal
+
     errors: list[BaseException] = []
-    stops: list[Callable[[], None]] = []
-    over, context = threading.Event(), copy_context()
 
-    async def cancellable() -> None:
-        with anyio.CancelScope() as scope:
-            stops.append(partial(caller(), scope.cancel))
-            try:
-                values.append(await main())
-            except BaseException as error:
-                errors.append(error)
-                raise
-
-    def work() -> None:
-        sniffio.current_async_library_cvar.set(None)  # that of the loop which stands still
+    async def observed() -> T:
         try:
-            anyio.run(cancellable)
+            return await main()
         except BaseException as error:
             errors.append(error)
-        finally:
-            over.set()
+            raise
 
     cancelled = _cancellation()
-    threading.Thread(target=context.run, args=(work,), name="glue run_sync", daemon=True).start()
     try:
-        while not over.wait(_LOOK_SECONDS):
-            cancelled()
+        with start_blocking_portal() as portal:  # leaving it by an exception cancels the run and waits for its end
+            future = portal.start_task_soon(observed)
+            while not wait([future], _LOOK_SECONDS).done:
+                cancelled()
+            return future.result()
     except BaseException as error:
-        for stop in stops:
-            stop()
-        over.wait()
-        attach_result(error, next((found.result for found in errors if hasattr(found, "result")), None))
+        for found in errors:
+            if hasattr(found, "result"):
+                attach_result(error, found.result)
         raise
-    if errors:
-        raise errors[0]
-    return values[0]
 
 
 def _cancellation() -> Callable[[], None]:

@@ -27,7 +27,7 @@ from glue.events import Event, RunResult, event_to_json, join
 from glue.limits import Outcome
 from glue.messages import AssistantMessage, Message, Part, Request, Text, Thinking, ToolCall, ToolMessage, Usage
 from glue.options import Options
-from glue.permission import Decision, Permission, PermissionRequest, as_decision
+from glue.permission import Decision, Permission, PermissionRequest, decide
 from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper, opened
 from glue.secrets import mask_secrets
 
@@ -356,8 +356,7 @@ class _TracedPermission:
 
     async def decide(self, request: PermissionRequest) -> Decision:
         began = time.monotonic()
-        answer = self.permission.decide(request)
-        decision = as_decision(await answer if isinstance(answer, Awaitable) else answer)
+        decision = await decide(self.permission, request)
         self.denied = not decision.allowed
         seconds = time.monotonic() - began
         self.span.add_event("glue.permission", {"glue.allowed": decision.allowed, "glue.seconds": seconds})

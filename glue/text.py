@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from glue.messages import Usage
 
 _TURNS = "\u202a-\u202e\u2066-\u2069"  # the reading direction of what follows
 _MARKS = "\u061c\u200e\u200f"  # of direction, which prose in Hebrew and Arabic needs
@@ -131,6 +135,17 @@ def dollars(value: float) -> str:
     if 0 < value < 0.0001:
         return "under $0.0001"
     return f"${value:.4f}" if value < 1 else f"${value:,.2f}"
+
+
+def cost_text(cost: float | None) -> str:
+    return "cost unknown" if cost is None else dollars(cost)
+
+
+def usage_text(usage: Usage) -> str:
+    """Say how many tokens were used."""
+    cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
+    thought = f" ({usage.reasoning:,} thinking)" if usage.reasoning else ""
+    return f"{usage.input:,} tokens in{cached}, {usage.output:,} out{thought}"
 
 
 def count(number: int, one: str, many: str = "") -> str:

@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 from glue import AnyTool
-from glue.errors import ConfigError
 from glue.providers import tool_rules
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -46,24 +45,6 @@ def tools_of(module: ModuleType) -> tuple[AnyTool, ...]:
     return tuple(found.values())
 
 
-def load(name: str) -> ModuleType:
-    """Import a module by its dotted name, or run a file; ConfigError where there is none."""
-    import importlib
-    import os
-    import runpy
-
-    if name.endswith(".py") or "/" in name:
-        if not os.path.isfile(name):
-            raise ConfigError(f"no such file: {name}")
-        module = ModuleType("glue_checked")  # a name that shadows nothing
-        vars(module).update(runpy.run_path(name, run_name=module.__name__))
-        return module
-    try:
-        return importlib.import_module(name)
-    except (ModuleNotFoundError, TypeError) as error:  # "." is a relative import
-        raise ConfigError(f"cannot import {name}: {error}; give a dotted name or a .py file") from None
-
-
 def _check(tool: AnyTool) -> Iterator[ToolProblem]:
     spec, schema, known = tool.spec, tool.spec.parameters, tool_rules()
     problem = partial(ToolProblem, tool=spec.name)
@@ -75,7 +56,7 @@ def _check(tool: AnyTool) -> Iterator[ToolProblem]:
         wires = tuple(wire for wire, rules in known.items() if rules.needs_letter)
         yield problem(text="the name must begin with a letter or _", wires=wires)
     for name, part in schema.get("properties", {}).items():
-        if not part.get("description"):
+        if not part.get("description") and not _names(spec.description, name):
             yield problem(text=f"parameter {name!r} has no description")
         if not part.keys() & {"type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"}:
             yield problem(text=f"parameter {name!r} has no type; the model must guess")
@@ -98,6 +79,12 @@ def _check(tool: AnyTool) -> Iterator[ToolProblem]:
     for word, path in places.items():
         if wires := tuple(wire for wire, rules in known.items() if word in rules.keywords):
             yield problem(text=f"{word}{path} is refused or ignored by some models", wires=wires)
+
+
+def _names(description: str, parameter: str) -> bool:
+    """Say whether a tool's description speaks of a parameter by its name: "the weather in a city" needs no more."""
+    words = re.escape(parameter).replace("_", "[ _-]")
+    return re.search(rf"(?<!\w){words}(?!\w)", description, re.IGNORECASE) is not None
 
 
 _MANY = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os.path
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from glue.acp.rpc import RpcError
@@ -14,7 +14,7 @@ from glue.context import Context, ToolResult, ToolWrapper
 from glue.errors import ToolError
 from glue.function.decorator import Tool, tool
 from glue.messages import ToolCall
-from glue.permission import AllowAll, Ask, Decision, Permission, PermissionRequest, Rules, allow, as_decision, deny
+from glue.permission import AllowAll, Ask, Decision, Permission, PermissionRequest, Rules, allow, decide, deny
 
 if TYPE_CHECKING:
     from glue.acp.server import Server
@@ -252,8 +252,7 @@ class EditorPermission:
         mode = self._mode()
         if mode == "read":
             return deny("the session is read-only")
-        said = self._policy(mode).decide(request)
-        decision = as_decision(await said if isinstance(said, Awaitable) else said)
+        decision = await decide(self._policy(mode), request)
         shown = self._ids.current(request.call_id)
         if decision.allowed and shown is not None:
             update = tool_update(shown.id, status="in_progress")

@@ -32,7 +32,7 @@ from glue.acp.session import DEFAULTS, OpenSession, PendingPrompt, list_page
 from glue.acp.updates import STOP_REASONS, Reporter, answer, chunk, failure, plain, prompt_parts, replay
 from glue.agent import Agent
 from glue.errors import GlueError, StoreError
-from glue.limits import Limits, Outcome
+from glue.limits import Outcome, read_limits
 from glue.messages import AssistantMessage, new_id
 from glue.paths import state_dir
 from glue.provider import capabilities
@@ -208,7 +208,7 @@ class Server:
         if agent not in self._agents:
             self._agents.append(agent)
         opened = OpenSession(agent.session(id, store=self._store), self._saved(id), cwd, directories)
-        opened.session.limits = replace(cast(Limits, agent.settings.limits or DEFAULTS), **self._budgets)
+        opened.session.limits = replace(read_limits(agent.settings.limits or DEFAULTS), **self._budgets)
         opened.restore()
         meta = params.get("_meta")
         opened.set_limits(meta.get("limits") if isinstance(meta, dict) else None)

@@ -23,7 +23,6 @@ from glue.paths import write_private
 from glue.session import Session
 from glue.slash import COMMANDS, answer, change_limits, model_name, parse
 from glue.stores.store import SessionInfo
-from glue.text import dollars
 
 if TYPE_CHECKING:
     from glue.tools.mcp import ServerConfig, Servers
@@ -212,10 +211,8 @@ class OpenSession:
             said = await self.servers.prompt(text) if self.servers is not None and text.startswith("/") else text
             if said is not text:
                 return list(said)
-            if name != "usage":
-                return answer(self.session, name, argument)
-            cost = f", {dollars(self.usage.cost)}" if self.usage.cost else ""
-            return f"{self.requests} requests, {self.usage.input} tokens in, {self.usage.output} out{cost}."
+            used = replace(self.usage, cost=self.usage.cost or None)  # nothing, or nobody knows
+            return await answer(self.session, name, argument, self.requests, used)
         except (GlueError, TypeError, ValueError) as error:
             return f"{text.split()[0]}: {error}"
 

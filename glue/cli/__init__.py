@@ -1,1 +1,1 @@
-"""The command line: one module a command, loaded when it is called."""
+"""The command line: a module for each command, or for a few that share their subject; app.py has the table."""

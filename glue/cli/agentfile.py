@@ -8,8 +8,10 @@ import runpy
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from traceback import walk_tb
+from types import ModuleType
 from typing import Any
 
 import click
@@ -66,18 +68,37 @@ def open_agent(path: str) -> Agent[Any, Any]:
     """Run a file, not as a program, and give its agent: the one named `agent`, or the only one."""
     if not os.path.isfile(path):
         raise ConfigError(f"there is no file {path}; `glue new {os.path.basename(path)}` writes one")
-    folder = str(Path(path).resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    with user_errors(path):
-        names = runpy.run_path(path, run_name="glue_agent")
-    found = {name: value for name, value in names.items() if isinstance(value, Agent)}
+    found = {name: value for name, value in vars(run_file(path)).items() if isinstance(value, Agent)}
     if "agent" in found:
         return found["agent"]
     if len(found) == 1:
         return next(iter(found.values()))
     what = "no agent" if not found else f"several agents ({', '.join(sorted(found))})"
     raise ConfigError(f"{path} defines {what}; name the one to run `agent`")
+
+
+def import_file(name: str) -> ModuleType:
+    """Import a user's module by its dotted name, or run a file; ConfigError where there is none."""
+    if name.endswith(".py") or "/" in name:
+        if not os.path.isfile(name):
+            raise ConfigError(f"no such file: {name}")
+        return run_file(name)
+    with user_errors(name):
+        try:
+            return import_module(name)
+        except (ModuleNotFoundError, TypeError) as error:  # "." is a relative import
+            raise ConfigError(f"cannot import {name}: {error}; give a dotted name or a .py file") from None
+
+
+def run_file(path: str) -> ModuleType:
+    """Run a file, not as a program; it finds the modules that lie beside it."""
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    module = ModuleType("glue_agent")  # a name that shadows nothing
+    with user_errors(path):
+        vars(module).update(runpy.run_path(path, run_name=module.__name__))
+    return module
 
 
 @contextmanager

@@ -251,15 +251,13 @@ def check(modules: tuple[str, ...], as_json: bool) -> None:
 
     Leaves with 1 where there is something to mend.
     """
-    from glue.cli.agentfile import user_errors
-    from glue.tools.check import ToolProblem, check_tools, load, tools_of
+    from glue.cli.agentfile import import_file
+    from glue.tools.check import ToolProblem, check_tools, tools_of
 
     found: list[ToolProblem] = []
     checked = 0
     for name in modules:
-        with user_errors(name):
-            module = load(name)
-        made = tools_of(module)
+        made = tools_of(import_file(name))
         checked += len(made)
         found += check_tools(made)
         if not made:

@@ -18,7 +18,7 @@ from glue import slash
 from glue.agent import Agent
 from glue.cli.app import end_process, live_threads
 from glue.cli.options import Sources, chat_options, read_part
-from glue.cli.output import Printer, Screen, cost_text, usage_line, usage_text
+from glue.cli.output import Printer, Screen, usage_line
 from glue.cli.run import Run, check_session, exit_code, explain, terminal_echo, write_answer
 from glue.cli.sessions import sort_by_tree
 from glue.compaction import INTRODUCTION, PROMPT, render
@@ -135,7 +135,7 @@ class Chat:
                 self.printer = MarkdownPrinter(out, err, verbose=verbose, results=True)
         self.run = Run(sources, self.printer)
         self.agent = self.run.agent
-        self.total = Usage(cost=0.0)
+        self.requests, self.total = 0, Usage(cost=0.0)
         self.context = 0  # tokens of the last request and its answer
         self.session: Session[Any, Any]
         self.kept = ""  # where the conversation is kept, or nowhere
@@ -274,6 +274,7 @@ class Chat:
             return error  # raised here, a tool's sys.exit would end the event loop under the chat
 
     def _show(self, result: RunResult[Any]) -> int:
+        self.requests += result.requests
         self.total += result.usage
         usages = [each.usage for each in result.messages if isinstance(each, AssistantMessage) and each.usage]
         self.context = usages[-1].total if usages else self.context
@@ -294,7 +295,7 @@ class Chat:
 
     def command(self, name: str, argument: str) -> None:
         """Do what was typed after a slash."""
-        said = slash.answer(self.session, name, argument)
+        said = self.portal.call(slash.answer, self.session, name, argument, self.requests, self.total)
         if said is not None:
             self.note(said)
         elif hasattr(self, f"do_{name}"):
@@ -309,10 +310,6 @@ class Chat:
             self.note(f"{text:<{width}}  {told}")
         self.note(self.reader.help)
         self.note("@FILE sends a file along. Ctrl-C cancels an answer; a second one leaves.")
-
-    def do_usage(self, rest: str) -> None:
-        count = len(self.portal.call(self.session.load))
-        self.note(f"{usage_text(self.total)}, {cost_text(self.total.cost)}, {count} messages")
 
     def do_fork(self, rest: str) -> None:
         """Go on in a copy, of all or of the first so many prompts."""
@@ -353,7 +350,8 @@ class Chat:
         before = self.session
         kept = bool(self.kept)
         self.session = before.reopen(name or new_id(), self.store if kept or name else MemoryStore())
-        self.kept, self.total = self.session.id if kept or name else "", Usage(cost=0.0)
+        self.kept = self.session.id if kept or name else ""
+        self.requests, self.total = 0, Usage(cost=0.0)
         left = f"/resume {one_line(before.id)} goes back" if before.store is self.store else "the last one is gone"
         self.note(f"a new conversation{f', kept as {one_line(self.kept)}' if self.kept else ''}; {left}")
 
@@ -366,7 +364,7 @@ class Chat:
             raise ConfigError(f"there is no conversation {name!r}; /tree lists them")
         self.session = self.session.reopen(name, self.store)
         self.kept = name
-        self.total = Usage(cost=0.0)
+        self.requests, self.total = 0, Usage(cost=0.0)
         self.recap()
 
     def do_tree(self, argument: str) -> None:
@@ -392,6 +390,7 @@ class Chat:
             async with self.run.spinning():
                 self.printer.spinner.start("compacting")
                 result = await agent.run(render(live), cancel=self.run.cancel, unwrap=False)
+            self.requests += result.requests
             self.total += result.usage
             if result.error is not None or not result.text.strip():
                 raise result.error or ConfigError("the model gave no summary; nothing has changed")

@@ -23,7 +23,7 @@ from glue.cli.output import Screen
 from glue.errors import ConfigError, GlueError
 from glue.providers import default, find_base_url, known, lookup, split
 from glue.providers.models import date
-from glue.stores import SessionInfo, Store, is_address, open_store, store_name, store_path
+from glue.stores import check_store, is_address, open_store, store_name, store_path
 from glue.text import count, one_line
 
 
@@ -161,23 +161,12 @@ def _store() -> Check:
         if not os.access(path, os.W_OK):
             return Check("store", str(path), "it cannot be written; mend its permissions or name another with --store")
 
-        async def read(store: Store) -> tuple[tuple[SessionInfo, ...], list[str]]:
-            infos, broken = await store.list(), []
-            for info in infos:
-                try:
-                    await store.load(info.id)
-                except GlueError as error:
-                    broken.append(f"{info.id}: {error}")
-            return infos, broken
-
-        infos, broken = anyio.run(read, open_store(str(path)))
-        files = len(list(path.glob("*.jsonl"))) if path.is_dir() else len(infos)
-        if broken or files > len(infos):
-            lost = "; ".join(broken) or f"{files - len(infos)} of its files are no conversations"
-            return Check("store", str(path), f"{lost}; move them away")
+        sessions, damaged = anyio.run(check_store, open_store(str(path)))
+        if damaged:
+            return Check("store", str(path), f"{'; '.join(damaged)}; move them away")
     except (GlueError, OSError) as error:
         return Check("store", "cannot be read", str(error))
-    return Check("store", f"{path}, {count(len(infos), 'conversation')}, all readable")
+    return Check("store", f"{path}, {count(sessions, 'conversation')}, all readable")
 
 
 def _network() -> Iterator[Check]:

@@ -18,13 +18,13 @@ import click
 
 from glue.cli.agentfile import open_agent
 from glue.cli.options import TO_WRITE, Sources, permission_options, read_part, read_text
-from glue.cli.output import Screen, Spinner, cost_text, usage_text
+from glue.cli.output import Screen, Spinner
 from glue.cli.run import cancel_on_signal
 from glue.errors import ConfigError
 from glue.limits import Outcome
 from glue.messages import Part, Usage
 from glue.tasks import background
-from glue.text import one_line, seconds
+from glue.text import cost_text, one_line, seconds, usage_text
 
 if TYPE_CHECKING:
     from glue.agent import Agent
@@ -66,7 +66,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
     glue map triage.py tickets.jsonl -o triaged.jsonl --resume
     """
     import glue.durable
-    from glue.durable.rows import JSONLines, Reader
+    from glue.durable.rows import Reader, input_lines
 
     if bool(given["queue"]) != bool(given["engine"]):
         raise click.UsageError("--queue and --engine go together")
@@ -93,7 +93,7 @@ def map(file: str, inputs: str, **given: Any) -> None:  # noqa: A001
         )
     job = glue.durable.map(
         agent,
-        JSONLines(inputs),
+        input_lines(inputs),
         concurrency=given["concurrency"],
         reader=Reader(template=read_text(given["template"] or ""), attach=_attach(inputs, given["attachments"])),
         state=state,

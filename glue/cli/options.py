@@ -7,16 +7,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from glue.cli.config import glue_table, load_env, settings
 from glue.errors import ConfigError
-from glue.limits import BUDGETS, Limits
+from glue.limits import BUDGETS, LimitsSource, override_limits
 from glue.messages import EFFORTS, File, Image, Part, Text
 from glue.options import Options
 from glue.permission import AllowAll, Ask, Decision, Permission, PermissionRequest, Rules, deny
@@ -161,7 +160,10 @@ class Sources:
             from glue.tools.coding import prompt
 
             instructions = prompt(tools)
-        return Agent(model, tools=tools, instructions=instructions)
+        try:
+            return Agent(model, tools=tools, instructions=instructions)
+        except TypeError as error:  # a name of blanks
+            raise ConfigError(str(error)) from None
 
     def find(self, name: str) -> Any:
         """Give a setting from the first place that makes it, the agent's code left out."""
@@ -209,9 +211,9 @@ class Sources:
         made = {tool.spec.name: tool for tool in make_tools([name for name in names if name not in mine], mine)}
         return (*chosen.values(), *(tool for name, tool in made.items() if name not in chosen))
 
-    def _limits(self, own: Options) -> Limits | None:
+    def _limits(self, own: Options) -> LimitsSource | None:
         changed = self.budgets(own)
-        return replace(cast(Limits, own.limits or Limits()), **changed) if changed else None
+        return override_limits(own.limits, **changed) if changed else None
 
     def budgets(self, own: Options) -> dict[str, Any]:
         """Give the limits that are set by name; where an agent has its own, only what goes before its code."""

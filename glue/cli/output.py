@@ -17,10 +17,10 @@ from glue.codec import to_plain
 from glue.errors import GlueError
 from glue.events import Event, RequestStart, RunResult, event_to_json
 from glue.limits import StopReason, estimate_tokens
-from glue.messages import AssistantMessage, Usage, UserMessage, message_to_json
+from glue.messages import AssistantMessage, UserMessage, message_to_json
 from glue.permission import Decision, PermissionRequest, allow, deny
 from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
-from glue.text import clean_text, columns, count, cut, dollars, one_line, seconds
+from glue.text import clean_text, columns, cost_text, count, cut, one_line, seconds, usage_text
 
 _WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
@@ -315,17 +315,7 @@ def usage_line(result: RunResult[Any]) -> str:
     return f"{used}, {seconds(result.seconds)}, {result.outcome.value}"
 
 
-def cost_text(cost: float | None) -> str:
-    return "cost unknown" if cost is None else dollars(cost)
-
-
-def usage_text(usage: Usage) -> str:
-    cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
-    thought = f" ({usage.reasoning:,} thinking)" if usage.reasoning else ""
-    return f"{usage.input:,} tokens in{cached}, {usage.output:,} out{thought}"
-
-
-class JsonLines:
+class EventWriter:
     """A listener that writes each event as a line of JSON, the prompt first."""
 
     def __init__(self, write: Callable[[str], object]) -> None:

@@ -17,7 +17,7 @@ import click
 from glue.agent import Agent
 from glue.cli.app import end_process, live_threads
 from glue.cli.options import Sources, read_attachment, read_prompt, run_options, unread_pipe
-from glue.cli.output import JsonLines, Printer, Screen, answer_of, is_interactive, keys, question, usage_line
+from glue.cli.output import EventWriter, Printer, Screen, answer_of, is_interactive, keys, question, usage_line
 from glue.context import Cancel
 from glue.errors import ConfigError, GlueError, ProviderError
 from glue.events import RunResult, error_to_json, join, result_to_json
@@ -187,7 +187,7 @@ class Run:
             from glue.cli.runs import RunLog
 
             self.log = RunLog()
-        shown = JsonLines(self.printer.out.write) if given["as_json"] else self.printer
+        shown = EventWriter(self.printer.out.write) if given["as_json"] else self.printer
         options: dict[str, Any] = {"on_event": join((shown, self.log)), "cancel": self.cancel, "unwrap": False}
         if not given["session"] and not given["resume"]:
             return await self.agent.run(prompt, **self.overrides(), **options)
@@ -214,7 +214,7 @@ class Run:
         if self.log is not None:
             self.log.end(last)
         if given["as_json"]:
-            JsonLines(printer.out.write).write(last)
+            EventWriter(printer.out.write).write(last)
         else:
             write_answer(result, printer)
             if result.error is not None:

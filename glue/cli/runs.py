@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glue.cli.options import permission_options
-from glue.cli.output import JsonLines, Printer, Screen, json_option, print_rows
+from glue.cli.output import EventWriter, Printer, Screen, json_option, print_rows
 from glue.errors import ConfigError, ReplayError
 from glue.paths import state_dir
 from glue.provider import Provider
@@ -35,7 +35,7 @@ def runs_dir() -> Path:
     return state_dir() / "runs"
 
 
-class RunLog(JsonLines):
+class RunLog(EventWriter):
     """One file of the log: the events of a run, and how it ended."""
 
     def __init__(self) -> None:

@@ -21,9 +21,9 @@ from glue.context import Cancel
 from glue.durable import rows
 from glue.durable.rates import LocalMeter, Rates, limited
 from glue.durable.rows import INVALID, OPEN, InputLine, Items, MapRow, MapState, Reader
-from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError
+from glue.errors import BudgetExceeded, ConfigError, ProviderError, StoreError, innermost
 from glue.events import RunResult
-from glue.limits import Limits, Outcome
+from glue.limits import Outcome
 from glue.loop.state import State
 from glue.loop.transcript import needs_answer
 from glue.messages import AssistantMessage, Message, Request, Usage
@@ -59,6 +59,9 @@ class MapBudget(Policy):
         self.limit_usd, self.limit_tokens = usd, tokens
         self.usd, self.tokens = 0.0, 0
         self._live: dict[str, Usage] = {}
+
+    def start(self) -> Self:
+        return self  # one for all rows
 
     def settle(self, run: str, usage: Usage) -> None:
         self._live.pop(run, None)
@@ -132,7 +135,7 @@ class Map:
         self.reused = 0  # of these, those that had ended before
         self.unfinished = False  # some inputs were not run, for want of money or time
         self.cancel = Cancel()
-        self.error: Exception | None = None  # why no more rows are started; raised at the end
+        self.error: BaseException | None = None  # why no more rows are started; raised at the end
         self._path = state  # None is a file that ends with the map
         self._rows: AsyncGenerator[MapRow, None] | None = None
         self._given: deque[int] = deque()  # started and not given out, in order
@@ -180,9 +183,7 @@ class Map:
                     await anyio.to_thread.run_sync(stack.enter_context, self.state.opened(resume=self.resume))
                     await self._host(send)
             except Exception as error:
-                while isinstance(error, ExceptionGroup):
-                    error = error.exceptions[0]  # a full disk stops all workers at once; the first error wins
-                self.error = error
+                self.error = innermost(error)  # a full disk stops all workers at once; the first error wins
             finally:
                 ended.set()
 
@@ -283,7 +284,6 @@ class EmbeddedEngine:
             **job.overrides,
             "model": limited(provider, job.rate, LocalMeter()),
             "policies": (*(settings.policies or ()), job.budget),
-            "limits": settings.limits or Limits(),  # once, not for every row
         }
         turn = anyio.Lock()
 

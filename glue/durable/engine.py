@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -23,9 +23,9 @@ from glue.codec import from_json, to_json, to_plain
 from glue.durable.batch import run_row
 from glue.durable.rates import Rates, limited
 from glue.durable.steps import Body, DurableProvider, DurableTool, decode_error, encode_error
-from glue.errors import ConfigError, SessionBusy, StoreError
+from glue.errors import ConfigError, SessionBusy, StoreError, innermost
 from glue.events import Listener, RunResult
-from glue.limits import Limits
+from glue.limits import override_limits, read_limits
 from glue.messages import Json, messages_from_json, messages_to_json, new_id
 from glue.options import Prompt, prompt_messages, session_options
 from glue.stores.sqlite import hold
@@ -397,10 +397,7 @@ async def _workflow(payload: dict[str, Any]) -> dict[str, Any]:
         with continued(payload.get("trace")):
             return await _run(worker, name, payload)
     except BaseExceptionGroup as group:  # of tool calls side by side; DBOS knows its own signals by their class
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = next((each for each in error.exceptions if not isinstance(each, Exception)), error.exceptions[0])
-        raise error from None
+        raise innermost(group) from None
     finally:
         worker.running.discard(name)
 
@@ -411,14 +408,13 @@ async def _run(worker: Worker, id: str, payload: dict[str, Any]) -> dict[str, An
     agent = worker.agent
     settings = agent.layer(session_options(worker.overrides))
     provider = limited(agent.open(settings.model or ""), worker.rates, worker.database)
-    limits = cast(Limits, settings.limits or Limits())
-    steps, slots = _Steps(), anyio.Semaphore(limits.parallel_tools)
+    steps, slots = _Steps(), anyio.Semaphore(read_limits(settings.limits).parallel_tools)
     options: dict[str, Any] = {
         **worker.overrides,
         "model": DurableProvider(provider, steps),
         "tools": [DurableTool(tool, steps, slots) for tool in settings.tools or ()],
         # All calls of a reply begin at once, so that their steps have the same numbers each time.
-        "limits": replace(limits, parallel_tools=10_000),
+        "limits": override_limits(settings.limits, parallel_tools=10_000),
         "on_event": worker.listeners.get(id),
         "unwrap": False,
     }

@@ -80,21 +80,16 @@ class MapRow:
         return from_json(cls, {name: value for name, value in line.items() if name != "cost"})
 
 
-@dataclass(frozen=True, slots=True)
-class JSONLines:
-    """The lines of a file as inputs, read when they are due; - is stdin."""
-
-    path: str
-
-    def __iter__(self) -> Iterator[InputLine]:
-        try:
-            with open(sys.stdin.fileno() if self.path == "-" else self.path, "rb", closefd=self.path != "-") as file:
-                for number, line in enumerate(file, 1):
-                    text = line.decode("utf-8", "surrogateescape")
-                    if text.strip():  # a blank line counts and is passed over
-                        yield InputLine(number=number, text=text.strip("\r\n"))
-        except OSError as error:
-            raise ConfigError(f"{self.path} cannot be read: {error.strerror}") from None
+def input_lines(path: str) -> Iterator[InputLine]:
+    """Give the lines of a file as inputs, read when they are due; - is stdin."""
+    try:
+        with open(sys.stdin.fileno() if path == "-" else path, "rb", closefd=path != "-") as file:
+            for number, line in enumerate(file, 1):
+                text = line.decode("utf-8", "surrogateescape")
+                if text.strip():  # a blank line counts and is passed over
+                    yield InputLine(number=number, text=text.strip("\r\n"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def numbered(number: int, item: Item) -> InputLine:

@@ -22,7 +22,7 @@ from glue.context import Context, ToolResult, error_result, failed, text_result
 from glue.dataclass import dataclass
 from glue.function.validation import ValidationError
 from glue.messages import File, Image, Opaque, Text, ToolCall
-from glue.permission import PermissionRequest, PermissionTarget, as_decision, deny
+from glue.permission import PermissionRequest, PermissionTarget, decide, deny
 from glue.tasks import caller, in_thread
 
 if TYPE_CHECKING:
@@ -225,8 +225,7 @@ async def _ask(tool: Tool[..., Any], step: Step) -> ToolResult | None:
     policy = step.context.host.permission
     try:
         request = _request(tool, step)
-        answer = deny("no permission policy is set") if policy is None else await _settled(policy.decide(request))
-        decision = as_decision(answer)
+        decision = deny("no permission policy is set") if policy is None else await decide(policy, request)
     except Exception as error:
         return replace(failed(error), content=error_result(f"{tool.spec.name}: permission denied: {error}").content)
     if decision.allowed:

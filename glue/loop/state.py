@@ -12,7 +12,7 @@ import anyio
 
 from glue.context import AnyTool, Cancel, Host, Spending
 from glue.events import Event, Listener, MessageEnd, MessageStart, RunResult, log_event, logger
-from glue.limits import Limits, StopReason
+from glue.limits import Limits, StopReason, read_limits
 from glue.loop.transcript import History, merge, message_chars
 from glue.messages import AssistantMessage, Json, Message, Request, Text, ToolMessage, ToolSpec, Usage, UserMessage
 from glue.policies import Policy
@@ -120,10 +120,7 @@ class State:
     def refresh(self) -> None:
         """Read the limits anew: they may be replaced between requests."""
         if self.limits_source is not None:
-            limits = self.limits_source()
-            if not isinstance(limits, Limits):
-                raise TypeError(f"limits must be a glue.Limits, or a function that returns one, not {limits!r}")
-            self.limits = limits
+            self.limits = read_limits(self.limits_source)
 
     def budgets(self) -> Iterator[tuple[Spending, Limits]]:
         """Yield what was spent and what is allowed, here and in every run above."""

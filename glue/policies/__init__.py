@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -36,7 +36,6 @@ __all__ = [
     "StallBudget",
     "Steering",
     "Stop",
-    "WrapUp",
     "looks_like_refusal",
     "nudge",
     "strip_thinking",
@@ -119,14 +118,13 @@ class Policy:
             return made
 
     def start(self) -> Self:
-        """Return a copy that serves one run; its lists, dicts and sets are copied, but for those it was made with."""
+        """Return a copy that serves one run: what it has made itself is made anew, what it was given is shared."""
         made = copy.copy(self)
-        given: tuple[object, ...] = getattr(self, "_given", ())
+        shared = {id(each): each for each in getattr(self, "_given", ())} | {id(self): made}
         slots = (name for kind in type(made).__mro__ for name in getattr(kind, "__slots__", ()))
         for name in (*vars(made), *slots):
-            value = getattr(made, name, None)
-            if isinstance(value, (list, dict, set, deque)) and not any(value is each for each in given):
-                object.__setattr__(made, name, copy.deepcopy(value))
+            with suppress(Exception):  # a lock, a client: what cannot be copied is shared too
+                object.__setattr__(made, name, copy.deepcopy(getattr(made, name), dict(shared)))
         return made
 
     def before_request(self, state: State, request: Request) -> Hook:
@@ -161,8 +159,6 @@ from glue.policies.delivery import Delivery, StallBudget, strip_thinking  # noqa
 from glue.policies.gates import Gate, Gates  # noqa: E402
 from glue.policies.guards import Guards, RefusalDetector, looks_like_refusal  # noqa: E402
 from glue.policies.steering import AutoContinue, FollowUp, Steering  # noqa: E402
-
-WrapUp = Grace  # as the message it sends is called
 
 # The order in which policies are asked, by their `place`; those of one place in the order they were given.
 ORDER = (

@@ -100,7 +100,8 @@ def unpriced(model: str, *, counted: bool = True) -> ConfigError:
 def _stop(state: State, spending: Spending, kind: str, used: float, most: float) -> Stop:
     state.emit(LimitReached(kind=kind, used=used, max=most))
     meta = {"used": used, "limit": most, "input": spending.tokens_in, "output": spending.tokens_out}
-    return Stop(Outcome.BUDGET, BudgetExceeded(kind, most, used), meta)
+    sent = kind != "tokens" or spending.requests > 0  # tokens are counted when a message is added, before a request
+    return Stop(Outcome.BUDGET, BudgetExceeded(kind, most, used, sent=sent), meta)
 
 
 def overspent(state: State) -> tuple[Spending, str, float, float] | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from glue.errors import ConfigError
+from glue.errors import ConfigError, GlueError, StoreError
 from glue.lazy import lazy_names
+from glue.messages import Message
 from glue.paths import state_dir
-from glue.stores.store import SearchHit, SessionInfo, Store, copy, lineage
+from glue.stores.store import Record, SearchHit, SessionInfo, Store, copy, lineage
 
 __all__ = [
     "FileStore",
@@ -17,10 +19,12 @@ __all__ = [
     "SearchHit",
     "SessionInfo",
     "Store",
+    "check_store",
     "copy",
     "is_address",
     "lineage",
     "open_store",
+    "read_session_file",
     "store_name",
     "store_path",
 ]
@@ -73,3 +77,35 @@ def open_store(named: str = "") -> Store:
     from glue.stores.jsonl import FileStore
 
     return FileStore(path)
+
+
+async def check_store(store: Store) -> tuple[int, list[str]]:
+    """Read every session of a store; give how many there are, and what cannot be read."""
+    from glue.stores.jsonl import FileStore
+
+    infos, damaged = await store.list(), list[str]()
+    for info in infos:
+        try:
+            await store.load(info.id)
+        except GlueError as error:
+            damaged.append(f"{info.id}: {error}")
+    strays = len(store.paths()) - len(infos) if isinstance(store, FileStore) else 0
+    if strays > 0 and not damaged:
+        damaged.append(f"{strays} of its files are no conversations")
+    return len(infos), damaged
+
+
+def read_session_file(path: Path) -> tuple[Record, Sequence[Message], Mapping[str, float]] | None:
+    """Read the header, the messages and their times from a file of one session; None where it is another file."""
+    from glue.stores import jsonl
+
+    database = b"SQLite format 3\0"
+    with path.open("rb") as file:
+        start = file.read(len(database))
+        if start == database:
+            raise StoreError(f"{path} is a store of many sessions; name one of them and give the file as --store")
+        first = (start + file.readline()).lstrip(b"\xef\xbb\xbf \t\r\n")
+    if not any(record["type"] == "header" for record, _ in jsonl.records_in(first + b"\n")):
+        return None
+    fold, times = jsonl.read(path)
+    return fold.header, fold.messages, times

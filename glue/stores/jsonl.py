@@ -47,7 +47,8 @@ class FileStore(BlockingStore):
     def _writer(self, id: str, first: Record) -> _Writer:
         return _Writer(self.path(id), id, first, self.sync)
 
-    def _paths(self) -> tuple[Path, ...]:
+    def paths(self) -> tuple[Path, ...]:
+        """Give the files that are sessions, or are named like one."""
         return tuple(sorted(path for path in self.root.glob(f"*{_SUFFIX}") if path.is_file()))
 
     def _there(self, id: str) -> Path:
@@ -58,7 +59,7 @@ class FileStore(BlockingStore):
 
     def _list(self) -> tuple[SessionInfo, ...]:
         infos = []
-        for path in self._paths():
+        for path in self.paths():
             with contextlib.suppress(StoreError, OSError):  # one unreadable file must not hide the others
                 fold, _ = read(path, brief=True)
                 infos.append(store.describe(fold.header, fold.messages, path.stat().st_mtime))
@@ -69,7 +70,7 @@ class FileStore(BlockingStore):
         return tuple(fold.messages), times, fold.header
 
     def _search(self, query: Query) -> tuple[SearchHit, ...]:
-        paths = self._paths() if query.session is None else [self._there(query.session)]
+        paths = self.paths() if query.session is None else [self._there(query.session)]
         return query.newest(hit for path in paths for hit in scan(path, query))
 
     def _delete(self, id: str) -> None:
@@ -126,9 +127,10 @@ class _Writer:
 
     def _open_to_read(self, fold: Fold, error: OSError) -> None:
         why = store.read_only(self.id, self.path, error)
-        if not self.path.exists():
-            raise StoreError(why) from error
-        found, _ = read(self.path)
+        try:
+            found, _ = read(self.path)
+        except OSError:  # there is none, or it is not for us to read
+            raise store.closed(self.id, self.path, error) from error
         fold.header, fold.messages, fold.read_only = found.header, found.messages, found.read_only or why
         self.end = 0
 

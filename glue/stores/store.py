@@ -466,8 +466,12 @@ def busy(id: str) -> SessionBusy:
 def read_only(id: str, path: os.PathLike[str], error: OSError) -> str:
     """Say why a session may be read and not changed; a StoreError where the file cannot even be opened."""
     if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-        raise StoreError(f"session {id!r} cannot be opened: {error.strerror}: {path}") from error
+        raise closed(id, path, error) from error
     return f"session {id!r} may be read, not changed: {error.strerror}: {path}"
+
+
+def closed(id: str, path: os.PathLike[str], error: OSError) -> StoreError:
+    return StoreError(f"session {id!r} cannot be opened: {error.strerror}: {path}")
 
 
 def missing(id: str, there: Sequence[str]) -> StoreError:

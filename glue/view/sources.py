@@ -203,7 +203,6 @@ def _numbers(said: Mapping[str, Json], *names: str) -> dict[str, Any]:
 
 # Readers ------------------------------------------------------------------------------------------
 
-_SQLITE = b"SQLite format 3\0"
 WANTED = "a session file, a cassette, the events of --json, or a JSON list of messages"
 
 
@@ -221,10 +220,11 @@ async def read_session(store: Store, id: str) -> Transcript:
 
 def read_file(path: Path) -> Transcript:
     """Read whatever a file holds that can be shown."""
-    with path.open("rb") as file:
-        if file.read(len(_SQLITE)) == _SQLITE:
-            raise StoreError(f"{path} is a store of many sessions; name one of them and give the file as --store")
+    from glue.stores import read_session_file
+
     try:
+        if (found := read_session_file(path)) is not None:
+            return _session(*found)
         return _read(path, path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise StoreError(f"{path} is no text; wanted is {WANTED}") from None
@@ -236,11 +236,6 @@ def _read(path: Path, text: str) -> Transcript:
     first = _parsed(text.lstrip("\ufeff \t\r\n").split("\n", 1)[0])
     first = first if isinstance(first, Mapping) else {}
     kind = first.get("type")
-    if kind == "header":
-        from glue.stores.jsonl import read
-
-        fold, times = read(path)
-        return _session(fold.header, fold.messages, times)
     if kind in ("cassette", "recording"):
         return _cassette(path)
     if isinstance(kind, str) and "role" not in first and "messages" not in first:

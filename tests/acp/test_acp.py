@@ -416,7 +416,7 @@ def test_usage_is_left_out_where_the_window_is_not_known(editor: Open, tmp_path:
     client.prompt(session, "/usage")
 
     assert client.updates("usage_update") == []
-    assert "1 requests, 3 tokens in, 1 out" in client.text()
+    assert "1 request, 3 tokens in, 1 out, cost unknown, 2 messages" in client.text()
 
 
 def test_edits_are_diffs_with_places_and_survive_a_load(editor: Open, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from glue.acp.session import PAGE, OpenSession, list_page
 from glue.acp.updates import STOP_REASONS, CallIds, ShownCall, diff_of, failure, plan_update, replay, tool_call
 from glue.agent import Agent
 from glue.errors import ConfigError, MissingKey
-from glue.limits import Outcome, StopReason
+from glue.limits import Limits, Outcome, StopReason
 from glue.messages import (
     AssistantMessage,
     Image,
@@ -261,7 +261,17 @@ async def test_usage_writes_a_sum_as_everywhere_else(tmp_path: Path) -> None:
     opened = OpenSession(Agent(Script()).session(), tmp_path / "settings.json", str(tmp_path))
     opened.add_usage(2, Usage(input=3, output=1, cost=1.5))
 
-    assert await opened.command([Text(text="/usage")]) == "2 requests, 3 tokens in, 1 out, $1.50."
+    assert await opened.command([Text(text="/usage")]) == "2 requests, 3 tokens in, 1 out, $1.50, 0 messages"
+
+
+async def test_the_limits_of_an_editor_begin_with_what_a_function_says(tmp_path: Path) -> None:
+    agent = Agent(Script(), limits=lambda: Limits(max_turns=7))
+    server = Server(lambda cwd, server, more: agent, FileStore(tmp_path), io.BytesIO(), io.BytesIO())
+
+    made = await server._new({"cwd": str(tmp_path), "mcpServers": []})
+
+    shown = {each["id"]: each["currentValue"] for each in made.result["configOptions"]}
+    assert shown["max_turns"] == "7"
 
 
 async def test_a_cancel_counts_also_where_no_model_is_asked(tmp_path: Path) -> None:

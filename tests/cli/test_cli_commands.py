@@ -248,6 +248,19 @@ def test_tools_are_checked(cli: Cli) -> None:
     assert "fs " in cli("tools").out
 
 
+def test_tools_are_checked_in_a_file_that_imports_its_neighbour(cli: Cli) -> None:
+    Path("work").mkdir()
+    Path("work/neighbour_of_tools.py").write_text("NAME = 'act'\n")
+    Path("work/mine.py").write_text(
+        "from glue import tool\nfrom neighbour_of_tools import NAME\n"
+        "@tool(name=NAME)\ndef plain() -> None:\n    'Act.'\n"
+    )
+
+    ran = cli("tools", "check", "work/mine.py")
+
+    assert (ran.code, ran.err) == (0, "1 tool, nothing to mend\n")
+
+
 def test_inspect_runs_nothing(cli: Cli) -> None:
     Path("mine.py").write_text(
         '# /// script\n# dependencies = ["glue-agents", "httpx"]\n# [tool.glue]\n# model = "groq"\n'

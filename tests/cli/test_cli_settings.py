@@ -119,6 +119,29 @@ def test_a_near_name_of_a_limit_is_suggested(wrong: str, hint: str) -> None:
         Limits(**{wrong: 1})  # type: ignore[arg-type]
 
 
+def test_a_limit_of_the_command_line_goes_over_a_function_of_the_agent(cli: Cli) -> None:
+    Path("bounded.py").write_text(
+        "import glue\nfrom glue.testing import Script\n"
+        "agent = glue.Agent(Script('hi'), limits=lambda: glue.Limits(max_turns=0))\n"
+    )
+
+    assert cli("run", "bounded.py", "hi").code == 3
+    assert cli("run", "bounded.py", "--max-turns", "1", "hi").out == "hi\n"
+
+
+def test_a_budget_that_the_prompt_exceeds_is_not_called_spent(cli: Cli) -> None:
+    ran = cli("run", "-m", "offline", "--token-budget", "0", "Hello, you there!")
+
+    assert (ran.code, ran.err) == (3, "glue: the budget of 0 tokens is too small: the prompt has 5 tokens\n")
+
+
+def test_a_model_of_blanks_says_what_a_model_is(cli: Cli) -> None:
+    ran = cli("run", "-m", "  ", "hi")
+
+    assert ran.code == 2
+    assert ran.err == "glue: model must be a name such as 'openai:gpt-5.4-nano', or a provider, not ' '\n"
+
+
 def test_a_near_name_of_an_option_is_suggested() -> None:
     with pytest.raises(TypeError, match=r"an agent has no option 'system'; did you mean instructions\?"):
         Agent("offline", system="Be brief.")  # type: ignore[call-overload]
@@ -132,6 +155,7 @@ def test_a_budget_is_printed_as_people_write_it() -> None:
     with pytest.raises(RunError) as raised:
         agent.run_sync("hi", unwrap=True, limits=Limits(usd_budget=0.0))
     assert str(BudgetExceeded("usd", 0.05, 0.2)) == "the budget of $0.05 is spent: $0.20 used"
+    assert str(BudgetExceeded("tokens", 1, 1)) == "the budget of 1 token is spent: 1 token used"
     assert str(BudgetExceeded("tokens", 20000, 20001)) == "the budget of 20,000 tokens is spent: 20,001 tokens used"
     assert "$0.00" in str(raised.value)
     assert raised.value.result.outcome is Outcome.BUDGET  # type: ignore[union-attr]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import signal
+import socket
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
@@ -39,6 +41,7 @@ from glue.events import MessageEnd, RunEnd, RunStart, ToolUpdate
 from glue.project import Role
 from glue.prompts import Catalog
 from glue.provider import TextDelta
+from glue.providers import new
 from glue.testing import Script, call, calls, fail, repeat, say, shape, use_provider
 
 
@@ -211,6 +214,19 @@ def test_an_agent_is_immutable() -> None:
 
 def test_run_sync_in_a_script() -> None:
     assert Agent(Script("hi")).run_sync("x").text == "hi"
+
+
+def test_an_error_of_run_sync_is_shown_without_those_of_the_libraries_below() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    provider = new("openai-compatible:m", base_url=f"http://127.0.0.1:{port}/v1", key="x", retries=False)
+
+    with pytest.raises(ProviderError, match="cannot connect") as caught:
+        Agent(provider).run_sync("x")
+
+    shown = "".join(traceback.format_exception(caught.value))
+    assert shown.count("Traceback") == 1
+    assert caught.value.__context__ is not None  # for who looks
 
 
 async def test_run_sync_inside_a_running_event_loop() -> None:

@@ -338,6 +338,19 @@ async def test_tools_and_limits_may_be_set_for_one_prompt() -> None:
     assert session.limits == Limits()
 
 
+async def test_a_function_gives_the_limits_of_a_session_anew_before_each_request() -> None:
+    asked = iter(range(2, 100))
+    limits = lambda: Limits(max_turns=min(next(asked), 4))  # noqa: E731
+    agent = Agent(Script(repeat(calls("noop"))), tools=[noop], limits=limits)
+
+    result = await agent.session().prompt("x", unwrap=False)
+    own = await agent.session(limits=lambda: Limits(max_turns=3)).prompt("x", unwrap=False)
+    of_call = await agent.session().prompt("x", limits=lambda: Limits(max_turns=1), unwrap=False)
+
+    assert (result.turns, own.turns, of_call.turns) == (4, 3, 1)
+    assert agent.session().limits == Limits(max_turns=4)
+
+
 async def test_limits_replaced_while_a_prompt_runs_count_at_the_next_request() -> None:
     session = Agent(Script(repeat(calls("noop"))), tools=[noop], limits=Limits(max_turns=3)).session()
 

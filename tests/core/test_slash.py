@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from glue import Agent, Limits
+from glue import Agent, Limits, Usage
 from glue.slash import COMMANDS, answer, change_limits, parse
 from glue.testing import Script
 
@@ -29,10 +29,10 @@ def test_a_name_is_listed_once() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_limits_are_set_by_name() -> None:
+async def test_limits_are_set_by_name() -> None:
     session = Agent(Script("hi")).session()
 
-    assert "max_turns=7, " in (answer(session, "limits", "max_turns=7 token_budget=none") or "")
+    assert "max_turns=7, " in (await answer(session, "limits", "max_turns=7 token_budget=none") or "")
     assert (session.limits.max_turns, session.limits.token_budget) == (7, None)
 
 
@@ -43,5 +43,15 @@ def test_a_wrong_limit_is_told_with_the_right_ones() -> None:
         change_limits(Limits(), {"max_turns": "many"})
 
 
-def test_the_chats_own_commands_are_not_answered_here() -> None:
-    assert answer(Agent(Script("hi")).session(), "quit", "") is None
+async def test_the_chats_own_commands_are_not_answered_here() -> None:
+    assert await answer(Agent(Script("hi")).session(), "quit", "") is None
+
+
+async def test_usage_is_told_in_one_way() -> None:
+    session = Agent(Script("hi")).session()
+    await session.prompt("hello")
+    used = Usage(input=1_200, output=1, cache_read=300, cost=1.5)
+
+    told = "2 requests, 1,200 tokens in (300 cached), 1 out, $1.50, 2 messages"
+    assert await answer(session, "usage", "", 2, used) == told
+    assert await answer(session, "usage", "", 1, Usage()) == "1 request, 0 tokens in, 0 out, cost unknown, 2 messages"

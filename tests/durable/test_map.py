@@ -54,6 +54,15 @@ async def test_every_input_is_run_and_given_in_order() -> None:
     assert [row.usage for row in found] == [COST] * 3
 
 
+async def test_a_function_may_give_the_limits_of_every_row() -> None:
+    bounded = agent(limits=lambda: Limits(max_requests=0))
+
+    own = await rows(glue.map(bounded, ["a", "b"]))
+    given = await rows(glue.map(agent(), ["a", "b"], limits=lambda: Limits(max_requests=0)))
+
+    assert [row.outcome for row in own + given] == ["max_turns"] * 4
+
+
 async def test_inputs_may_come_from_an_async_source() -> None:
     async def source() -> AsyncIterator[str]:
         for text in "ab":
@@ -270,6 +279,20 @@ async def test_a_run_under_way_ends_before_its_next_request_when_the_budget_is_s
 
     assert (row.outcome, row.requests) == ("budget", 3)
     assert row.cost == pytest.approx(0.03)
+
+
+async def test_rows_under_way_spend_from_one_budget() -> None:
+    @glue.tool
+    def look() -> str:
+        """Look."""
+        return "ok"
+
+    maker = agent(Repeat(calls("look", usage=COST)), tools=[look])
+
+    found = await rows(glue.map(maker, ["x", "y"], usd_budget=0.04, concurrency=2))
+
+    assert {row.outcome for row in found} == {"budget"}
+    assert sum(row.requests for row in found) <= 5  # four, and one that was under way
 
 
 async def test_a_budget_that_cannot_be_kept_is_refused() -> None:

@@ -506,6 +506,10 @@ async def test_a_raising_tool_says_type_and_message_and_keeps_the_traceback_apar
             raise RuntimeError("alone in a group")
 
     @glue.tool
+    async def several() -> None:
+        raise ExceptionGroup("2 of them", [ValueError("the first"), OSError("the second")])
+
+    @glue.tool
     async def told() -> None:
         raise glue.ToolError("use another name")
 
@@ -513,16 +517,18 @@ async def test_a_raising_tool_says_type_and_message_and_keeps_the_traceback_apar
     def stops() -> None:
         raise StopIteration
 
-    results = [await invoke(tool) for tool in (sync, grouped, told, stops)]
+    results = [await invoke(tool) for tool in (sync, grouped, several, told, stops)]
 
     assert all(result.is_error and not result.terminate for result in results)
     assert [result.text for result in results] == [
         "KeyError: 'sync'",
         "RuntimeError: alone in a group",
+        "ValueError: the first",
         "use another name",
         "StopIteration",
     ]
     assert all("Traceback" in result.traceback for result in results)
+    assert "the second" in results[2].traceback
 
 
 async def test_timeout_is_an_error_result_that_says_the_limit() -> None:

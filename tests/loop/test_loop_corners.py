@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from glue import (
     Agent,
     AssistantMessage,
+    Attempt,
     Cancel,
     Done,
     Limits,
@@ -32,6 +34,7 @@ from glue import (
     run,
     tool,
     user,
+    with_retries,
 )
 from glue.errors import BudgetExceeded, ContextOverflow, GuardHalted, InvalidContinuation
 from glue.events import Event, MessageEnd, Nudge, RunEnd
@@ -46,6 +49,7 @@ from glue.policies import (
     Hook,
     RefusalDetector,
     Rewrite,
+    StallBudget,
     Steering,
 )
 from glue.testing import Script, call, calls, fail, say, shape
@@ -224,6 +228,34 @@ async def test_the_state_of_a_policy_with_slots_is_never_shared_between_runs() -
     await agent.run("two")
 
     assert counted == [1, 1]
+
+
+async def test_an_object_that_a_policy_made_is_its_runs_own_and_one_that_it_was_given_is_shared() -> None:
+    @dataclass
+    class Count:
+        seen: int = 0
+
+    class Counting(Policy):
+        def __init__(self, total: Count) -> None:
+            self.total, self.own, self.lock = total, Count(), threading.Lock()
+            self.both = [self.total, self.own]
+            self.count = self.own_count
+
+        def own_count(self) -> None:
+            self.own.seen += 1
+
+        def before_request(self, state: Any, request: Request) -> Hook:
+            self.count()
+            self.total.seen += 1
+            counted.append((self.own.seen, self.total.seen, self.both[0] is self.total))
+            return None
+
+    counted: list[tuple[int, int, bool]] = []
+    agent = Agent(Script("a", "b"), policies=[Counting(Count())])
+    await agent.run("one")
+    await agent.run("two")
+
+    assert counted == [(1, 1, True), (1, 2, True)]
 
 
 @pytest.mark.parametrize("attempts", [0, 3])
@@ -494,3 +526,56 @@ async def test_a_call_that_a_policy_kept_from_running_says_why(cancels: bool, to
     result = await run(Script(calls("noop", "noop")), "go", tools=[noop], policies=[Halts()], cancel=token)
 
     assert texts(result.messages[2:]) == [told, told]
+
+
+async def test_s072_a_try_that_failed_is_told_though_no_request_is_left_for_the_next() -> None:
+    events: list[Event] = []
+    provider = with_retries(Script(fail("empty"), "never"))
+
+    result = await run(provider, "go", limits=Limits(max_requests=1), on_event=events.append)
+
+    assert result.outcome is Outcome.MAX_TURNS
+    assert [event for event in events if isinstance(event, Attempt)] == list(result.attempts)
+    assert [attempt.kind for attempt in result.attempts] == ["empty"]
+
+
+@pytest.mark.parametrize("stop", ["refusal", "error", "cancelled", "context_window"])
+async def test_a_reply_of_calls_alone_that_ends_the_run_is_not_stored_empty(stop: str) -> None:
+    result = await run(Script(calls("noop", stop=stop)), "go", tools=[noop])
+
+    assert shape(result.messages) == "u"
+    assert not result.complete
+
+
+async def test_a_prompt_of_ours_that_could_not_be_taken_back_is_not_sent_with_the_next_one() -> None:
+    script = Script(say("half", stop="max_tokens"), fail("auth"), "fine")
+    session = Agent(script).session("s")
+    writer: Any = session._log._writer
+    write = writer.write
+
+    def full(records: Sequence[Any]) -> None:
+        if any(record["type"] == "drop" for record in records):
+            raise OSError(28, "No space left on device")
+        write(records)
+
+    writer.write = full
+    with pytest.raises(OSError, match="No space left"):
+        await session.prompt("go")
+    assert session.messages[-1].text == CONTINUE
+    writer.write = write
+
+    await session.prompt("new")
+
+    assert texts(script.requests[-1].messages) == ["go", "half", "new"]
+
+
+@pytest.mark.parametrize("budget", ["1", -1, True, 1.0, None])
+def test_a_stall_budget_is_a_whole_number(budget: Any) -> None:
+    with pytest.raises(ValueError, match="budget must be a whole number of 0 or more, not"):
+        StallBudget(budget)
+
+
+async def test_an_answer_of_thinking_alone_is_not_delivered() -> None:
+    result = await run(Script("<think>hm</think>"), "go", tools=[noop], policies=[Delivery("noop")])
+
+    assert (result.outcome, result.delivered) == (Outcome.DONE, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - its own cancel is what is tested
 import errno
+import io
 import json
 import os
 import sqlite3
@@ -429,6 +430,21 @@ async def test_a_file_that_may_not_be_written_can_be_read(tmp_path: Path, monkey
             await log.append(user("x"))
     with pytest.raises(StoreError, match="Permission denied"):
         await fill(store, "new", "x")
+
+
+async def test_a_file_that_may_not_be_read_either_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FileStore(tmp_path)
+    await fill(store, "demo", "apples")
+    refuse_to_write(monkeypatch)
+
+    def refuse(*given: Any, **named: Any) -> Any:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), *given[:1])
+
+    monkeypatch.setattr(io, "open", refuse)
+
+    with pytest.raises(StoreError, match="session 'demo' cannot be opened: Permission denied"):
+        await fill(store, "demo", "x")
+    assert await store.search("apples") == ()
 
 
 @pytest.mark.parametrize("kind", ["file", "sqlite"])

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import pytest
 
 import glue
+from glue.cli.agentfile import import_file
 from glue.errors import ConfigError
 from glue.tools import check
 
@@ -43,6 +44,14 @@ def test_missing_descriptions_and_types_are_found() -> None:
         "bare: parameter 'second' has no description",
         "bare: parameter 'second' has no type; the model must guess",
     ]
+
+
+def test_a_parameter_that_the_description_speaks_of_needs_none_of_its_own() -> None:
+    @glue.tool
+    def weather(city: str, start_day: str, unit: str) -> None:
+        """Say what the weather is in a City from a start day on, in units that people know."""
+
+    assert said(weather) == ["weather: parameter 'unit' has no description"]
 
 
 @pytest.mark.parametrize(
@@ -118,14 +127,25 @@ def test_a_module_is_checked_by_name_and_by_file(tmp_path: pathlib.Path) -> None
         "@glue.tool\ndef one(x: Point) -> None: ...\n"
     )
 
-    assert len(check.check_tools(check.tools_of(check.load(str(file))))) == 2
-    assert check.check_tools(check.tools_of(check.load("glue.messages"))) == ()
+    assert len(check.check_tools(check.tools_of(import_file(str(file))))) == 2
+    assert check.check_tools(check.tools_of(import_file("glue.messages"))) == ()
+
+
+def test_there_is_nothing_to_mend_in_the_first_example_of_the_readme(tmp_path: pathlib.Path) -> None:
+    readme = pathlib.Path(__file__).parents[2] / "README.md"
+    file = tmp_path / "weather.py"
+    file.write_text(readme.read_text().partition("```python\n")[2].partition("```")[0])
+
+    tools = check.tools_of(import_file(str(file)))
+
+    assert [tool.spec.name for tool in tools] == ["weather"]
+    assert check.check_tools(tools) == ()
 
 
 @pytest.mark.parametrize("name", ["no.such.module", "missing.py", "dir/missing"])
 def test_a_module_that_is_not_there_is_said_in_one_line(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
-        check.load(name)
+        import_file(name)
 
 
 def test_the_tools_of_an_agent_are_found() -> None:

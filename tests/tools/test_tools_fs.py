@@ -847,6 +847,15 @@ def test_globs(pattern: str, path: str, fits: bool) -> None:
     assert Glob(pattern).matches(path.split("/")) is fits
 
 
+def test_globs_take_linear_time() -> None:
+    for pattern, path in (
+        ("*a" * 40 + "*b", "a" * 200),
+        ("*[a-b]?" * 40 + "c", "ab" * 100),
+        ("**/a/" * 40 + "b", "a/" * 200),
+    ):
+        assert not Glob(pattern).matches(path.split("/"))
+
+
 @given(st.text("ab*?[]!^-\\/", max_size=12), st.text("ab/", max_size=12))
 def test_globs_never_fail(pattern: str, path: str) -> None:
     assert Glob(pattern).matches(path.split("/")) in (True, False)

@@ -225,6 +225,34 @@ def test_races_are_ten_or_more() -> None:
     assert sys.platform != "win32"
 
 
+@pytest.mark.parametrize("other", ["fifo", "link", "folder"])
+def test_a_file_that_becomes_something_else_between_the_look_and_the_open_is_refused(
+    tmp_path: Path, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "outside").write_text(SECRET)
+    real = os.stat
+
+    def swapped(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        found = real(path, *args, **options)
+        if path == "file":
+            (tmp_path / "file").unlink()
+            {
+                "fifo": lambda: os.mkfifo(tmp_path / "file"),
+                "link": lambda: (tmp_path / "file").symlink_to("outside"),
+                "folder": lambda: (tmp_path / "file").mkdir(),
+            }[other]()
+        return found
+
+    with fs.Root(tmp_path) as root:
+        before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+        monkeypatch.setattr(os, "stat", swapped)
+        with pytest.raises((UnsafePath, IsADirectoryError)):
+            open_at(root.fd, "file", "file")
+        monkeypatch.undo()
+        assert not before or len(os.listdir("/proc/self/fd")) == before
+
+
 @pytest.mark.parametrize("back", [None, "a link", "another folder"])
 def test_a_folder_that_is_moved_while_it_is_written_to_is_left_alone(tmp_path: Path, back: str | None) -> None:
     folder, elsewhere = tmp_path / "root" / "folder", tmp_path / ("root/.git" if back == "a link" else "elsewhere")

@@ -812,7 +812,7 @@ def test_any_markdown_keeps_every_letter_and_closes_every_tag(text: str) -> None
 
 
 async def test_steps_of_a_sub_agent_are_nested_in_its_call(tmp_path: Path) -> None:
-    from glue.cli.output import JsonLines
+    from glue.cli.output import EventWriter
 
     @glue.tool
     def look(city: str) -> str:
@@ -826,7 +826,7 @@ async def test_steps_of_a_sub_agent_are_nested_in_its_call(tmp_path: Path) -> No
         instructions="Be brief.",
     )
     lines: list[str] = []
-    await parent.run("And Bergen?", on_event=JsonLines(lines.append))
+    await parent.run("And Bergen?", on_event=EventWriter(lines.append))
     (tmp_path / "events.jsonl").write_text("".join(lines))
 
     transcript = read_file(tmp_path / "events.jsonl")

@@ -17,9 +17,9 @@ import anyio.to_thread
 from anyio.abc import TaskGroup, TaskStatus
 
 from glue import Context, File, Image, Part, PermissionRequest, Text, Tool, ToolResult
-from glue.errors import ConfigError, ToolError
+from glue.errors import ConfigError, ToolError, innermost
 from glue.function.validation import check_schema
-from glue.permission import as_decision
+from glue.permission import decide
 from glue.tasks import background
 from glue.tools.mcp.transport import ServerConfig, Transport, load_sdk, logger, read_config
 
@@ -313,8 +313,7 @@ class ServerConnection:
             call_id=asking.call.id,
             session_id=asking.scope,
         )
-        answer = permission.decide(request)
-        decision = as_decision(await answer if isinstance(answer, Awaitable) else answer)
+        decision = await decide(permission, request)
         return dict.fromkeys(wanted, True) if decision.allowed else None
 
 
@@ -342,8 +341,7 @@ def _described(given: Mapping[str, Any], otherwise: str) -> str:
 
 def reason(error: BaseException) -> str:
     """Say what went wrong in one line, out of whatever groups it comes in."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = innermost(error)
     text: str = " ".join(str(error).split())
     return text[:500] or type(error).__name__
 
