@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from glue.policies import Say as Say
     from glue.policies import Stop as Stop
     from glue.provider import Attempt as Attempt
+    from glue.provider import Capabilities as Capabilities
     from glue.provider import Done as Done
     from glue.provider import Provider as Provider
     from glue.provider import ProviderEvent as ProviderEvent
@@ -122,7 +123,7 @@ _HOMES = {
     "messages_to_json user",
     "permission": "AllowAll Ask Decision DenyAll Permission PermissionRequest PermissionTarget Rules allow deny",
     "policies": "Policy Say Stop",
-    "provider": "Attempt Done Provider ProviderEvent TextDelta ThinkingDelta ToolCallDelta",
+    "provider": "Attempt Capabilities Done Provider ProviderEvent TextDelta ThinkingDelta ToolCallDelta",
     "providers.failover": "with_failover",
     "providers.retry": "with_escalation with_retries",
     "secrets": "find_secrets is_secret_name mask_secrets name_secrets",

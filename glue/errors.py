@@ -59,7 +59,7 @@ GitErrorKind: TypeAlias = Literal["failed", "missing", "timeout", "too_large", "
 
 
 # What a provider's error is made of besides its text, for whoever writes one down and makes it again.
-PROVIDER_ERROR_FIELDS = tuple("kind provider model status retry_after request_id emitted retryable body".split())
+PROVIDER_ERROR_FIELDS = tuple("kind provider model status code retry_after request_id emitted retryable body".split())
 
 
 class GlueError(Exception):
@@ -97,6 +97,7 @@ class ProviderError(GlueError):
         provider: str = "",
         model: str = "",
         status: int | None = None,
+        code: str | None = None,
         retry_after: float | None = None,
         request_id: str | None = None,
         emitted: bool = False,
@@ -109,6 +110,7 @@ class ProviderError(GlueError):
         self.provider = provider
         self.model = model
         self.status = status
+        self.code = code  # what the server itself calls the error, such as "insufficient_quota"
         self.retry_after = retry_after  # seconds, as the server advised
         self.request_id = request_id
         self.emitted = emitted  # whether the caller had already seen some of the answer

@@ -1,10 +1,11 @@
-"""Folders of the user, where the XDG specification puts them, and files that nobody else may read."""
+"""Folders of the user, where the XDG specification puts them; settings files read, private files written."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from glue.errors import ConfigError
 
@@ -24,6 +25,24 @@ def _home(environ: Mapping[str, str], name: str, usual: str) -> Path:
     if not os.path.isabs(named):  # the specification says to ignore a relative one
         named = os.path.join(environ.get("HOME") or os.path.expanduser("~"), usual)
     return Path(named) / "glue"
+
+
+def read_text(path: Path) -> str:
+    """Read a file of settings."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'not a text'}") from None
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """Read TOML; a fault names the file and the line."""
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of 5000 digits is a plain ValueError
+        raise ConfigError(f"{where} is no valid TOML: {error}") from None
 
 
 def write_private(path: Path, text: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol, Self, TypeAlias, cast, runtime_checkable
 
 from glue.dataclass import dataclass
-from glue.messages import AssistantMessage, Request, Usage
+from glue.messages import AssistantMessage, Part, Request, Text, Thinking, ToolCall, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,19 @@ class Done:
 ProviderEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta | Attempt | Done
 
 
+def deltas(
+    content: Iterable[Part], *, first: int = 0, pieces: Callable[[str], Iterable[str]] = lambda text: (text,)
+) -> Iterator[TextDelta | ThinkingDelta | ToolCallDelta]:
+    """Give the events of a reply that came whole: `first` is the index of its first part, `pieces` parts a text."""
+    for index, part in enumerate(content, first):
+        if isinstance(part, Text) and part.text:
+            yield from (TextDelta(text=piece) for piece in pieces(part.text))
+        elif isinstance(part, Thinking) and part.text:
+            yield ThinkingDelta(text=part.text)
+        elif isinstance(part, ToolCall):
+            yield ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What a provider's model can do and costs; the defaults are those of a provider that does not say."""
@@ -70,6 +83,7 @@ class Capabilities:
     files: tuple[str, ...] = ("*/*",)
     efforts: tuple[str, ...] = ()  # levels of `reasoning` that it tells apart; a level between is lowered
     local: bool = False
+    otel_names: tuple[tuple[str, str], ...] = ()  # providers with another name in OpenTelemetry's GenAI conventions
     input_price: float | None = None  # USD per million tokens, None where nobody knows
     output_price: float | None = None
     # Whether an answer can be held to a JSON schema, beside tools or without: takes_output(schema, tools=True).
@@ -98,6 +112,7 @@ def common(each: Sequence[Capabilities]) -> Capabilities:
         files=tuple(kind for kind in first.files if all(kind in one.files for one in each)),
         efforts=tuple(level for level in first.efforts if all(level in one.efforts for one in each)),
         local=all(one.local for one in each),
+        otel_names=tuple(pair for one in each for pair in one.otel_names),
         takes_output=lambda schema, *, tools=False: all(one.takes_output(schema, tools=tools) for one in each),
     )
 

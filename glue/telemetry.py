@@ -28,7 +28,7 @@ from glue.limits import Outcome
 from glue.messages import AssistantMessage, Message, Part, Request, Text, Thinking, ToolCall, ToolMessage, Usage
 from glue.options import Options
 from glue.permission import Decision, Permission, PermissionRequest, decide
-from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper, opened
+from glue.provider import Attempt, Done, Provider, ProviderEvent, Wrapper, capabilities, opened
 from glue.secrets import mask_secrets
 
 if TYPE_CHECKING:
@@ -103,17 +103,6 @@ CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"  # the convention
 MAX_PART, MAX_CONTENT = 8_192, 65_536  # characters of one text, and of one attribute
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _TOKENS = tuple(4**power for power in range(14))
-# The conventions' names where they differ from ours; a name that they do not know is used as it is.
-_PROVIDERS = {
-    "azure": "azure.ai.openai",
-    "bedrock": "aws.bedrock",
-    "bedrock-mantle": "aws.bedrock",
-    "gemini": "gcp.gemini",
-    "mistral": "mistral_ai",
-    "moonshot": "moonshot_ai",
-    "vertex": "gcp.vertex_ai",
-    "xai": "x_ai",
-}
 _USAGE = {
     "gen_ai.usage.input_tokens": "input",
     "gen_ai.usage.output_tokens": "output",
@@ -253,9 +242,10 @@ class OpenTelemetry:
             host = options.host or Host()
             identity = host.identity or {}
             agent = str(identity.get("agent", ""))
+            otel_names = dict(capabilities(provider).otel_names)
             attributes = {
                 "gen_ai.operation.name": "invoke_agent",
-                **_model(provider.name, getattr(provider, "model", "")),
+                **_model(otel_names, provider.name, getattr(provider, "model", "")),
                 "gen_ai.agent.name": agent,
                 "gen_ai.conversation.id": host.session_id,
                 "gen_ai.prompt.name": identity.get("prompt"),
@@ -266,10 +256,10 @@ class OpenTelemetry:
                 traced = replace(
                     options,
                     tools=[_TracedTool(self, tool) for tool in options.tools or ()],
-                    on_event=join((options.on_event, functools.partial(self._listen, span))),
+                    on_event=join((options.on_event, functools.partial(self._listen, span, otel_names))),
                     host=replace(host, telemetry=self),
                 )
-                result = await drive(_TracedProvider(self, provider), history, prompt, traced, **more)
+                result = await drive(_TracedProvider(self, provider, otel_names), history, prompt, traced, **more)
                 if result.stop_reason is not None:
                     span.set_attribute("gen_ai.response.finish_reasons", (str(result.stop_reason),))
                 if result.outcome is Outcome.FAILED:
@@ -278,7 +268,7 @@ class OpenTelemetry:
 
         return run
 
-    def _listen(self, span: Span, event: Event) -> None:
+    def _listen(self, span: Span, otel_names: Mapping[str, str], event: Event) -> None:
         """Write what a run says between its requests as events of its span, and its end as attributes."""
         if isinstance(event, events.Explanation):
             data = event_to_json(event)
@@ -291,7 +281,7 @@ class OpenTelemetry:
                     data[key] = str(value)
             span.add_event(f"glue.{name}", _known({f"glue.{key}": value for key, value in data.items()}))
         if isinstance(event, events.ContinuationAttempt):
-            self.continuations.add(1, _model(event.provider, event.model))
+            self.continuations.add(1, _model(otel_names, event.provider, event.model))
         elif isinstance(event, events.ContinuationTerminated) and event.reason != "completed":
             self.truncation_exits.add(1, {"glue.reason": event.reason})
         elif isinstance(event, events.RunEnd):
@@ -336,8 +326,9 @@ def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None and value not in ("", ())}
 
 
-def _model(provider: str, model: str) -> dict[str, Any]:
-    name = "" if "," in provider else _PROVIDERS.get(provider, provider)  # of a chain the members are told apart
+def _model(otel_names: Mapping[str, str], provider: str, model: str) -> dict[str, Any]:
+    """Name provider and model; a provider that the conventions do not know keeps its own name."""
+    name = "" if "," in provider else otel_names.get(provider, provider)  # of a chain the members are told apart
     return _known({"gen_ai.provider.name": name, "gen_ai.request.model": model})
 
 
@@ -398,14 +389,14 @@ class _TracedTool(ToolWrapper):
 class _TracedProvider(Wrapper):
     """A provider with a span for each attempt to answer a request, current at every step of the stream."""
 
-    def __init__(self, telemetry: OpenTelemetry, provider: Provider) -> None:
+    def __init__(self, telemetry: OpenTelemetry, provider: Provider, otel_names: Mapping[str, str]) -> None:
         super().__init__(provider)
-        self._telemetry = telemetry
+        self._telemetry, self._otel_names = telemetry, otel_names
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         telemetry = self._telemetry
         names = (self.name, request.model or getattr(self.provider, "model", ""))
-        attempt = _ChatSpan(telemetry, request, names)
+        attempt = _ChatSpan(telemetry, self._otel_names, request, names)
         async with opened(self.provider, request) as stream:
             try:
                 while True:
@@ -420,7 +411,9 @@ class _TracedProvider(Wrapper):
                         attempt.answer(event.message)
                     elif isinstance(event, Attempt):
                         attempt.retry(event, is_chain="," in self.name)
-                        attempt = _ChatSpan(telemetry, request, names, attempt.number + 1, event.delay)
+                        attempt = _ChatSpan(
+                            telemetry, self._otel_names, request, names, attempt.number + 1, event.delay
+                        )
                     else:
                         attempt.chunk()
                     yield event
@@ -440,13 +433,19 @@ class _ChatSpan:
     """The span of one attempt, which may have to wait before it begins."""
 
     def __init__(
-        self, telemetry: OpenTelemetry, request: Request, names: tuple[str, str], number: int = 1, delay: float = 0.0
+        self,
+        telemetry: OpenTelemetry,
+        otel_names: Mapping[str, str],
+        request: Request,
+        names: tuple[str, str],
+        number: int = 1,
+        delay: float = 0.0,
     ) -> None:
         from opentelemetry.trace import SpanKind, set_span_in_context
 
         attributes = {
             "gen_ai.operation.name": "chat",
-            **_model(*names),
+            **_model(otel_names, *names),
             "gen_ai.request.max_tokens": request.max_tokens,
             "gen_ai.request.temperature": None if request.temperature is None else float(request.temperature),
             "gen_ai.request.stop_sequences": request.stop,
@@ -463,7 +462,7 @@ class _ChatSpan:
                 "gen_ai.input.messages": _messages(request.messages),
                 "gen_ai.tool.definitions": _fitting(tools) if tools else None,
             }
-        self.number, self._telemetry, self._names = number, telemetry, names
+        self.number, self._telemetry, self._otel_names, self._names = number, telemetry, otel_names, names
         self._began, self._ended = time.monotonic() + delay, False
         self._first: float | None = None  # seconds until the first piece of the reply
         self._span = telemetry.tracer.start_span(
@@ -505,7 +504,7 @@ class _ChatSpan:
             return
         self._ended = True
         names = provider or self._names[0], model or self._names[1]
-        shared = {"gen_ai.operation.name": "chat", **_model(*names)}
+        shared = {"gen_ai.operation.name": "chat", **_model(self._otel_names, *names)}
         span, telemetry = self._span, self._telemetry
         span.set_attributes(shared)
         span.update_name(f"chat {names[1]}".strip())

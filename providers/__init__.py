@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from os import environ
@@ -18,21 +17,19 @@ from glue.errors import ConfigError, MissingKey, UnknownProvider
 from glue.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from glue.provider import Capabilities, Provider
+    from glue import Capabilities, Provider
     from glue.providers.catalog import Row
     from glue.providers.failover import with_failover as with_failover
     from glue.providers.http import HTTP as HTTP
     from glue.providers.http import Deadlines as Deadlines
     from glue.providers.http import HTTPResponse as HTTPResponse
     from glue.providers.offline import Offline as Offline
-    from glue.providers.retry import Backoff as Backoff
     from glue.providers.retry import with_escalation as with_escalation
     from glue.providers.retry import with_retries as with_retries
     from glue.providers.wire import ToolRules, Wire
 
 __all__ = [
     "HTTP",
-    "Backoff",
     "Deadlines",
     "HTTPResponse",
     "Offline",
@@ -60,6 +57,7 @@ _PLACE = re.compile(r"\{([^}]+)\}")
 
 _registry: dict[str, tuple[Row, Factory]] = {}
 _configured: dict[str, int] = {}  # the config file that was read, and as of when
+_config_faults: list[str] = []  # why it could not be read
 _aliases: dict[str, str] = {}  # the user's own names of models
 
 
@@ -220,11 +218,12 @@ def _find(name: str) -> tuple[Row, Factory]:
     exact = [f"{each}:{name}" for each in names if find(each, name)][:3]
     close = (
         exact
-        or get_close_matches(name, names, 3, 0.6)
+        or get_close_matches(name, names, 3, 0.65)
         or [models[each] for each in get_close_matches(name, models, 3, 0.75)]
     )
     hint = f"did you mean {' or '.join(close)}? " if close else ""
-    raise UnknownProvider(f"unknown provider {name!r}; {hint}there are: {', '.join(names)}", name, close)
+    faults = "".join(f"{fault}; " for fault in _config_faults)
+    raise UnknownProvider(f"unknown provider {name!r}; {faults}{hint}there are: {', '.join(names)}", name, close)
 
 
 def _built_in() -> None:
@@ -258,23 +257,25 @@ def _load_plugin(name: str) -> None:
 
 def _load_config() -> None:
     """Take the user's own providers and aliases from config.toml of the user's folder, never from a checkout's."""
-    from glue.paths import config_dir
+    from glue.paths import config_dir, parse_toml, read_text
 
     path = config_dir() / "config.toml"
     try:
         stamp = path.stat().st_mtime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        stamp = 0  # there is none
     except OSError:
-        stamp = 0
+        stamp = -1
     if _configured == {str(path): stamp}:
         return
     _configured.clear()
     _aliases.clear()
+    _config_faults.clear()
     config: dict[str, Any] = {}
-    with suppress(OSError, ValueError):  # the command line says what is wrong with its file
-        text = path.read_text(encoding="utf-8")
-        import tomllib
-
-        config = tomllib.loads(text)
+    try:
+        config = parse_toml(read_text(path), str(path)) if stamp else {}
+    except ConfigError as error:
+        _config_faults.append(str(error))  # told with a name that is unknown; the others need no file
     tables, own = config.get("providers", {}), config.get("aliases", {})
     if not isinstance(tables, dict):
         raise ConfigError(f"{path}: 'providers' must be tables such as [providers.acme]")
@@ -407,7 +408,7 @@ def tool_rules() -> dict[str, ToolRules]:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "retry": "Backoff with_escalation with_retries",
+        "retry": "with_escalation with_retries",
         "http": "HTTP HTTPResponse Deadlines",
         "failover": "with_failover",
         "offline": "Offline",

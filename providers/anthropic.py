@@ -7,10 +7,9 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
+from glue import AssistantMessage, File, ProviderEvent, StopReason, Text, Thinking, ToolCall, ToolMessage, ToolSpec
 from glue.errors import ProviderError
-from glue.limits import StopReason
-from glue.messages import AssistantMessage, File, Json, Text, Thinking, ToolCall, ToolMessage, ToolSpec
-from glue.provider import ProviderEvent
+from glue.messages import Json
 from glue.providers import encoding, wire
 from glue.providers.encoding import Said
 from glue.providers.wire import Block

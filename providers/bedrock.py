@@ -10,10 +10,20 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import quote
 
+from glue import (
+    AssistantMessage,
+    File,
+    ProviderEvent,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
 from glue.errors import ConfigError, MissingKey, ProviderError
-from glue.limits import StopReason
-from glue.messages import AssistantMessage, File, Json, Text, Thinking, ToolCall, ToolMessage, ToolSpec, UserMessage
-from glue.provider import ProviderEvent
+from glue.messages import Json
 from glue.providers import anthropic, aws, encoding, wire
 from glue.providers.catalog import LEVELS, Row
 from glue.providers.encoding import Said

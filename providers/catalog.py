@@ -34,6 +34,7 @@ class Quirks:
     images: tuple[str, ...] = ("image/*",)  # media types; what the server makes of them is its own affair
     files: tuple[str, ...] = ("*/*",)  # where it is empty, text still goes as text
     efforts: tuple[str, ...] = LEVELS  # of reasoning
+    openai_models: bool = False  # the models are OpenAI's, each of which has its own levels
     tools: bool = True
     merge: bool = False  # refuses two user messages in a row
 
@@ -67,6 +68,9 @@ class Row:
     auth: str = "bearer"  # or the header that carries the key; with "aws" and "google" the wire finds credentials
     base_url_env: tuple[str, ...] = ()
     elsewhere: str = ""  # the wire of a server at another base URL, which may know only the common one
+    is_vendor: bool = False  # makes the models that it serves
+    models_from: str = ""  # the provider whose models it serves under their own names
+    otel: str = ""  # its name in OpenTelemetry's GenAI conventions, where that is another
 
 
 def row_of(name: str, table: Mapping[str, Any]) -> Row:
@@ -104,5 +108,5 @@ def efforts(row: Row, model: str) -> tuple[str, ...]:
     """Return the levels of reasoning that a model tells apart; none where it cannot be asked to reason."""
     if not row.quirks.reasoning:
         return ()
-    own = _EFFORTS if row.name in ("openai", "azure") else ()
+    own = _EFFORTS if row.quirks.openai_models else ()
     return next((levels for start, levels in own if model.startswith(start)), row.quirks.efforts)

@@ -11,13 +11,10 @@ from dataclasses import replace
 from json.encoder import encode_basestring
 from typing import TypeAlias, TypeGuard
 
-from glue.messages import (
-    EFFORTS,
+from glue import (
     AssistantMessage,
-    Effort,
     File,
     Image,
-    Json,
     Message,
     Opaque,
     Part,
@@ -26,8 +23,8 @@ from glue.messages import (
     ToolMessage,
     ToolSpec,
     UserMessage,
-    new_id,
 )
+from glue.messages import EFFORTS, Effort, Json, new_id
 from glue.providers.catalog import Quirks
 
 Said: TypeAlias = Text | Image | File  # what a user or a tool says

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from glue import one_line
+from glue import Usage, one_line
 from glue.errors import ErrorKind, ProviderError
-from glue.messages import Json, Usage
+from glue.messages import Json
 from glue.providers.encoding import list_of, object_of, text_of
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -88,6 +88,7 @@ class ErrorBody:
     """What an error body says, whatever its shape."""
 
     message: str = ""
+    code: str | None = None  # the first of the names that is no status, as the server writes it
     names: frozenset[str] = frozenset()  # codes, types and statuses, in lower case
     status: int | None = None
     text: str = ""  # all that may be searched, in lower case
@@ -113,12 +114,14 @@ def read_body(text: str) -> ErrorBody:
     if not isinstance(inner, dict):
         inner = outer
     names, status = _names(outer, inner)
+    lower = frozenset(name.lower() for name in names)
     metadata = object_of(inner.get("metadata"))
     raw = text_of(metadata.get("raw"))
     message = _message(inner) or _message(outer)
     shown = one_line((f"{message}: {raw}" if raw and raw not in message else message)[:4000], 300)
-    said = ErrorBody(message=shown, names=names, status=status)
-    said.text = f"{shown} {' '.join(names)} {raw} {message}".lower()
+    said = ErrorBody(message=shown, names=lower, status=status)
+    said.code = next((name for name in names if not re.fullmatch("[0-9]{3}", name)), None)
+    said.text = f"{shown} {' '.join(lower)} {raw} {message}".lower()
     said.request_id = text_of(outer.get("request_id") or inner.get("request_id")) or None
     if "flagged_input" in metadata or metadata.get("error_type") == "moderation":
         said.names |= {"content_filter"}
@@ -139,19 +142,19 @@ def _plain(text: str) -> ErrorBody:
     return ErrorBody(message=one_line(text[:4000], 300), text=text[:4000].lower())
 
 
-def _names(outer: Mapping[str, Json], inner: Mapping[str, Json]) -> tuple[frozenset[str], int | None]:
-    names: set[str] = set()
+def _names(outer: Mapping[str, Json], inner: Mapping[str, Json]) -> tuple[list[str], int | None]:
+    names: list[str] = []
     status = None
     for place in (inner, outer):
         for key in ("code", "type", "status", "error_type", "__type", "status_code"):
             value = place.get(key)
-            if isinstance(value, str) and value:
-                names.add(value.rsplit("#", 1)[-1].lower())
+            if isinstance(value, str):
+                names.append(value.rsplit("#", 1)[-1])
                 value = int(value) if value.isascii() and value.isdigit() and len(value) == 3 else None
             if isinstance(value, int) and not isinstance(value, bool) and 400 <= value < 600 and status is None:
                 status = value
-    names.add(text_of(object_of(inner.get("innererror")).get("code")).lower())
-    return frozenset(names - {"error", ""}), status
+    names.append(text_of(object_of(inner.get("innererror")).get("code")))
+    return [name for name in names if name and name.lower() != "error"], status
 
 
 def _message(place: Mapping[str, Json]) -> str:
@@ -185,8 +188,9 @@ def classify(
     lower = {name.lower(): value for name, value in headers.items()}
     text = body.decode("utf-8", "replace")
     said = read_body(text)
-    if amazon := lower.get("x-amzn-errortype", "").split(":")[0].lower():
-        said.names |= {amazon}
+    if amazon := lower.get("x-amzn-errortype", "").split(":")[0]:
+        said.code = said.code or amazon
+        said.names |= {amazon.lower()}
     message = f"HTTP {status}: {said.message}" if said.message else f"HTTP {status}"
     error = _error(message, said, status, text, provider, model)
     error.retry_after = advised_wait(lower, said.delay, said.text, error.kind == "rate_limited", now)
@@ -209,9 +213,14 @@ def classify_event(error: Json, *, provider: str = "", model: str = "", usage: U
 
 def _error(message: str, said: ErrorBody, status: int | None, body: str, provider: str, model: str) -> ProviderError:
     kind, again = kind_of(status, said)
-    return ProviderError(
-        message, kind=kind, provider=provider, model=model, status=status, retryable=again, body=body[:2000]
-    )
+    error = ProviderError(message, kind=kind, provider=provider, model=model, status=status, retryable=again)
+    error.code, error.body = said.code and one_line(said.code, 100), body[:2000]
+    return error
+
+
+def is_refused_call(error: ProviderError) -> bool:
+    """Say whether the server held a tool call of the model against its schema, and refused the reply."""
+    return error.kind == "invalid_request" and (error.code or "").lower() in _NAMES["refused_call"]
 
 
 def kind_of(status: int | None, said: ErrorBody) -> tuple[ErrorKind, bool | None]:

@@ -9,23 +9,9 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from glue import Attempt, Capabilities, Done, Provider, ProviderEvent, Request, StopReason, TextDelta, ThinkingDelta
 from glue.errors import ConfigError, ErrorKind, FailoverError, MissingKey, ProviderError
-from glue.limits import StopReason
-from glue.messages import Request
-from glue.provider import (
-    Attempt,
-    Capabilities,
-    Closeable,
-    Done,
-    Provider,
-    ProviderEvent,
-    TextDelta,
-    ThinkingDelta,
-    capabilities,
-    close,
-    common,
-    opened,
-)
+from glue.provider import Closeable, capabilities, close, common, opened
 from glue.providers import key_available, lookup, new, parse, resolve
 from glue.providers.retry import Retries, attempt_of, is_empty, no_reply, with_retries
 

@@ -8,9 +8,18 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from glue.limits import StopReason
-from glue.messages import AssistantMessage, Json, Text, Thinking, ToolCall, ToolMessage, ToolSpec
-from glue.provider import ProviderEvent, ToolCallDelta
+from glue import (
+    AssistantMessage,
+    ProviderEvent,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolCallDelta,
+    ToolMessage,
+    ToolSpec,
+)
+from glue.messages import Json
 from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks, Row
 from glue.providers.encoding import Said

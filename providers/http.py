@@ -1,4 +1,4 @@
-"""An HTTP client for one origin: streams and whole answers, deadlines, retries, bounded bodies, masked credentials.
+"""An HTTP client for one origin: streams and whole answers, deadlines, bounded bodies, masked credentials.
 
 This is the only module that imports httpx, or httpx2 where that is installed. It drives their
 engine, httpcore, without the client above it: a deadline for the whole request has to hold at each
@@ -43,15 +43,12 @@ from glue.providers.connection import (
 if TYPE_CHECKING:
     import ssl
 
-    from glue.providers.retry import Backoff
-
 log = logging.getLogger("glue.http")
 
 BODY = 32 * 1024 * 1024
 ERROR_BODY = 64 * 1024
 _ERROR_SECONDS = 10.0  # more is not worth waiting for the body of an error
 _CLOSE_SECONDS = 2.0
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _REST_SECONDS = 0.5  # for what comes after the last event: the end of the body, without which nothing is reused
 
 
@@ -167,44 +164,21 @@ class HTTP:
         method: str,
         path: str,
         *,
-        json: Json = None,
         body: bytes | None = None,
         query: Mapping[str, str | int] | None = None,
         headers: Mapping[str, str] | None = None,
-        backoff: Backoff | None = None,
-        repeat: bool | None = None,
         most: int = BODY,
     ) -> HTTPResponse:
-        """Send a request with a JSON or other body and return the whole answer, whatever its status.
+        """Send a request, once, and return the whole answer, whatever its status.
 
-        With a `backoff` it is tried again: where certainly nothing was done (no connection, a rate limit), and where
-        `repeat` allows it also after a lost answer or a server's error; by default that is every method but POST.
         Without an answer a ProviderError is raised, whose `ambiguous` says that the request may have been carried out.
         """
-        if json is not None:
-            body = _dumps(json).encode("utf-8", "replace")
         if query:
             path += ("&" if "?" in path else "?") + urlencode(query)
-        repeat = method != "POST" if repeat is None else repeat
-        tried = 0
-        while True:
-            tried += 1
-            exchange = Exchange(self, method, path, body, headers, raising=False, most=most)
-            outcome: HTTPResponse | ProviderError
-            try:
-                async with exchange as blocks:
-                    received = b"".join([block async for block in blocks])
-                    outcome = HTTPResponse(status=exchange.status, headers=exchange.headers, body=received)
-            except ProviderError as error:
-                outcome = error
-            if backoff is not None and _again(outcome, repeat):
-                wait = backoff.wait(tried, outcome.retry_after)
-                if wait is not None:
-                    await backoff.sleep(wait)
-                    continue
-            if isinstance(outcome, ProviderError):
-                raise outcome
-            return outcome
+        exchange = Exchange(self, method, path, body, headers, raising=False, most=most)
+        async with exchange as blocks:
+            received = b"".join([block async for block in blocks])
+        return HTTPResponse(status=exchange.status, headers=exchange.headers, body=received)
 
     def request_sync(self, method: str, path: str, **options: Any) -> HTTPResponse:
         """Do as `request`, from code that is not async; no connection stays open."""
@@ -280,15 +254,6 @@ class HTTP:
         if self._proxy:
             return Connection(_proxied(self.engine, self._proxy, origin, options), watch)
         return Connection(self.engine.AsyncHTTPConnection(origin=origin, **options), watch)
-
-
-def _again(answer: HTTPResponse | ProviderError, repeat: bool) -> bool:
-    """Say whether a request may be sent once more: it was not carried out, or does no harm twice."""
-    if isinstance(answer, ProviderError):
-        return answer.retryable and (repeat or not answer.ambiguous)
-    if answer.status == 429 or (answer.status in (403, 503) and answer.retry_after is not None):
-        return True
-    return repeat and (answer.status >= 500 or answer.status == 408)
 
 
 @dataclasses.dataclass(eq=False, repr=False)

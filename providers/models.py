@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from glue import Capabilities, Request, Usage, user
 from glue.errors import ConfigError, GlueError
-from glue.messages import Json, Request, Usage, user
-from glue.provider import Capabilities, ask, close
+from glue.messages import Json
+from glue.provider import ask, close
 from glue.providers import key_available, known, lookup, new, plugins, wire_class
 from glue.providers.catalog import ROWS, Row
 
-VENDORS = ("openai", "anthropic", "gemini", "mistral", "deepseek", "xai")  # those that make the models they serve
+VENDORS = tuple(row.name for row in ROWS if row.is_vendor)
+_MODELS_FROM = {row.name: row.models_from for row in ROWS if row.models_from}
 
-# Where a provider serves the models of another under their own names.
-_SAME = {"vertex": "gemini", "azure": "openai", "bedrock-mantle": "bedrock"}
 _DATED = re.compile(r"[-@](\d{8}|\d{4}-\d\d-\d\d|\d{3,4})$")  # gpt-4o-mini-2024-07-18, claude-haiku-4-5-20251001
 _REGION = re.compile(r"^(?:us|us-gov|eu|apac|jp|au|ca)\.")
 _FREE = (0.0, 0.0)
@@ -62,7 +62,7 @@ def models_of(provider: str) -> Mapping[str, Model]:
         tiers = tuple(tuple(tier) for tier in row.get("tiers", ()))
         known = (row.get("window"), tuple(row["price"]), tiers, row.get("ends", ""), row.get("deprecated", False))
         models[name.lower()] = Model(name, *known)
-    return {**models_of(_SAME[provider]), **models} if provider in _SAME else models
+    return {**models_of(_MODELS_FROM[provider]), **models} if provider in _MODELS_FROM else models
 
 
 @functools.lru_cache(maxsize=256)
@@ -122,6 +122,7 @@ def capabilities_of(row: Row, model: str = "") -> Capabilities:
         files=row.quirks.files if wire else (),
         efforts=wire.efforts if wire else (),
         local=row.quirks.local,
+        otel_names=((row.name, row.otel),) if row.otel else (),
         input_price=price[0],
         output_price=price[1],
         takes_output=wire.takes_output if wire else lambda schema, *, tools=False: False,

@@ -12,21 +12,23 @@ from typing import TypeAlias
 
 import anyio
 
-from glue.limits import StopReason
-from glue.messages import (
+from glue import (
     AssistantMessage,
-    Json,
+    Capabilities,
+    Done,
     Part,
+    ProviderEvent,
     Request,
+    StopReason,
     Text,
-    Thinking,
     ToolCall,
     ToolMessage,
     ToolSpec,
     Usage,
     UserMessage,
 )
-from glue.provider import Capabilities, Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.messages import Json
+from glue.provider import deltas
 
 # What rules may answer: a text, the parts of a reply, or a whole reply.
 Answer: TypeAlias = "str | tuple[Part, ...] | AssistantMessage"
@@ -66,14 +68,8 @@ class Offline:
         if inspect.isawaitable(answer):
             answer = await answer
         message = self._message(answer)
-        for index, part in enumerate(message.content):
-            if isinstance(part, Text) and part.text:
-                for piece in part.text.splitlines(keepends=True):
-                    yield TextDelta(text=piece)
-            elif isinstance(part, Thinking) and part.text:
-                yield ThinkingDelta(text=part.text)
-            elif isinstance(part, ToolCall):
-                yield ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments)
+        for event in deltas(message.content, pieces=lambda text: text.splitlines(keepends=True)):
+            yield event
         yield Done(message=message)
 
     def _message(self, answer: Answer) -> AssistantMessage:

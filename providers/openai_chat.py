@@ -7,23 +7,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from glue.limits import StopReason
-from glue.messages import (
+from glue import (
     AssistantMessage,
     File,
     Image,
-    Json,
     Opaque,
     Part,
+    ProviderEvent,
+    StopReason,
     Text,
+    TextDelta,
     Thinking,
     ToolCall,
+    ToolCallDelta,
     ToolMessage,
     ToolSpec,
     Usage,
     UserMessage,
 )
-from glue.provider import ProviderEvent, TextDelta, ToolCallDelta
+from glue.messages import Json
 from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks
 from glue.providers.encoding import Said

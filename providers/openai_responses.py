@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from glue.limits import StopReason
-from glue.messages import (
+from glue import (
     AssistantMessage,
     Image,
-    Json,
     Opaque,
     Part,
+    ProviderEvent,
+    StopReason,
     Text,
+    TextDelta,
     Thinking,
+    ThinkingDelta,
     ToolCall,
+    ToolCallDelta,
     ToolMessage,
     ToolSpec,
 )
-from glue.provider import ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.messages import Json
+from glue.provider import deltas
 from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks
 from glue.providers.encoding import Said
@@ -65,7 +69,10 @@ class ResponsesDecoder(wire.Decoder):
                 events.append(ThinkingDelta(text=text))
         elif kind == "response.function_call_arguments.delta":
             index = self._index(event)
-            events.append(self._call_delta(index, self._items.get(index, {}), self._show(event)))
+            item = self._items.get(index, {})
+            name, call_id = encoding.text_of(item.get("name")), encoding.text_of(item.get("call_id"))
+            position, arguments = self._position(index), self._show(event)
+            events.append(ToolCallDelta(index=position, id=call_id, name=name, arguments=arguments))
         elif kind == "response.output_item.added":
             self._items[self._index(event)] = event["item"]
         elif kind == "response.output_item.done":
@@ -99,18 +106,10 @@ class ResponsesDecoder(wire.Decoder):
     def _show_item(self, index: Json, item: dict[str, Json], events: list[ProviderEvent]) -> None:
         # Some servers send no deltas; what they say is shown all the same.
         self._shown.setdefault(index, [])
-        for part in _parts(item, None, complete=True):
-            if isinstance(part, Text) and part.text:
-                events.append(TextDelta(text=part.text))
-            elif isinstance(part, Thinking) and part.text:
-                events.append(ThinkingDelta(text=part.text))
-            elif isinstance(part, ToolCall):
-                events.append(self._call_delta(index, item, part.arguments))
+        events.extend(deltas(_parts(item, None, complete=True), first=self._position(index)))
 
-    def _call_delta(self, index: Json, item: dict[str, Json], arguments: str) -> ToolCallDelta:
-        position = index if isinstance(index, int) else list(self._items).index(index) if index in self._items else 0
-        name, call_id = encoding.text_of(item.get("name")), encoding.text_of(item.get("call_id"))
-        return ToolCallDelta(index=position, id=call_id, name=name, arguments=arguments)
+    def _position(self, index: Json) -> int:
+        return index if isinstance(index, int) else list(self._items).index(index) if index in self._items else 0
 
     def _whole(self, reply: Json) -> None:
         status = reply.get("status")

@@ -5,16 +5,26 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import anyio
 
+from glue import (
+    AssistantMessage,
+    Attempt,
+    Done,
+    Provider,
+    ProviderEvent,
+    Request,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+    user,
+)
 from glue.errors import EmptyReply, ProviderError
-from glue.limits import StopReason
 from glue.loop.transcript import has_content
-from glue.messages import AssistantMessage, Request, user
-from glue.provider import Attempt, Done, Provider, ProviderEvent, TextDelta, ThinkingDelta, Wrapper, opened
+from glue.provider import Wrapper, opened
 
 
 def attempt_of(error: ProviderError, provider: Provider, request: Request, started: float, **more: Any) -> Attempt:
@@ -46,28 +56,6 @@ _TRIES = {"empty": (3, 0.25), "lost": (2, 0.5), "call": (3, 0.0)}  # in all, and
 _STOPS = (StopReason.END_TURN, StopReason.TOOL_USE, StopReason.UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
-    """How often to try again, and after how long: the wait that the server advises, else longer each time."""
-
-    attempts: int = 5  # in all
-    first: float = 2.0  # seconds, doubled each time
-    cap: float = 30.0  # advice above it ends the tries
-    sleep: Sleep = anyio.sleep
-    jitter: Callable[[], float] | None = None
-
-    def wait(self, tried: int, advised: float | None = None) -> float | None:
-        """Return the seconds to wait after so many tries, or None to give up."""
-        if tried >= self.attempts:
-            return None
-        if advised is not None:
-            return advised if advised <= self.cap else None
-        from random import random
-
-        wait = min(self.cap, self.first * 2.0 ** (tried - 1))
-        return wait * (1 - (self.jitter or random)() / 4)  # so that many clients do not come back at once
-
-
 def with_retries(
     provider: Provider,
     *,
@@ -84,13 +72,23 @@ def with_retries(
     reply is asked for three times, an answer that was lost on the way twice, and a call that the
     server itself refused three times, with what it said.
     """
-    return Retries(provider, Backoff(attempts=attempts, first=first, cap=cap, sleep=sleep, jitter=jitter))
+    return Retries(provider, attempts=attempts, first=first, cap=cap, sleep=sleep, jitter=jitter)
 
 
 class Retries(Wrapper):
-    def __init__(self, provider: Provider, backoff: Backoff) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        attempts: int,
+        first: float,
+        cap: float,
+        sleep: Sleep,
+        jitter: Callable[[], float] | None,
+    ) -> None:
         super().__init__(provider)
-        self._backoff = backoff
+        self._attempts, self._first, self._cap = attempts, first, cap
+        self._sleep, self._jitter = sleep, jitter
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         tries: Counter[_Class] = Counter()
@@ -120,7 +118,7 @@ class Retries(Wrapper):
                     return
                 raise _final(error)
             yield attempt_of(error, self.provider, request, started, delay=delay)
-            await self._backoff.sleep(delay)
+            await self._sleep(delay)
             which, level = _class(error), request.reasoning
             if which in ("lost", "call"):
                 # A hint, which is sent and never stored, and less thinking, which may be what took too long.
@@ -136,9 +134,19 @@ class Retries(Wrapper):
             return None
         tries[which] += 1
         if which == "busy":
-            return self._backoff.wait(tries[which], error.retry_after)
+            return self._busy_delay(tries[which], error.retry_after)
         most, first = _TRIES[which]
         return first * tries[which] if tries[which] < most else None
+
+    def _busy_delay(self, tried: int, advised: float | None) -> float | None:
+        if tried >= self._attempts:
+            return None
+        if advised is not None:
+            return advised if advised <= self._cap else None
+        from random import random
+
+        wait = min(self._cap, self._first * 2.0 ** (tried - 1))
+        return wait * (1 - (self._jitter or random)() / 4)  # so that many clients do not come back at once
 
 
 def is_empty(message: AssistantMessage) -> bool:
@@ -162,10 +170,12 @@ def no_reply(provider: Provider, request: Request, done: Done | None, committed:
 
 
 def _class(error: ProviderError) -> _Class | None:
+    from glue.providers.errors import is_refused_call  # its tables are needed only where something failed
+
     if error.kind == "empty":
         return "empty"
-    if error.kind == "invalid_request" and "tool_use_failed" in error.body:
-        return "call"  # so says Groq, which holds calls against their schemas itself
+    if is_refused_call(error):
+        return "call"
     if error.status is None and error.kind in ("transient", "timeout", "protocol"):
         return "lost" if error.retryable or error.kind == "protocol" else None
     return "busy" if error.retryable else None

@@ -7,32 +7,37 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, TypeGuard
 
-from glue.errors import ErrorKind, ProviderError
-from glue.limits import StopReason
-from glue.messages import (
+from glue import (
     AssistantMessage,
+    Capabilities,
+    Done,
     File,
     Image,
-    Json,
     Message,
     Opaque,
     Part,
+    ProviderEvent,
     Request,
+    StopReason,
     Text,
+    TextDelta,
     Thinking,
+    ThinkingDelta,
     ToolCall,
+    ToolCallDelta,
     ToolMessage,
     ToolSpec,
     Usage,
     UserMessage,
-    new_id,
+    one_line,
 )
-from glue.provider import Capabilities, Closeable, Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.errors import ErrorKind, ProviderError
+from glue.messages import Json, new_id
+from glue.provider import Closeable
 from glue.providers import encoding
 from glue.providers.catalog import Quirks, Row, efforts
 from glue.providers.encoding import Said
 from glue.providers.sse import Parser
-from glue.text import one_line
 
 # Requests -----------------------------------------------------------------------------------------
 
@@ -589,6 +594,7 @@ class Wire(Closeable):
             # What a server says inside its stream may hold the key, as the body of an error may.
             error.args = tuple(self.http.mask(str(part)) for part in error.args)
             error.body = self.http.mask(error.body)
+            error.code = error.code and self.http.mask(error.code)
             error.request_id = error.request_id and self.http.mask(error.request_id)
             error.emitted = emitted
             raise

@@ -122,12 +122,12 @@ class Loopback:
 
     def _serve(self, connection: socket.socket, number: int) -> None:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            stack.callback(lambda: self._open.discard(connection))  # after the socket is closed: tests wait for it
             stack.enter_context(connection)
             if self._context is not None:
                 connection = stack.enter_context(self._context.wrap_socket(connection, server_side=True))
             with self._lock:
                 self._open.add(connection)
-            stack.callback(self._open.discard, connection)
             stream = stack.enter_context(connection.makefile("rb"))
             while (request := _read(stream, number)) is not None:
                 with self._lock:

@@ -15,7 +15,7 @@ import click
 
 from glue.cli.app import ListGroup
 from glue.errors import ConfigError
-from glue.paths import config_dir, write_private
+from glue.paths import config_dir, parse_toml, read_text, write_private
 from glue.text import suggest
 
 # Each setting with the form it has in a file and what it must be. As a variable it is GLUE_ and its name in capitals.
@@ -84,10 +84,10 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
 
     A project may not grant itself permissions: whoever wrote the checkout need not be who runs glue in it.
     """
-    text = _read_text(path)
+    text = read_text(path)
     if "glue" not in text and path.name == "pyproject.toml":
         return {}
-    data = _parse_toml(text, str(path))
+    data = parse_toml(text, str(path))
     table = glue_section(data) if "tool" in data or not trusted else data
     if isinstance(table, dict):
         for name in () if trusted else ("providers", "allow"):
@@ -101,25 +101,9 @@ def read_file(path: Path, *, trusted: bool = True) -> dict[str, Any]:
     return values
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'not a text'}") from None
-
-
-def _parse_toml(text: str, where: str) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{where} is no valid TOML: {error}") from None
-
-
 def _is_toml(text: str) -> bool:
     with suppress(ConfigError):
-        _parse_toml(text, "")
+        parse_toml(text, "")
         return True
     return False
 
@@ -197,7 +181,7 @@ def parse_header(text: str, name: str = "the file") -> dict[str, Any]:
         raise ConfigError(f"{name} has several `# /// script` blocks; one is allowed")
     lines = found[0]["content"].splitlines(keepends=True)
     block = "".join(line[2:] if line.startswith("# ") else line[1:] for line in lines)
-    return _parse_toml(block, f"{name}: the `# /// script` block")
+    return parse_toml(block, f"{name}: the `# /// script` block")
 
 
 def glue_table(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -287,8 +271,8 @@ def config_path() -> None:
 def write_setting(name: str, value: Any, table: str = "") -> None:
     """Set one name in the user's config.toml, its other lines as they are; None removes it."""
     path = user_file()
-    lines = _read_text(path).splitlines() if path.exists() else []
-    before, head = _parse_toml("\n".join(lines), str(path)), f"[{table}]"
+    lines = read_text(path).splitlines() if path.exists() else []
+    before, head = parse_toml("\n".join(lines), str(path)), f"[{table}]"
     if table and table not in before and value is not None:
         lines += ["", head]
         before[table] = {}
@@ -307,7 +291,7 @@ def write_setting(name: str, value: Any, table: str = "") -> None:
     if value is not None:
         lines.insert(at, f"{name} = {json.dumps(value)}")
     text = "\n".join(lines).lstrip("\n") + "\n"
-    after = _parse_toml(text, str(path))
+    after = parse_toml(text, str(path))
     if (after.get(table, {}) if table else after).get(name) != value:
         raise ConfigError(f"{path}: {name} is written in a way that only you can change")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -340,7 +324,7 @@ def load_env(path: Path) -> None:
 
 def _read_env(path: Path) -> dict[str, str]:
     found = {}
-    for number, line in enumerate(_read_text(path).splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _LINE.fullmatch(line)

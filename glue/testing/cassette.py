@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, get_args
 
 from glue.codec import from_json, to_json, to_plain
 from glue.context import provider_names
-from glue.errors import PROVIDER_ERROR_FIELDS, ProviderError, ReplayError, StoreError
+from glue.errors import PROVIDER_ERROR_FIELDS, ErrorKind, ProviderError, ReplayError, StoreError
 from glue.messages import AssistantMessage, Json, Request, message_from_json, messages_to_json
 from glue.provider import (
     Attempt,
@@ -60,23 +60,24 @@ class Cassette:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Cassette:
-        """Read a file that was recorded."""
+        """Read a file that was recorded; each exchange says on which line it stands."""
+        number = 0
         try:
-            text = Path(path).read_text(encoding="utf-8")
-            header, *lines = [json.loads(line) for line in text.split("\n") if line.strip()] or [{}]
-            if header["type"] not in ("cassette", "recording"):
-                raise ValueError("its first line is no header")
-            if header["schema"] > SCHEMA:
-                raise ValueError(f"it was written with schema {header['schema']}; this version knows {SCHEMA}")
-            exchanges = [line for line in lines if line["type"] == "exchange"]
-            if not all(isinstance(one["events"], list) and isinstance(one["request"], dict) for one in exchanges):
-                raise ValueError("an exchange is damaged")
-            exchanges.sort(key=lambda exchange: int(exchange["number"]))
-            return cls(path, exchanges, provider=str(header["provider"]))
+            rows: list[dict[str, Json]] = []
+            for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
+                if line.strip():
+                    rows.append({**json.loads(line), "line": number})
+                    _check_row(rows[-1], is_header=len(rows) == 1)
+            if not rows:
+                raise ValueError("it is empty")
         except OSError as error:
             raise ReplayError(f"the cassette {path} cannot be read: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ReplayError(f"{path} is no cassette: {error}") from error
+        except (ValueError, TypeError, RecursionError) as error:
+            where = f"line {number}: " if number else ""
+            raise ReplayError(f"{path} is no cassette: {where}{error}") from error
+        exchanges = [row for row in rows[1:] if row["type"] == "exchange"]
+        exchanges.sort(key=lambda exchange: int(exchange["number"]))
+        return cls(path, exchanges, provider=str(rows[0]["provider"]))
 
     def begin(self, provider: str) -> int:
         """Give the number of a new exchange."""
@@ -102,6 +103,25 @@ class Cassette:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             raise StoreError(f"the cassette {self.path} cannot be written: {error}") from error
+
+
+def _check_row(row: Mapping[str, Json], *, is_header: bool) -> None:
+    """Raise ValueError for a line that is no header, or no exchange that can be sorted and compared."""
+    if is_header:
+        if row.get("type") not in ("cassette", "recording") or "provider" not in row:
+            raise ValueError("it is no header")
+        if not isinstance(schema := row.get("schema"), int) or schema > SCHEMA:
+            raise ValueError(f"it was written with schema {schema}; this version knows {SCHEMA}")
+        return
+    if "type" not in row:
+        raise ValueError("it has no type")
+    if row["type"] == "exchange":
+        request, events = row.get("request"), row.get("events")
+        messages: Json = request.get("messages") if isinstance(request, dict) else None
+        if not (isinstance(row.get("number"), int) and isinstance(events, list) and isinstance(messages, list)):
+            raise ValueError("the exchange is damaged")
+        if not all(isinstance(message, dict) for message in messages):
+            raise ValueError("a message of the request is damaged")
 
 
 class Recorder(Wrapper):
@@ -162,14 +182,15 @@ class Replay:
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         exchange = self._take(request)
-        for event in exchange["events"]:
-            fields = {name: value for name, value in event.items() if name != "type"}
-            if event["type"] == "done":
-                yield Done(message=cast(AssistantMessage, message_from_json(fields["message"])))
-            else:
-                yield from_json(_EVENTS[event["type"]], fields)
-        if error := exchange.get("error"):
-            raise ProviderError(error["message"], **{name: error[name] for name in PROVIDER_ERROR_FIELDS})
+        try:
+            events, error = [_read_event(event) for event in exchange["events"]], _read_error(exchange.get("error"))
+        except (ValueError, KeyError, TypeError, AttributeError, StoreError) as fault:
+            line = f", line {exchange['line']}" if "line" in exchange else ""
+            raise ReplayError(f"{self._label}{line}: the recorded reply is damaged: {_told(fault)}") from fault
+        for event in events:
+            yield event
+        if error is not None:
+            raise error
 
     def _take(self, request: Request) -> Mapping[str, Json]:
         self._asked += 1
@@ -179,7 +200,7 @@ class Replay:
         if not self._left:
             raise ReplayError(f"{where} is one more than the {self._total} recorded")
         for index, exchange in enumerate(self._left if self.by == "hash" else self._left[:1]):
-            if exchange["hash"] == digest:
+            if exchange.get("hash") == digest:
                 return self._left.pop(index)
         nearest = self._left[0]
         found = difference(_comparable(nearest["request"]), _comparable(asked)) if "request" in nearest else "its text"
@@ -187,6 +208,30 @@ class Replay:
             f"{where} departs from the cassette (its request {nearest['number']}) at {found};"
             " record it anew if that is meant"
         )
+
+
+def _read_event(event: Json) -> ProviderEvent:
+    fields = {name: value for name, value in event.items() if name != "type"}
+    if event["type"] != "done":
+        read: ProviderEvent = from_json(_EVENTS[event["type"]], fields)
+        return read
+    message = message_from_json(fields["message"])
+    if not isinstance(message, AssistantMessage):
+        raise ValueError("the message is no reply")
+    return Done(message=message)
+
+
+def _read_error(error: Json) -> ProviderError | None:
+    if not error:
+        return None
+    if error["kind"] not in get_args(ErrorKind):
+        raise ValueError(f"there is no kind of error {error['kind']!r}")
+    fields = {name: error[name] for name in PROVIDER_ERROR_FIELDS if name in error}  # an older one may lack some
+    return ProviderError(error["message"], **fields)
+
+
+def _told(fault: Exception) -> str:
+    return f"{fault.args[0]!r} is missing or unknown" if isinstance(fault, KeyError) else str(fault).strip()
 
 
 def request_to_json(request: Request) -> dict[str, Json]:

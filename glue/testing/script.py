@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -25,7 +25,7 @@ from glue.messages import (
     Usage,
     UserMessage,
 )
-from glue.provider import Attempt, Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
+from glue.provider import Attempt, Done, ProviderEvent, deltas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,11 @@ class Reply:
     delay: float = 0.0  # seconds before the first delta
     terminal: bool = True  # False: the stream ends without its terminal mark
     error: Exception | None = None  # raised after the content was streamed
+
+    def pieces(self, text: str) -> Iterator[str]:
+        """Part a text into the pieces that are streamed."""
+        size = self.chunk or len(text)
+        return (text[start : start + size] for start in range(0, len(text), size))
 
 
 ScriptStep: TypeAlias = "str | Reply | Exception | Attempt | Repeat | Callable[[Request], ScriptStep]"
@@ -124,7 +129,7 @@ class Script:
             await anyio.lowlevel.checkpoint()
             if isinstance(step, Exception):
                 raise step
-            for event in _deltas(step):
+            for event in deltas(step.content, pieces=step.pieces):
                 if step.delay:
                     await anyio.sleep(step.delay)
                 yield event
@@ -168,16 +173,3 @@ def shape(messages: Iterable[Message]) -> str:
         else:
             letters.append("a" if isinstance(message, AssistantMessage) else "t")
     return " ".join(letters)
-
-
-def _deltas(reply: Reply) -> list[ProviderEvent]:
-    events: list[ProviderEvent] = []
-    for index, part in enumerate(reply.content):
-        if isinstance(part, Text):
-            size = reply.chunk or len(part.text) or 1
-            events += [TextDelta(text=part.text[i : i + size]) for i in range(0, len(part.text), size)]
-        elif isinstance(part, Thinking) and part.text:
-            events.append(ThinkingDelta(text=part.text))
-        elif isinstance(part, ToolCall):
-            events.append(ToolCallDelta(index=index, id=part.id, name=part.name, arguments=part.arguments))
-    return events

@@ -20,7 +20,9 @@ import pytest
 import glue
 from glue import Agent, Limits, Outcome, run, telemetry
 from glue.errors import ConfigError
-from glue.providers import with_failover
+from glue.provider import Capabilities, capabilities
+from glue.providers import new, with_failover
+from glue.providers.catalog import ROWS
 from glue.providers.retry import with_escalation, with_retries
 from glue.telemetry import CONTENT, Histogram, Metrics, OpenTelemetry
 from glue.testing import Script, call, calls, fail, partial, repeat, say
@@ -325,7 +327,35 @@ def test_provider_names_are_those_of_the_registry() -> None:
     from opentelemetry.semconv._incubating.attributes.gen_ai_attributes import GenAiProviderNameValues
 
     published = {each.value for each in GenAiProviderNameValues} | {"moonshot_ai"}  # newer than the package
-    assert set(telemetry._PROVIDERS.values()) <= published
+    named = {row.otel for row in ROWS if row.otel}
+    assert named <= published
+    assert {"azure.ai.openai", "aws.bedrock", "gcp.gemini", "gcp.vertex_ai", "mistral_ai", "x_ai"} <= named
+
+
+class Vendor(Script):
+    """A model whose provider is known to the conventions under another name."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(otel_names=((self.name, f"{self.name}_ai"),))
+
+
+async def test_a_provider_has_the_name_of_the_conventions_also_inside_a_chain(backend: Backend) -> None:
+    one, two = Vendor(fail("auth", provider="one"), name="one"), Vendor("hi", name="two")
+
+    await run_traced(backend, with_retries(with_failover(one, two, Script(name="own"))))
+    await run_traced(backend, with_retries(Vendor("ho", name="three")))
+
+    names = [attributes(span)["gen_ai.provider.name"] for span in backend.named("chat")]
+    assert names == ["one_ai", "two_ai", "three_ai"]
+    top = [attributes(span).get("gen_ai.provider.name") for span in backend.named("invoke_agent")]
+    assert top == [None, "three_ai"]  # of a chain the members are told apart
+
+
+def test_providers_by_name_say_how_the_conventions_call_them() -> None:
+    chain = new("azure:m,openai:m,vertex:m", key="k", base_url="http://localhost:1")
+
+    assert capabilities(chain).otel_names == (("azure", "azure.ai.openai"), ("vertex", "gcp.vertex_ai"))
 
 
 async def test_a_refusal_and_a_failure(backend: Backend) -> None:

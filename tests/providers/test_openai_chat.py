@@ -33,6 +33,7 @@ from glue.messages import (
 )
 from glue.provider import Done, ProviderEvent, TextDelta, ThinkingDelta, ToolCallDelta
 from glue.providers.catalog import Quirks, Row
+from glue.providers.errors import is_refused_call
 from glue.providers.openai_chat import ChatDecoder, OpenAIChat
 
 ROW = Row("acme", wire="openai_chat", base_url="https://acme.example/v1", model="acme-1")
@@ -601,6 +602,8 @@ def test_an_error_event_of_groq() -> None:
         decode(stream)
 
     assert (caught.value.kind, caught.value.retryable, caught.value.status) == ("invalid_request", False, 400)
+    assert caught.value.code == "tool_use_failed"
+    assert is_refused_call(caught.value)
 
 
 def calls_of(*deltas: Any, finish: str = "tool_calls") -> list[tuple[str, str, str]]:

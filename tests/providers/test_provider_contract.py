@@ -168,7 +168,7 @@ async def test_it_answers_in_pieces_and_then_whole(loopback: Any, name: str) -> 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_bad_key_is_an_auth_error_and_costs_one_request(loopback: Any, name: str) -> None:
-    body = json.dumps({"error": {"message": f"key {SECRET} is not valid"}}).encode()
+    body = json.dumps({"error": {"message": f"key {SECRET} is not valid", "code": SECRET}}).encode()
     head = b"HTTP/1.1 401 Unauthorized\r\nx-request-id: %s\r\ncontent-length: %d\r\n\r\n" % (SECRET.encode(), len(body))
     server = loopback(head + body)
 
@@ -178,6 +178,7 @@ async def test_a_bad_key_is_an_auth_error_and_costs_one_request(loopback: Any, n
     error = caught.value
     assert (error.kind, error.status, error.provider, error.emitted) == ("auth", 401, name, False)
     assert len(server.seen) == 1
+    assert error.code == "***"
     assert SECRET not in f"{error} {error.body} {error.request_id}"
 
 

@@ -158,6 +158,25 @@ def test_bedrock_names_the_kind_in_a_header() -> None:
     header = {"X-Amzn-ErrorType": "ThrottlingException:http://internal.amazon.com/"}
 
     assert fail(400, {"message": "slow"}, header).kind == "rate_limited"
+    assert fail(400, {"message": "slow"}, header).code == "ThrottlingException"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (openai(code="insufficient_quota", type="other"), "insufficient_quota"),
+        ({"type": "error", "error": {"type": "overloaded_error"}}, "overloaded_error"),
+        ({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}}, "RESOURCE_EXHAUSTED"),
+        ({"error": {"code": "1113", "message": "x"}}, "1113"),
+        ({"error": {"code": "400", "message": "x"}}, None),
+        ({"__type": "com.amazon#ValidationException"}, "ValidationException"),
+        ({"error": {"code": "a\n\x1b" + "b" * 200}}, "a ␛" + "b" * 96 + "…"),
+        ({"error": "plain"}, None),
+        ("just words", None),
+    ],
+)
+def test_the_servers_own_code_is_kept(body: Any, code: str | None) -> None:
+    assert fail(400, body).code == code
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from glue import providers
+from glue import Agent, providers
 from glue.errors import ConfigError, MissingKey, ProviderError, UnknownProvider
 from glue.messages import Usage
 from glue.provider import capabilities
@@ -92,6 +92,24 @@ def test_an_unknown_name_lists_what_there_is_and_the_closest() -> None:
     assert "unknown provider 'antropic'; did you mean anthropic" in str(caught.value)
     assert "zai" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("openia", "openai"), ("antropic", "anthropic"), ("grok", "groq"), ("xia", "xai"), ("lokal", "local")],
+)
+def test_a_near_miss_is_suggested(name: str, meant: str) -> None:
+    with pytest.raises(UnknownProvider, match=f"did you mean {meant}"):
+        providers.lookup(name)
+
+
+@pytest.mark.parametrize("name", ["nope", "acme", "google", "demo"])
+def test_a_name_that_is_like_none_gets_no_suggestion(name: str) -> None:
+    with pytest.raises(UnknownProvider) as caught:
+        providers.lookup(name)
+
+    assert caught.value.close == ()
+    assert "did you mean" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["ANTHROPIC", "Anthropic", " anthropic "])
@@ -531,6 +549,16 @@ def test_the_users_own_providers_are_data_too(tmp_path: Path, monkeypatch: pytes
     assert providers.new("here:m").model == "m"  # type: ignore[attr-defined]
 
 
+def test_models_of_openai_have_their_own_levels_wherever_they_are_served() -> None:
+    plain = catalog.row_of("acme", {"base_url": "https://a"})
+    openai = catalog.row_of("acme", {"base_url": "https://a", "quirks": {"openai_models": True}})
+
+    assert catalog.efforts(openai, "gpt-5-nano") == ("minimal", "low", "medium", "high")
+    assert catalog.efforts(openai, "gpt-4o") == ()
+    assert catalog.efforts(plain, "gpt-5-nano") == catalog.LEVELS
+    assert [row.name for row in catalog.ROWS if row.quirks.openai_models] == ["openai", "azure"]
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -562,6 +590,51 @@ def test_providers_that_are_no_table_are_a_mistake(tmp_path: Path, monkeypatch: 
 
     with pytest.raises(ConfigError, match=r"'providers' must be tables such as \[providers.acme\]"):
         providers.new("acme")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b'[providers.acme\nbase_url = "https://a"\n', r"is no valid TOML: .*\(at line 1, column 16\)"),
+        (b"model = " + b"[" * 5000, r"is no valid TOML: .+"),
+        (b"model = " + b"9" * 5000, r"is no valid TOML: .+"),
+        (b"model = '\xff'\n", r"cannot be read: not a text"),
+        (None, r"cannot be read: Is a directory"),
+    ],
+    ids=["torn", "deep", "huge", "no text", "a folder"],
+)
+def test_a_file_that_cannot_be_read_is_said_with_an_unknown_name_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, why: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(providers, "_registry", {})
+    file = tmp_path / "glue" / "config.toml"
+    file.parent.mkdir()
+    file.mkdir() if content is None else file.write_bytes(content)
+
+    with pytest.raises(UnknownProvider, match=rf"^unknown provider 'acme'; {file} {why}; there are: ") as caught:
+        Agent("acme").run_sync("hi")
+
+    assert "\n" not in str(caught.value)
+    assert Agent("offline").run_sync("hi").text
+    assert "openai" in providers.known()
+
+
+def test_a_file_that_was_mended_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(providers, "_registry", {})
+    file = tmp_path / "glue" / "config.toml"
+    file.parent.mkdir()
+    file.write_text("[providers.acme")
+    with pytest.raises(UnknownProvider, match="is no valid TOML"):
+        providers.lookup("acme")
+
+    file.write_text('[providers.acme]\nbase_url = "https://a"\n')
+    os.utime(file, (1, 1))  # another time, however coarse the clock of the disk is
+
+    assert providers.lookup("acme").base_url == "https://a"
+    with pytest.raises(UnknownProvider, match=r"^unknown provider 'acne'; did you mean acme"):
+        providers.lookup("acne")
 
 
 def test_a_checkout_defines_no_providers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

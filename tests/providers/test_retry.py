@@ -93,7 +93,7 @@ async def test_an_answer_lost_on_the_way_is_asked_for_with_a_hint_and_less_think
 
 
 async def test_a_call_that_the_server_refused_is_asked_for_with_what_it_said() -> None:
-    refused = fail("invalid_request", "missing 'name'", status=400, body='{"error":{"code":"tool_use_failed"}}')
+    refused = fail("invalid_request", "missing 'name'", status=400, code="tool_use_failed")
     script, sleeps = Script(repeat(refused)), Sleeps()
 
     result = await run(wrapped(script, sleeps), [ASK], request=Request(reasoning="high"))
@@ -104,6 +104,13 @@ async def test_a_call_that_the_server_refused_is_asked_for_with_what_it_said() -
     assert [message.text for message in result.messages] == ["hello"]
     other = Script(repeat(fail("invalid_request", status=400, body="{}")))
     assert (await run(wrapped(other, sleeps), [ASK])).requests == 1
+
+
+async def test_words_about_a_refused_call_are_no_refused_call() -> None:
+    body = '{"error":{"code":"invalid_prompt","message":"the last reply said tool_use_failed"}}'
+    script = Script(repeat(fail("invalid_request", status=400, code="invalid_prompt", body=body)))
+
+    assert (await run(wrapped(script, Sleeps()), [ASK])).requests == 1
 
 
 @pytest.mark.parametrize("kind", ["transient", "timeout", "protocol"])

@@ -252,7 +252,7 @@ async def ask(spec: str, *content: Any, server: Any = None) -> list[Any]:
 @pytest.mark.parametrize(
     ("spec", "part", "text"),
     [
-        ("deepseek", PIXEL, r"deepseek: deepseek-v4-flash cannot take images of type image/png; openai, anthropic"),
+        ("deepseek", PIXEL, r"deepseek: deepseek-v4-flash cannot take images of type image/png; anthropic, openai"),
         ("anthropic", Image(data=b"x", media_type="image/tiff"), r"cannot take images of type image/tiff$"),
         ("groq", File(data=b"%PDF", media_type="application/pdf"), r"files of type application/pdf; .*anthropic"),
         ("openai", Image(url="data:image/svg+xml;base64,eA=="), r"images of type image/svg\+xml"),

@@ -6,6 +6,7 @@ import json
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,6 +193,78 @@ def test_what_is_no_cassette_is_refused(tmp_path: Path, text: str) -> None:
 
     with pytest.raises(ReplayError):
         Replay(tmp_path / "x")
+
+
+HEADER = '{"type":"cassette","schema":1,"provider":"x"}'
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('{"type":"exchange","number":1e999,"events":[],"request":{"messages":[]}}', "the exchange is damaged"),
+        ('{"type":"exchange","number":1,"events":[],"request":{}}', "the exchange is damaged"),
+        (
+            '{"type":"exchange","number":1,"events":[],"request":{"messages":[1]}}',
+            "a message of the request is damaged",
+        ),
+        ('{"type":"exchange","number":1,"events":{},"request":{"messages":[]}}', "the exchange is damaged"),
+        ("{}", "it has no type"),
+        ("[]", ""),
+        ('{"type":', "Expecting value"),
+        ("[" * 100_000, ""),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, line: str, what: str) -> None:
+    (tmp_path / "x").write_text(f"{HEADER}\n\n{line}\n")
+
+    with pytest.raises(ReplayError, match=f"x is no cassette: line 3: .*{what}"):
+        Replay(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"events": [{"type": "text"}]}, "text"),
+        ({"events": [{"type": "text", "text": 3}]}, "text must be a text"),
+        ({"events": [{"type": "tune", "text": "a"}]}, "'tune' is missing or unknown"),
+        ({"events": [{"text": "a"}]}, "'type' is missing or unknown"),
+        ({"events": ["text"]}, "has no attribute"),
+        ({"events": [{"type": "done"}]}, "'message' is missing or unknown"),
+        ({"events": [{"type": "done", "message": {"role": "nobody"}}]}, "a message has an unknown role"),
+        ({"events": [{"type": "done", "message": {"role": "user", "content": []}}]}, "the message is no reply"),
+        ({"error": {"message": "x"}}, "'kind' is missing or unknown"),
+        ({"error": {"message": "x", "kind": "odd"}}, "there is no kind of error 'odd'"),
+        ({"error": "broken"}, ""),
+    ],
+)
+@pytest.mark.parametrize("in_memory", [False, True])
+async def test_a_damaged_reply_is_named_before_any_of_it_is_given(
+    tmp_path: Path, change: dict[str, Any], what: str, in_memory: bool
+) -> None:
+    path = tmp_path / "run.jsonl"
+    await ask(Recorder(Script("a"), path), "one")
+    header, exchange = map(json.loads, path.read_text().splitlines())
+    damaged = {**exchange, **change}
+    path.write_text(f"{json.dumps(header)}\n\n{json.dumps(damaged)}\n")
+    replay = Replay(Cassette(exchanges=[damaged], provider="acme") if in_memory else path)
+    where = "acme" if in_memory else "run.jsonl, line 3"
+
+    with pytest.raises(ReplayError, match=f"^{where}: the recorded reply is damaged: .*{what}"):
+        await anext(replay.stream(Request(messages=(user("one"),), system="Be brief.")))
+
+
+async def test_an_error_that_an_older_version_recorded_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with pytest.raises(ProviderError):
+        await ask(Recorder(Script(fail("quota", "no money", code="spent")), path), "one")
+    with pytest.raises(ProviderError) as new:
+        await ask(Replay(path), "one")
+    path.write_text(path.read_text().replace('"code": "spent", ', ""))
+
+    with pytest.raises(ProviderError, match="no money") as old:
+        await ask(Replay(path), "one")
+
+    assert (new.value.code, old.value.code) == ("spent", None)
 
 
 def test_a_missing_cassette_is_a_clear_error(tmp_path: Path) -> None:

@@ -641,7 +641,7 @@ def test_messages_are_read_as_a_list_and_as_lines(tmp_path: Path, form: Callable
         (b"SQLite format 3\0", "is a store of many sessions"),
         (b'{"type": "run_start"}\n{"type": "message_end"}', "is damaged: KeyError('message')"),
         (b'{"type": "run_start"}\n{"type": "tool_end", "message": 1e999}', "a message must be an object"),
-        (b'{"type": "cassette", "schema": 1, "provider": "x"}\n' + DAMAGED, "is damaged: OverflowError"),
+        (b'{"type": "cassette", "schema": 1, "provider": "x"}\n' + DAMAGED, "line 2: the exchange is damaged"),
     ],
 )
 def test_what_is_no_transcript_is_refused_in_one_line(tmp_path: Path, data: bytes, why: str) -> None:

@@ -13,8 +13,22 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_type_hints, is_t
 
 import anyio
 
-from glue import AnyTool, Context, DenyAll, File, Host, Image, Limits, Permission, Rules, Text, ToolCall, ToolResult
-from glue.context import error_result, failed
+from glue import (
+    AnyTool,
+    Context,
+    DenyAll,
+    File,
+    Host,
+    Image,
+    Limits,
+    Permission,
+    Rules,
+    Text,
+    ToolCall,
+    ToolResult,
+    error_result,
+)
+from glue.context import failed
 from glue.messages import new_id
 from glue.options import instructions_text
 from glue.tools import READY_MADE
