@@ -17,15 +17,15 @@ import anyio
 
 from glue import one_line
 from glue.agents.review import records
-from glue.agents.review.cassette import RunFile
 from glue.agents.review.change.collect import collect
 from glue.agents.review.delivery import outputs
-from glue.agents.review.delivery.forges import Where
-from glue.agents.review.delivery.publish import publish, shown
+from glue.agents.review.delivery.forges import PullRequestRef
+from glue.agents.review.delivery.publish import format_requests, publish
 from glue.agents.review.delivery.report import Report
 from glue.agents.review.findings.analysers import find_ruff
 from glue.agents.review.findings.model import review
 from glue.agents.review.records import Change
+from glue.agents.review.runfile import RunFile
 from glue.cli.output import Screen
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -98,12 +98,12 @@ def review_larder(home: Path, page: Path) -> None:
     bundle = collect(repo, base="main", head="find-items", change=change)
     record = RunFile(seed="demo", bundle=bundle)
     run = anyio.run(lambda: review(bundle, record=record))
-    place = Where(api="https://api.github.com", **pull)
+    place = PullRequestRef(api="https://api.github.com", **pull)
     published = publish(bundle, run, {}, place=place, dry=True, blind=True)
     records.save(bundle, out / "bundle.json")
     records.save(run, out / "findings.json")
     record.save(out / "run.jsonl")
-    (out / "requests.jsonl").write_text(shown(published.requests, place.api), encoding="utf-8")
+    (out / "requests.jsonl").write_text(format_requests(published.requests, place.api), encoding="utf-8")
     for form, (name, _) in FILES.items():
         (out / name).write_text(outputs.render(published.report, form), encoding="utf-8")
     _say(published.report, out, page)

@@ -24,8 +24,8 @@ from typing import Any
 import anyio
 
 from glue.agents.review.change.collect import from_diff, from_texts
-from glue.agents.review.delivery import gate
 from glue.agents.review.delivery.publish import publish
+from glue.agents.review.findings import gate
 from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.anchor import locate
 from glue.agents.review.findings.model import review

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from glue.secrets import find_secrets as find_secrets
     from glue.secrets import is_secret_name as is_secret_name
     from glue.secrets import mask_secrets as mask_secrets
+    from glue.secrets import name_secrets as name_secrets
     from glue.session import Session as Session
     from glue.stores.jsonl import FileStore as FileStore
     from glue.stores.memory import MemoryStore as MemoryStore
@@ -95,8 +96,11 @@ if TYPE_CHECKING:
     from glue.stores.sqlite import SQLiteStore as SQLiteStore
     from glue.stores.store import Store as Store
     from glue.stream import Events as Events
+    from glue.text import HIDDEN_CHARACTERS as HIDDEN_CHARACTERS
     from glue.text import clean_text as clean_text
+    from glue.text import dollars as dollars
     from glue.text import one_line as one_line
+    from glue.text import seconds as seconds
 
 __version__ = "0.1.0"
 
@@ -122,7 +126,7 @@ _HOMES = {
     "provider": "Attempt Capabilities Done Provider ProviderEvent TextDelta ThinkingDelta ToolCallDelta",
     "providers.failover": "with_failover",
     "providers.retry": "with_escalation with_retries",
-    "secrets": "find_secrets is_secret_name mask_secrets",
+    "secrets": "find_secrets is_secret_name mask_secrets name_secrets",
     "session": "Session",
     "stores.jsonl": "FileStore",
     "stores.memory": "MemoryStore",
@@ -130,7 +134,7 @@ _HOMES = {
     "stores.sqlite": "SQLiteStore",
     "stores.store": "Store",
     "stream": "Events",
-    "text": "clean_text one_line",
+    "text": "HIDDEN_CHARACTERS clean_text dollars one_line seconds",
 }
 __all__ = sorted(" ".join(_HOMES.values()).split())
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from glue.codec import Json
 
@@ -25,8 +27,25 @@ _HARMLESS = (
     " SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE NODE_EXTRA_CA_CERTS"
 )
 _NOT_SECRET = frozenset(_HARMLESS.split())
-# One expression a line.
-_SHAPES = re.compile("|".join(Path(__file__).with_name("secrets.txt").read_text(encoding="utf-8").splitlines()))
+
+
+class _Shape(NamedTuple):
+    """A row of `secrets.txt`, which says what the columns mean."""
+
+    name: str
+    report: str
+    pattern: str
+
+
+def _joined(shapes: Sequence[_Shape]) -> re.Pattern[str]:
+    """One expression for all: where rows begin at a word's start, that is looked for once, which is much quicker."""
+    words = "|".join(shape.pattern[2:] for shape in shapes if shape.pattern.startswith(r"\b"))
+    return re.compile("|".join([rf"\b(?:{words})", *(s.pattern for s in shapes if not s.pattern.startswith(r"\b"))]))
+
+
+_LINES = Path(__file__).with_name("secrets.txt").read_text(encoding="utf-8").splitlines()
+_TABLE = [_Shape(*line.split("  ")) for line in _LINES if not line.startswith("#")]
+_SHAPES = _joined(_TABLE)
 
 
 def is_secret_name(name: str) -> bool:
@@ -37,6 +56,24 @@ def is_secret_name(name: str) -> bool:
 def find_secrets(text: str) -> list[tuple[int, int]]:
     """Find what has the shape of a well-known key: where each begins and ends."""
     return [match.span() for match in _SHAPES.finditer(text)]
+
+
+def name_secrets(text: str) -> list[str]:
+    """Name the well-known keys that a text holds beyond doubt ("a GitHub token"): what may be told to others."""
+    shapes, pattern = _reportable()
+    names: list[str] = []
+    for key in pattern.findall(text):
+        shape = next(shape for shape in shapes if re.fullmatch(shape.pattern, key))
+        if shape.report == "always" or re.fullmatch(shape.report, key):
+            names.append(shape.name)
+    return names
+
+
+@cache
+def _reportable() -> tuple[list[_Shape], re.Pattern[str]]:
+    """The shapes that are ever reported: one that is not (`Bearer`) must not hide the key behind it."""
+    shapes = [shape for shape in _TABLE if shape.report != "never"]
+    return shapes, _joined(shapes)
 
 
 def mask_secrets(value: Json) -> Json:

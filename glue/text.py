@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from glue.messages import Usage
 
+_TURNS = "\u202a-\u202e\u2066-\u2069"  # the reading direction of what follows
+_MARKS = "\u061c\u200e\u200f"  # of direction, which prose in Hebrew and Arabic needs
+_TAGS = "\U000e0000-\U000e007f"  # a second alphabet that nobody sees
+_NOTHING = "\u180e\u2060-\u2065\u206a-\u206f\ufeff"  # no width, no use in any script
+# Khmer, Thai, Lao and Burmese part words with a zero-width space, other scripts and emoji need joiners; only beside
+# ASCII do they hide something.
+_JOINS = "(?<=[\x21-\x7e])[\u200b-\u200d\u00ad]+(?=[\x21-\x7e])|[\u200b\u00ad]{3,}"
+# What can make a line of code another than the one that people read, by what it is called. Marks of direction are among
+# it; `clean_text` leaves them, for it prints prose.
+HIDDEN_CHARACTERS: Mapping[str, re.Pattern[str]] = {
+    "bidirectional controls": re.compile(f"[{_TURNS}{_MARKS}]"),
+    "tag characters": re.compile(f"[{_TAGS}]"),
+    "zero-width characters": re.compile(f"[{_NOTHING}]|{_JOINS}"),
+}
 # What moves a cursor, changes a title, turns the reading direction or cannot be seen. Line ends and tabs stay, and so
 # do the joiners and marks that scripts and emoji need.
 _HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u180e\u200b\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\uffff"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
+    f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u2029\ufff9-\uffff\ud800-\udfff{_TURNS}{_TAGS}{_NOTHING}]"
 )
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufffc")  # letters and marks that show nothing
 

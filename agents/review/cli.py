@@ -19,7 +19,7 @@ import click
 
 from glue import Provider
 from glue import providers as catalog
-from glue.agents.review import cassette, records
+from glue.agents.review import records, runfile
 from glue.agents.review import selftest as scoring
 from glue.agents.review.change import collect as source
 from glue.agents.review.change.config import make, read_config, why_not
@@ -229,12 +229,12 @@ def _saved_review(given: Mapping[str, Any]) -> tuple[Bundle, ReviewRun]:
 @_output
 def replay(run_file: str, **given: Any) -> int:
     """Play a run file again, offline. Says whether it comes to the same."""
-    old = cassette.load(run_file)
+    old = runfile.load(run_file)
     config = make(old.config) if old.config else None
     again = partial(reviewing.review, providers=old.replays(), config=config, record=old, replay=True)
     run = anyio.run(again, old.bundle)
-    lines = cassette.differences(old.result, run) if old.result else ["the run file has no result"]
-    click.echo("\n".join(lines) if lines else "the same findings, summary and requests", err=True)
+    lines = runfile.differences(old.result, run) if old.result else ["the run file has no result"]
+    click.echo(_rows(lines) or "the same findings, summary and requests", err=True)
     code = _publish(old.bundle, run, given, post=False, environ={})
     return 1 if lines else code
 
@@ -246,13 +246,17 @@ def diff_command(old: str, new: str) -> int:
     """Say how two reviews differ. Each is a findings.json, a run file, or a score. Exit code 1 where they do."""
     one, other = _result(old), _result(new)
     if isinstance(one, ReviewRun) and isinstance(other, ReviewRun):
-        lines = cassette.differences(one, other)
+        lines = runfile.differences(one, other)
     elif isinstance(one, scoring.Score) and isinstance(other, scoring.Score):
         lines = scoring.differences(one, other)
     else:
         raise ConfigError("one is a review and the other a self-test; give two of a kind")
-    click.echo("\n".join(lines) if lines else "no difference")
+    click.echo(_rows(lines) or "no difference")
     return 1 if lines else 0
+
+
+def _rows(lines: Sequence[str]) -> str:
+    return "\n".join(clean.line(line, 300) for line in lines)
 
 
 @review.command()
@@ -260,11 +264,11 @@ def diff_command(old: str, new: str) -> int:
 def doctor(root: str) -> int:
     """Find workflows that would hand a pull request your rights."""
     found = examine(root)
-    for trouble in found:
-        click.echo(clean.line(str(trouble), 600))
+    for problem in found:
+        click.echo(clean.line(str(problem), 600))
     if not found:
         click.echo("nothing found in the workflows")
-    return 1 if any(trouble.level == "error" for trouble in found) else 0
+    return 1 if any(problem.level == "error" for problem in found) else 0
 
 
 @review.command()
@@ -319,7 +323,10 @@ def init(kind: str, root: str, origin: str, model: str, force: bool) -> None:
 
 
 def _hook(root: str, name: str) -> str:
-    """Where git looks for a hook: worktrees share theirs, and `core.hooksPath` names another folder."""
+    """Where git looks for a hook: worktrees share theirs, and `core.hooksPath` names another folder.
+
+    Asked of git itself: `run_git` switches hooks and the user's own settings off.
+    """
     argv = [find_git(root), "-C", root, "rev-parse", "--git-path", f"hooks/{name}"]
     asked = subprocess.run(argv, capture_output=True, check=False)
     if asked.returncode:
@@ -376,7 +383,7 @@ def _gather(given: Mapping[str, Any]) -> Bundle:
 
 def _branch(root: str, given: Mapping[str, Any], only: source.PathFilter) -> Bundle:
     """Collect a branch: the one that is named, the one of CI's pull request, or the current one."""
-    place = forges.where(os.environ)
+    place = forges.find_pull_request(os.environ)
     base, head = given["base"], given["head"]
     is_named = bool(base or head)
     change = None if is_named else forges.change_of(place, os.environ)
@@ -420,17 +427,21 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
         raise ConfigError("--record keeps a whole review; leave out --previous")
     plain = _settings(bundle, given)
     config = make(plain)
-    record = cassette.RunFile(secrets.token_hex(16), bundle, config=plain) if given["record"] else None
+    record = runfile.RunFile(secrets.token_hex(16), bundle, config=plain) if given["record"] else None
     chain = providers(given["model"], config.model, is_model_needed)
     if not find_ruff() and any(file.path.endswith(".py") for file in bundle.files):
         _tell("ruff is not installed and looks at nothing: pip install 'glue-agents[review]'")
-    work = reviewing.Work(say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None)
+    callbacks = reviewing.ReviewCallbacks(
+        say=lambda text: click.echo(clean.line(text, 200), err=True) if chain else None
+    )
     earlier, analysed = _earlier(given["previous"]), _analysed(bundle, given)
     progress = reviewing.ReviewProgress(bundle)
 
     async def go() -> ReviewRun:
         try:
-            asked = partial(reviewing.review, bundle, providers=chain, config=config, on_event=progress, work=work)
+            asked = partial(
+                reviewing.review, bundle, providers=chain, config=config, on_event=progress, callbacks=callbacks
+            )
             return await asked(repo=repo, record=record, earlier=earlier, analysed=analysed)
         finally:
             progress.end()
@@ -442,9 +453,9 @@ def _run(bundle: Bundle, given: Mapping[str, Any], *, is_model_needed: bool = Tr
         try:
             done = _ask(chain, go)
         except KeyboardInterrupt:
-            if work.so_far is None:
+            if callbacks.so_far is None:
                 raise
-            done = replace(work.so_far(), outcome=INTERRUPTED)
+            done = replace(callbacks.so_far(), outcome=INTERRUPTED)
             _tell("stopped; this is what was found so far")
     if record is not None and record.result is not None:
         record.save(given["record"])
@@ -486,14 +497,16 @@ def _ask(chain: Sequence[Provider], work: Callable[[], Awaitable[T]]) -> T:
 def providers(model: str, configured: str = "", is_needed: bool = True) -> list[Provider]:
     """The chain by name; without one the rules speak alone. Whoever has no key is left out, and that is said."""
     named = model or os.environ.get("GLUE_MODEL", "") or configured
-    specs = [spec.strip() for spec in named.split(",") if spec.strip() and spec.strip() != "offline"]
+    specs = [spec.strip() for spec in named.split(",") if spec.strip()]
     ready = [spec for spec in specs if catalog.key_available(spec)]
     for spec in specs:
         if spec not in ready:
             _tell(f"{spec} has no key and is left out")
     if specs and not ready and is_needed:
         return [catalog.new(specs[0])]  # raises, and names the variable
-    return [catalog.new(spec) for spec in ready]
+    chain = [catalog.new(spec) for spec in ready]
+    # The one that only plays a model has nothing to say of a change.
+    return [provider for provider in chain if not isinstance(provider, catalog.Offline)]
 
 
 def _publish(
@@ -510,7 +523,7 @@ def _publish(
         bundle,
         run,
         environ,
-        place=replace(forges.where(environ), **said),
+        place=replace(forges.find_pull_request(environ), **said),
         post=post,
         dry=dry,
         blind=bool(given.get("blind")),
@@ -521,7 +534,7 @@ def _publish(
     )
     report = published.report
     if dry:
-        text = publishing.shown(published.requests)
+        text = publishing.format_requests(published.requests)
     elif given["form"] == "terminal":
         colour = not given["output"] and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         text = outputs.terminal(report, colour=colour)
@@ -546,8 +559,8 @@ def _publish(
 def _result(path: str) -> ReviewRun | scoring.Score:
     """Read what a review or a self-test left behind."""
     raw = Path(path).read_bytes()
-    if raw.startswith(b'{"type": "%s"' % cassette.KIND.encode()):
-        result = cassette.load(path).result
+    if raw.startswith(b'{"type": "%s"' % runfile.KIND.encode()):
+        result = runfile.load(path).result
         if result is None:
             raise ConfigError(f"{path} has no result")
         return result

@@ -1,4 +1,4 @@
-"""Look at a repository's own workflows for the mistakes that let a pull request run with the owner's rights."""
+"""Security checks of a repository's CI workflows: mistakes that give a pull request the owner's rights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _PINNED = re.compile(r"@[0-9a-f]{40}$")
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class WorkflowProblem:
+    """One mistake, on one line of a workflow."""
+
     path: str
     line: int
     level: str  # error or warning
@@ -28,19 +30,19 @@ class Trouble:
         return f"{self.path}:{self.line}: {self.level}: {self.text}"
 
 
-def examine(root: str | Path) -> list[Trouble]:
+def examine(root: str | Path) -> list[WorkflowProblem]:
     """Check every workflow below a repository's root."""
     top = Path(root)
     found = (path for folder in _FOLDERS for path in top.glob(f"{folder}/workflows/*") if path.is_file())
     files = sorted(path for path in found if path.suffix in (".yml", ".yaml"))
     texts = {str(path.relative_to(top)): path.read_text(encoding="utf-8", errors="replace") for path in files}
-    return [trouble for path, text in texts.items() for trouble in workflow(text, path)]
+    return [problem for path, text in texts.items() for problem in workflow(text, path)]
 
 
-def workflow(text: str, path: str = "workflow.yml") -> list[Trouble]:
+def workflow(text: str, path: str = "workflow.yml") -> list[WorkflowProblem]:
     """Check one workflow. It reads lines, not YAML: good enough for how workflows are written, and it cannot be fooled
     into running anything."""
-    return [Trouble(path, *fault) for fault in _faults(text.split("\n"))]
+    return [WorkflowProblem(path, *fault) for fault in _faults(text.split("\n"))]
 
 
 def _faults(lines: list[str]) -> Iterator[tuple[int, str, str]]:

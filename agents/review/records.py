@@ -223,7 +223,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Try:
+class ProviderAttempt:
     """One provider's attempt at the review, and why it was not the last where it was not."""
 
     provider: str
@@ -254,7 +254,7 @@ class ReviewRun:
     outcome: str = ""  # how the loop ended
     stop_reason: str = ""
     codes: tuple[str, ...] = ()  # run-level codes of the gate; any means inconclusive
-    tries: tuple[Try, ...] = ()
+    tries: tuple[ProviderAttempt, ...] = ()
     raw: str = ""  # the final free text of the model, for the artifact alone
     canary: str = ""  # the token planted in the system prompt
     seen: tuple[str, ...] = ()  # names of other code that the model read with a tool and speaks of

@@ -1,4 +1,4 @@
-"""Score a model on the user's own history: real fixes undone, and as many clean changes, before anyone trusts it."""
+"""Self-test: a model is scored on real fixes of the repository that are undone, and on clean changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from glue import Provider
+from glue import Provider, dollars, seconds
 from glue.agents.review.change.collect import file_text, from_texts
 from glue.agents.review.change.syntax import is_doc, is_generated, is_test, language
 from glue.agents.review.findings.analysers import deterministic
@@ -63,7 +63,7 @@ class Score:
     def rows(self) -> list[tuple[str, str]]:
         """The table, line by line."""
         found, clean = sum(trial.found for trial in self.undone), [one for one in self.trials if not one.undone]
-        cost = "not known" if self.cost is None else f"${self.cost:.4f}"
+        cost = "not known" if self.cost is None else dollars(self.cost)
         return [
             ("model", self.model or "none: analysers and rules alone"),
             ("fixes undone", str(len(self.undone))),
@@ -73,7 +73,7 @@ class Score:
             ("inconclusive", str(sum(trial.inconclusive for trial in self.trials))),
             ("rules alone", f"{sum(trial.ruled for trial in self.undone)} of {len(self.undone)}"),
             ("cost", f"{cost}, {self.tokens} tokens"),
-            ("time", f"{self.seconds:.1f} s"),
+            ("time", seconds(self.seconds)),
         ]
 
     def __str__(self) -> str:

@@ -82,3 +82,16 @@ def test_nothing_is_listed_that_nobody_imports_or_that_is_public() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_agents_import_public_names_only(path: Path) -> None:
     assert [f"{module}.{name}" for module, name in imports(path) if not is_public(module, name)] == []
+
+
+@pytest.mark.parametrize("folder", ["change", "findings"])
+def test_the_review_finds_before_it_delivers(folder: str) -> None:
+    """A change is collected, then judged, then delivered: none of the three knows what comes after it."""
+    order = ["change", "findings", "delivery"]
+    later = tuple(f"glue.agents.review.{name}" for name in order[order.index(folder) + 1 :])
+    home = ROOT / "agents/review"
+    shared = [path for path in home.glob("*.py") if path.name in ("records.py", "runfile.py", "secrets.py")]
+
+    for path in (*(home / folder).glob("*.py"), *shared):
+        named = [f"{module}.{name}" for module, name in imports(path)]
+        assert [name for name in named if name.startswith(later)] == [], path

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue import clean_text, one_line
-from glue.text import count, dollars, seconds
+from glue import HIDDEN_CHARACTERS, clean_text, dollars, one_line, seconds
+from glue.text import count
 
 
 @given(st.text())
@@ -35,6 +35,7 @@ def test_one_line_is_one_line_of_the_width(text: str, width: int) -> None:
 def test_control_and_invisible_characters_are_shown() -> None:
     assert clean_text("a\x1b[2Jb\x07\r\nc\x9b\u202ed\x7f") == "a␛[2Jb␇\nc⟨U+009B⟩⟨U+202E⟩d␡"
     assert clean_text("\u2028\u2061\u2066\u2069") == "⟨U+2028⟩⟨U+2061⟩⟨U+2066⟩⟨U+2069⟩"
+    assert clean_text("\u2065\u206a\u206f") == "⟨U+2065⟩⟨U+206A⟩⟨U+206F⟩"
     assert clean_text("\u200b\ud800\ufeff\U000e0041\x00") == "⟨U+200B⟩⟨U+D800⟩⟨U+FEFF⟩⟨U+E0041⟩␀"
 
 
@@ -50,6 +51,20 @@ def test_dropping_leaves_out_what_shows_nothing() -> None:
     assert clean_text("tab\tand\r\nline\u2028end", drop=True) == "tab\tand\nline\nend"
     assert clean_text("naïve 日本語 emoji 🔴", drop=True) == "naïve 日本語 emoji 🔴"
     assert clean_text("a" + "\u0301" * 40, drop=True) == "a" + "\u0301" * 3
+
+
+@given(st.characters())
+def test_one_set_says_what_is_hidden(letter: str) -> None:
+    kinds = [kind for kind, pattern in HIDDEN_CHARACTERS.items() if pattern.search(letter)]
+
+    assert len(kinds) <= 1
+    assert not kinds or clean_text(letter, drop=True) == ""
+    assert not kinds or clean_text(letter) != letter or letter in "\u061c\u200e\u200f"  # marks that prose needs
+
+
+@pytest.mark.parametrize("letter", "\u061c\u200e\u200f\u202e\u2067\u180e\u2060\u206a\ufeff\U000e0041")
+def test_what_hides_in_code_is_known(letter: str) -> None:
+    assert any(pattern.search(f"a{letter}b") for pattern in HIDDEN_CHARACTERS.values())
 
 
 def test_one_line_is_harmless_and_short() -> None:

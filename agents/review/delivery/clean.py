@@ -63,13 +63,6 @@ _BOLD = re.compile(r"\*\*(?=\S)([^*\n]{1,300}?)(?<=\S)\*\*")
 _RULE = re.compile(r"^[ \t]*(?:[-=_*][ \t]*){3,}$|^[ \t]*=+[ \t]*$|^[ \t]*-+[ \t]*$")
 
 
-def hidden(text: str) -> int:
-    """Count the characters that cannot be seen."""
-    # Khmer, Thai and others part words with a zero-width space.
-    plain = re.sub("(?<=[^\x00-\x7f])\u200b(?=[^\x00-\x7f])", "", text.replace("\r\n", "\n"))
-    return len(plain) - len(clean_text(plain, drop=True))
-
-
 def line(text: str, limit: int = 300) -> str:
     """Make one inert line of it, for a log, a title or a terminal."""
     text = one_line(text, drop=True)

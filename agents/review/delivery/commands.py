@@ -11,7 +11,7 @@ from typing import Any
 
 from glue import clean_text
 from glue.agents.review.delivery import clean
-from glue.agents.review.delivery.forges import Comment, open_forge, where
+from glue.agents.review.delivery.forges import Comment, find_pull_request, open_forge
 from glue.agents.review.delivery.forges.client import Client
 from glue.agents.review.findings.dedupe import DISMISSED, Dismissal, PostedFinding
 
@@ -105,7 +105,7 @@ def reply(command: Command) -> str:
 
 def respond(environ: Mapping[str, str], *, sleep: Callable[[float], None] = time.sleep) -> Command:
     """Read the event of this job and answer the command in it, if there is one."""
-    place = where(environ)
+    place = find_pull_request(environ)
     command = read(place.event)
     if command is None:
         return Command()

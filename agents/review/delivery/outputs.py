@@ -21,8 +21,9 @@ from typing import Any
 from urllib.parse import quote
 
 from glue import clean_text
-from glue.agents.review.delivery import clean, gate
+from glue.agents.review.delivery import clean
 from glue.agents.review.delivery.report import Item, Report
+from glue.agents.review.findings import gate
 from glue.agents.review.findings.dedupe import Dismissal, quote_key
 from glue.agents.review.records import Severity
 

@@ -17,13 +17,14 @@ from functools import partial
 from itertools import accumulate
 
 from glue.agents.review.change.config import Config
-from glue.agents.review.delivery import clean, commands, gate, outputs
-from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, open_forge, where
+from glue.agents.review.delivery import clean, commands, outputs
+from glue.agents.review.delivery.forges import Comment, Forge, Post, PullRequestRef, find_pull_request, open_forge
 from glue.agents.review.delivery.forges.client import Client, ForgeError, ForgeRequest, Transport
 from glue.agents.review.delivery.report import Item, Report, ReviewVerdict, build, decide
-from glue.agents.review.delivery.secrets import guard, mask
+from glue.agents.review.findings import gate
 from glue.agents.review.findings.dedupe import Dismissal, PostedFinding, match
 from glue.agents.review.records import Bundle, FailOn, ReviewRun
+from glue.agents.review.secrets import mask, redactor
 from glue.errors import ConfigError
 
 FILE_LEVEL = 5  # comments on whole files
@@ -218,7 +219,7 @@ def publish(
     run: ReviewRun,
     environ: Mapping[str, str],
     *,
-    place: Where | None = None,
+    place: PullRequestRef | None = None,
     post: bool = True,
     dry: bool = False,
     blind: bool = False,
@@ -234,7 +235,7 @@ def publish(
     With `check`, GitHub also gets a check run with annotations; its token then needs `checks: write`. A `transport` is
     called instead of opening connections.
     """
-    secrets = guard(environ, run.canary)  # everything that must not leave
+    secrets = redactor(environ, run.canary)  # everything that must not leave
     report = build(bundle, run, secrets, config=config)
     verdict = partial(decide, fail_on=fail_on, require_coverage=require_coverage)
     if not post:
@@ -248,7 +249,7 @@ def publish(
         transport=transport,
         environ=environ,
     )
-    place, change = _same(place or where(environ), bundle), bundle.change
+    place, change = _same(place or find_pull_request(environ), bundle), bundle.change
     forge = open_forge(place, client, head=change.head_sha, base=change.base_sha)
     delivery = PostResult(report=report)
     try:
@@ -280,13 +281,13 @@ def _ledger(forge: Forge, report: Report, bundle: Bundle) -> tuple[Dismissal, ..
     return (*said, *(replace(one, id=mark) for mark, old in renamed for one in said if old.startswith(one.id)))
 
 
-def shown(requests: Iterable[ForgeRequest], base: str = "") -> str:
+def format_requests(requests: Iterable[ForgeRequest], base: str = "") -> str:
     """Write requests as they would leave, one JSON object a line."""
     rows = [{"method": sent.method, "url": f"{base}{sent.path}", "body": sent.body} for sent in requests]
     return "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
 
 
-def _same(place: Where, bundle: Bundle) -> Where:
+def _same(place: PullRequestRef, bundle: Bundle) -> PullRequestRef:
     """Refuse a bundle that speaks of another pull request than the event: it may come from an untrusted job."""
     change = bundle.change
     if not place.forge and change.forge:

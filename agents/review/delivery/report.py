@@ -10,9 +10,8 @@ from typing import Any
 
 from glue import clean_text, one_line
 from glue.agents.review.change.config import Config
-from glue.agents.review.delivery import clean, gate
-from glue.agents.review.delivery.secrets import MASK, Guard
-from glue.agents.review.findings import dedupe
+from glue.agents.review.delivery import clean
+from glue.agents.review.findings import dedupe, gate
 from glue.agents.review.findings import model as prompt
 from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault
 from glue.agents.review.findings.dedupe import Dismissal, PostedFinding
@@ -28,6 +27,7 @@ from glue.agents.review.records import (
     ReviewRun,
     SkippedFile,
 )
+from glue.agents.review.secrets import MASK, Redactor
 
 _ADDRESS = re.compile(r"https?:[/\\]{2}|\bwww\.|<!--|!\[|^\s*/[a-z][\w-]*\s*$|^\s*::|##\[|javascript:", re.I | re.M)
 
@@ -82,7 +82,7 @@ class Report:
 
 
 def build(
-    bundle: Bundle, run: ReviewRun, guard: Guard, *, given: Iterable[Dismissal] = (), config: Config | None = None
+    bundle: Bundle, run: ReviewRun, redactor: Redactor, *, given: Iterable[Dismissal] = (), config: Config | None = None
 ) -> Report:
     """Gate a run, take out what was dismissed, and make every text safe. Of garbage only what rules said is kept."""
     config = config or Config()
@@ -96,11 +96,11 @@ def build(
         said = "The model's review was inconclusive and is not shown; these are the findings of analysers and rules."
         notices = (*notices, said if kept else "The model's review was inconclusive and is not shown.")
     marks = (*dedupe.dismissals(bundle), *given)
-    safe = _redactor(guard)
+    safe = _make_safe(redactor)
     items: list[Item] = []
     gone: list[tuple[Item, Dismissal]] = []
     for finding in gated.findings:
-        item = _item(finding, bundle, guard, safe)
+        item = _item(finding, bundle, redactor, safe)
         dismissal = dedupe.dismissed(finding, marks)
         if dismissal is None:
             items.append(_folded(item, config, sum(one.inline for one in items)))
@@ -171,24 +171,24 @@ def _placed(finding: Finding, bundle: Bundle) -> Finding:
 Safe = Callable[[str, int], str]
 
 
-def _redactor(guard: Guard) -> Safe:
+def _make_safe(redactor: Redactor) -> Safe:
     """Make the function that redacts a text before and after its links are unwrapped: a value may be split by one."""
 
     @cache  # names of files come again with every hunk
     def safe(text: str, limit: int) -> str:
-        text = guard.redact(clean_text(text[: 2 * limit + 200], drop=True))
+        text = redactor.redact(clean_text(text[: 2 * limit + 200], drop=True))
         inert = clean.plain(text)
-        return clean.shorten(guard.redact(inert) if guard.find(inert) else text, limit)
+        return clean.shorten(redactor.redact(inert) if redactor.find(inert) else text, limit)
 
     return safe
 
 
-def _item(finding: Finding, bundle: Bundle, guard: Guard, safe: Safe) -> Item:
+def _item(finding: Finding, bundle: Bundle, redactor: Redactor, safe: Safe) -> Item:
     path = safe(one_line(finding.path, drop=True)[:300], 300)
     inline = path == finding.path and _commentable(finding, bundle.file(finding.path))
     line = finding.line or finding.claimed
     suggestion = finding.suggestion if inline else None
-    if suggestion is not None and (fault(finding, bundle) or not _harmless(suggestion, finding, bundle, guard)):
+    if suggestion is not None and (fault(finding, bundle) or not _harmless(suggestion, finding, bundle, redactor)):
         suggestion = None
     words = replace(
         finding,
@@ -200,16 +200,16 @@ def _item(finding: Finding, bundle: Bundle, guard: Guard, safe: Safe) -> Item:
         suggestion=suggestion,
     )
     together = "\n".join(clean.plain(text) for text in (words.title, words.body, words.acceptance))
-    if guard.exact(together):  # where the texts are read one after the other
+    if redactor.exact(together):  # where the texts are read one after the other
         words = replace(words, title=MASK, body=MASK, acceptance="")
     return Item(finding=words, path=path, where=f"{path}:{line}" if line else path, inline=inline)
 
 
-def _harmless(code: str, finding: Finding, bundle: Bundle, guard: Guard) -> bool:
+def _harmless(code: str, finding: Finding, bundle: Bundle, redactor: Redactor) -> bool:
     """A suggestion is applied with one click: it may bring in no secret, hidden character, address or command."""
     if not code.strip("\n") and not finding.quote.strip():
         return False
-    if clean.hidden(code) or guard.find(code) or len(code) > gate.BODY or "`" * 9 in code:
+    if gate.hidden(code) or redactor.find(code) or len(code) > gate.BODY or "`" * 9 in code:
         return False
     known = bundle.head.get(finding.path, "") + bundle.diff
     rows = [row for row in code.split("\n") if row.strip() not in known]

@@ -1,4 +1,4 @@
-"""Fingerprints: a finding is known again after a rename, a rebase, moved lines or in a later run, and if dismissed.
+"""Fingerprints of findings: duplicates, dismissals, and findings of an earlier review.
 
 A change that was reviewed before: the model reads what is new, and what it said of the rest is carried on.
 """

@@ -1,4 +1,4 @@
-"""The review: analysers and rules, then each provider in turn, every chunk of the diff through typed tools."""
+"""Review by a model: every chunk of the diff through typed tools, one provider after another."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from typing import Any, TextIO
 
 from anyio import to_thread
 
-from glue import AssistantMessage, Limits, Message, Outcome, Provider, Request, RunResult, Usage, run, user
-from glue.agents.review.cassette import RunFile, replay_tools
+from glue import AssistantMessage, Limits, Message, Outcome, Provider, Request, RunResult, Usage, dollars, run, user
 from glue.agents.review.change.chunk import Chunk, chunks, coverage
 from glue.agents.review.change.config import Config, make, matches
 from glue.agents.review.change.syntax import functions, is_test, language
-from glue.agents.review.delivery import gate
-from glue.agents.review.findings import rules
+from glue.agents.review.findings import gate, rules
 from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.dedupe import EarlierReview, carried, joined, narrow
 from glue.agents.review.findings.tools import ReviewDraft, tools
-from glue.agents.review.records import Bundle, Finding, ReviewRun, Try, from_json
+from glue.agents.review.records import Bundle, Finding, ProviderAttempt, ReviewRun, from_json
+from glue.agents.review.runfile import RunFile, replay_tools
 from glue.errors import ConfigError, GitError, ToolError
 from glue.events import Event, MessageEnd, RequestStart, ToolEnd
 from glue.prompts import Catalog
@@ -138,7 +137,7 @@ AGAIN = (
 
 
 @dataclass(slots=True)
-class Work:
+class ReviewCallbacks:
     """A review while it goes on: who hears of it, and what it has so far, for one that is interrupted."""
 
     say: Callable[[str], None] = lambda text: None
@@ -154,16 +153,16 @@ class _Attempt:
     repo: Repo | None
     on_event: Callable[[Event], None] | None
     seed: str
-    ruled: tuple[Finding, ...]
+    rule_findings: tuple[Finding, ...]
     callers: str
     record: RunFile | None
     replay: bool
-    work: Work
+    callbacks: ReviewCallbacks
     provider: Provider
     index: int
 
     def __post_init__(self) -> None:
-        self.draft = ReviewDraft(self.bundle, self.config, source=self.provider.name, known=self.ruled)
+        self.draft = ReviewDraft(self.bundle, self.config, source=self.provider.name, known=self.rule_findings)
         self.asked, self.offered = self.provider, list[Any](tools(self.draft, self.repo))
         self.pieces = chunks(self.bundle, self.config.chunk_tokens)
         self.request = Request(system=system(self.bundle, self.config, self.seed))
@@ -181,7 +180,7 @@ class _Attempt:
         elif record is not None:
             self.asked = record.record(self.provider)
             record.tools = tuple(tool.spec for tool in self.offered)
-        draft.on_finding = lambda finding: self.work.say(f"  {said(finding)}")
+        draft.on_finding = lambda finding: self.callbacks.say(f"  {said(finding)}")
         for number, chunk in enumerate(self.pieces, 1):
             limits = self._limits()
             if limits is None or not await self._chunk(chunk, number, limits):
@@ -207,11 +206,11 @@ class _Attempt:
         """
         draft = self.draft
         where = ", ".join(dict.fromkeys(piece.path for piece in chunk.pieces))
-        cost = f", ${self.usage.cost:.4f}" if self.usage.cost else ""
+        cost = f", {dollars(self.usage.cost)}" if self.usage.cost else ""
         counted = f"{len(draft.findings)} finding{'s' * (len(draft.findings) != 1)} so far{cost}"
-        self.work.say(f"{self.provider.name}: part {number} of {len(self.pieces)}: {where[:200]} ({counted})")
+        self.callbacks.say(f"{self.provider.name}: part {number} of {len(self.pieces)}: {where[:200]} ({counted})")
         draft.finished = False
-        text = question(self.bundle, chunk, number, len(self.pieces), self.ruled, self.seed, self.callers)
+        text = question(self.bundle, chunk, number, len(self.pieces), self.rule_findings, self.seed, self.callers)
         last = await self._ask(text, limits)
         done = draft.finished or not last.outcome.complete or _take_json(last.text, draft) or draft.give_up()
         if not done and (left := self._limits()) is not None:
@@ -241,7 +240,7 @@ class _Attempt:
         draft, last = self.draft, self.last
         missing = "the model was not asked" if self.codes else "budget spent"
         return ReviewRun(
-            findings=(*self.ruled, *draft.findings),
+            findings=(*self.rule_findings, *draft.findings),
             dropped=tuple(draft.refused),
             summary="\n\n".join(dict.fromkeys(draft.summaries)),
             coverage=coverage(self.bundle, self.shown, missing),
@@ -309,7 +308,7 @@ async def review(
     earlier: EarlierReview | None = None,
     analysed: tuple[Finding, ...] = (),
     alone: bool = False,
-    work: Work | None = None,
+    callbacks: ReviewCallbacks | None = None,
 ) -> ReviewRun:
     """Review a bundle. Without providers analysers and rules speak alone; `analysed` is what other tools found.
 
@@ -317,19 +316,19 @@ async def review(
     With an `earlier` review the model reads only the hunks that are new, and what it said of the others stays.
     """
     started = time.monotonic()
-    config, work = config or make(bundle.config), work or Work()
+    config, callbacks = config or make(bundle.config), callbacks or ReviewCallbacks()
     seed = record.seed if record else secrets.token_hex(16)
     if record is not None and replay:
-        ruled, around = record.ruled, record.callers
+        rule_findings, around = record.rule_findings, record.callers
     else:
         wanted = partial(deterministic, bundle, disable=config.disable, hints=bool(providers))
         found = () if alone else await to_thread.run_sync(wanted)
         hints = [f"- {one.where}: {one.title}" for one in found if rules.is_hint(one)]
-        ruled = (*(one for one in found if not rules.is_hint(one)), *analysed)
+        rule_findings = (*(one for one in found if not rules.is_hint(one)), *analysed)
         lost = "\n".join(["Went away in this change, perhaps by mistake:", *hints[:20]]) if hints else ""
         around = "\n\n".join(filter(None, (lost, callers(bundle, repo)))) if providers else ""
-    for finding in ruled if providers else ():
-        work.say(said(finding))
+    for finding in rule_findings if providers else ():
+        callbacks.say(said(finding))
 
     def whole(result: ReviewRun) -> ReviewRun:
         alarms = rules.notices(bundle)
@@ -345,20 +344,24 @@ async def review(
             seconds=round(time.monotonic() - started, 3),
         )
 
-    tries: list[Try] = []
-    summary = f"{gate.host_summary(bundle, ruled)} No model was asked: analysers and rules see known mistakes only."
-    result = ReviewRun(findings=ruled, summary=summary, coverage=coverage(bundle, None), finished=True, prompt="rules")
-    work.so_far = lambda: whole(replace(result, finished=False))
+    tries: list[ProviderAttempt] = []
+    summary = (
+        f"{gate.host_summary(bundle, rule_findings)} No model was asked: analysers and rules see known mistakes only."
+    )
+    result = ReviewRun(
+        findings=rule_findings, summary=summary, coverage=coverage(bundle, None), finished=True, prompt="rules"
+    )
+    callbacks.so_far = lambda: whole(replace(result, finished=False))
     unread = narrow(bundle, earlier) if earlier is not None else bundle
-    setting = (unread, config, repo, on_event, seed, ruled, around, record, replay, work)
+    setting = (unread, config, repo, on_event, seed, rule_findings, around, record, replay, callbacks)
     for index, provider in enumerate(providers if earlier is None or unread.files else ()):
         attempt = _Attempt(*setting, provider, index)
-        work.so_far = lambda attempt=attempt: whole(replace(attempt.drafted(), finished=False))
+        callbacks.so_far = lambda attempt=attempt: whole(replace(attempt.drafted(), finished=False))
         drafted = await attempt.run()
         judged = gate.judge(drafted, unread, language=config.language, examples=examples())
         seconds = round(time.monotonic() - attempt.started, 3)
         figures: dict[str, Any] = {name: getattr(drafted, name) for name in _FIGURES}
-        tries.append(Try(codes=judged.codes, detail=attempt.detail[:300], seconds=seconds, **figures))
+        tries.append(ProviderAttempt(codes=judged.codes, detail=attempt.detail[:300], seconds=seconds, **figures))
         result = _better(result, replace(drafted, codes=judged.codes, summary=judged.summary))
         if not judged.codes:
             break
@@ -367,7 +370,7 @@ async def review(
         result = replace(result, findings=findings, coverage=joined(bundle, earlier, result.coverage))
     result = whole(result)
     if record is not None and not replay:
-        record.result, record.ruled, record.callers = result, ruled, around
+        record.result, record.rule_findings, record.callers = result, rule_findings, around
     return result
 
 
@@ -405,7 +408,7 @@ class ReviewProgress:
 
     def __str__(self) -> str:
         files = len(self.files - {""})
-        cost = f", ${self.cost:.4f}" if self.cost else ""
+        cost = f", {dollars(self.cost)}" if self.cost else ""
         return (
             f"reviewing {self.hunks} hunks: request {self.requests}, {files} files read, "
             f"{self.findings} findings, {self.tokens:,} tokens{cost}"

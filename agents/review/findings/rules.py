@@ -1,4 +1,4 @@
-"""Rules that need both sides of a change: what protected code went away, what was loosened, what must not come in.
+"""Rules that compare both sides of a change: removed protections, loosened checks, committed secrets.
 
 Only what is the same code but for the loss is spoken of: functions are compared token by token, so that moved, renamed
 and reformatted code counts as unchanged. Linters' work is left to linters (`analysers`). `rules.toml` has the words.
@@ -16,6 +16,7 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import Any
 
+from glue import HIDDEN_CHARACTERS, name_secrets
 from glue.agents.review.change.config import CONFIG_FILES, DISMISSED_FILE, GUIDELINE_FILES
 from glue.agents.review.change.syntax import (
     Edit,
@@ -46,7 +47,6 @@ def _pattern(rule: str, flags: int = 0) -> re.Pattern[str]:
 _TELLS = _pattern("injection-tripwire", re.IGNORECASE)
 _AUTH, _LOCK, _CLOSE = _pattern("auth-removed"), _pattern("lock-removed"), _pattern("close-removed")
 _SANITISER, _LIMIT, _FLAGS = _pattern("sanitising-removed"), _pattern("limit-removed"), _pattern("protection-off")
-_SECRETS = {shape["what"]: re.compile(shape["pattern"]) for shape in RULES["committed-secret"]["shapes"]}
 _KEYWORDS = frozenset(
     "if not and or is in None True False null undefined nil true false typeof instanceof return raise throw new await"
     " async self this len err".split()
@@ -79,7 +79,6 @@ _SKIPS = {
     "go": re.compile(r"\bt \. Skip(?:Now|f)? \("),
 }
 _JS_TEST = re.compile(r"\b(x?(?:it|test|describe))((?:\.\w+)*)\s*\(\s*(['\"`])((?:\\.|(?!\3).)+)\3")
-_HINT = re.compile(r"PRIVATE KEY|A[KS]IA|gh[pousr]_|github_pat_|glpat|xox|k_live|SG\.|AIza|sk-|npm_|pypi-")
 _EXAMPLE = re.compile(
     r"example|sample|dummy|fake|insecure|snakeoil|placeholder|x{6}|0{8}|1234567|abcdef|your[-_]", re.IGNORECASE
 )
@@ -235,14 +234,9 @@ _CHAT = re.compile(
     r"<\|(?:im_start|im_end|system|endoftext)\|>|\[/?INST\]|<</?SYS>>|</?(?:system|tool_call|invoke|function_calls)>",
     re.IGNORECASE,
 )
-_BIDI = re.compile("[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]")
-_TAGS = re.compile("[\U000e0000-\U000e007f]")
-# Khmer, Thai, Lao and Burmese part words with a zero-width space; only beside ASCII does it hide something.
-_ZERO = re.compile(
-    "[\u2060-\u2064\ufeff\u180e]|(?<=[\x21-\x7e])[\u200b-\u200d\u00ad]+(?=[\x21-\x7e])|[\u200b\u00ad]{3,}"
-)
 _TEMPLATE = re.compile(r"<(?=[|\uff5c])|(?<=[|\uff5c])>|\[(?=/?INST\])|<(?=<?/?SYS>)|<(?=/?(?:tool_call|think)s?>)")
-_FLAG_EMOJI = re.compile("\U0001f3f4[\U000e0000-\U000e007f]+")
+_FLAG_EMOJI = re.compile(f"\U0001f3f4{HIDDEN_CHARACTERS['tag characters'].pattern}+")
+_UNTAGGED = {0xE0000 + code: code for code in range(0x80)}  # tag characters, as the letters they stand for
 
 
 def _addressed(file: ChangedFile) -> Iterator[Finding]:
@@ -272,25 +266,27 @@ def talks(text: str, start: str = "") -> bool:
 
 def _addressing(text: str) -> re.Match[str] | None:
     if not text.isascii():
-        text = _TAGS.sub(lambda match: chr(ord(match.group()) - 0xE0000), text)
-        text = _ZERO.sub("", text)
+        text = _without_hidden(text.translate(_UNTAGGED))
     # Comment signs at the start of a line do not part a sentence.
     return _TELLS.search(" ".join(re.sub(r"\n\s*(?:#|//|\*|--|<!--)", "\n", text).split()))
 
 
 def hidden_in(text: str) -> str:
     """What kind of invisible character a text holds, or nothing."""
-    if _BIDI.search(text):
-        return "bidirectional controls"
-    if _TAGS.search(_FLAG_EMOJI.sub("", text)):
-        return "tag characters"
-    return "zero-width characters" if _ZERO.search(text) else ""
+    text = _FLAG_EMOJI.sub("", text)
+    return next((kind for kind, pattern in HIDDEN_CHARACTERS.items() if pattern.search(text)), "")
 
 
 def strip_hidden(text: str) -> str:
     """Take out what people cannot see, and break the marks of chat templates, before a model reads it."""
-    text = _TAGS.sub("", _BIDI.sub("", _ZERO.sub("", text)))
+    text = _without_hidden(text)
     return _TEMPLATE.sub(lambda match: f"{match.group()} " if match.group() != ">" else " >", text)
+
+
+def _without_hidden(text: str) -> str:
+    for pattern in () if text.isascii() else HIDDEN_CHARACTERS.values():
+        text = pattern.sub("", text)
+    return text
 
 
 def notices(bundle: Bundle) -> tuple[str, ...]:
@@ -319,10 +315,11 @@ def _contents(file: ChangedFile) -> Iterator[Finding]:
         yield from file.say("conflict-marker", min(marks))
     if file.is_doc or (file.is_test and PurePosixPath(file.path).suffix != ".env"):
         return
-    for number, line in file.added.items():
-        if len(line) > 4_000 or not _HINT.search(line) or _EXAMPLE.search(f"{file.path} {line}"):
+    lines = {number: line for number, line in file.added.items() if len(line) <= 4_000}
+    for number, line in lines.items() if name_secrets("\n".join(lines.values())) else ():
+        if _EXAMPLE.search(f"{file.path} {line}"):
             continue
-        what = next((name for name, shape in _SECRETS.items() if shape.search(line)), "")
+        what = next(iter(name_secrets(line)), "")
         if what and not (what == "a private key" and _SPOKEN_OF.search(line)):
             yield from file.say("committed-secret", number, what=what)
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from glue import Tool, tool
 from glue.agents.review.change.collect import file_text
 from glue.agents.review.change.config import Config, blocklist
-from glue.agents.review.delivery import gate
+from glue.agents.review.findings import gate
 from glue.agents.review.findings.anchor import MIN_QUOTE, anchor, fault, weakens_test
 from glue.agents.review.findings.rules import strip_hidden
 from glue.agents.review.records import Bundle, Category, Confidence, Finding, Severity

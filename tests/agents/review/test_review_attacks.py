@@ -22,7 +22,6 @@ from glue.agents.review.delivery import clean
 from glue.agents.review.delivery.outputs import FINDING, FORMATS, REVIEW, STICKY, step_outputs
 from glue.agents.review.delivery.publish import Published, publish
 from glue.agents.review.delivery.report import build
-from glue.agents.review.delivery.secrets import guard
 from glue.agents.review.records import (
     Bundle,
     ChangeCommit,
@@ -32,6 +31,7 @@ from glue.agents.review.records import (
     ReviewRun,
     SkippedFile,
 )
+from glue.agents.review.secrets import redactor
 
 SECRET = "Zx9" + "Kd02mPq7Lz4Tt8Wc1Rv6Yb3Ns5Ha"
 SHORT = "hunt" + "er2-xyz"
@@ -466,7 +466,7 @@ def test_hostile_metadata_cannot_act(forge: FakeForge, change: dict[str, Any]) -
 
 
 def test_a_dismissal_with_a_hostile_reason_is_listed_inertly(forge: FakeForge) -> None:
-    mark = build(bundle(), review(GOOD), guard({})).findings[0].fingerprint
+    mark = build(bundle(), review(GOOD), redactor({})).findings[0].fingerprint
     message = f"x\n\nReview-Dismiss: {mark} @octocat ![x](https://evil.example) {SECRET}"
 
     done = send(forge, bundle(commits=(ChangeCommit(sha="1" * 40, message=message, author="@mallory"),)), review(GOOD))

@@ -6,6 +6,7 @@ import pytest
 
 from glue import clean_text
 from glue.agents.review.delivery import clean
+from glue.agents.review.findings.gate import hidden
 
 
 def test_prose_lists_bold_and_code_are_kept() -> None:
@@ -71,7 +72,7 @@ def test_invisible_characters_are_dropped_and_counted() -> None:
     text = "a\u200bb\u202ec\x1b[0m\ufeff\U000e0041"
 
     assert clean_text(text, drop=True) == "abc[0m"
-    assert clean.hidden(text) == 5
+    assert hidden(text) == 5
     assert clean_text("tab\tand\r\nline\u2028end", drop=True) == "tab\tand\nline\nend"
     assert clean_text("naïve 日本語 emoji 🔴", drop=True) == "naïve 日本語 emoji 🔴"
 

@@ -109,7 +109,7 @@ def test_odd_advice_to_wait_is_not_taken(loopback: Start, headers: tuple[str, ..
     client = talk(server)
 
     assert client.get("/user") == {"id": 1}
-    assert client.patience == 60.0  # a minute was waited instead
+    assert client.wait_budget == 60.0  # a minute was waited instead
 
 
 def test_a_plain_403_is_no_rate_limit(loopback: Start) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from glue.agents.review.change.config import Config
 from glue.agents.review.change.diff import between
 from glue.agents.review.findings.model import callers, question, review
 from glue.agents.review.records import Bundle, Change, ReviewRun, SkippedFile
-from glue.agents.review.selftest import Score, changes, differences, selftest
+from glue.agents.review.selftest import Score, Trial, changes, differences, selftest
 from glue.testing import Script, call, calls
 from glue.tools.git import Repo
 
@@ -308,6 +309,17 @@ def test_scores_are_kept_and_compared(tmp_path: Path, monkeypatch: pytest.Monkey
     assert invoke("diff", str(tmp_path / "one.json"), str(tmp_path / "run.json"))[0] == 2
 
 
+def test_what_a_commit_is_called_does_not_act_on_the_terminal(tmp_path: Path) -> None:
+    trial = Trial(sha="a" * 40, subject="Fix\x1b]0;owned\x07 ##[error]", undone=True)
+    records.save(Score(trials=(trial,)), tmp_path / "one.json")
+    records.save(Score(trials=(replace(trial, found=True),)), tmp_path / "two.json")
+
+    code, out = invoke("diff", str(tmp_path / "one.json"), str(tmp_path / "two.json"))
+
+    assert code == 1
+    assert f"+ {'a' * 12} Fix]0;owned # #[error]" in out
+
+
 def test_a_review_that_speaks_of_run_files_is_still_a_review(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     records.save(ReviewRun(change=Change(title='Write "glue-review-run" and "kind": "selftest"')), path)
@@ -374,6 +386,15 @@ def test_settings_that_are_no_text_are_a_usage_error(larder: Path) -> None:
     (larder / "bad.toml").write_bytes(b"\xff\xfe")
 
     assert invoke("--config", "bad.toml")[0] == 2
+
+
+@pytest.mark.parametrize("model", ["offline", "offline:demo", "offline,offline:demo"])
+def test_a_provider_that_only_plays_a_model_is_not_asked(larder: Path, model: str) -> None:
+    plain = invoke("--format", "json")
+
+    code, out = invoke("-m", model, "--format", "json")
+
+    assert (code, out.split('"seconds"')[0]) == (plain[0], plain[1].split('"seconds"')[0])
 
 
 def test_the_hook_is_written_where_git_looks_for_it(larder: Path) -> None:

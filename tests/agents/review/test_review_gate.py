@@ -15,8 +15,9 @@ import pytest
 
 from glue.agents.review.change.config import make
 from glue.agents.review.change.diff import parse
-from glue.agents.review.delivery import gate, report
-from glue.agents.review.delivery.gate import text_codes
+from glue.agents.review.delivery import report
+from glue.agents.review.findings import gate
+from glue.agents.review.findings.gate import text_codes
 from glue.agents.review.records import Bundle, Change, Coverage, Finding, HunkCoverage, ReviewRun
 
 DIFF = """diff --git a/app.py b/app.py

@@ -33,8 +33,8 @@ from glue.agents.review.delivery.outputs import (
 )
 from glue.agents.review.delivery.publish import publish
 from glue.agents.review.delivery.report import Report, build
-from glue.agents.review.delivery.secrets import guard
 from glue.agents.review.records import Bundle, Change, Coverage, Finding, HunkCoverage, ReviewRun, SkippedFile
+from glue.agents.review.secrets import redactor
 
 HEAD, BASE = "a" * 40, "b" * 40
 DIFF = """diff --git a/src/app one.py b/src/app one.py
@@ -88,7 +88,7 @@ def report(*findings: Finding, **more: Any) -> Report:
     hunk = HunkCoverage(path="src/app one.py", hunk=1, state="full", lines=5)
     details: dict[str, Any] = {"summary": "Adds a cache to `load`.", "finished": True, "provider": "script"}
     details |= {"coverage": Coverage(hunks=(hunk,)), "model": "script-1", "prompt": "review/v1"}
-    return build(BUNDLE, ReviewRun(findings=findings, **{**details, **more}), guard({}))
+    return build(BUNDLE, ReviewRun(findings=findings, **{**details, **more}), redactor({}))
 
 
 FULL = report(MUTABLE, LEAK, GONE)
@@ -305,7 +305,7 @@ def test_annotations_are_escaped_and_few() -> None:
         replace(LEAK, path="m.py", quote=f"value_{at} = compute({at})", title=f"Value {at}") for at in range(20)
     )
     bundle = Bundle(diff=diff, files=parse(diff))
-    assert len(render(build(bundle, ReviewRun(findings=many), guard({})), "annotations").splitlines()) == 10
+    assert len(render(build(bundle, ReviewRun(findings=many), redactor({})), "annotations").splitlines()) == 10
 
 
 def test_a_runners_files_are_appended_to(tmp_path: Path) -> None:

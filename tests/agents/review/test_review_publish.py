@@ -15,9 +15,9 @@ from fakes.forge.server import Action, Kind
 from fakes.review import BASE, HEAD, pull_request
 
 from glue.agents.review.change.config import Config
-from glue.agents.review.delivery.forges import where
+from glue.agents.review.delivery.forges import find_pull_request
 from glue.agents.review.delivery.outputs import FINDING, STICKY
-from glue.agents.review.delivery.publish import Published, publish, shown
+from glue.agents.review.delivery.publish import Published, format_requests, publish
 from glue.agents.review.records import Bundle, ChangeCommit, Coverage, Finding, HunkCoverage, ReviewRun
 from glue.errors import ConfigError
 
@@ -281,7 +281,7 @@ def test_a_dry_run_sends_no_change_and_shows_what_it_would_send(forge: FakeForge
 
     sent = [(call.method, call.body) for call in forge.calls if call.method != "GET"]
     assert [(request.method, request.body) for request in dry.requests] == sent or forge.kind == "gitlab"
-    assert len(shown(dry.requests).splitlines()) == len(dry.requests)
+    assert len(format_requests(dry.requests).splitlines()) == len(dry.requests)
 
 
 def test_without_a_token_a_dry_run_asks_nobody() -> None:
@@ -357,12 +357,12 @@ def test_the_place_is_read_from_the_environment(tmp_path: Path) -> None:
     (tmp_path / "event.json").write_text(json.dumps({**event, "pull_request": {"number": 5, "head": {"sha": HEAD}}}))
     environ = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "o/r", "GITHUB_EVENT_PATH": str(tmp_path / "event.json")}
 
-    place = where(environ)
+    place = find_pull_request(environ)
 
     assert (place.forge, place.repo, place.number, place.head) == ("github", "o/r", 5, HEAD)
-    assert where({"GITLAB_CI": "true", "CI_MERGE_REQUEST_IID": "3", "CI_PROJECT_ID": "9"}).number == 3
-    assert where({**environ, "GITEA_ACTIONS": "true"}).forge == "gitea"
-    assert where({}).forge == ""
+    assert find_pull_request({"GITLAB_CI": "true", "CI_MERGE_REQUEST_IID": "3", "CI_PROJECT_ID": "9"}).number == 3
+    assert find_pull_request({**environ, "GITEA_ACTIONS": "true"}).forge == "gitea"
+    assert find_pull_request({}).forge == ""
 
 
 def test_an_authors_trailer_lists_a_finding_and_does_not_pass_the_gate(github: FakeForge) -> None:

@@ -12,10 +12,10 @@ import pytest
 from fakes.larder import build, git
 from fakes.review import FOUND, NEW, OLD, SUMMARY, invoke, work_in_larder
 
-from glue.agents.review import cassette, records
+from glue.agents.review import records, runfile
 from glue.agents.review.change.collect import collect, from_diff, from_texts
 from glue.agents.review.change.config import Config, make, why_not
-from glue.agents.review.delivery.forges import Where, change_of
+from glue.agents.review.delivery.forges import PullRequestRef, change_of
 from glue.agents.review.doctor import workflow
 from glue.agents.review.findings.anchor import fault, weakens_test
 from glue.agents.review.findings.model import examples, question, review, system, token
@@ -430,22 +430,22 @@ def test_a_fix_that_relaxes_a_test_of_the_change_is_held_back() -> None:
 async def test_a_recorded_review_plays_again_without_its_provider_or_repository(tmp_path: Path) -> None:
     build(tmp_path / "repo")
     bundle = collect(tmp_path / "repo", head="find-items")
-    noted = cassette.RunFile("seed", bundle)
+    noted = runfile.RunFile("seed", bundle)
     look = calls(call("read_file", {"path": "README.md"}, id="look"))
     with Repo(tmp_path / "repo") as repo:
         first = await review(bundle, providers=[Script(look, PLAIN)], repo=repo, record=noted)
     noted.save(tmp_path / "run.jsonl")
 
-    old = cassette.load(tmp_path / "run.jsonl")
+    old = runfile.load(tmp_path / "run.jsonl")
     second = await review(old.bundle, providers=old.replays(), record=old, replay=True)
 
     assert old.result == first
     assert replace(second, seconds=0, tries=()) == replace(first, seconds=0, tries=())
-    assert cassette.differences(first, second) == []
+    assert runfile.differences(first, second) == []
 
 
 async def test_a_replay_that_departs_from_its_recording_is_refused(tmp_path: Path) -> None:
-    noted = cassette.RunFile("seed", shop())
+    noted = runfile.RunFile("seed", shop())
     await review(shop(), providers=[Script(FINISH)], record=noted)
     other = replace(shop(), change=Change(title="Another title"))
 
@@ -458,29 +458,29 @@ def test_a_file_that_is_no_recording_is_said_so(tmp_path: Path) -> None:
     path.write_text("{}\n")
 
     with pytest.raises(ConfigError, match="no run file"):
-        cassette.load(path)
+        runfile.load(path)
 
 
 async def test_two_reviews_are_compared_by_what_they_say() -> None:
     one = await review(shop(), providers=[Script(reporting(), FINISH)])
     other = await review(shop(), providers=[Script(reporting(severity="low"), FINISH)])
 
-    assert cassette.differences(one, replace(one, findings=())) == [
+    assert runfile.differences(one, replace(one, findings=())) == [
         "- high shop.py:3 Division by zero for an empty list"
     ]
-    assert cassette.differences(one, other)[0].startswith("~ high shop.py:3")
+    assert runfile.differences(one, other)[0].startswith("~ high shop.py:3")
 
 
 # CI ---------------------------------------------------------------------------------------------------
 
 
-def pull(**changes: Any) -> Where:
+def pull(**changes: Any) -> PullRequestRef:
     event = {
         "title": "T", "body": None, "draft": True, "user": {"login": "me"}, "labels": [{"name": "x"}],
         "head": {"sha": "a" * 40, "ref": "f", "repo": {"full_name": "o/r", "fork": False}},
         "base": {"sha": "b" * 40, "ref": "main"},
     } | changes  # fmt: skip
-    return Where(forge="github", repo="o/r", number=3, event={"pull_request": event})
+    return PullRequestRef(forge="github", repo="o/r", number=3, event={"pull_request": event})
 
 
 def test_a_pull_request_is_read_from_its_event() -> None:
@@ -503,7 +503,7 @@ def test_a_fork_is_a_fork_and_odd_names_are_dropped(head: Any) -> None:
 def test_a_merge_request_is_read_from_the_variables() -> None:
     environ = {"CI_MERGE_REQUEST_TITLE": "T", "CI_COMMIT_SHA": "c" * 40, "CI_MERGE_REQUEST_LABELS": "a,b"}
 
-    change = change_of(Where(forge="gitlab", repo="7", number=2), environ)
+    change = change_of(PullRequestRef(forge="gitlab", repo="7", number=2), environ)
 
     assert change is not None
     assert (change.title, change.head_sha, change.labels) == ("T", "c" * 40, ("a", "b"))

@@ -10,9 +10,9 @@ from fakes.forge import FakeForge
 
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.change.config import Config
-from glue.agents.review.delivery.clean import hidden, markdown
-from glue.agents.review.delivery.gate import text_codes
+from glue.agents.review.delivery.clean import markdown
 from glue.agents.review.delivery.publish import publish
+from glue.agents.review.findings.gate import hidden, text_codes
 from glue.agents.review.findings.model import review
 from glue.agents.review.findings.tools import ReviewDraft
 from glue.agents.review.records import Bundle, Change, Finding, ReviewRun
@@ -157,7 +157,7 @@ def test_a_decorator_in_a_code_span_stays_as_it_is() -> None:
 
 
 def test_a_finding_is_not_lost_for_its_style() -> None:
-    from glue.agents.review.delivery.gate import finding_code
+    from glue.agents.review.findings.gate import finding_code
 
     finding = Finding(
         path="steps.py", quote="    return rows[0]", title="Fails", body="Let me check: I will look at `rows`"

@@ -21,7 +21,7 @@ TRIES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class PullRequestRef:
     """A pull request's place; empty fields are not known."""
 
     forge: str = ""
@@ -78,12 +78,12 @@ class Forge(ABC):
 
     @classmethod
     @abstractmethod
-    def find(cls, environ: Mapping[str, str]) -> Where | None:
+    def find(cls, environ: Mapping[str, str]) -> PullRequestRef | None:
         """Read from the environment of a CI job which pull request it is about; None on another forge's runner."""
 
     @staticmethod
     @abstractmethod
-    def change(place: Where, environ: Mapping[str, str]) -> Change | None:
+    def change(place: PullRequestRef, environ: Mapping[str, str]) -> Change | None:
         """Read what a CI job tells of its change, beside the place."""
 
     @abstractmethod
@@ -218,12 +218,12 @@ NAMES = tuple(sorted(FORGES))
 TOKENS = tuple(dict.fromkeys(name for row in FORGES.values() for name in row.tokens))
 
 
-def where(environ: Mapping[str, str]) -> Where:
+def find_pull_request(environ: Mapping[str, str]) -> PullRequestRef:
     """Read from the environment of a CI job which pull request it is about."""
-    return next((place for name in FORGES if (place := _kind(name).find(environ))), Where())
+    return next((place for name in FORGES if (place := _kind(name).find(environ))), PullRequestRef())
 
 
-def change_of(place: Where, environ: Mapping[str, str]) -> Change | None:
+def change_of(place: PullRequestRef, environ: Mapping[str, str]) -> Change | None:
     """Read the change from the environment of a CI job; None outside of one, or where it is about no change."""
     change = _kind(place.forge).change(place, environ) if place.forge else None
     if change is None:
@@ -240,7 +240,7 @@ def _kind(name: str) -> type[Forge]:
     return kind
 
 
-def open_forge(place: Where, client: Client, *, head: str, base: str = "") -> Forge:
+def open_forge(place: PullRequestRef, client: Client, *, head: str, base: str = "") -> Forge:
     """Open a pull request for posting through a client, which gets address and token; what is missing is said."""
     kind = _kind(place.forge)
     if not re.fullmatch(r"[\w.~-]+(?:/[\w.~-]+)*", place.repo) or ".." in place.repo:

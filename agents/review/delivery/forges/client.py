@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
+from glue import seconds
 from glue.agents.review.delivery.clean import line
 from glue.errors import ConfigError, GlueError, ProviderError
 from glue.providers import HTTP, Deadlines, HTTPResponse
@@ -49,7 +50,7 @@ class Client:
     dry: bool = False
     blind: bool = False
     timeout: float = 30.0  # of one request, whole
-    patience: float = 120.0  # seconds of waiting for rate limits, over all requests
+    wait_budget: float = 120.0  # seconds for rate limits, over all requests
     sleep: Callable[[float], None] = time.sleep
     transport: Transport | None = None  # instead of a connection of its own
     check: Callable[[str], str] = str  # the last look at every text that leaves
@@ -60,14 +61,14 @@ class Client:
         """Fetch one JSON document; tried three times. Nothing is fetched when blind."""
         if self.blind:
             return None
-        return self._patient("GET", path, query=query, tries=3).json()
+        return self._retry("GET", path, query=query, tries=3).json()
 
     def pages(self, path: str, size: str = "per_page", count: int = 100) -> Iterator[Any]:
         """Fetch every row of a list, page by page."""
         if self.blind:
             return
         for number in range(1, PAGES + 1):
-            answer = self._patient("GET", path, query={size: count, "page": number}, tries=3)
+            answer = self._retry("GET", path, query={size: count, "page": number}, tries=3)
             rows = answer.json()
             if not isinstance(rows, list):
                 raise ForgeError(f"GET {path}: expected a list", status=answer.status)
@@ -82,15 +83,15 @@ class Client:
         self.log.append(ForgeRequest(method=method, path=path, body=body))
         if self.dry or self.blind:
             return {}
-        return self._patient(method, path, body, tries=1 if method == "POST" else 3).json()
+        return self._retry(method, path, body, tries=1 if method == "POST" else 3).json()
 
     def ask(self, path: str, body: Any) -> Any:
         """Send a POST that changes nothing, as a GraphQL query does."""
         if self.blind:
             return None
-        return self._patient("POST", path, body, tries=2).json()
+        return self._retry("POST", path, body, tries=2).json()
 
-    def _patient(
+    def _retry(
         self, method: Method, path: str, body: Any = None, *, query: Mapping[str, str | int] | None = None, tries: int
     ) -> HTTPResponse:
         tried = 0
@@ -102,9 +103,9 @@ class Client:
                 if method == "DELETE" and error.status == 404:  # gone, perhaps by our own lost request
                     return HTTPResponse(status=404, headers={}, body=b"")
                 if error.wait is not None:
-                    if error.wait > self.patience or tried > 6:
+                    if error.wait > self.wait_budget or tried > 6:
                         raise
-                    self.patience -= error.wait
+                    self.wait_budget -= error.wait
                 elif tried >= tries or 0 < error.status < 500:
                     raise
                 self.sleep(min(8.0, 2.0 ** (tried - 1)) if error.wait is None else error.wait)
@@ -154,7 +155,7 @@ def _judge(what: str, answer: HTTPResponse) -> HTTPResponse:
             raise ForgeError(f"{what}: the answer is not JSON", ambiguous=True) from error
         return answer
     if status in (403, 429) and (wait := _wait(answer)) is not None:
-        raise ForgeError(f"{what}: rate limited for {wait:.0f} s", status=status, wait=wait)
+        raise ForgeError(f"{what}: rate limited for {seconds(wait)}", status=status, wait=wait)
     if 300 <= status < 400:
         raise ForgeError(f"{what}: HTTP {status}: redirects are not followed", status=status)
     said = line(answer.text[:2000], 120)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from glue.agents.review.delivery import outputs
-from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, known_row
+from glue.agents.review.delivery.forges import Comment, Forge, Post, PullRequestRef, known_row
 from glue.agents.review.delivery.forges.client import Client, ForgeError, escaped
 from glue.agents.review.delivery.report import GATE, PASS, Report, ReviewVerdict, valid_sha
 from glue.agents.review.findings.dedupe import PostedFinding
@@ -71,7 +71,7 @@ class PullRequest(Forge):
         return comment
 
     @classmethod
-    def find(cls, environ: Mapping[str, str]) -> Where | None:
+    def find(cls, environ: Mapping[str, str]) -> PullRequestRef | None:
         if "true" not in map(environ.get, cls.runners):
             return None
         path, event = environ.get("GITHUB_EVENT_PATH", ""), {}
@@ -81,7 +81,7 @@ class PullRequest(Forge):
             except (OSError, ValueError) as error:
                 raise ConfigError(f"cannot read GITHUB_EVENT_PATH: {type(error).__name__}") from error
         server = environ.get("GITHUB_SERVER_URL", "").rstrip("/")
-        return Where(
+        return PullRequestRef(
             forge=cls.name,
             api=environ.get("GITHUB_API_URL", "") or cls.api or f"{server}/api/v1",
             repo=environ.get("GITHUB_REPOSITORY", ""),
@@ -91,7 +91,7 @@ class PullRequest(Forge):
         )
 
     @staticmethod
-    def change(place: Where, environ: Mapping[str, str]) -> Change | None:
+    def change(place: PullRequestRef, environ: Mapping[str, str]) -> Change | None:
         pull = place.event.get("pull_request")
         if not isinstance(pull, dict):
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from glue.agents.review.delivery.forges import Comment, Forge, Post, Where, known_row
+from glue.agents.review.delivery.forges import Comment, Forge, Post, PullRequestRef, known_row
 from glue.agents.review.delivery.forges.client import Client, Method, escaped
 from glue.agents.review.delivery.report import valid_sha
 from glue.agents.review.findings.dedupe import PostedFinding
@@ -30,11 +30,11 @@ class GitLab(Forge):
         self._refs = {"base_sha": base, "start_sha": base, "head_sha": head}
 
     @classmethod
-    def find(cls, environ: Mapping[str, str]) -> Where | None:
+    def find(cls, environ: Mapping[str, str]) -> PullRequestRef | None:
         if environ.get("GITLAB_CI") != "true":
             return None
         number = environ.get("CI_MERGE_REQUEST_IID", "")
-        return Where(
+        return PullRequestRef(
             forge="gitlab",
             api=environ.get("CI_API_V4_URL", ""),
             repo=environ.get("CI_PROJECT_ID") or environ.get("CI_PROJECT_PATH", ""),
@@ -42,7 +42,7 @@ class GitLab(Forge):
         )
 
     @staticmethod
-    def change(place: Where, environ: Mapping[str, str]) -> Change | None:
+    def change(place: PullRequestRef, environ: Mapping[str, str]) -> Change | None:
         if place.number is None:
             return None
 

@@ -1,4 +1,4 @@
-"""The run file of a review: what was shown, what was answered, what came of it. Replayed, it comes to the same."""
+"""Run files of reviews: the change, what models and tools answered, the result; a replay comes to the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import glue
 from glue import Context, Provider, Text, Tool, ToolCall, ToolMessage, ToolResult, ToolSpec, message_from_json
 from glue.agents.review import records
-from glue.agents.review.delivery import clean
 from glue.agents.review.records import Bundle, Finding, ReviewRun
 from glue.errors import ConfigError
 from glue.testing import Cassette, Recorder, Replay
@@ -28,7 +27,7 @@ class RunFile:
     config: Mapping[str, Any] = field(default_factory=dict)
     cassettes: list[Cassette] = field(default_factory=list)  # one a provider, in the order they were asked
     answers: dict[str, tuple[str, bool]] = field(default_factory=dict)  # of tools, by cassette and call id
-    ruled: tuple[Finding, ...] = ()
+    rule_findings: tuple[Finding, ...] = ()
     callers: str = ""  # what the question says of the code around the change
     tools: tuple[ToolSpec, ...] = ()
     result: ReviewRun | None = None
@@ -57,7 +56,7 @@ class RunFile:
         rows += [
             {"type": "tool", "call": call, "text": text, "error": bad} for call, (text, bad) in self.answers.items()
         ]
-        rows += [{"type": "rule", "finding": glue.to_json(finding)} for finding in self.ruled]
+        rows += [{"type": "rule", "finding": glue.to_json(finding)} for finding in self.rule_findings]
         rows += [{"type": "callers", "text": self.callers}] if self.callers else []
         rows += [{"type": "offered", "tool": [t.name, t.description, dict(t.parameters)]} for t in self.tools]
         if self.result is not None:
@@ -90,7 +89,7 @@ def _add(file: RunFile, row: Mapping[str, Any], path: str | Path) -> None:
     elif row["type"] == "tool":
         file.answers[row["call"]] = (row["text"], row["error"])
     elif row["type"] == "rule":
-        file.ruled += (records.from_json(Finding, row["finding"], f"{path}: rule"),)
+        file.rule_findings += (records.from_json(Finding, row["finding"], f"{path}: rule"),)
     elif row["type"] == "callers":
         file.callers = row["text"]
     elif row["type"] == "offered":
@@ -135,7 +134,7 @@ def differences(old: ReviewRun, new: ReviewRun) -> list[str]:
             lines.append(f"~ {name}: {was!r} -> {now!r}")
     if old.coverage.percent != new.coverage.percent:
         lines.append(f"~ coverage: {old.coverage.percent:g} % -> {new.coverage.percent:g} %")
-    return [clean.line(line, 300) for line in lines]
+    return lines
 
 
 def _spoken(run: ReviewRun) -> dict[tuple[str, str, str], str]:

@@ -1,4 +1,4 @@
-"""The garbage gate: eight checks, in order, that stand between what a model said and what is posted.
+"""Checks of a model's output before it is posted: eight, in order.
 
 1 channel, 2 transport, 3 evidence, 4 grounding, 5 degeneration, 6 echo, 7 caps, 8 the run. All are deterministic; every
 refusal has a code of the form `check.reason`. A run-level code means: post nothing, and ask another provider.
@@ -19,12 +19,11 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-from glue import StopReason
-from glue.agents.review.delivery.clean import hidden
-from glue.agents.review.delivery.secrets import guard
+from glue import StopReason, clean_text
 from glue.agents.review.findings.anchor import locate
 from glue.agents.review.findings.dedupe import rank, unique
 from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewRun
+from glue.agents.review.secrets import redactor
 
 FINDINGS = 25  # posted
 ANSWERED = "grounding.refused"  # the model was told so at once, and could mend it
@@ -173,7 +172,7 @@ def summary_codes(text: str, shown: str = "", *, language: str = "en", examples:
 def _run_codes(run: ReviewRun) -> list[str]:
     codes: list[str] = []
     if run.canary:  # the token of the system prompt, in any encoding
-        watch = guard({}, run.canary)
+        watch = redactor({}, run.canary)
         codes += ["canary"] if any(watch.exact(text) for text in _texts(run)) else []
     if not run.provider:
         return codes
@@ -209,6 +208,13 @@ def text_codes(text: str, *, language: str = "en", examples: Iterable[str] = (),
     prose = _SPANS.sub(" code ", _FENCED.sub("\n", text))
     codes = (*_transport(text, prose, whole), *_degenerate(text, prose, language), *_echo(text, prose, examples))
     return tuple(dict.fromkeys(codes))
+
+
+def hidden(text: str) -> int:
+    """Count the characters that cannot be seen."""
+    # Khmer, Thai and others part words with a zero-width space.
+    plain = re.sub("(?<=[^\x00-\x7f])\u200b(?=[^\x00-\x7f])", "", text.replace("\r\n", "\n"))
+    return len(plain) - len(clean_text(plain, drop=True))
 
 
 def _transport(text: str, prose: str, whole: bool) -> Iterable[str]:

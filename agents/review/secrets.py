@@ -1,4 +1,4 @@
-"""Keep secrets out of whatever leaves: exact values in many encodings, well-known shapes, and odd-looking tokens.
+"""Redaction of secrets in reviews: exact values in many encodings, known shapes, odd-looking tokens.
 
 Text and needles are compared as letters and digits alone, so that a value split by blanks, dashes, backticks or
 zero-width characters is still seen. No list of encodings is complete: see SAFETY.md, "Not promised".
@@ -32,7 +32,7 @@ View = tuple[str, list[Span]]  # a text, and where in the original each of its c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
+class Redactor:
     """What is known to be secret, in every form it is looked for. What it finds are places in a text."""
 
     needles: frozenset[str] = field(default=frozenset(), repr=False)
@@ -64,7 +64,7 @@ class Guard:
         return mask(text, self.find(text))
 
 
-def guard(environ: Mapping[str, str], *extra: str) -> Guard:
+def redactor(environ: Mapping[str, str], *extra: str) -> Redactor:
     """Learn the secrets of this process: values of variables with a secret-looking name, and `extra` ones."""
     values = {value for value in extra if value}
     for name, value in environ.items():
@@ -81,7 +81,7 @@ def guard(environ: Mapping[str, str], *extra: str) -> Guard:
             needles.add(folded)
             if split and len(folded) >= 2 * WINDOW - 4:
                 windows |= {folded[at : at + WINDOW] for at in range(len(folded) - WINDOW + 1)}
-    return Guard(needles=frozenset(needles), windows=frozenset(windows))
+    return Redactor(needles=frozenset(needles), windows=frozenset(windows))
 
 
 def random_looking(token: str) -> bool:
