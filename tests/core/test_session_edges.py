@@ -210,7 +210,7 @@ def test_s116_a_timeout_is_a_timeout(tmp_path: Path) -> None:
         try:
             asyncio.run(main(at * 0.0005))
         except TimeoutError as error:
-            cause = error.__cause__
+            cause = error.__cause__ or error.__context__  # the first releases of Python 3.11 set no cause
             assert isinstance(cause, asyncio.CancelledError)
         stored = asyncio.run(session.load())
         assert_answered(stored)
