@@ -126,7 +126,7 @@ async def test_streaming(server: str, row: Row, wire: str) -> None:
         if isinstance(event, TextDelta):
             pieces.append(event.text)
 
-    result = await Agent(ask(server, wire), max_tokens=200).run("Say hello in one short sentence.", on_event=listen)
+    result = await Agent(ask(server, wire), max_tokens=200).run("Count from one to ten.", on_event=listen)
 
     assert result.outcome is Outcome.DONE
     assert "".join(pieces) == result.text
