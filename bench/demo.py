@@ -24,7 +24,7 @@ from glue.agents.review.delivery.publish import format_requests, publish
 from glue.agents.review.delivery.report import Report
 from glue.agents.review.findings.analysers import find_ruff
 from glue.agents.review.findings.model import review
-from glue.agents.review.records import Change
+from glue.agents.review.records import ReviewedChange
 from glue.agents.review.runfile import RunFile
 from glue.cli.output import Screen
 
@@ -94,7 +94,7 @@ def review_larder(home: Path, page: Path) -> None:
         "base_ref": "main",
         "head_ref": "find-items",
     }
-    change = Change(mode="pull_request", **pull, **told)
+    change = ReviewedChange(mode="pull_request", **pull, **told)
     bundle = collect(repo, base="main", head="find-items", change=change)
     record = RunFile(seed="demo", bundle=bundle)
     run = anyio.run(lambda: review(bundle, record=record))

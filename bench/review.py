@@ -29,7 +29,7 @@ from glue.agents.review.findings import gate
 from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.anchor import locate
 from glue.agents.review.findings.model import review
-from glue.agents.review.records import Bundle, Change, Finding
+from glue.agents.review.records import Bundle, Finding, ReviewedChange
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from fakes.forge import FakeForge
@@ -57,7 +57,9 @@ def main() -> int:
 
 
 def bundle_of(case: dict[str, Any]) -> Bundle:
-    change = Change(mode="pull_request", title=case["title"], body=case["body"], head_sha=HEAD, base_sha=BASE, number=1)
+    change = ReviewedChange(
+        mode="pull_request", title=case["title"], body=case["body"], head_sha=HEAD, base_sha=BASE, number=1
+    )
     bundle = from_diff(case["diff"], head=case["files_after"], change=replace(change, repo="octo/demo", forge="github"))
     return replace(bundle, base=case["files_before"])
 
@@ -180,7 +182,7 @@ def score_stability(cases: list[dict[str, Any]]) -> None:
     same = {"CRLF": 0, "reordered": 0, "moved": 0}
     for case in cases:
         before, after = case["files_before"], case["files_after"]
-        change = Change(title=case["title"], body=case["body"])
+        change = ReviewedChange(title=case["title"], body=case["body"])
         plain = _keys(deterministic(from_texts(before, after, change)))
         crlf = [{path: text.replace("\n", "\r\n") for path, text in side.items()} for side in (before, after)]
         same["CRLF"] += _keys(deterministic(from_texts(*crlf, change))) == plain

@@ -30,7 +30,7 @@ from glue.agents.review.findings import dedupe
 from glue.agents.review.findings import model as reviewing
 from glue.agents.review.findings.analysers import RUFF_RULES, find_ruff, handed_in
 from glue.agents.review.findings.rules import RULES
-from glue.agents.review.records import SEVERITIES, Bundle, Change, Finding, ReviewRun
+from glue.agents.review.records import SEVERITIES, Bundle, Finding, ReviewedChange, ReviewRun
 from glue.errors import ConfigError, GitError, GlueError, UnsafePath
 from glue.tools.git import Repo, find_git
 
@@ -368,7 +368,9 @@ def _gather(given: Mapping[str, Any]) -> Bundle:
         raise ConfigError("--range, --staged, --dirty, --diff and --base/--head exclude each other; give one")
     if given["diff"]:
         raw = given["diff"].read()
-        bundle = source.from_diff(raw, change=Change(mode="diff"), rules=only.narrow(make(_settings(Bundle(), given))))
+        bundle = source.from_diff(
+            raw, change=ReviewedChange(mode="diff"), rules=only.narrow(make(_settings(Bundle(), given)))
+        )
         if raw.strip() and not bundle.files and not bundle.skipped:
             raise ConfigError("--diff: this is no diff; give what `git diff` prints")
     elif given["range_"]:
@@ -390,7 +392,7 @@ def _branch(root: str, given: Mapping[str, Any], only: source.PathFilter) -> Bun
     if change is not None:
         base, head = change.base_sha or change.base_ref, change.head_sha
     elif given.get("pr") is not None:  # a job that no event of a pull request started
-        change = Change(mode="pull_request", forge=place.forge, repo=place.repo, number=given["pr"])
+        change = ReviewedChange(mode="pull_request", forge=place.forge, repo=place.repo, number=given["pr"])
     bundle = source.collect(root, base=base, head=head or "HEAD", change=change, only=only)
     command = commands.read(place.event) if is_named else None
     if command is None:

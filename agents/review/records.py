@@ -104,7 +104,7 @@ class ChangeCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ReviewedChange:
     """What is being reviewed, and what its author said of it. Every text here is untrusted."""
 
     mode: Mode = "diff"
@@ -142,7 +142,7 @@ class SkippedFile:
 class Bundle:
     """Everything the review may see: the diff, the touched files on both sides, and the base's own rules."""
 
-    change: Change = Change()
+    change: ReviewedChange = ReviewedChange()
     diff: str = ""  # as git printed it; bytes that are no UTF-8 are surrogate escapes
     files: tuple[FileDiff, ...] = field(default=(), metadata={"derived": True})  # parsed from the diff
     head: Mapping[str, str] = field(default_factory=dict)  # path -> text after the change
@@ -242,7 +242,7 @@ class ProviderAttempt:
 class ReviewRun:
     """The result of a review: findings.json. Raw model text stays here and is never posted."""
 
-    change: Change = Change()
+    change: ReviewedChange = ReviewedChange()
     findings: tuple[Finding, ...] = ()
     dropped: tuple[Finding, ...] = ()
     summary: str = ""  # what finish_review was told

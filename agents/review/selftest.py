@@ -12,7 +12,7 @@ from glue.agents.review.change.collect import file_text, from_texts
 from glue.agents.review.change.syntax import is_doc, is_generated, is_test, language
 from glue.agents.review.findings.analysers import deterministic
 from glue.agents.review.findings.model import review
-from glue.agents.review.records import Bundle, Change, FileDiff, Finding, ReviewRun
+from glue.agents.review.records import Bundle, FileDiff, Finding, ReviewedChange, ReviewRun
 from glue.errors import ConfigError, GitError
 from glue.tools.git import Repo
 
@@ -172,7 +172,7 @@ def changes(repo: Repo, count: int) -> Iterator[tuple[Bundle, Trial]]:
         if found is None:
             continue
         before, after = found
-        told = Change(title="Tidy up" if is_fix else subject)
+        told = ReviewedChange(title="Tidy up" if is_fix else subject)
         bundle = from_texts(after, before, told) if is_fix else from_texts(before, after, told)
         wanted.append((bundle, Trial(sha=commit.sha, subject=subject[:120], undone=is_fix)))
         if len(fixes) >= count and len(clean) >= count:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from fakes import larder
 from glue.agents.review.change.diff import parse
 from glue.agents.review.cli import review
-from glue.agents.review.records import Bundle, Change
+from glue.agents.review.records import Bundle, ReviewedChange
 
 OLD = "def total(prices):\n    return sum(prices)\n"
 NEW = "def total(prices):\n    count = len(prices)\n    return sum(prices) / count\n"
@@ -57,5 +57,5 @@ def pull_request(diff: str, **change: Any) -> Bundle:
     for file in parse(diff):
         lines = {line.new: line.text for hunk in file.hunks for line in hunk.lines if line.new is not None}
         texts[file.path] = "\n".join(lines.get(at, "") for at in range(1, max(lines, default=0) + 1)) + "\n"
-    found = Change(mode="pull_request", **{**details, **change})
+    found = ReviewedChange(mode="pull_request", **{**details, **change})
     return Bundle(change=found, diff=diff, files=parse(diff), head=texts)

@@ -12,7 +12,7 @@ from typing import Any
 from glue.agents.review.change import diff as patch
 from glue.agents.review.change.config import CONFIG_FILES, DISMISSED_FILE, Config, blocklist, make, read_config, skip
 from glue.agents.review.change.diff import parse
-from glue.agents.review.records import Bundle, Change, ChangeCommit, FileDiff, SkippedFile
+from glue.agents.review.records import Bundle, ChangeCommit, FileDiff, ReviewedChange, SkippedFile
 from glue.errors import GitError, UnsafePath
 from glue.tools.fs import safe_open
 from glue.tools.git import DIFF, FileChange, Repo, literal_pathspec, run_git
@@ -52,13 +52,13 @@ def collect(
     *,
     base: str = "",
     head: str = "HEAD",
-    change: Change | None = None,
+    change: ReviewedChange | None = None,
     only: PathFilter | None = None,
 ) -> Bundle:
     """Bundle the change from where `head` left `base`. Nothing is checked out and no program of the repository runs."""
     with Repo(root, seconds=60.0) as repo:
         start, end = repo.resolve(base or repo.base_branch()), repo.resolve(head)
-        told = change or Change(mode="branch", base_ref=base or repo.base_branch(), head_ref=head)
+        told = change or ReviewedChange(mode="branch", base_ref=base or repo.base_branch(), head_ref=head)
         bundle = _bundle(repo, repo.merge_base(start, end), end, replace(told, base_sha=start), only)
     commits = bundle.change.commits
     if told.title or len(commits) != 1:
@@ -74,7 +74,7 @@ def collect_range(root: str | os.PathLike[str], range_: str, *, only: PathFilter
         start, end = repo.resolve(one), repo.resolve(other or "HEAD")
         if dots == "...":
             start = repo.merge_base(start, end)
-        change = Change(mode="range", base_sha=start, base_ref=one, head_ref=other or "HEAD")
+        change = ReviewedChange(mode="range", base_sha=start, base_ref=one, head_ref=other or "HEAD")
         return _bundle(repo, start, end, change, only)
 
 
@@ -82,7 +82,7 @@ def from_diff(
     diff: bytes | str,
     *,
     head: dict[str, str] | None = None,
-    change: Change | None = None,
+    change: ReviewedChange | None = None,
     rules: Config | None = None,
 ) -> Bundle:
     """Make a bundle of a diff alone; what the hunks show is all there is to see. `rules` leave files out."""
@@ -103,10 +103,10 @@ def from_diff(
         for file in files
         if file.path in known and file.status != "added"
     }
-    return Bundle(change=change or Change(), diff=text, files=files, head=known, base=base, skipped=skipped)
+    return Bundle(change=change or ReviewedChange(), diff=text, files=files, head=known, base=base, skipped=skipped)
 
 
-def from_texts(before: Mapping[str, str], after: Mapping[str, str], change: Change | None = None) -> Bundle:
+def from_texts(before: Mapping[str, str], after: Mapping[str, str], change: ReviewedChange | None = None) -> Bundle:
     """Make the bundle of a change that is given as texts, path -> text: for tests, and for trying a rule out."""
     changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
     diff = "".join(patch.between(path, before.get(path), after.get(path)) for path in changed)
@@ -114,7 +114,7 @@ def from_texts(before: Mapping[str, str], after: Mapping[str, str], change: Chan
     return replace(bundle, base={path: text for path, text in before.items() if bundle.file(path)})
 
 
-def _bundle(repo: Repo, start: str, end: str, change: Change, only: PathFilter | None) -> Bundle:
+def _bundle(repo: Repo, start: str, end: str, change: ReviewedChange, only: PathFilter | None) -> Bundle:
     rules, given = _settings(repo, start, end)
     rules = only.narrow(rules) if only else rules
     log = repo.log(start, end, limit=MAX_COMMITS)
@@ -228,7 +228,7 @@ def collect_dirty(root: str | os.PathLike[str], *, staged: bool = False, only: P
         diff = _git(root, [*options, "-p", "--", *spec])
         diff += b"" if staged else _untracked(root, rules, skipped)
         read = _blobs(repo) if staged else lambda file: _work_file(root, file.path, rules)
-        change = Change(mode="staged" if staged else "dirty", head_sha=last, base_sha=last, merge_base=last)
+        change = ReviewedChange(mode="staged" if staged else "dirty", head_sha=last, base_sha=last, merge_base=last)
         return _with_texts(diff, read, change=change, skipped=tuple(skipped), **given)
 
 

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import glue
-from glue.agents.review.records import Change, Confidence, FailOn, Severity, SkippedFile
+from glue.agents.review.records import Confidence, FailOn, ReviewedChange, Severity, SkippedFile
 from glue.errors import ConfigError
 from glue.tools.fs import Blocklist
 
@@ -120,7 +120,7 @@ def skip(path: str, config: Config, *, old_path: str = "", lines: int = 0) -> Sk
     return None
 
 
-def why_not(change: Change, config: Config) -> str:
+def why_not(change: ReviewedChange, config: Config) -> str:
     """Say why a change is not reviewed at all; the empty text where it is."""
     title = change.title.lower()
     for mark in config.skip_titles:

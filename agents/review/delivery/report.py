@@ -19,11 +19,11 @@ from glue.agents.review.records import (
     CONFIDENCES,
     SEVERITIES,
     Bundle,
-    Change,
     Coverage,
     FailOn,
     FileDiff,
     Finding,
+    ReviewedChange,
     ReviewRun,
     SkippedFile,
 )
@@ -51,7 +51,7 @@ class Item:
 class Report:
     """What a review has to say. Every text in it has been redacted; each output still escapes for itself."""
 
-    change: Change
+    change: ReviewedChange
     items: tuple[Item, ...] = ()
     dismissed: tuple[tuple[Item, Dismissal], ...] = ()
     fixed: tuple[PostedFinding, ...] = ()  # what earlier runs posted and is gone now

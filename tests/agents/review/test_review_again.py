@@ -18,7 +18,7 @@ from glue.agents.review.delivery.forges import Comment
 from glue.agents.review.delivery.publish import Published, publish
 from glue.agents.review.findings.dedupe import dismissals
 from glue.agents.review.findings.model import review as run_review
-from glue.agents.review.records import Bundle, Change, ChangeCommit, Finding, ReviewRun
+from glue.agents.review.records import Bundle, ChangeCommit, Finding, ReviewedChange, ReviewRun
 from glue.testing import Script, call, calls
 
 OLD = "def total(rows):\n    return sum(rows)\n\n\ndef first(rows):\n    return rows[0] if rows else None\n"
@@ -65,7 +65,7 @@ def forge(request: pytest.FixtureRequest) -> Iterator[FakeForge]:
 
 
 def bundle(text: str, head: str) -> Bundle:
-    change = Change(mode="pull_request", repo="octo/demo", number=1, head_sha=head * 40, base_sha="b" * 40)
+    change = ReviewedChange(mode="pull_request", repo="octo/demo", number=1, head_sha=head * 40, base_sha="b" * 40)
     return from_texts({"shop.py": OLD}, {"shop.py": text}, change)
 
 
@@ -250,7 +250,7 @@ async def test_what_was_dismissed_stays_so_in_other_words() -> None:
 
 def test_a_dismissal_is_read_alike_wherever_it_is_written() -> None:
     commit = ChangeCommit(sha="c" * 40, message="Cache it\n\nReview-Dismiss: 0123ABCD: wanted", author="ann")
-    bundle = Bundle(change=Change(commits=(commit,)), guidelines={".glue/dismissed": "0123ABCD: wanted\n"})
+    bundle = Bundle(change=ReviewedChange(commits=(commit,)), guidelines={".glue/dismissed": "0123ABCD: wanted\n"})
     remark = Comment(body="/ignore 0123ABCD: wanted", by="ann")
 
     written = (*dismissals(bundle), *commands.dismissals([remark], [], lambda user: "write"))

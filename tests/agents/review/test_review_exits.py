@@ -16,7 +16,7 @@ from fakes.forge import FakeForge
 
 from glue.agents.review import records
 from glue.agents.review.change.diff import parse
-from glue.agents.review.records import Bundle, Change, Coverage, Finding, HunkCoverage, ReviewRun
+from glue.agents.review.records import Bundle, Coverage, Finding, HunkCoverage, ReviewedChange, ReviewRun
 from glue.cli.app import main
 
 Glue = Callable[..., subprocess.CompletedProcess[str]]
@@ -32,7 +32,7 @@ DIFF = """diff --git a/app.py b/app.py
 +    return cache.setdefault(name, os.stat(name))
 """
 BUNDLE = Bundle(
-    change=Change(mode="pull_request", repo="octo/demo", number=1, head_sha=HEAD, base_sha=BASE),
+    change=ReviewedChange(mode="pull_request", repo="octo/demo", number=1, head_sha=HEAD, base_sha=BASE),
     diff=DIFF,
     files=parse(DIFF),
 )

@@ -21,7 +21,7 @@ from glue.agents.review.change.collect import MAX_UNTRACKED, collect, collect_di
 from glue.agents.review.change.config import Config
 from glue.agents.review.change.diff import between
 from glue.agents.review.findings.model import callers, question, review
-from glue.agents.review.records import Bundle, Change, ReviewRun, SkippedFile
+from glue.agents.review.records import Bundle, ReviewedChange, ReviewRun, SkippedFile
 from glue.agents.review.selftest import Score, Trial, changes, differences, selftest
 from glue.testing import Script, call, calls
 from glue.tools.git import Repo
@@ -322,7 +322,7 @@ def test_what_a_commit_is_called_does_not_act_on_the_terminal(tmp_path: Path) ->
 
 def test_a_review_that_speaks_of_run_files_is_still_a_review(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    records.save(ReviewRun(change=Change(title='Write "glue-review-run" and "kind": "selftest"')), path)
+    records.save(ReviewRun(change=ReviewedChange(title='Write "glue-review-run" and "kind": "selftest"')), path)
 
     assert invoke("diff", str(path), str(path)) == (0, "no difference\n")
 
@@ -412,7 +412,7 @@ async def test_a_byte_order_mark_and_quoted_names_are_read_right() -> None:
         "\ufeffdef f(x):\n    require_admin(x)\n    return x.n\n",
         "\ufeffdef f(x):\n    return x.n\n",
     )
-    bundle = from_texts({'dé "q".py': old}, {'dé "q".py': new}, Change(title="x"))
+    bundle = from_texts({'dé "q".py': old}, {'dé "q".py': new}, ReviewedChange(title="x"))
 
     run = await review(bundle)
 

@@ -18,7 +18,7 @@ from glue.agents.review.change.diff import parse
 from glue.agents.review.delivery import report
 from glue.agents.review.findings import gate
 from glue.agents.review.findings.gate import text_codes
-from glue.agents.review.records import Bundle, Change, Coverage, Finding, HunkCoverage, ReviewRun
+from glue.agents.review.records import Bundle, Coverage, Finding, HunkCoverage, ReviewedChange, ReviewRun
 
 DIFF = """diff --git a/app.py b/app.py
 --- a/app.py
@@ -30,7 +30,7 @@ DIFF = """diff --git a/app.py b/app.py
 +    return cache.setdefault(name, open(name).read())
  # end of the loader
 """
-BUNDLE = Bundle(change=Change(head_sha="a" * 40), diff=DIFF, files=parse(DIFF))
+BUNDLE = Bundle(change=ReviewedChange(head_sha="a" * 40), diff=DIFF, files=parse(DIFF))
 GOOD = """The change adds a cache to `load`, and the default argument is shared by every call.
 
 - **high**: `load` in app.py keeps the dictionary `cache` between calls, so tests that expect a fresh one will fail.
@@ -240,7 +240,7 @@ def test_each_part_of_the_verdict_has_its_exit_code(options: dict[str, Any], cod
     found = options.pop("findings", ())
     items = tuple(report.Item(finding=one, path=one.path, where=one.path) for one in found)
     asked = {name: options.pop(name) for name in ("fail_on", "require_coverage", "problem") if name in options}
-    judged = report.Report(change=Change(), items=items, **{"coverage": COVERED, **options})
+    judged = report.Report(change=ReviewedChange(), items=items, **{"coverage": COVERED, **options})
     found = report.decide(judged, **asked)
 
     assert found.exit_code == code

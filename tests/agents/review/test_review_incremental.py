@@ -11,7 +11,7 @@ from glue.agents.review import records
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.findings.dedupe import EarlierReview, load, narrow
 from glue.agents.review.findings.model import review
-from glue.agents.review.records import Bundle, Change, ReviewRun
+from glue.agents.review.records import Bundle, ReviewedChange, ReviewRun
 from glue.errors import ConfigError
 from glue.testing import Script, call, calls
 
@@ -21,7 +21,7 @@ AGAIN = "The change adds `tax`, a plain multiplication of the price. I looked at
 
 def bundle(sha: str, **after: str) -> Bundle:
     texts = {name.replace("_", "."): text for name, text in after.items()}
-    return from_texts({"shop.py": OLD}, texts, Change(title="Average", head_sha=sha * 40))
+    return from_texts({"shop.py": OLD}, texts, ReviewedChange(title="Average", head_sha=sha * 40))
 
 
 async def first() -> EarlierReview:

@@ -33,7 +33,7 @@ from glue.agents.review.delivery.outputs import (
 )
 from glue.agents.review.delivery.publish import publish
 from glue.agents.review.delivery.report import Report, build
-from glue.agents.review.records import Bundle, Change, Coverage, Finding, HunkCoverage, ReviewRun, SkippedFile
+from glue.agents.review.records import Bundle, Coverage, Finding, HunkCoverage, ReviewedChange, ReviewRun, SkippedFile
 from glue.agents.review.secrets import redactor
 
 HEAD, BASE = "a" * 40, "b" * 40
@@ -55,7 +55,9 @@ def load(name, cache={}):
 # end of the loader
 """
 BUNDLE = Bundle(
-    change=Change(mode="pull_request", repo="octo/demo", number=1, head_sha=HEAD, base_sha=BASE, asked_by="ann"),
+    change=ReviewedChange(
+        mode="pull_request", repo="octo/demo", number=1, head_sha=HEAD, base_sha=BASE, asked_by="ann"
+    ),
     diff=DIFF,
     files=parse(DIFF),
     head={"src/app one.py": TEXT},

@@ -7,11 +7,11 @@ import io
 from glue import AssistantMessage, ToolCall, ToolMessage, Usage
 from glue.agents.review.change.collect import from_texts
 from glue.agents.review.findings.model import ReviewProgress
-from glue.agents.review.records import Change
+from glue.agents.review.records import ReviewedChange
 from glue.events import MessageEnd, RequestStart, ToolEnd
 from glue.messages import Request
 
-BUNDLE = from_texts({"a.py": "x = 1\n"}, {"a.py": "x = 2\n"}, Change(title="change"))
+BUNDLE = from_texts({"a.py": "x = 1\n"}, {"a.py": "x = 2\n"}, ReviewedChange(title="change"))
 
 
 class Terminal(io.StringIO):

@@ -15,7 +15,7 @@ from glue.agents.review.delivery.publish import publish
 from glue.agents.review.findings.gate import hidden, text_codes
 from glue.agents.review.findings.model import review
 from glue.agents.review.findings.tools import ReviewDraft
-from glue.agents.review.records import Bundle, Change, Finding, ReviewRun
+from glue.agents.review.records import Bundle, Finding, ReviewedChange, ReviewRun
 from glue.errors import ToolError
 from glue.testing import Reply, Script, call, calls, fail, say
 
@@ -42,7 +42,7 @@ BAD = {
 
 
 def steps() -> Bundle:
-    change = Change(mode="pull_request", repo="octo/demo", number=1, head_sha="a" * 40, base_sha="b" * 40)
+    change = ReviewedChange(mode="pull_request", repo="octo/demo", number=1, head_sha="a" * 40, base_sha="b" * 40)
     return from_texts({}, {"steps.py": TEXT}, change)
 
 
@@ -101,7 +101,7 @@ async def test_findings_before_a_failure_are_kept_and_the_review_is_said_to_be_c
 @pytest.mark.parametrize("reply", [[fail("auth", "no key")], [finish(BAD["repeats"])] * 3], ids=["outage", "garbage"])
 async def test_without_any_model_the_analysers_findings_are_delivered_and_marked(reply: list[Reply]) -> None:
     text = "def find(name, seen=[]):\n    seen.append(name)\n    return undefined_name(seen, name)\n"
-    change = Change(mode="pull_request", repo="octo/demo", number=1, head_sha="a" * 40, base_sha="b" * 40)
+    change = ReviewedChange(mode="pull_request", repo="octo/demo", number=1, head_sha="a" * 40, base_sha="b" * 40)
     bundle = from_texts({}, {"find.py": text}, change)
     run = await review(bundle, providers=[Script(*reply)])
 

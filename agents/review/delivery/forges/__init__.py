@@ -14,7 +14,7 @@ from glue.agents.review.delivery.forges.client import Client, ForgeError, Method
 from glue.agents.review.delivery.outputs import FINDING, fields
 from glue.agents.review.delivery.report import Report, ReviewVerdict
 from glue.agents.review.findings.dedupe import PostedFinding
-from glue.agents.review.records import Change
+from glue.agents.review.records import ReviewedChange
 from glue.errors import ConfigError
 
 TRIES = 3
@@ -83,7 +83,7 @@ class Forge(ABC):
 
     @staticmethod
     @abstractmethod
-    def change(place: PullRequestRef, environ: Mapping[str, str]) -> Change | None:
+    def change(place: PullRequestRef, environ: Mapping[str, str]) -> ReviewedChange | None:
         """Read what a CI job tells of its change, beside the place."""
 
     @abstractmethod
@@ -223,7 +223,7 @@ def find_pull_request(environ: Mapping[str, str]) -> PullRequestRef:
     return next((place for name in FORGES if (place := _kind(name).find(environ))), PullRequestRef())
 
 
-def change_of(place: PullRequestRef, environ: Mapping[str, str]) -> Change | None:
+def change_of(place: PullRequestRef, environ: Mapping[str, str]) -> ReviewedChange | None:
     """Read the change from the environment of a CI job; None outside of one, or where it is about no change."""
     change = _kind(place.forge).change(place, environ) if place.forge else None
     if change is None:

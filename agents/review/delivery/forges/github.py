@@ -16,7 +16,7 @@ from glue.agents.review.delivery.forges import Comment, Forge, Post, PullRequest
 from glue.agents.review.delivery.forges.client import Client, ForgeError, escaped
 from glue.agents.review.delivery.report import GATE, PASS, Report, ReviewVerdict, valid_sha
 from glue.agents.review.findings.dedupe import PostedFinding
-from glue.agents.review.records import Change
+from glue.agents.review.records import ReviewedChange
 from glue.errors import ConfigError
 
 ACTIONS_BOT = 41_898_282  # github-actions[bot] on github.com; its token may not ask who it is
@@ -91,13 +91,13 @@ class PullRequest(Forge):
         )
 
     @staticmethod
-    def change(place: PullRequestRef, environ: Mapping[str, str]) -> Change | None:
+    def change(place: PullRequestRef, environ: Mapping[str, str]) -> ReviewedChange | None:
         pull = place.event.get("pull_request")
         if not isinstance(pull, dict):
             return None
         labels = pull["labels"] if isinstance(pull.get("labels"), list) else []
         origin = _at(pull, "head", "repo")
-        return Change(
+        return ReviewedChange(
             title=_text(pull, "title"),
             body=_text(pull, "body"),
             author=_text(pull, "user", "login"),

@@ -9,7 +9,7 @@ from glue.agents.review.delivery.forges import Comment, Forge, Post, PullRequest
 from glue.agents.review.delivery.forges.client import Client, Method, escaped
 from glue.agents.review.delivery.report import valid_sha
 from glue.agents.review.findings.dedupe import PostedFinding
-from glue.agents.review.records import Change
+from glue.agents.review.records import ReviewedChange
 
 _LEVELS = {60: "admin", 50: "owner", 40: "maintain", 30: "write"}
 
@@ -42,14 +42,14 @@ class GitLab(Forge):
         )
 
     @staticmethod
-    def change(place: PullRequestRef, environ: Mapping[str, str]) -> Change | None:
+    def change(place: PullRequestRef, environ: Mapping[str, str]) -> ReviewedChange | None:
         if place.number is None:
             return None
 
         def said(name: str) -> str:
             return environ.get(f"CI_MERGE_REQUEST_{name}", "")
 
-        return Change(
+        return ReviewedChange(
             title=said("TITLE"),
             body=said("DESCRIPTION"),
             author=environ.get("GITLAB_USER_LOGIN", ""),
