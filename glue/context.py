@@ -1,4 +1,4 @@
-"""The context of a tool call: cancellation, budget, dependencies, and what the tool gives back."""
+"""Contexts and results of tool calls, and what they share with their run: cancellation, spending, host."""
 
 from __future__ import annotations
 

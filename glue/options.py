@@ -1,4 +1,4 @@
-"""The settings of a run: one record from the command line to the loop. A narrower place goes before a wider one."""
+"""Options of a run: one record from the command line to the loop; a call's go before its session's and its agent's."""
 
 from __future__ import annotations
 

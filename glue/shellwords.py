@@ -1,4 +1,4 @@
-"""Split a shell command line into its simple commands, word by word as sh and bash read them.
+"""A parser of shell command lines: the simple commands of a line, word by word as sh and bash read them.
 
 What cannot be known without running it (a variable, a substitution, a glob at the start of a word) makes a word
 `opaque`; what is more than a list of simple commands (a function, a `case`, an open quote) is not told apart at all.

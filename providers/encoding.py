@@ -1,4 +1,4 @@
-"""JSON and history helpers that the encoders and decoders of all wires share."""
+"""What all wires encode alike: JSON bytes, turns, tool ids, schemas, attachments."""
 
 from __future__ import annotations
 

@@ -90,12 +90,12 @@ def execute(
             stack.enter_context(redirect_stdout(sys.stderr))  # what a tool prints is no event
         sent = wrap = None
         if given["show_wire"]:
-            from glue.cli.runs import wiretap
+            from glue.cli.runs import print_requests
 
             def write(text: str) -> None:
                 printer.note(clean_text(text) if err.is_terminal else text, "cyan")
 
-            sent = stack.enter_context(wiretap(write, curl=given["as_curl"]))
+            sent = stack.enter_context(print_requests(write, curl=given["as_curl"]))
         if given["record"] or given["replay"]:
             from glue.cli.runs import record_to, replay_from
 

@@ -223,7 +223,7 @@ _OWN = ("host", "content-length", "accept-encoding", "user-agent")  # curl write
 
 
 @contextmanager
-def wiretap(write: Callable[[str], object], *, curl: bool = False) -> Iterator[list[Sent]]:
+def print_requests(write: Callable[[str], object], *, curl: bool = False) -> Iterator[list[Sent]]:
     """Write every request that is sent while this is open; the list says what went."""
     from glue.providers.http import on_request
 

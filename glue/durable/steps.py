@@ -83,8 +83,10 @@ async def _ask(provider: Provider, request: Request, tell: Callable[[ProviderEve
 
 
 class DurableTool(ToolWrapper):
-    """A tool whose results are kept. A call that was under way when its machine was lost is not repeated,
-    unless the tool is idempotent."""
+    """A tool whose results are kept.
+
+    A call that was under way when its machine was lost is not repeated, unless the tool is idempotent.
+    """
 
     def __init__(self, tool: AnyTool, checkpoints: Checkpoints, slots: anyio.Semaphore) -> None:
         super().__init__(tool)

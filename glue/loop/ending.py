@@ -1,4 +1,4 @@
-"""The end of a run: a valid transcript, a tag on the last reply, one result."""
+"""The end of a run: repair the transcript, tag the last reply, give one result."""
 
 from __future__ import annotations
 

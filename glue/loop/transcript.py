@@ -1,4 +1,4 @@
-"""The transcript: hardened for a provider, searched for prompts and open calls, measured and merged."""
+"""Transcripts: repaired before a request, searched for prompts and open calls, measured, their parts merged."""
 
 from __future__ import annotations
 

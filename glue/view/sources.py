@@ -1,4 +1,4 @@
-"""Transcripts: messages with times and attempts, arranged into turns; read from stores, files, cassettes and events."""
+"""Readers of transcripts: stores, files, cassettes and events become messages, arranged into turns."""
 
 from __future__ import annotations
 

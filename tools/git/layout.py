@@ -1,4 +1,4 @@
-"""Find the parts of a repository that may be read, and refuse the tricks that can be played with them."""
+"""The layout of a repository: finds the objects and refs that may be read, refuses links and other tricks."""
 
 from __future__ import annotations
 
