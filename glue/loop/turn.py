@@ -46,7 +46,6 @@ async def send(state: State, request: Request) -> Answered:
     state.count_request()
     state.offered = frozenset(spec.name for spec in request.tools)
     state.discard()  # a reply that held nothing to store
-    state.partial = []
     if state.on_event is not None:
         state.emit(RequestStart(number=state.requests, request=request))
     reply = Answered()
