@@ -269,8 +269,11 @@ async def _ask(state: State, policy: Policy, hook: str, given: object) -> Answer
             answer = await answer
         if scope.cancelled_caught:
             return cut_short(state)
-    if isinstance(answer, Say) and not answer.messages:
-        return None
+    if isinstance(
+        answer, Say
+    ):  # a policy's word is no prompt of the caller's: END takes it back where it is unanswered
+        ours = (replace(each, origin="nudge") if each.origin == "user" else each for each in answer.messages)
+        answer = Say(tuple(ours)) if answer.messages else None
     if hook == "before_request" and isinstance(answer, Request):
         answer = Change(answer)
     if answer is not None and not isinstance(answer, _ANSWERS[hook]):

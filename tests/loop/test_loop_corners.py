@@ -579,3 +579,18 @@ async def test_an_answer_of_thinking_alone_is_not_delivered() -> None:
     result = await run(Script("<think>hm</think>"), "go", tools=[noop], policies=[Delivery("noop")])
 
     assert (result.outcome, result.delivered) == (Outcome.DONE, None)
+
+
+async def test_what_a_policy_says_is_no_prompt_of_the_callers_however_it_is_made() -> None:
+    class Again(Policy):
+        def after_tools(self, state: Any, results: Any) -> Hook:
+            return Say((user("look closer"),))
+
+    script = Script(calls("noop"), say("no", stop="refusal"))
+    cut = await run(script, "go", tools=[noop], policies=[Again()], limits=Limits(max_turns=2))
+    script = Script(calls("noop"), say("no", stop="refusal"))
+    refused = await run(script, "go", tools=[noop], policies=[Again()])
+
+    assert shape(cut.messages) == "u a t"  # not answered, and taken back
+    assert shape(refused.messages) == "u a t u+ a"
+    assert all(message.excluded for message in refused.messages)
