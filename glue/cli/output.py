@@ -20,7 +20,7 @@ from glue.limits import StopReason, estimate_tokens
 from glue.messages import AssistantMessage, UserMessage, message_to_json
 from glue.permission import Decision, PermissionRequest, allow, deny
 from glue.provider import Attempt, TextDelta, ThinkingDelta, ToolCallDelta
-from glue.text import clean_text, columns, cost_text, count, cut, one_line, seconds, usage_text
+from glue.text import HIDDEN_CHARACTERS, clean_text, columns, cost_text, count, cut, one_line, seconds, usage_text
 
 _WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
@@ -352,7 +352,9 @@ _MOST = 60  # lines of a diff that are shown
 def question(request: PermissionRequest, screen: Screen) -> str:
     """Write what a tool is about to do, so that it can be judged."""
     # Whole and as it is: what is cut off or squeezed here would be allowed unseen.
-    target = clean_text(request.target).replace("\n", "␊").replace("\t", "␉")
+    marks = HIDDEN_CHARACTERS["bidirectional controls"]  # a terminal may turn a command round at them
+    target = marks.sub(lambda mark: f"⟨U+{ord(mark[0]):04X}⟩", request.target)
+    target = clean_text(target).replace("\n", "␊").replace("\t", "␉")
     lines = [screen.paint(f"? {one_line(request.action)} {target}".strip(), "yellow")]
     change = _change(request)
     if change is not None:

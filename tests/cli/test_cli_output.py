@@ -148,6 +148,12 @@ def test_a_question_hides_nothing_of_its_target() -> None:
     assert "y… 100 more characters" in rest
 
 
+def test_a_question_shows_marks_that_could_turn_its_target_round() -> None:
+    request = PermissionRequest(tool="shell", action="shell", target="rm \u200f1 2\u200e \u061c3\u202e", arguments={})
+
+    assert question(request, Screen(io.StringIO(), {})) == "? shell rm ⟨U+200F⟩1 2⟨U+200E⟩ ⟨U+061C⟩3⟨U+202E⟩"
+
+
 @pytest.mark.parametrize(
     ("text", "allowed", "remember"),
     [("y", True, "call"), ("YES ", True, "call"), ("a", True, "target"), ("s", True, "session")]
