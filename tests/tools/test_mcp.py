@@ -823,6 +823,7 @@ async def test_an_agent_is_served_to_the_sdk(tmp_path: Path) -> None:
     assert "noise on standard output" in (tmp_path / "stderr").read_text()
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # of the SDK's client alone
 async def test_a_deny_of_the_settings_goes_before_an_allow_of_the_command(tmp_path: Path) -> None:
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
