@@ -269,9 +269,8 @@ async def _ask(state: State, policy: Policy, hook: str, given: object) -> Answer
             answer = await answer
         if scope.cancelled_caught:
             return cut_short(state)
-    if isinstance(
-        answer, Say
-    ):  # a policy's word is no prompt of the caller's: END takes it back where it is unanswered
+    if isinstance(answer, Say):
+        # A policy's word is no prompt of the caller's: END takes it back where nobody answered it.
         ours = (replace(each, origin="nudge") if each.origin == "user" else each for each in answer.messages)
         answer = Say(tuple(ours)) if answer.messages else None
     if hook == "before_request" and isinstance(answer, Request):

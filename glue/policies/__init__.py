@@ -120,7 +120,9 @@ class Policy:
     def start(self) -> Self:
         """Return a copy that serves one run: what it has made itself is made anew, what it was given is shared."""
         made = copy.copy(self)
-        shared = {id(each): each for each in getattr(self, "_given", ())} | {id(self): made}
+        given: list[Any] = [*getattr(self, "_given", ())]
+        given += [each for listed in given if isinstance(listed, (list, tuple, set, frozenset)) for each in listed]
+        shared = {id(each): each for each in given} | {id(self): made}
         slots = (name for kind in type(made).__mro__ for name in getattr(kind, "__slots__", ()))
         for name in (*vars(made), *slots):
             with suppress(Exception):  # a lock, a client: what cannot be copied is shared too

@@ -594,3 +594,25 @@ async def test_what_a_policy_says_is_no_prompt_of_the_callers_however_it_is_made
     assert shape(cut.messages) == "u a t"  # not answered, and taken back
     assert shape(refused.messages) == "u a t u+ a"
     assert all(message.excluded for message in refused.messages)
+
+
+async def test_what_stands_in_a_list_that_a_policy_was_given_is_shared_too() -> None:
+    class Switch:
+        on = False
+
+        def is_on(self) -> bool:
+            return self.on
+
+    class Watching(Policy):
+        def __init__(self, switches: list[Switch]) -> None:
+            self.switches, self.asks = tuple(switches), [switch.is_on for switch in switches]
+
+        def on_settle(self, state: Any, reply: Any) -> Hook:
+            given[0].on = True  # while the run goes
+            seen.append((self.switches[0].on, self.asks[0]()))
+            return None
+
+    given, seen = [Switch()], list[tuple[bool, bool]]()
+    await run(Script("a"), "go", policies=[Watching(given)])
+
+    assert seen == [(True, True)]
