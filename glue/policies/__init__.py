@@ -126,7 +126,7 @@ class Policy:
         slots = (name for kind in type(made).__mro__ for name in getattr(kind, "__slots__", ()))
         for name in (*vars(made), *slots):
             with suppress(Exception):  # a lock, a client: what cannot be copied is shared too
-                object.__setattr__(made, name, copy.deepcopy(getattr(made, name), dict(shared)))
+                object.__setattr__(made, name, copy.deepcopy(getattr(made, name), shared))
         return made
 
     def before_request(self, state: State, request: Request) -> Hook:

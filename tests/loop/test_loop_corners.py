@@ -247,7 +247,7 @@ async def test_an_object_that_a_policy_made_is_its_runs_own_and_one_that_it_was_
         def before_request(self, state: Any, request: Request) -> Hook:
             self.count()
             self.total.seen += 1
-            counted.append((self.own.seen, self.total.seen, self.both[0] is self.total))
+            counted.append((self.own.seen, self.total.seen, self.both[0] is self.total and self.both[1] is self.own))
             return None
 
     counted: list[tuple[int, int, bool]] = []
