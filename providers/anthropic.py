@@ -1,4 +1,4 @@
-"""The wire of Anthropic's Messages API, and what is known of Claude models, which Bedrock's wire carries as well."""
+"""The wire of Anthropic's Messages API, and facts about Claude that Bedrock's wire shares."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
-from glue import AssistantMessage, File, ProviderEvent, StopReason, Text, Thinking, ToolCall, ToolMessage, ToolSpec
+from glue import AssistantMessage, File, StopReason, Text, ToolCall, ToolMessage
 from glue.errors import ProviderError
-from glue.messages import Json
+from glue.messages import Json, ToolSpec
+from glue.provider import ProviderEvent, Thinking
 from glue.providers import encoding, wire
 from glue.providers.encoding import Said
 from glue.providers.wire import Block
 
 WIRE = "anthropic"
 
-_STREAMED = {  # deltas that are shown: of which kind of block, and where their text is
+# The deltas to show: for each type, the kind of block and the field that contains the text.
+_STREAMED = {
     "text_delta": ("text", "text"),
     "thinking_delta": ("thinking", "thinking"),
     "input_json_delta": ("call", "partial_json"),
@@ -24,7 +26,7 @@ _STREAMED = {  # deltas that are shown: of which kind of block, and where their 
 
 
 class AnthropicDecoder(wire.Decoder):
-    """Reads a stream of events, or a whole message."""
+    """A decoder of Anthropic's replies: a stream of events, or a complete message."""
 
     wire = WIRE
     noun = "message"
@@ -66,7 +68,7 @@ class AnthropicDecoder(wire.Decoder):
             raise self.error(event)
 
     def _begin(self, message: dict[str, Json]) -> None:
-        # Some proxies repeat message_start: the message begins anew.
+        # Some proxies repeat message_start: the message starts again.
         self.blocks.clear()
         self.counts.clear()
         self.facts.clear()
@@ -75,17 +77,24 @@ class AnthropicDecoder(wire.Decoder):
     def _note(self, fields: dict[str, Json], usage: Json) -> None:
         self._learn(fields, "id", "model", "stop_sequence", "stop_details")
         self.raw_stop = encoding.text_of(fields.get("stop_reason")) or self.raw_stop
-        # Cumulative, and corrected as it goes: the later value of a key replaces the earlier.
-        self.counts |= {key: value for key, value in encoding.object_of(usage).items() if value is not None}
+        # Counts are cumulative and may be corrected: a later value replaces an earlier one.
+        self.counts |= {
+            key: value for key, value in encoding.object_of(usage).items() if value is not None
+        }
 
     def _start(self, at: int, fields: dict[str, Json], events: list[ProviderEvent]) -> None:
         kind = encoding.text_of(fields.get("type"))
         if kind == "tool_use":
-            block = self._open_call(fields.get("id"), fields.get("name"), fields.get("input") or None, events)
+            block = self._open_call(
+                fields.get("id"), fields.get("name"), fields.get("input") or None, events
+            )
             caller = encoding.object_of(fields.get("caller"))
             block.fields = {"caller": caller} if caller.get("type", "direct") != "direct" else {}
         elif kind in ("text", "thinking"):
-            block = Block(kind, {name: fields[name] for name in ("citations", "signature") if fields.get(name)})
+            block = Block(
+                kind,
+                {name: fields[name] for name in ("citations", "signature") if fields.get(name)},
+            )
             self._say(block, encoding.text_of(fields.get(kind)), events)
         else:
             block = Block(kind, dict(fields))
@@ -102,7 +111,7 @@ class AnthropicDecoder(wire.Decoder):
             self._say(block, text, events)
         elif kind == "citations_delta":
             block.fields.setdefault("citations", []).append(delta["citation"])
-        else:  # signature_delta, compaction_delta and whatever comes next
+        else:  # signature_delta, compaction_delta, and types that do not exist yet
             wanted = {"signature"} if block.kind in wire.SHOWN else delta.keys() - {"type"}
             for key, value in delta.items():
                 if key in wanted and isinstance(value, str):
@@ -117,26 +126,35 @@ class AnthropicDecoder(wire.Decoder):
             self.blocks[at].closed = True
 
 
-# Claude, on this wire and on Bedrock's ------------------------------------------------------------
+# Claude, on this wire and on Bedrock's
 
-BUDGETS: dict[str, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_000, "xhigh": 24_000, "max": 32_000}
+BUDGETS: dict[str, int] = {
+    "minimal": 1024,
+    "low": 2048,
+    "medium": 8192,
+    "high": 16_000,
+    "xhigh": 24_000,
+    "max": 32_000,
+}
 
 _LEVELS = ("none", "low", "medium", "high")
 
 
 class Claude(NamedTuple):
-    max_output: int  # a cap that the model accepts, for requests that name none
+    """Facts about one generation of Claude models."""
+
+    max_output: int  # `max_tokens` for requests that set none
     thinking: Literal["", "budget", "adaptive"]
-    sampling: bool  # whether it takes a temperature
-    output: bool  # whether it takes a schema for its answer
-    levels: tuple[str, ...] = ()  # of adaptive thinking; with a budget all levels are told apart
+    sampling: bool  # whether the model accepts a temperature
+    output: bool  # whether the model accepts a schema for its answer
+    levels: tuple[str, ...] = ()  # the levels of adaptive thinking; a budget has all levels
 
     @property
     def efforts(self) -> tuple[str, ...]:
         return ("none", *BUDGETS) if self.thinking == "budget" else self.levels
 
 
-# By version, newest first; a model has the facts of the first row that is not newer than itself.
+# By version, newest first: the first version that is not newer than the model's counts.
 _FACTS = (
     ((4, 7), Claude(32_000, "adaptive", False, True, (*_LEVELS, "xhigh", "max"))),
     ((4, 6), Claude(32_000, "adaptive", True, True, (*_LEVELS, "max"))),
@@ -153,34 +171,38 @@ _SUFFIX = re.compile(r"(?:-latest|[-@]20\d{6}|-v\d+(?::\d+)?|-0)+$")
 
 
 def facts(model: str) -> Claude:
-    """Return what is known of a model by its name."""
+    """Return the facts about a model, derived from its name."""
     if "claude" not in model:
         return _OTHER
     found = _NAME.search(model)
     if found is None:
-        return _FACTS[0][1]  # a name without a version is a newer one
+        return _FACTS[0][1]  # names without a version belong to newer models
     version = (int(found[1]), int(found[2] or 0))
     return next(known for since, known in _FACTS if version >= since)
 
 
 def family(model: str) -> str:
-    """Strip a name of region, vendor, date and revision: what is left must agree for a signature to be valid."""
+    """Return a model name without region, vendor, date and revision.
+
+    A signature is valid only for models with the same result.
+    """
     start = model.find("claude")
     return _SUFFIX.sub("", model[max(start, 0) :])
 
 
-# What its grammar compiler refuses; we check these after the reply anyway.
+# Keywords that Claude's structured output refuses. The loop checks them after the reply.
 _DROPPED = frozenset(
     (
-        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength"),
-        *("pattern", "maxItems", "uniqueItems", "minProperties", "maxProperties"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *("minLength", "maxLength", "pattern"),
+        *("maxItems", "uniqueItems", "minProperties", "maxProperties"),
         *("default", "examples", "title", "$schema"),
     )
 )
 
 
 def output_schema(schema: Json) -> Json | None:
-    """Return a schema in the dialect of structured output, or None where it cannot be said in it."""
+    """Return a schema as Claude's structured output accepts it, or None if that is impossible."""
     try:
         return encoding.rewritten(schema, _DROPPED, _closed)
     except ValueError:
@@ -189,7 +211,7 @@ def output_schema(schema: Json) -> Json | None:
 
 def _closed(schema: Mapping[str, Json], result: Json) -> Json:
     if schema.get("type") == "object" or "properties" in schema:
-        # An object of free keys has no closed form.
+        # Claude accepts only objects whose keys are all known.
         if schema.get("additionalProperties") not in (None, False) or not schema.get("properties"):
             raise ValueError("open object")
         result["additionalProperties"] = False
@@ -198,15 +220,15 @@ def _closed(schema: Mapping[str, Json], result: Json) -> Json:
     return result
 
 
-_MOST_MARKS = 2  # of the four that are allowed; tools and system have one each
+_MOST_MARKS = 2  # cache marks in messages; four are allowed, and tools and system use one each
 
 
 class ClaudeEncoder(wire.TurnEncoder):
-    """What Claude wants: signed thoughts, a schema in its dialect, and marks where the cache should begin."""
+    """An encoder for Claude: signed thinking, its dialect of schemas, and cache marks."""
 
     @abstractmethod
     def mark(self, blocks: bytes) -> bytes:
-        """Mark the last of some blocks as worth caching."""
+        """Return encoded blocks with a cache mark on the last one."""
 
     @property
     def efforts(self) -> tuple[str, ...]:
@@ -216,7 +238,7 @@ class ClaudeEncoder(wire.TurnEncoder):
         return facts(self.model).output and output_schema(schema) is not None
 
     def marked_turns(self) -> list[tuple[str, bytes]]:
-        """Mark the last message, to be found by the next request, and the last of the request before, which is kept."""
+        """Return the turns, with cache marks on the last messages of the last two requests."""
         turns = self.turns(self.messages)
         wanted, marks = True, 0
         for index in range(len(turns) - 1, -1, -1):
@@ -231,7 +253,7 @@ class ClaudeEncoder(wire.TurnEncoder):
         return turns
 
     def reply(self, message: AssistantMessage) -> list[dict[str, Json]]:
-        """Leave out thinking that is not signed for this model."""
+        """Return the encoded parts of a reply, without thinking that another model signed."""
         signed = self.is_signed(message)
         blocks = [block for block in super().reply(message) if signed or not _is_hidden(block)]
         while blocks and _is_hidden(blocks[-1]):  # a message must not end in thinking
@@ -239,13 +261,13 @@ class ClaudeEncoder(wire.TurnEncoder):
         return blocks
 
     def is_signed(self, message: AssistantMessage) -> bool:
-        """Say whether the signatures in a reply are valid here."""
-        return message.provider == self.row.name and family(message.model) == family(self.model)
+        """Return whether the signatures in a reply are valid for this model."""
+        return message.provider == self.entry.name and family(message.model) == family(self.model)
 
     def thinking(self) -> dict[str, Json]:
-        """Return the fields that ask for thinking; empty where nothing is to be said."""
+        """Return the fields that switch thinking on or off; {} to leave the default."""
         request, known, effort = self.request, facts(self.model), self.request.reasoning
-        # A forced tool and thinking exclude each other; the tool is what the caller relies on.
+        # A forced tool and thinking exclude each other; the caller relies on the tool.
         forced = request.tools and request.tool_choice not in ("auto", "none")
         if effort is None or not known.thinking or forced:
             return {}
@@ -254,20 +276,29 @@ class ClaudeEncoder(wire.TurnEncoder):
                 return {"thinking": {"type": "disabled"}}
             level = encoding.lower(effort, known.levels)
             # Without `display` the newer models send signatures and no text.
-            return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": level}}
-        most = (request.max_tokens or known.max_output) // 2  # the answer needs room below the same cap
+            return {
+                "thinking": {"type": "adaptive", "display": "summarized"},
+                "output_config": {"effort": level},
+            }
+        # Thinking and answer share one cap, so that at most half of it is for thinking.
+        most = (request.max_tokens or known.max_output) // 2
         budget = min(BUDGETS.get(effort, 0), most)
         if budget < BUDGETS["minimal"] or self._is_unsigned():
             return {}
         return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
     def _is_unsigned(self) -> bool:
-        """Say whether the tool round under way began without thinking, which forbids Claude to think now."""
+        """Return whether the current round of tool calls began without thinking.
+
+        Claude refuses to start thinking within such a round.
+        """
         for message in reversed(self.messages):
             if isinstance(message, AssistantMessage):
                 parts = message.content if self.is_signed(message) else ()
                 kept = [encoding.kept_of(part, self.wire) for part in parts]
-                return bool(message.calls) and not any("signature" in each or _is_hidden(each) for each in kept)
+                return bool(message.calls) and not any(
+                    "signature" in each or _is_hidden(each) for each in kept
+                )
             if not isinstance(message, ToolMessage):
                 return False
         return False
@@ -277,7 +308,7 @@ def _is_hidden(block: dict[str, Json]) -> bool:
     return block.get("type") in ("thinking", "redacted_thinking") or "reasoningContent" in block
 
 
-# Requests -----------------------------------------------------------------------------------------
+# Requests
 
 VERSION = "2023-06-01"
 
@@ -285,8 +316,10 @@ _CHOICES: dict[str, Json] = {"auto": None, "none": {"type": "none"}, "required":
 
 
 class AnthropicEncoder(ClaudeEncoder):
+    """An encoder for Anthropic's Messages API."""
+
     wire = WIRE
-    filler = b'{"type":"text","text":"(continued)"}'  # a blank is refused
+    filler = b'{"type":"text","text":"(continued)"}'  # Anthropic refuses a blank text
 
     def body(self) -> bytes:
         request, known = self.request, facts(self.model)
@@ -297,7 +330,10 @@ class AnthropicEncoder(ClaudeEncoder):
             system = [self.mark(b'{"type":"text","text":' + system + b"}")]
         config = encoding.object_of(thoughts.get("output_config"))
         if request.output_schema is not None and self.takes_output(request.output_schema):
-            config = {**config, "format": {"type": "json_schema", "schema": output_schema(request.output_schema)}}
+            config = {
+                **config,
+                "format": {"type": "json_schema", "schema": output_schema(request.output_schema)},
+            }
         fields = {
             "model": self.model,
             "max_tokens": request.max_tokens or known.max_output,
@@ -305,12 +341,16 @@ class AnthropicEncoder(ClaudeEncoder):
             "output_config": config or None,
             "system": system,
             **self._tools(),
-            "messages": self.conversation(self.marked_turns() if request.cache else self.turns(self.messages)),
+            "messages": self.conversation(
+                self.marked_turns() if request.cache else self.turns(self.messages)
+            ),
             "temperature": request.temperature if known.sampling and not thinks else None,
             "stop_sequences": [text for text in request.stop if text.strip()] or None,
             "stream": request.stream or None,
         }
-        options = {name: value for name, value in (request.options or {}).items() if name != "betas"}
+        options = {
+            name: value for name, value in (request.options or {}).items() if name != "betas"
+        }
         return encoding.assemble(fields, options)
 
     @property
@@ -323,7 +363,7 @@ class AnthropicEncoder(ClaudeEncoder):
     def _tools(self) -> dict[str, Json]:
         request, tools = self.request, self.tools(self.request.tools)
         choice = _CHOICES.get(request.tool_choice, {"type": "tool", "name": request.tool_choice})
-        if not tools:  # calls in the history are refused unless tools are named
+        if not tools:  # Anthropic refuses calls in the history if the request has no tools
             tools, choice = self.tools(encoding.used_tools(self.messages)), {"type": "none"}
         elif request.cache:
             tools[-1] = self.mark(tools[-1])
@@ -339,37 +379,55 @@ class AnthropicEncoder(ClaudeEncoder):
             return {"type": "thinking", "thinking": part.text, **kept} if kept else {}
         if isinstance(part, ToolCall):
             name, arguments = encoding.call_name(part.name), encoding.arguments(part)
-            return {"type": "tool_use", "id": encoding.safe_id(part.id), "name": name, "input": arguments, **kept}
+            return {
+                "type": "tool_use",
+                "id": encoding.safe_id(part.id),
+                "name": name,
+                "input": arguments,
+                **kept,
+            }
         if isinstance(part, File):
-            return {"type": "document", "source": _document(part), **({"title": part.name} if part.name else {})}
+            return {
+                "type": "document",
+                "source": _document(part),
+                **({"title": part.name} if part.name else {}),
+            }
         if encoding.is_remote(part):
             return {"type": "image", "source": {"type": "url", "url": part.url}}
         kind, data = encoding.inline(part)
         return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
 
     def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
-        result: dict[str, Json] = {"type": "tool_result", "tool_use_id": encoding.safe_id(message.call_id)}
+        result: dict[str, Json] = {
+            "type": "tool_result",
+            "tool_use_id": encoding.safe_id(message.call_id),
+        }
         if message.is_error:
             result["is_error"] = True
         if not all(isinstance(part, Text) for part in message.content):
             return {**result, "content": self.blocks(message, content)}
-        text = message.text or ("error" if message.is_error else "")  # an error must say something
+        # Anthropic refuses an error without text.
+        text = message.text or ("error" if message.is_error else "")
         return {**result, "content": text} if text else result
 
 
 def _document(part: File) -> dict[str, Json]:
     if part.media_type == "application/pdf":
-        return {"type": "base64", "media_type": part.media_type, "data": encoding.base64_text(part.data)}
+        return {
+            "type": "base64",
+            "media_type": part.media_type,
+            "data": encoding.base64_text(part.data),
+        }
     try:
         text = part.data.decode("utf-8", "replace" if encoding.is_text(part) else "strict")
         return {"type": "text", "media_type": "text/plain", "data": text}
     except UnicodeDecodeError:
-        text = f"cannot send a file of type {part.media_type}; PDF and text are understood"
+        text = f"cannot send a file of type {part.media_type}; only PDF and text can be sent"
         raise ProviderError(text, kind="invalid_request", provider=WIRE) from None
 
 
 class Anthropic(wire.Wire):
-    """Asks one server for messages."""
+    """A provider on Anthropic's messages API."""
 
     tool_rules = wire.ToolRules(at_root=wire.UNIONS, parameter_name=r"[a-zA-Z0-9_.-]{1,64}")
     path = "/messages"
@@ -377,7 +435,12 @@ class Anthropic(wire.Wire):
     decoder = AnthropicDecoder
     models_path = "/models?limit=1000"
 
-    async def headers(self, options: Mapping[str, Json], target: str, body: bytes) -> dict[str, str]:
-        """Name the version, and the beta features that `options["betas"]` asks for as Anthropic's own clients do."""
+    async def headers(
+        self, options: Mapping[str, Json], target: str, body: bytes
+    ) -> dict[str, str]:
+        """Return the headers for the API version and the beta features in `options["betas"]`."""
         betas = options.get("betas")
-        return {"anthropic-version": VERSION, **({"anthropic-beta": ",".join(betas)} if betas else {})}
+        return {
+            "anthropic-version": VERSION,
+            **({"anthropic-beta": ",".join(betas)} if betas else {}),
+        }

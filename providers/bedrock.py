@@ -10,32 +10,24 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from glue import (
-    AssistantMessage,
-    File,
-    ProviderEvent,
-    StopReason,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolMessage,
-    ToolSpec,
-    UserMessage,
-)
+from glue import AssistantMessage, File, StopReason, Text, ToolCall, ToolMessage, UserMessage
 from glue.errors import ConfigError, MissingKey, ProviderError
-from glue.messages import Json
+from glue.messages import Json, ToolSpec
+from glue.provider import ProviderEvent, Thinking
 from glue.providers import anthropic, aws, encoding, wire
-from glue.providers.catalog import LEVELS, Row
+from glue.providers.catalog import LEVELS, Entry
 from glue.providers.encoding import Said
+from glue.providers.eventstream import EventStream, Frame
+from glue.providers.sigv4 import sign
 from glue.providers.wire import Block
 
 WIRE = "bedrock"
 
-_FACTS = ("additionalModelResponseFields", "trace")  # what is told of a reply
+_FACTS = ("additionalModelResponseFields", "trace")  # fields of a reply that are kept in its meta
 
 
 class BedrockDecoder(wire.Decoder):
-    """Reads the frames of a stream, or a whole reply."""
+    """A decoder of Bedrock's replies: the frames of a stream, or a complete reply."""
 
     wire = WIRE
     noun = "reply"
@@ -49,7 +41,7 @@ class BedrockDecoder(wire.Decoder):
         StopReason.MALFORMED_CALL: "malformed_tool_use",
         StopReason.ERROR: "malformed_model_output",
     }
-    parse = aws.EventStream
+    parse = EventStream
     tokens: ClassVar = {
         "input": ("inputTokens",),
         "output": ("outputTokens",),
@@ -59,12 +51,12 @@ class BedrockDecoder(wire.Decoder):
     apart: ClassVar = {"input": ("cache_read", "cache_write")}
     uncounted = 0
 
-    def _take(self, frame: aws.Frame, events: list[ProviderEvent]) -> None:
+    def _take(self, frame: Frame, events: list[ProviderEvent]) -> None:
         headers = frame.headers
         kind = headers.get(":event-type", "")
         self.seen = True
         if headers.get(":message-type") == "error":
-            text = headers.get(":error-message", "the server broke off with an error")
+            text = headers.get(":error-message", "the server sent an error without a message")
             raise self.error({"type": headers.get(":error-code", ""), "message": text})
         event = encoding.loads(frame.payload) if frame.payload else {}
         exception = headers.get(":exception-type") or (kind if kind.endswith("Exception") else "")
@@ -86,19 +78,28 @@ class BedrockDecoder(wire.Decoder):
             self._learn(event, *_FACTS)
 
     def _start(self, at: int, start: dict[str, Json], events: list[ProviderEvent]) -> None:
-        kind, fields = next(((key, value) for key, value in start.items() if isinstance(value, dict)), ("", {}))
+        kind, fields = next(
+            ((key, value) for key, value in start.items() if isinstance(value, dict)), ("", {})
+        )
         block = Block(kind, dict(fields))
         if kind == "toolUse" and fields.get("type") != "server_tool_use":
-            block = self._open_call(fields.get("toolUseId"), fields.get("name"), fields.get("input"), events)
+            block = self._open_call(
+                fields.get("toolUseId"), fields.get("name"), fields.get("input"), events
+            )
         elif kind == "citationsContent":
             block = Block("text", {kind: fields})
-            block.texts = [encoding.text_of(piece.get("text")) for piece in encoding.list_of(fields.get("content"))]
+            block.texts = [
+                encoding.text_of(piece.get("text"))
+                for piece in encoding.list_of(fields.get("content"))
+            ]
         self.blocks[int(at)] = block
 
     def _delta(self, at: int, delta: dict[str, Json], events: list[ProviderEvent]) -> None:
         block = self.blocks.get(at)
-        if block is None:  # only calls announce themselves
-            block = self.blocks[int(at)] = Block("thinking" if delta.get("reasoningContent") else "text")
+        if block is None:  # Bedrock sends a start event only for calls
+            block = self.blocks[int(at)] = Block(
+                "thinking" if delta.get("reasoningContent") else "text"
+            )
         if delta.get("text"):
             self._say(block, encoding.text_of(delta["text"]), events)
         elif delta.get("toolUse"):
@@ -113,14 +114,17 @@ class BedrockDecoder(wire.Decoder):
         elif delta.get("citation"):
             block.fields.setdefault("citations", []).append(delta["citation"])
         elif delta.get("toolResult"):
-            block.fields["content"] = [*encoding.list_of(block.fields.get("content")), *delta["toolResult"]]
+            block.fields["content"] = [
+                *encoding.list_of(block.fields.get("content")),
+                *delta["toolResult"],
+            ]
 
     def _sealed(self, block: Block) -> Json:
         pieces = block.pieces.get("redactedContent")
         if not pieces:
             sealed = super()._sealed(block)
             return None if sealed is None else {block.kind: sealed}
-        data = pieces[0]  # as it came
+        data = pieces[0]  # unchanged
         if len(pieces) > 1:
             data = encoding.base64_text(b"".join(base64.b64decode(piece) for piece in pieces))
         return {"reasoningContent": {"redactedContent": data}}
@@ -142,7 +146,7 @@ class BedrockDecoder(wire.Decoder):
         self._learn(reply, *_FACTS)
 
 
-# Requests -----------------------------------------------------------------------------------------
+# Requests
 
 REGION = "us-east-1"
 
@@ -160,8 +164,10 @@ _FORMATS = {
 
 
 class BedrockEncoder(anthropic.ClaudeEncoder):
+    """An encoder for Bedrock's Converse, with Claude and with models of other vendors."""
+
     wire = WIRE
-    filler = b'{"text":"(continued)"}'  # a blank is refused
+    filler = b'{"text":"(continued)"}'  # Bedrock refuses a blank text
 
     @property
     def is_claude(self) -> bool:
@@ -179,10 +185,17 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
             "stopSequences": [text for text in request.stop if text.strip()] or None,
         }
         system = b'{"text":' + encoding.quote(request.system) + b"}"
+        if cache:
+            system = self.mark(system)
         fields = {
-            "messages": self.conversation(self.marked_turns() if cache else self.turns(self.messages)),
-            "system": [self.mark(system) if cache else system] if request.system.strip() else None,
-            "inferenceConfig": {name: value for name, value in settings.items() if value is not None} or None,
+            "messages": self.conversation(
+                self.marked_turns() if cache else self.turns(self.messages)
+            ),
+            "system": [system] if request.system.strip() else None,
+            "inferenceConfig": {
+                name: value for name, value in settings.items() if value is not None
+            }
+            or None,
             "toolConfig": self._tools(cache and self.is_claude) or None,
             "additionalModelRequestFields": more or None,
             "outputConfig": self._output(request.output_schema),
@@ -203,10 +216,14 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
     def efforts(self) -> tuple[str, ...]:
         if self.is_claude:
             return super().efforts
-        return LEVELS if any(name in self.model for name in ("nova-2", "qwen", "gpt-oss", "openai.")) else ()
+        return (
+            LEVELS
+            if any(name in self.model for name in ("nova-2", "qwen", "gpt-oss", "openai."))
+            else ()
+        )
 
     def _effort(self) -> dict[str, Json]:
-        """Return the fields by which models of others are asked to think."""
+        """Return the fields that ask models of other vendors than Anthropic to reason."""
         level = encoding.lower(self.request.reasoning, LEVELS) if self.efforts else None
         if level is None:
             return {}
@@ -220,7 +237,7 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
     def _tools(self, cache: bool) -> bytes:
         tools, choice = self.request.tools, self.request.tool_choice
         if not tools or choice == "none":
-            # Calls in the history are refused without tools, and there is no choice "none".
+            # Bedrock refuses calls in the history without tools, and does not know "none".
             used = encoding.used_tools(self.messages)
             tools = tools or used
             if not used:
@@ -240,10 +257,12 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
         blocks = self.blocks(message, content)
         documents = [block["document"]["name"] for block in blocks if "document" in block]
         if documents and not any("text" in block for block in blocks):
-            blocks.append({"text": documents[0]})  # a document must not come alone
+            blocks.append({"text": documents[0]})  # Bedrock refuses a document without a text
         return blocks
 
-    def blocks(self, message: UserMessage | ToolMessage, content: Iterable[Said]) -> list[dict[str, Json]]:
+    def blocks(
+        self, message: UserMessage | ToolMessage, content: Iterable[Said]
+    ) -> list[dict[str, Json]]:
         return _numbered(super().blocks(message, content), message.id)
 
     def reply(self, message: AssistantMessage) -> list[dict[str, Json]]:
@@ -255,25 +274,42 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
         if isinstance(part, Text):
             return {"text": part.text} if part.text.strip() else {}
         if isinstance(part, Thinking):
-            return {"reasoningContent": {"reasoningText": {"text": part.text, **kept}}} if kept else {}
+            return (
+                {"reasoningContent": {"reasoningText": {"text": part.text, **kept}}} if kept else {}
+            )
         if isinstance(part, ToolCall):
             name, arguments = encoding.call_name(part.name), encoding.arguments(part)
-            return {"toolUse": {"toolUseId": encoding.safe_id(part.id), "name": name, "input": arguments}}
+            return {
+                "toolUse": {
+                    "toolUseId": encoding.safe_id(part.id),
+                    "name": name,
+                    "input": arguments,
+                }
+            }
         if isinstance(part, File):
-            # Few characters are allowed in a name.
-            name = " ".join(re.sub(r"[^A-Za-z0-9()\[\]-]", " ", part.name.rpartition("/")[2]).split())[:50]
+            # Bedrock allows only these characters in the name of a document.
+            name = " ".join(
+                re.sub(r"[^A-Za-z0-9()\[\]-]", " ", part.name.rpartition("/")[2]).split()
+            )[:50]
             source = {"bytes": encoding.base64_text(part.data)}
-            return {"document": {"name": name or "document", "format": _format(part), "source": source}}
+            return {
+                "document": {"name": name or "document", "format": _format(part), "source": source}
+            }
         if encoding.is_remote(part):
-            return {"text": f"(an image: {part.url})"}  # only what is in S3 may be an address
+            # Bedrock fetches only objects in S3.
+            return {"text": f"(an image: {part.url})"}
         kind, data = encoding.inline(part)
         form = kind.removeprefix("image/").replace("jpg", "jpeg")
         return {"image": {"format": form, "source": {"bytes": data}}}
 
     def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
-        blocks = self.blocks(message, content) or [{"text": "(no output)"}]  # neither nothing nor a blank is taken
-        result: dict[str, Json] = {"toolUseId": encoding.safe_id(message.call_id), "content": blocks}
-        if self.is_claude or "nova" in self.model:  # the models of others refuse a status
+        # Bedrock refuses an empty list and a blank text.
+        blocks = self.blocks(message, content) or [{"text": "(no output)"}]
+        result: dict[str, Json] = {
+            "toolUseId": encoding.safe_id(message.call_id),
+            "content": blocks,
+        }
+        if self.is_claude or "nova" in self.model:  # other models refuse a status
             result["status"] = "error" if message.is_error else "success"
         elif message.is_error:
             blocks.insert(0, {"text": "error:"})
@@ -281,7 +317,7 @@ class BedrockEncoder(anthropic.ClaudeEncoder):
 
 
 def _numbered(blocks: list[dict[str, Json]], owner: str) -> list[dict[str, Json]]:
-    """Give each document a name of its own: no two of a request may have one."""
+    """Make document names unique: Bedrock refuses two documents with the same name."""
     for index, block in enumerate(blocks):
         if "document" in block:
             block["document"]["name"] += f" {encoding.short_id(f'{owner} {index}', 6)}"
@@ -294,41 +330,50 @@ def _format(part: File) -> str:
         try:
             part.data.decode("utf-8")
         except UnicodeDecodeError:
-            text = f"cannot send a file of type {part.media_type}; it takes {', '.join(sorted(_FORMATS.values()))}"
+            formats = ", ".join(sorted(_FORMATS.values()))
+            text = (
+                f"cannot send a file of type {part.media_type}; only these can be sent: {formats}"
+            )
             raise ProviderError(text, kind="invalid_request", provider=WIRE) from None
     return form or "txt"
 
 
 class Bedrock(wire.Wire):
-    """Asks Bedrock, with a bearer token where the connection has one, else with signed requests."""
+    """A provider on Bedrock, with a bearer token if one is set, else with signed requests."""
 
-    # Claude takes these keywords here, Nova, Llama and Mistral do not.
+    # On Bedrock, Claude accepts these keywords; Nova, Llama and Mistral do not.
     tool_rules = wire.ToolRules(keywords=("$ref", "oneOf", *wire.CONDITIONS), at_root=wire.UNIONS)
     encoder = BedrockEncoder
     decoder = BedrockDecoder
 
-    def __init__(self, row: Row, http: Any, model: str = "", credentials: aws.Credentials | None = None) -> None:
-        super().__init__(row, http, model)
+    def __init__(
+        self, entry: Entry, http: Any, model: str = "", credentials: aws.Credentials | None = None
+    ) -> None:
+        super().__init__(entry, http, model)
         self._credentials = credentials
 
     async def models(self) -> list[str]:
-        raise ConfigError(f"{self.name}: AWS lists models elsewhere: aws bedrock list-foundation-models")
+        raise ConfigError(
+            f"{self.name}: AWS lists models elsewhere: aws bedrock list-foundation-models"
+        )
 
     def target(self, model: str, stream: bool) -> str:
         # Colons and the slashes of ARNs are escaped.
         return f"/model/{quote(model, safe='')}/{'converse-stream' if stream else 'converse'}"
 
-    async def headers(self, options: Mapping[str, Json], target: str, body: bytes) -> dict[str, str]:
+    async def headers(
+        self, options: Mapping[str, Json], target: str, body: bytes
+    ) -> dict[str, str]:
         if self.http.authorized:
             return {}
-        # Looked up each time: credentials of a session expire and are replaced.
+        # Read for each request: session credentials expire and are replaced.
         credentials = self._credentials or aws.find_credentials(os.environ)
         if credentials is None:
             raise MissingKey(self.name, ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"))
         self.http.hide(credentials.token)
         address = self.http.address
         found = re.search(r"\.([a-z]{2}(?:-[a-z]+)+-\d+)\.", address.host)
-        return aws.sign(
+        return sign(
             body,
             host=address.authority,
             path=address.target(target),

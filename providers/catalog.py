@@ -1,50 +1,58 @@
-"""Every provider as a row of data. To add one, add a line to catalog.json."""
+"""The catalog: every provider as an entry of data. To add one, add a line to catalog.json."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from glue.dataclass import dataclass
+# How a chat server is asked to reason: nothing, `reasoning_effort`, `reasoning: {effort}`,
+# `thinking: {type}`, the same with kept history, `enable_thinking`, or Groq's effort with
+# `reasoning_format`.
+Reasoning: TypeAlias = Literal[
+    "", "effort", "object", "thinking", "kept_thinking", "enable", "groq"
+]
 
-# How a chat server is asked to think: nothing, `reasoning_effort`, `reasoning: {effort}`, `thinking: {type}`,
-# the same with kept history, `enable_thinking`, or Groq's effort with `reasoning_format`.
-Reasoning: TypeAlias = Literal["", "effort", "object", "thinking", "kept_thinking", "enable", "groq"]
-
-LEVELS = ("low", "medium", "high")  # of reasoning; the only ones that all servers with levels know
+# The reasoning levels that every server with levels knows.
+LEVELS = ("low", "medium", "high")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quirks:
-    """Where a server departs from its wire; the defaults suit an unknown compatible server."""
+    """Differences of a server from its wire; the defaults suit an unknown compatible server."""
 
     # Requests
     max_tokens: str = "max_tokens"  # OpenAI's reasoning models know only max_completion_tokens
-    stream_usage: bool = True  # send stream_options; Mistral refuses unknown keys and sends usage unasked
+    # Send stream_options. Mistral refuses unknown keys, and sends the usage without being asked.
+    stream_usage: bool = True
     reasoning: Reasoning = "effort"
     system_role: Literal["system", "developer"] = "system"
-    cache: Literal["", "key", "control"] = ""  # "" caches by itself; prompt_cache_key; cache_control marks
-    output: Literal["json_schema", "json_object", ""] = "json_schema"  # what structured output it knows
-    strict: bool = True  # whether it knows `strict` beside a schema
+    # "": the server caches without a request; "key": prompt_cache_key; "control": cache_control.
+    cache: Literal["", "key", "control"] = ""
+    # The kind of structured output that the server supports.
+    output: Literal["json_schema", "json_object", ""] = "json_schema"
+    strict: bool = True  # whether the server knows `strict` next to a schema
     encrypted: bool = False  # Responses: ask for encrypted reasoning, and store nothing
-    plain_models: tuple[str, ...] = ("gpt-3", "gpt-4", "chatgpt")  # how those start that refuse to seal reasoning
-    images: tuple[str, ...] = ("image/*",)  # media types; what the server makes of them is its own affair
-    files: tuple[str, ...] = ("*/*",)  # where it is empty, text still goes as text
-    efforts: tuple[str, ...] = LEVELS  # of reasoning
+    # Prefixes of the models that refuse a request for encrypted reasoning.
+    plain_models: tuple[str, ...] = ("gpt-3", "gpt-4", "chatgpt")
+    images: tuple[str, ...] = ("image/*",)  # the media types that are sent as images
+    files: tuple[str, ...] = ("*/*",)  # if empty, text files are sent as text
+    efforts: tuple[str, ...] = LEVELS  # the reasoning levels
     openai_models: bool = False  # the models are OpenAI's, each of which has its own levels
     tools: bool = True
     merge: bool = False  # refuses two user messages in a row
 
-    # What goes back
-    tool_ids: Literal["any", "nine"] = "any"  # Mistral wants nine letters or digits
+    # Earlier replies that are sent back
+    tool_ids: Literal["any", "nine"] = "any"  # Mistral requires nine letters or digits
     tool_id_limit: int = 64  # longer ids of other vendors are shortened
-    echo: Literal["", "reasoning_content", "reasoning"] = ""  # the field of thoughts; what a server sealed always goes
+    # The field in which plain thinking is sent back. Encrypted reasoning is always sent back.
+    echo: Literal["", "reasoning_content", "reasoning"] = ""
 
     # Replies
-    reasoning_apart: bool = False  # the output count leaves reasoning out
+    reasoning_apart: bool = False  # the output count does not include reasoning
     think_tags: bool = False  # <think>...</think> at the start of the text is thinking
 
     local: bool = False  # runs on this machine; needs no key
@@ -52,43 +60,51 @@ class Quirks:
 
 PLAIN = Quirks()
 
+CLOUDS = ("aws", "google")  # values of `auth` for which the wire finds the credentials itself
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Row:
+class Entry:
     """One provider as data: its wire, address, key variables and default model."""
 
     name: str
     _: dataclasses.KW_ONLY
-    wire: str = "openai_chat"  # what most servers speak
+    wire: str = "openai_chat"  # the default is the wire of most servers
     base_url: str
-    key: tuple[str, ...] = ()  # variables, first found wins
-    model: str = ""  # the default
-    window: int = 128_000  # tokens of context of the default model
+    key: tuple[str, ...] = ()  # environment variables; the first that is set is used
+    model: str = ""  # the default model
+    window: int = 128_000  # the context window of the default model, in tokens
     quirks: Quirks = PLAIN
-    auth: str = "bearer"  # or the header that carries the key; with "aws" and "google" the wire finds credentials
+    # "bearer", or the header for the key; for "aws" and "google" the wire finds credentials.
+    auth: str = "bearer"
     base_url_env: tuple[str, ...] = ()
-    elsewhere: str = ""  # the wire of a server at another base URL, which may know only the common one
-    is_vendor: bool = False  # makes the models that it serves
-    models_from: str = ""  # the provider whose models it serves under their own names
-    otel: str = ""  # its name in OpenTelemetry's GenAI conventions, where that is another
+    # The wire to use if the user sets another base URL: that server may know only this wire.
+    compatible_wire: str = ""
+    is_vendor: bool = False  # the provider makes the models that it serves
+    models_from: str = ""  # the provider whose models this one serves under the same names
+    otel: str = ""  # the name in OpenTelemetry's GenAI conventions, if it differs
 
 
-def row_of(name: str, table: Mapping[str, Any]) -> Row:
-    """Make a row of its fields as a data file has them; raises TypeError for one that is unknown."""
-    return Row(name, **{**_frozen(table), "quirks": Quirks(**_frozen(table.get("quirks", {})))})
+def entry_of(name: str, table: Mapping[str, Any]) -> Entry:
+    """Return an entry for the fields of a data file; raise TypeError for an unknown field."""
+    return Entry(name, **{**_frozen(table), "quirks": Quirks(**_frozen(table.get("quirks", {})))})
 
 
 def _frozen(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+    }
 
 
-# In a base URL, {NAME} is a variable of the environment, {NAME|OTHER|default} the first that is set.
-# Every row also obeys NAME_BASE_URL. The order is that in which a default is looked for.
-ROWS = tuple(
-    row_of(name, table) for name, table in json.loads(Path(__file__).with_name("catalog.json").read_bytes()).items()
+# In a base URL, {NAME} is an environment variable, and {NAME|OTHER|default} is the first of the
+# variables that is set, or else the default. NAME_BASE_URL overrides the base URL of any entry.
+# If no model is named, the first entry whose key is set is used.
+ENTRIES = tuple(
+    entry_of(name, table)
+    for name, table in json.loads(Path(__file__).with_name("catalog.json").read_bytes()).items()
 )
 
-# The newest first; a model of OpenAI has the levels of the first name that its own begins with.
+# Reasoning levels of OpenAI's models: the first prefix that matches the model's name counts.
 _EFFORTS = (
     ("gpt-oss", LEVELS),
     ("gpt-3", ()),
@@ -104,9 +120,9 @@ _EFFORTS = (
 )
 
 
-def efforts(row: Row, model: str) -> tuple[str, ...]:
-    """Return the levels of reasoning that a model tells apart; none where it cannot be asked to reason."""
-    if not row.quirks.reasoning:
+def efforts(entry: Entry, model: str) -> tuple[str, ...]:
+    """Return the reasoning levels that a model distinguishes; () if it cannot reason."""
+    if not entry.quirks.reasoning:
         return ()
-    own = _EFFORTS if row.quirks.openai_models else ()
-    return next((levels for start, levels in own if model.startswith(start)), row.quirks.efforts)
+    own = _EFFORTS if entry.quirks.openai_models else ()
+    return next((levels for start, levels in own if model.startswith(start)), entry.quirks.efforts)

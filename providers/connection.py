@@ -1,4 +1,4 @@
-"""Connections to servers: a pool for each event loop, deadlines at every read, proxies and compressed bodies."""
+"""Connections to servers: a pool for each event loop, deadlines, proxies, compressed bodies."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import time
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from ipaddress import ip_address, ip_network
 from types import ModuleType
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
@@ -19,26 +20,26 @@ _SIZE = re.compile(rb"[0-9a-fA-F]{1,7}\r\n")
 _BLANK = re.compile(rb"\n\r?\n")
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*\r\n", re.IGNORECASE)
 _HEAD = 65536
-_LINE_END = -1  # what is still to come of a chunk: the end of its line
+_LINE_END = -1  # the value of `_left` while only the CRLF after a chunk is missing
 
-# asyncio reads into a block of 256 KiB. glibc asks the kernel for such a block and gives it back at every read (some
-# 25 us), until a larger one was freed.
+# asyncio reads into a block of 256 KiB. glibc asks the kernel for such a block and returns it at
+# every read (about 25 us), until a larger block was freed.
 bytes(1 << 20)
 
 
 class Chunks:
-    """Joins the chunks of one answer that came together to one; what is no plain chunk is passed on as it came."""
+    """A filter that joins HTTP chunks that arrived together; other bytes pass unchanged."""
 
     __slots__ = ("_left", "_plain", "_rest", "_started")
 
     def __init__(self) -> None:
-        self._plain = False  # pass everything on
-        self._started = False  # the head is over
-        self._rest = b""  # the head so far; then a frame that has not wholly come
-        self._left = 0  # bytes of the current chunk that are still to come
+        self._plain = False  # pass all bytes on unchanged
+        self._started = False  # the head of the response is complete
+        self._rest = b""  # the head so far; later, the start of an incomplete chunk frame
+        self._left = 0  # bytes of the current chunk that have not arrived yet
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes to hand on; nothing where only a part of a frame came."""
+        """Return the bytes to pass on; empty if only a part of a chunk has arrived."""
         if self._plain:
             return data
         if self._started:
@@ -52,7 +53,11 @@ class Chunks:
         self._rest = b""
         self._started = True
         end = blank.end()
-        if blank[0] != b"\n\r\n" or not _CHUNKED.search(head, 0, end) or not head.startswith(b"HTTP/1.1 200"):
+        if (
+            blank[0] != b"\n\r\n"
+            or not _CHUNKED.search(head, 0, end)
+            or not head.startswith(b"HTTP/1.1 200")
+        ):
             self._plain = True
             return data
         body = head[end:]
@@ -82,24 +87,29 @@ class Chunks:
                     break
                 at, self._left = at + 2, 0
         body = b"".join(pieces)
-        framed = b"%x\r\n%b\r\n" % (len(body), body) if body else b""  # an empty chunk would end the answer
+        # An empty chunk would end the response.
+        framed = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
         rest = data[at:]
-        begins = rest in (b"", b"\r") if self._left == _LINE_END else len(rest) < 9 and b"\r\n" not in rest
+        begins = (
+            rest in (b"", b"\r")
+            if self._left == _LINE_END
+            else len(rest) < 9 and b"\r\n" not in rest
+        )
         if begins:
-            self._rest = rest  # of a frame, the rest is yet to come
+            self._rest = rest  # the start of a frame whose rest has not arrived
             return framed
-        self._plain = True  # the end of the body, or what is no frame
+        self._plain = True  # the end of the body, or not a chunk
         return framed + rest
 
 
 KEEP_ALIVE = 30.0  # seconds that an idle connection is kept
 _CLOSE_SECONDS = 2.0
 _STEP = 65536
-_CONTENT = 128  # a read of so many bytes is more than a keep-alive
+_CONTENT = 128  # a read of at least so many bytes counts as content, not as a keep-alive
 
 
 class Broken(Exception):
-    """A deadline or a bound of ours ended an answer; `kind` is the error's."""
+    """Raised if a deadline or a size limit ended a response; `kind` is the kind of the error."""
 
     def __init__(self, what: str, kind: str) -> None:
         super().__init__(what)
@@ -107,28 +117,34 @@ class Broken(Exception):
 
 
 class Watch:
-    """The clocks of one request."""
+    """The deadlines and the size limit of one request, and its progress."""
 
     __slots__ = ("answered", "blind", "closed", "end", "hung_up", "left", "patience", "progress")
 
     def start(self, total: float, patience: float, size: int) -> None:
+        """Start a request that may take `total` seconds and receive `size` bytes.
+
+        At most `patience` seconds may pass between two reads with content.
+        """
         now = time.monotonic()
         self.end = now + total
         self.patience = patience
         self.progress = now + patience
         self.left = size
-        self.answered = False  # whether the status has come
-        self.blind = False  # whether the body is compressed, so that content cannot be told from comments
-        self.closed = False  # from here on a read fails
+        self.answered = False  # whether the status line has arrived
+        # Whether the body is compressed, so that content and comments look the same.
+        self.blind = False
+        self.closed = False  # whether every further read fails
         self.hung_up = False  # whether the server closed the connection
 
     def shorten(self, seconds: float) -> None:
+        """End the request in so many seconds, unless it ends earlier."""
         self.end = min(self.end, time.monotonic() + seconds)
 
     def wait(self, timeout: float | None) -> float:
-        """Return how long the next step may take."""
+        """Return the seconds that the next read or write may take."""
         if self.closed:
-            raise Broken("the answer was not read to its end", "transient")
+            raise Broken("the caller closed the response before its end", "transient")
         now = time.monotonic()
         left = (self.end if self.end < self.progress else self.progress) - now
         if left <= 0:
@@ -136,14 +152,17 @@ class Watch:
         return left if timeout is None or left < timeout else timeout
 
     def check(self, now: float) -> None:
-        """Raise where a deadline has passed."""
+        """Raise if a deadline has passed."""
         if now >= self.end:
             raise Broken("the total time for a request is over", "timeout")
         if now >= self.progress:
             raise Broken(f"no content for {self.patience:g} s, only keep-alive", "timeout")
 
     def note(self, data: bytes) -> None:
-        """Count what came; comments and pings are no progress, or they could go on for ever."""
+        """Count received bytes against the size limit, and extend the progress deadline.
+
+        Comments and pings of a stream do not extend the deadline.
+        """
         self.left -= len(data)
         if self.left < 0:
             raise Broken("the answer is longer than allowed", "protocol")
@@ -152,7 +171,7 @@ class Watch:
 
 
 class Backend:
-    """httpcore's network backend, whose streams obey a watch."""
+    """A network backend for httpcore whose streams enforce the limits of a Watch."""
 
     def __init__(self, engine: ModuleType, watch: Watch) -> None:
         self._inner = engine.AnyIOBackend()
@@ -166,12 +185,14 @@ class Backend:
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> Stream:
-        stream = await self._inner.connect_tcp(host, port, self._watch.wait(timeout), local_address, socket_options)
+        stream = await self._inner.connect_tcp(
+            host, port, self._watch.wait(timeout), local_address, socket_options
+        )
         return Stream(stream, self._watch)
 
 
 class Stream:
-    """One socket, or TLS on top of one."""
+    """A network stream for httpcore: a socket, or TLS on top of a socket."""
 
     def __init__(self, inner: Any, watch: Watch) -> None:
         self._inner = inner
@@ -191,13 +212,13 @@ class Stream:
         return b""
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        # A request's head waits for its body: one write, one packet, one timeout less.
+        # The head of a request is held until its body: one write and one packet instead of two.
         if buffer.endswith(b"\r\n\r\n") and not self._head and len(buffer) < _STEP:
             self._head = buffer
             self._chunks = Chunks()
             return
         head, self._head = self._head, b""
-        if head and len(buffer) > _STEP:  # here a copy would cost more than it saves
+        if head and len(buffer) > _STEP:  # copying a large body costs more than a second write
             await self._inner.write(head, self._watch.wait(timeout))
             head = b""
         if head or buffer:
@@ -217,7 +238,10 @@ class Stream:
 
 
 class Content:
-    """A request's body. Not httpcore's own generator, which is left open where sending fails."""
+    """The body of a request, as an iterator that needs no closing.
+
+    httpcore's own generator would stay open if sending fails.
+    """
 
     __slots__ = ("_data",)
 
@@ -237,11 +261,11 @@ class Content:
         """There is nothing to close."""
 
 
-# The pool -----------------------------------------------------------------------------------------
+# The pool
 
 
 class Connection:
-    """One of the engine's connections and its watch."""
+    """A connection of httpcore, and the Watch that limits its requests."""
 
     __slots__ = ("inner", "since", "watch")
 
@@ -255,12 +279,13 @@ class Connection:
             await self.inner.aclose()
 
 
-_Idle: TypeAlias = dict[object, list[Connection]]  # by origin; the last one used is the first one taken
+# Idle connections by origin. The one used last is taken first.
+_Idle: TypeAlias = dict[object, list[Connection]]
 _pool: RunVar[tuple[_Idle, AsyncGenerator[None, None]]] = RunVar("glue.providers.pool")
 
 
 async def idle_connections(key: object) -> list[Connection]:
-    """Return the idle connections of this event loop for a key."""
+    """Return the list of idle connections of this event loop for a key."""
     try:
         idle, _ = _pool.get()
     except LookupError:
@@ -272,8 +297,8 @@ async def idle_connections(key: object) -> list[Connection]:
 
 
 async def _close_at_exit(idle: _Idle) -> AsyncGenerator[None, None]:
-    # Event loops close the generators that are left when they end. This one closes the
-    # connections, so that nothing warns at exit although nobody called aclose.
+    # An event loop that ends closes its open generators. This generator then closes the idle
+    # connections, so that nothing warns at exit even if the user never called aclose.
     try:
         yield
     finally:
@@ -282,13 +307,17 @@ async def _close_at_exit(idle: _Idle) -> AsyncGenerator[None, None]:
                 await connections.pop().close()
 
 
-# Compressed bodies --------------------------------------------------------------------------------
+# Compressed bodies
 
 
-async def inflate(blocks: AsyncIterator[bytes], encoding: str, limit: int) -> AsyncGenerator[bytes, None]:
-    """Decompress gzip and deflate in small steps: a bomb costs no more than the limit."""
+async def inflate(
+    blocks: AsyncIterator[bytes], encoding: str, limit: int
+) -> AsyncGenerator[bytes, None]:
+    """Yield the decompressed body (gzip or deflate) in small steps, up to a size limit."""
     if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
-        raise Broken(f"the answer is encoded as {encoding[:40]!r}, which was not asked for", "protocol")
+        raise Broken(
+            f"the response is encoded as {encoding[:40]!r}, which was not asked for", "protocol"
+        )
     engine, begun, whole = zlib.decompressobj(47), False, True
     async for data in blocks:
         full = False
@@ -297,7 +326,9 @@ async def inflate(blocks: AsyncIterator[bytes], encoding: str, limit: int) -> As
                 piece = engine.decompress(data, _STEP)
             except zlib.error as error:
                 if begun:
-                    raise Broken(f"the compressed answer is broken: {error}", "protocol") from None
+                    raise Broken(
+                        f"the compressed response is broken: {error}", "protocol"
+                    ) from None
                 engine, begun = zlib.decompressobj(-15), True  # deflate without its header
                 continue
             begun, whole, full = True, engine.eof, len(piece) == _STEP
@@ -310,15 +341,15 @@ async def inflate(blocks: AsyncIterator[bytes], encoding: str, limit: int) -> As
             if whole:
                 data, engine, full = engine.unused_data, zlib.decompressobj(47), False
     if not whole:
-        raise Broken("the compressed answer is cut off", "protocol")
+        raise Broken("the compressed response is cut off", "protocol")
 
 
 _PORTS = {"http": 80, "https": 443}
-_SAFE = "!#$%&'()*+,/:;=?@[]~"  # a percent sign stays: what a wire has quoted is sent as it is
+_SAFE = "!#$%&'()*+,/:;=?@[]~"  # with the percent sign: paths may be quoted already
 
 
 class Address:
-    """A base URL: one origin, and what comes before each path and after it."""
+    """A base URL: its origin, the prefix of each path, and the query to append."""
 
     __slots__ = ("authority", "explicit_port", "host", "origin", "path", "port", "query", "scheme")
 
@@ -326,19 +357,26 @@ class Address:
         try:
             parts = urlsplit(url.strip())
             host = parts.hostname or ""
-            if not host.isascii():  # the codec is not worth loading for the others
+            if not host.isascii():  # only then load the codec
                 host = host.encode("idna").decode("ascii")
             port = parts.port
         except (ValueError, UnicodeError):
             raise _malformed(provider, url) from None
-        if parts.scheme not in _PORTS or not host or "@" in parts.netloc or port == 0 or " " in parts.netloc:
+        if (
+            parts.scheme not in _PORTS
+            or not host
+            or "@" in parts.netloc
+            or port == 0
+            or " " in parts.netloc
+        ):
             raise _malformed(provider, url)
         self.scheme = parts.scheme
         self.host = host
         self.port = port or _PORTS[parts.scheme]
         self.explicit_port = None if self.port == _PORTS[self.scheme] else self.port
         name = f"[{host}]" if ":" in host else host
-        self.authority = f"{name}:{self.port}" if self.explicit_port else name  # as the Host header wants it
+        # The value of the Host header.
+        self.authority = f"{name}:{self.port}" if self.explicit_port else name
         self.origin = f"{self.scheme}://{self.authority}"
         self.path = parts.path.rstrip("/")
         self.query = "&".join(piece for piece in (parts.query, urlencode(query)) if piece)
@@ -357,29 +395,33 @@ class Address:
 
 def _malformed(provider: str, url: str) -> ConfigError:
     who = f"{provider}: " if provider else ""
-    if "@" in url:  # may hold a password, which is not shown
-        return ConfigError(f"{who}a base URL must not hold a user or password; use the key's variable")
-    return ConfigError(f"{who}{url!r} is no base URL; it must look like https://host/v1")
+    if "@" in url:  # the URL may contain a password, so it is not shown
+        return ConfigError(
+            f"{who}a base URL must not contain a user or password; use the key's variable"
+        )
+    return ConfigError(f"{who}{url!r} is not a base URL; it must look like https://host/v1")
 
 
 def proxy_for(address: Address, environ: Mapping[str, str]) -> str:
-    """Return the proxy that the standard variables name for an address, or nothing."""
+    """Return the proxy for an address from the standard variables, or "" if there is none."""
 
     def variable(name: str) -> str:
-        if name == "http_proxy" and "REQUEST_METHOD" in environ:  # under CGI a client sets HTTP_PROXY by a header
+        # Under CGI, HTTP_PROXY comes from a header of the client, so it is not trusted.
+        if name == "http_proxy" and "REQUEST_METHOD" in environ:
             return environ.get(name, "").strip()
         return (environ.get(name) or environ.get(name.upper()) or "").strip()
 
     proxy = variable(f"{address.scheme}_proxy") or variable("all_proxy")
-    if not proxy or any(_is_exempt(address, entry) for entry in variable("no_proxy").lower().replace(",", " ").split()):
+    if not proxy or any(
+        _is_exempt(address, entry)
+        for entry in variable("no_proxy").lower().replace(",", " ").split()
+    ):
         return ""
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _is_exempt(address: Address, entry: str) -> bool:
     if "/" in entry:
-        from ipaddress import ip_address, ip_network
-
         try:
             return ip_address(address.host) in ip_network(entry, strict=False)
         except ValueError:

@@ -1,4 +1,4 @@
-"""What all wires encode alike: JSON bytes, turns, tool ids, schemas, attachments."""
+"""Functions that all wires share: JSON bytes, messages, tool ids, schemas, attachments."""
 
 from __future__ import annotations
 
@@ -10,38 +10,49 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from json.encoder import encode_basestring
 from typing import TypeAlias, TypeGuard
+from urllib.parse import unquote_to_bytes
 
 from glue import (
     AssistantMessage,
     File,
     Image,
     Message,
-    Opaque,
     Part,
     Text,
     ToolCall,
     ToolMessage,
-    ToolSpec,
     UserMessage,
 )
-from glue.messages import EFFORTS, Effort, Json, new_id
+from glue.messages import EFFORTS, Effort, Json, ToolSpec, new_id
+from glue.provider import Opaque
 from glue.providers.catalog import Quirks
 
-Said: TypeAlias = Text | Image | File  # what a user or a tool says
+Said: TypeAlias = Text | Image | File  # the content of a user or tool message
 
-# JSON ---------------------------------------------------------------------------------------------
+# JSON
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_encode_strictly = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_encode_strictly = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False
+).encode
 _decoder = json.JSONDecoder()
 _scan = _decoder.scan_once  # type: ignore[attr-defined]
 
-# What a value of an unexpected shape raises; a decoder turns it into a protocol error.
-BAD_SHAPE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, StopIteration, OverflowError)
+# Exceptions that a value of an unexpected shape raises; they become protocol errors.
+BAD_SHAPE = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    RecursionError,
+    StopIteration,
+    OverflowError,
+)
 
 
 def dumps(value: Json) -> bytes:
-    """Encode compactly; a lone surrogate, which UTF-8 cannot carry, becomes a question mark, and NaN becomes null."""
+    """Return compact JSON; a lone surrogate becomes a question mark, and NaN becomes null."""
     try:
         text = _encode_strictly(value)
     except ValueError:
@@ -50,43 +61,46 @@ def dumps(value: Json) -> bytes:
 
 
 def join(values: Iterable[Json]) -> bytes:
-    """Encode values as the elements of an array."""
+    """Return values as JSON, joined with commas, for use inside an array."""
     return b",".join(map(dumps, values))
 
 
 def quote(text: str) -> bytes:
-    """Encode one string."""
+    """Return a string as JSON."""
     quoted: str = encode_basestring(text)
     return quoted.encode("utf-8", "replace")
 
 
 def loads(data: bytes) -> Json:
-    """Decode JSON, without the detours of json.loads; raises one of BAD_SHAPE.
+    """Parse JSON bytes, faster than json.loads; raise one of BAD_SHAPE if they are invalid.
 
-    Half a surrogate pair, which no text can hold, becomes a replacement character.
+    Half a surrogate pair becomes a replacement character.
     """
     text = data.decode("utf-8", "replace")
     if "\\ud" in text or "\\uD" in text:
         text = _PAIRS.sub(lambda found: found[0] if found[1] is None else "\\ufffd", text)
     try:
         value, end = _scan(text, 0)
-    except StopIteration:  # it does not start at the first character
+    except StopIteration:  # white space precedes the value
         return _decoder.decode(text)
     if end != len(text) and not text[end:].isspace():
         raise ValueError("more than one JSON value")
     return value
 
 
-# A backslash and what it escapes, whole pairs as one; the group is half a pair.
+# An escape sequence. A whole surrogate pair is one match; the group is half of a pair.
 _PAIRS = re.compile(
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
+    re.DOTALL,
 )
 
 
 def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = None) -> bytes:
-    """Join a body: fields that are None are left out, bytes are JSON already, lists of bytes are arrays of such.
+    """Return the JSON body of a request.
 
-    Options win over fields of the same name, except that objects are merged and `tools` are appended.
+    Fields that are None are left out. Bytes are JSON already; a list of bytes becomes an array.
+    Options replace fields of the same name, but objects are merged and `tools` are appended.
     """
     body = {name: value for name, value in fields.items() if value is not None}
     for name, value in (options or {}).items():
@@ -100,7 +114,7 @@ def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = No
     for name, value in body.items():
         pieces += (quote(name), b":")
         if isinstance(value, list) and value and isinstance(value[0], bytes):
-            # Not joined first: that would copy a long history twice.
+            # Joining the list first would copy a long history twice.
             parted = [b","] * (2 * len(value) + 1)
             parted[1::2] = value
             parted[0], parted[-1] = b"[", b"]"
@@ -113,21 +127,25 @@ def assemble(fields: Mapping[str, Json], options: Mapping[str, Json] | None = No
 
 
 def merged(ours: Mapping[str, Json], theirs: Mapping[str, Json]) -> dict[str, Json]:
-    """Merge two objects, and the objects inside them; theirs wins."""
+    """Return two objects merged recursively; values of `theirs` win."""
     result = dict(ours)
     for name, value in theirs.items():
         inner = result.get(name)
-        result[name] = merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+        result[name] = (
+            merged(inner, value)
+            if isinstance(inner, Mapping) and isinstance(value, Mapping)
+            else value
+        )
     return result
 
 
 def arguments(call: ToolCall) -> dict[str, Json]:
-    """Return a call's arguments as an object, for wires that want no text; what is no strict JSON object is wrapped."""
+    """Return the arguments of a call as a dict; wrap them if they are not a JSON object."""
     if not call.arguments.strip():
         return {}
     try:
         value = json.loads(call.arguments)
-        _encode_strictly(value)  # NaN and Infinity are Python's, not JSON's
+        _encode_strictly(value)  # raises for NaN and Infinity, which are not JSON
     except (ValueError, RecursionError):
         return {"arguments": call.arguments}
     return value if isinstance(value, dict) else {"arguments": value}
@@ -137,45 +155,55 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def call_name(name: str) -> str:
-    """Return a tool's name that every server takes back: models call `functions.look` and even an empty name."""
-    return name if _PLAIN.fullmatch(name) else re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unknown"
+    """Return a tool name that every server accepts, for names such as `functions.look` or ""."""
+    return (
+        name if _PLAIN.fullmatch(name) else re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64] or "unknown"
+    )
 
 
-# Messages -----------------------------------------------------------------------------------------
+# Messages
 
 
-BLOCK = 32  # messages whose bytes are also kept joined, so that a long history costs little more than its bytes
+# The number of messages in a block. The bytes of a block are also stored joined, so that encoding a
+# long history stays cheap.
+BLOCK = 32
 
 
 def blocks(messages: Sequence[Message]) -> Iterator[tuple[Message, ...]]:
-    """Part a history into blocks; as it only ever grows, all but the last stay as they are."""
+    """Yield the messages of a history in blocks of equal size; the last block may be shorter.
+
+    A history only grows, so every block but the last stays the same from request to request.
+    """
     whole = tuple(messages)
     return (whole[start : start + BLOCK] for start in range(0, len(whole), BLOCK))
 
 
 def block_memo(block: tuple[Message, ...], key: str) -> Json:
-    """Return what was kept for a full block, if it still holds the same messages."""
+    """Return the value stored for a full block if it still contains the same messages."""
     kept = block[-1].memo.get(("block", key)) if len(block) == BLOCK else None
     return kept[1] if kept is not None and kept[0] == block[:-1] else None
 
 
 def keep_block(block: tuple[Message, ...], key: str, value: Json) -> None:
+    """Store a value for a full block of messages; see `block_memo`."""
     if len(block) == BLOCK:
         block[-1].memo["block", key] = (block[:-1], value)
 
 
 def kept_of(part: Part, wire: str) -> dict[str, Json]:
-    """Return what a part carries for this wire."""
+    """Return the opaque fields that a part has for this wire, or {} if it has none."""
     opaque = part if isinstance(part, Opaque) else getattr(part, "opaque", None)
     return object_of(opaque.data) if isinstance(opaque, Opaque) and opaque.wire == wire else {}
 
 
 def short_id(text: str, length: int = 9) -> str:
-    """Make an id of letters and digits that depends on the text alone, so that calls and results agree."""
-    from hashlib import blake2b  # it loads OpenSSL, which most requests can do without
+    """Return an id of letters and digits that depends only on the text."""
+    from hashlib import blake2b  # start-up: it loads OpenSSL, which most requests do not need
 
     digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    number = int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=32).digest(), "big")
+    number = int.from_bytes(
+        blake2b(text.encode("utf-8", "replace"), digest_size=32).digest(), "big"
+    )
     letters = []
     for _ in range(length):
         number, digit = divmod(number, 62)
@@ -184,14 +212,14 @@ def short_id(text: str, length: int = 9) -> str:
 
 
 def safe_id(text: str) -> str:
-    """Return an id of at most 64 letters, digits, '_' and '-': itself where it is one."""
+    """Return the text if it is a valid id (1 to 64 of A-Z a-z 0-9 _ -), else a short id for it."""
     return text if _PLAIN.fullmatch(text) else "call_" + short_id(text, 20)
 
 
 def unique_calls(messages: Sequence[Message]) -> Sequence[Message]:
-    """Rename calls whose id an earlier reply used already, and their results; almost always a no-op.
+    """Rename calls whose id an earlier reply used, and their results.
 
-    Some servers count from call_0 in each reply.
+    Some servers count from call_0 in each reply. Usually the messages are returned unchanged.
     """
     messages = tuple(messages)
     every: list[str] = []
@@ -234,14 +262,17 @@ def _renamed(message: Message, names: Mapping[str, str]) -> Message:
         if isinstance(message, ToolMessage):
             kept = replace(message, call_id=names[message.call_id])
         else:
-            parts = (replace(p, id=names.get(p.id, p.id)) if isinstance(p, ToolCall) else p for p in message.content)
+            parts = (
+                replace(p, id=names.get(p.id, p.id)) if isinstance(p, ToolCall) else p
+                for p in message.content
+            )
             kept = replace(message, content=tuple(parts))
         message.memo[key] = kept
     return kept
 
 
 def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
-    """Join neighbouring user messages, for servers whose templates want the roles to alternate."""
+    """Join neighbouring user messages, for servers whose templates require alternating roles."""
     result: list[Message] = []
     for message in messages:
         last = result[-1] if result else None
@@ -261,40 +292,46 @@ def merge_users(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def description(tool: ToolSpec) -> dict[str, str]:
-    """Return a tool's description as a field; a blank one is left out, as some servers refuse it."""
+    """Return the description field of a tool, or {} if it is blank (some servers refuse that)."""
     return {"description": tool.description} if tool.description.strip() else {}
 
 
 def used_tools(messages: Iterable[Message]) -> tuple[ToolSpec, ...]:
-    """Return the tools that a history calls, of which only the names are known."""
-    replies = (message for message in messages if isinstance(message, AssistantMessage))
-    return tuple(
-        ToolSpec(name=name) for name in sorted({call_name(call.name) for each in replies for call in each.calls})
-    )
+    """Return specs, with names only, for the tools that a history calls."""
+    replies = [message for message in messages if isinstance(message, AssistantMessage)]
+    names = {call_name(call.name) for reply in replies for call in reply.calls}
+    return tuple(ToolSpec(name=name) for name in sorted(names))
 
 
-# Schemas ------------------------------------------------------------------------------------------
+# Schemas
 
 
 def schema_name(schema: Mapping[str, Json]) -> str:
+    """Return the title of a schema if it is a valid id, else "output"."""
     title = schema.get("title")
     return title if isinstance(title, str) and title == safe_id(title) else "output"
 
 
 def is_strict(schema: Json) -> bool:
-    """Say whether every object in a schema is closed and requires all it names, as strict mode wants."""
+    """Return whether every object in a schema is closed and requires all its properties."""
     if isinstance(schema, Mapping):
         names = schema.get("properties")
         if isinstance(names, Mapping) or schema.get("type") == "object":
             required = set(schema.get("required") or ())
             if schema.get("additionalProperties") is not False or required != set(names or ()):
                 return False
-        return all(is_strict(value) for name, value in schema.items() if name not in ("enum", "const", "default"))
+        return all(
+            is_strict(value)
+            for name, value in schema.items()
+            if name not in ("enum", "const", "default")
+        )
     return all(map(is_strict, schema)) if isinstance(schema, (list, tuple)) else True
 
 
-def rewritten(schema: Json, dropped: Collection[str], finish: Callable[[Mapping[str, Json], Json], Json]) -> Json:
-    """Rewrite a schema in the dialect of a server: some keywords go, and each subschema is finished by a function."""
+def rewritten(
+    schema: Json, dropped: Collection[str], finish: Callable[[Mapping[str, Json], Json], Json]
+) -> Json:
+    """Return a schema without the dropped keywords; `finish` rewrites each subschema."""
     if isinstance(schema, (list, tuple)):
         return [rewritten(item, dropped, finish) for item in schema]
     if not isinstance(schema, Mapping):
@@ -310,94 +347,111 @@ def rewritten(schema: Json, dropped: Collection[str], finish: Callable[[Mapping[
 
 
 def lower(effort: Effort | None, levels: Sequence[str]) -> str | None:
-    """Return the level nearest below an effort that a server knows, or its lowest; None where it is not to be sent."""
+    """Return the effort, or the next lower of `levels`, or the lowest of them.
+
+    Returns None if the request should not name a level.
+    """
     if effort is None or effort in levels:
         return effort
     known = [level for level in EFFORTS if level in levels and level != "none"]
+    if effort == "none" or not known:
+        return None
     below = [level for level in known if EFFORTS.index(level) < EFFORTS.index(effort)]
-    return None if effort == "none" or not known else below[-1] if below else known[0]
+    return below[-1] if below else known[0]
 
 
-# Parts --------------------------------------------------------------------------------------------
+# Parts
 
 
 def accepts(kinds: Sequence[str], kind: str) -> bool:
-    """Say whether a media type is among some, of which one may be "image/*"."""
+    """Return whether a media type matches one of several patterns such as "image/*"."""
     kind = kind.partition(";")[0].strip().lower()
-    return any(each == kind or each == "*/*" or (each.endswith("/*") and kind.startswith(each[:-1])) for each in kinds)
+    return any(
+        each == kind or each == "*/*" or (each.endswith("/*") and kind.startswith(each[:-1]))
+        for each in kinds
+    )
 
 
 def image_type(part: Image) -> str:
-    """Return the media type of an image, as its data URL says it where it is one."""
-    return inline(part)[0] if part.url is not None and part.url.startswith("data:") else part.media_type
+    """Return the media type of an image, from its data URL if it has one."""
+    return (
+        inline(part)[0]
+        if part.url is not None and part.url.startswith("data:")
+        else part.media_type
+    )
 
 
 def is_text(part: File) -> bool:
-    """Say whether a file is text, which any server can be told."""
+    """Return whether a file is text, which can be sent to any server."""
     kind = part.media_type.partition(";")[0]
     return kind.startswith("text/") or kind in ("application/json", "application/xml")
 
 
 def taken(parts: Iterable[Part], quirks: Quirks) -> Iterator[Said]:
-    """Give the texts, images and files that a server takes; of what it does not take, a description."""
+    """Yield the parts that a server accepts, and a text description of each other part."""
     for part in parts:
         if isinstance(part, Image) and not accepts(quirks.images, image_type(part)):
             yield Text(text="(an image)")
         elif isinstance(part, File) and not accepts(quirks.files, part.media_type):
             name = part.name or "file"
-            words = f"{name}:\n{part.data.decode('utf-8', 'replace')}" if is_text(part) else f"(a file: {name})"
+            words = (
+                f"{name}:\n{part.data.decode('utf-8', 'replace')}"
+                if is_text(part)
+                else f"(a file: {name})"
+            )
             yield Text(text=words)
         elif isinstance(part, (Image, File)) or (isinstance(part, Text) and part.text):
             yield part
 
 
 def base64_text(data: bytes) -> str:
+    """Return bytes as base64, without line ends."""
     return b2a_base64(data, newline=False).decode("ascii")
 
 
-# Replies ------------------------------------------------------------------------------------------
+# Replies
 
 
 def text_of(value: Json) -> str:
-    """Return a string, or "" for anything else that a server may put in its place."""
+    """Return the value if it is a string, else ""."""
     return value if isinstance(value, str) else ""
 
 
 def json_text(value: Json) -> str:
-    """Return JSON text as it came, or that of a value where a server sends no text."""
+    """Return a string unchanged, and any other value as JSON text."""
     if value is None or isinstance(value, str):
         return value or ""
     return _encode(value)
 
 
 def object_of(value: Json) -> dict[str, Json]:
+    """Return the value if it is an object, else {}."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: Json) -> list[Json]:
+    """Return the value if it is a list, else []."""
     return value if isinstance(value, list) else []
 
 
 def is_remote(part: Image | File) -> TypeGuard[Image]:
-    """Say whether a part is an address that the server has to fetch."""
+    """Return whether a part is an image at a URL that the server has to fetch."""
     return isinstance(part, Image) and part.url is not None and not part.url.startswith("data:")
 
 
 def inline(part: Image | File) -> tuple[str, str]:
-    """Return media type and base64 of a part that carries its bytes, be it in a data URL."""
+    """Return the media type and base64 data of a part that contains its bytes or a data URL."""
     if isinstance(part, Image) and part.url is not None and part.url.startswith("data:"):
         head, _, data = part.url.partition(",")
         kind, _, encoding = head[5:].partition(";")
         if not encoding.endswith("base64"):
-            from urllib.parse import unquote_to_bytes
-
             data = base64_text(unquote_to_bytes(data))
         return kind or part.media_type, data
     return part.media_type, base64_text(part.data or b"")
 
 
 def is_object(text: str) -> bool:
-    """Say whether a text is one whole JSON object."""
+    """Return whether a text is one complete JSON object."""
     try:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):

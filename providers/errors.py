@@ -1,18 +1,21 @@
-"""Errors of model servers: the shapes of their bodies, what kind each is, and how long the server advises to wait."""
+"""The classification of error responses of model servers: kind, message and advised wait."""
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from glue import Usage, one_line
+from glue import Usage
 from glue.errors import ErrorKind, ProviderError
 from glue.messages import Json
 from glue.providers.encoding import list_of, object_of, text_of
+from glue.text import one_line
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _UNITS |= {"hour": 3600.0, "minute": 60.0, "second": 1.0, "millisecond": 0.001}
@@ -21,9 +24,16 @@ _ADVICE = re.compile(rf"(?:try again|retry)(?: after| in)? ((?:{_AMOUNT})+)\b")
 
 
 def advised_wait(
-    headers: Mapping[str, str], delay: float | None, text: str, reset: bool, now: float | None = None
+    headers: Mapping[str, str],
+    delay: float | None,
+    text: str,
+    reset: bool,
+    now: float | None = None,
 ) -> float | None:
-    """Return the seconds that the server asks to wait; header names are in lower case."""
+    """Return the seconds that the server advises to wait, or None if it advises nothing.
+
+    Header names must be in lower case.
+    """
     clock = time.time() if now is None else now
     milliseconds = _real(headers.get("retry-after-ms"))
     if milliseconds is not None:
@@ -39,7 +49,7 @@ def advised_wait(
 
 
 def seconds(text: str) -> float | None:
-    """Read a duration such as '26s', '45.8s', '20ms', '6m0s', '114h18m0s' or '33 seconds'."""
+    """Parse a duration such as '26s', '45.8s', '20ms', '6m0s', '114h18m0s' or '33 seconds'."""
     if not re.fullmatch(f"(?:{_AMOUNT})+", text.strip()):
         return None
     amounts = re.findall(_AMOUNT, text)
@@ -52,20 +62,19 @@ def _reset_wait(headers: Mapping[str, str], now: float) -> float | None:
         if "-reset" not in name or not name.startswith(("x-ratelimit-", "anthropic-ratelimit-")):
             continue
         if headers.get(name.replace("-reset", "-remaining"), "0") != "0":
-            continue  # this limit is not the one that was hit
+            continue  # this limit is not the one that was reached
         waits.append(_wait(value, now))
     return max((wait for wait in waits if wait is not None), default=None)
 
 
 def _wait(value: str, now: float) -> float | None:
-    """Read how long to wait: a duration, a moment since 1970 in seconds or milliseconds, or a date."""
-    from datetime import UTC, datetime
-    from email.utils import parsedate_to_datetime
-
+    """Parse a wait: a duration, a Unix time in seconds or milliseconds, or a date."""
     wait = _real(value) if seconds(value) is None else seconds(value)
     if wait is not None:
         wait = wait / 1000 if wait > 1e11 else wait
         return max(0.0, wait - now) if wait > 1e9 else wait
+    from email.utils import parsedate_to_datetime  # start-up: few servers send such dates
+
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         try:
             moment = read(value)
@@ -85,19 +94,19 @@ def _real(value: str | None) -> float | None:
 
 @dataclass(slots=True)
 class ErrorBody:
-    """What an error body says, whatever its shape."""
+    """The facts in an error body of any vendor."""
 
     message: str = ""
-    code: str | None = None  # the first of the names that is no status, as the server writes it
+    code: str | None = None  # the first code or type, as the server writes it
     names: frozenset[str] = frozenset()  # codes, types and statuses, in lower case
     status: int | None = None
-    text: str = ""  # all that may be searched, in lower case
+    text: str = ""  # all texts of the body in lower case, for searching
     delay: float | None = None
     request_id: str | None = None
 
 
 def read_body(text: str) -> ErrorBody:
-    """Find message, codes and advice in an error body of any vendor's shape."""
+    """Parse an error body of any vendor."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -125,12 +134,16 @@ def read_body(text: str) -> ErrorBody:
     said.request_id = text_of(outer.get("request_id") or inner.get("request_id")) or None
     if "flagged_input" in metadata or metadata.get("error_type") == "moderation":
         said.names |= {"content_filter"}
-    for detail in map(object_of, list_of(inner.get("details"))):  # as Google gives them
+    for detail in map(object_of, list_of(inner.get("details"))):  # Google's details
         if (delay := seconds(text_of(detail.get("retryDelay")))) is not None:
             said.delay = delay
         said.names |= {text_of(detail.get("reason")).lower()}
-        # The text of a 429 always speaks of quota and billing; the class is in the id. No wait mends that of a day.
-        if any("PerDay" in str(each.get("quotaId")) for each in map(object_of, list_of(detail.get("violations")))):
+        # Google's text for a 429 always mentions quota and billing; only the quotaId shows
+        # whether the quota of a day is spent, so that waiting does not help.
+        if any(
+            "PerDay" in str(each.get("quotaId"))
+            for each in map(object_of, list_of(detail.get("violations")))
+        ):
             said.names |= {"insufficient_quota"}
     return said
 
@@ -150,15 +163,31 @@ def _names(outer: Mapping[str, Json], inner: Mapping[str, Json]) -> tuple[list[s
             value = place.get(key)
             if isinstance(value, str):
                 names.append(value.rsplit("#", 1)[-1])
-                value = int(value) if value.isascii() and value.isdigit() and len(value) == 3 else None
-            if isinstance(value, int) and not isinstance(value, bool) and 400 <= value < 600 and status is None:
+                value = (
+                    int(value) if value.isascii() and value.isdigit() and len(value) == 3 else None
+                )
+            if (
+                isinstance(value, int)
+                and not isinstance(value, bool)
+                and 400 <= value < 600
+                and status is None
+            ):
                 status = value
     names.append(text_of(object_of(inner.get("innererror")).get("code")))
     return [name for name in names if name and name.lower() != "error"], status
 
 
 def _message(place: Mapping[str, Json]) -> str:
-    for key in ("message", "Message", "detail", "msg", "error_description", "title", "errors", "error"):
+    for key in (
+        "message",
+        "Message",
+        "detail",
+        "msg",
+        "error_description",
+        "title",
+        "errors",
+        "error",
+    ):
         value = place.get(key)
         if isinstance(value, str) and value:
             return value
@@ -167,12 +196,28 @@ def _message(place: Mapping[str, Json]) -> str:
     return ""
 
 
-# What servers call their errors (codes, types and statuses) and say of them, in lower case, by what it means. There is
-# no "too many tokens": so says Bedrock that it throttles. An image that llama.cpp cannot take is a 500 that stays one.
-_SIGNS = json.loads(Path(__file__).with_name("errors.json").read_bytes())
-_NAMES = {kind: frozenset(signs["names"]) for kind, signs in _SIGNS.items()}
-_TEXTS = {kind: re.compile("|".join(signs["texts"])) for kind, signs in _SIGNS.items() if signs["texts"]}
-_REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id")
+@functools.cache
+def _signs() -> tuple[dict[str, frozenset[str]], dict[str, re.Pattern[str]]]:
+    """Read errors.json: the names and the texts by which each kind of error is recognised.
+
+    All are in lower case. "too many tokens" is not among the texts of context_overflow, because
+    Bedrock uses it for throttling. llama.cpp refuses an image with HTTP 500, which no retry fixes.
+    """
+    signs = json.loads(Path(__file__).with_name("errors.json").read_bytes())
+    names = {kind: frozenset(each["names"]) for kind, each in signs.items()}
+    texts = {
+        kind: re.compile("|".join(each["texts"])) for kind, each in signs.items() if each["texts"]
+    }
+    return names, texts
+
+
+_REQUEST_IDS = (
+    "x-request-id",
+    "request-id",
+    "x-amzn-requestid",
+    "apim-request-id",
+    "x-goog-request-id",
+)
 
 
 def classify(
@@ -184,7 +229,7 @@ def classify(
     model: str = "",
     now: float | None = None,
 ) -> ProviderError:
-    """Turn an HTTP answer that is no success into an error."""
+    """Return the ProviderError for an HTTP response that is not a success."""
     lower = {name.lower(): value for name, value in headers.items()}
     text = body.decode("utf-8", "replace")
     said = read_body(text)
@@ -193,44 +238,63 @@ def classify(
         said.names |= {amazon.lower()}
     message = f"HTTP {status}: {said.message}" if said.message else f"HTTP {status}"
     error = _error(message, said, status, text, provider, model)
-    error.retry_after = advised_wait(lower, said.delay, said.text, error.kind == "rate_limited", now)
-    error.request_id = next((lower[name] for name in _REQUEST_IDS if name in lower), said.request_id)
+    error.retry_after = advised_wait(
+        lower, said.delay, said.text, error.kind == "rate_limited", now
+    )
+    error.request_id = next(
+        (lower[name] for name in _REQUEST_IDS if name in lower), said.request_id
+    )
     word = lower.get("x-should-retry", "").lower()
     if word in ("true", "false") and error.kind not in ("auth", "quota", "context_overflow"):
         error.retryable = word == "true"
     return error
 
 
-def classify_event(error: Json, *, provider: str = "", model: str = "", usage: Usage | None = None) -> ProviderError:
-    """Turn an error object inside a stream that began well into an error."""
+def classify_event(
+    error: Json, *, provider: str = "", model: str = "", usage: Usage | None = None
+) -> ProviderError:
+    """Return the ProviderError for an error object in a stream with status 200."""
     text = error if isinstance(error, str) else json.dumps(error, ensure_ascii=False)
     said = read_body(text)
-    raised = _error(said.message or "the server broke off with an error", said, said.status, text, provider, model)
+    raised = _error(
+        said.message or "the server sent an error without a message",
+        said,
+        said.status,
+        text,
+        provider,
+        model,
+    )
     raised.retry_after = advised_wait({}, said.delay, said.text, False)
     raised.request_id, raised.usage = said.request_id, usage
     return raised
 
 
-def _error(message: str, said: ErrorBody, status: int | None, body: str, provider: str, model: str) -> ProviderError:
+def _error(
+    message: str, said: ErrorBody, status: int | None, body: str, provider: str, model: str
+) -> ProviderError:
     kind, again = kind_of(status, said)
-    error = ProviderError(message, kind=kind, provider=provider, model=model, status=status, retryable=again)
+    error = ProviderError(
+        message, kind=kind, provider=provider, model=model, status=status, retryable=again
+    )
     error.code, error.body = said.code and one_line(said.code, 100), body[:2000]
     return error
 
 
 def is_refused_call(error: ProviderError) -> bool:
-    """Say whether the server held a tool call of the model against its schema, and refused the reply."""
-    return error.kind == "invalid_request" and (error.code or "").lower() in _NAMES["refused_call"]
+    """Return whether the server refused a tool call because its arguments do not fit."""
+    names, _ = _signs()
+    return error.kind == "invalid_request" and (error.code or "").lower() in names["refused_call"]
 
 
 def kind_of(status: int | None, said: ErrorBody) -> tuple[ErrorKind, bool | None]:
-    """Name the kind, and whether to try again where that is not what the kind says."""
+    """Return the kind of an error, and `retryable` if it differs from the kind's default."""
+    names, texts = _signs()
 
     def named(kind: ErrorKind) -> bool:
-        return not said.names.isdisjoint(_NAMES[kind])
+        return not said.names.isdisjoint(names[kind])
 
     def told(kind: ErrorKind) -> bool:
-        return _TEXTS[kind].search(said.text) is not None
+        return texts[kind].search(said.text) is not None
 
     limited = status == 429 or named("rate_limited")
     if status == 402 or named("quota") or told("quota"):
@@ -240,7 +304,7 @@ def kind_of(status: int | None, said: ErrorBody) -> tuple[ErrorKind, bool | None
     if status in (401, 403) or named("auth") or (status == 400 and told("auth")):
         return "auth", None
     if "request too large" in said.text and (status == 413 or limited):
-        return "rate_limited", False  # more than the tier allows at once: waiting does not help
+        return "rate_limited", False  # the request exceeds the limit alone: waiting does not help
     if not limited and (named("context_overflow") or told("context_overflow")):
         return "context_overflow", None
     if status == 404 or named("not_found") or (status == 400 and told("not_found")):

@@ -1,4 +1,4 @@
-"""Several providers as one: the next is asked when one fails before it has said anything."""
+"""A failover list: several providers as one, tried in order until one of them answers."""
 
 from __future__ import annotations
 
@@ -7,56 +7,102 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any
 
-from glue import Attempt, Capabilities, Done, Provider, ProviderEvent, Request, StopReason, TextDelta, ThinkingDelta
-from glue.errors import ConfigError, ErrorKind, FailoverError, MissingKey, ProviderError
-from glue.provider import Closeable, capabilities, close, common, opened
-from glue.providers import key_available, lookup, new, parse, resolve
-from glue.providers.retry import Retries, attempt_of, is_empty, no_reply, with_retries
+from glue import Provider, Request, StopReason
+from glue.backoff import Backoff
+from glue.checks import show
+from glue.errors import ErrorKind, FailoverError, ProviderError
+from glue.provider import (
+    Attempt,
+    Capabilities,
+    Closeable,
+    Done,
+    ProviderEvent,
+    TextDelta,
+    ThinkingDelta,
+    capabilities,
+    close,
+    common,
+    opened,
+)
+from glue.providers.retry import attempt_of, is_empty, no_reply
+from glue.settings import is_provider
+from glue.signature import hinted
 
 log = logging.getLogger("glue.failover")
 
-REST = 30.0  # seconds that a provider rests which is busy or dead and does not say for how long; doubled each time
-MOST_REST = 300.0
-_DEAD = ("transient", "timeout", "overloaded")
+# The cooldown of a provider whose server advises none.
+COOLDOWN = Backoff(first=30.0, cap=300.0, jitter=0)
+_TRANSIENT = ("transient", "timeout", "overloaded")
 
 
+@hinted
 def with_failover(
     *providers: Provider,
     on_refusal: bool = False,
     clock: Callable[[], float] = time.monotonic,
-    skipped: Sequence[str] = (),
+    skipped: Mapping[str, Sequence[str]] | None = None,
 ) -> Failover:
-    """Ask each provider in turn, with its own model, until one answers.
+    """Return a provider that asks several providers in order until one of them answers.
 
-    The first piece of an answer commits, thinking included; an error or an empty stream before that
-    falls through, a refusal only with `on_refusal`. A provider that fails with auth or quota is left
-    out from then on; one that is rate limited rests for as long as it advises, one that is dead for
-    half a minute and longer each time. Where all rest, the dead are asked all the same.
+    >>> from glue.testing import Script
+    >>> provider = with_failover(Script("one", name="a"), Script("two", name="b"))
+    >>> provider.name
+    'a,b'
+
+    Each provider uses its own model. The first piece of a reply decides, thinking included: before
+    it, an error or an empty reply switches to the next provider; after it, an error is raised.
+
+    A provider that failed cools down, which means that later requests skip it:
+
+    - wrong key or spent quota: for good;
+    - rate limited: as long as the server advises, else 30 seconds;
+    - unreachable, timed out or overloaded: as long as the server advises, else 30 seconds, doubled
+      with each failure in a row up to 5 minutes.
+
+    If every provider is cooling down, those that failed with a transient error are asked anyway. If
+    all fail, FailoverError carries the attempts.
+
+    Args:
+        providers: the providers, in the order in which they are asked.
+        on_refusal: whether a refusal of the model also switches to the next provider.
+        clock: returns the time in seconds.
+        skipped: providers that were left out because no key is set, each with the variables that
+            may hold its key. The first request reports them as `Attempt` events.
     """
-    return Failover(providers, on_refusal=on_refusal, clock=clock, skipped=skipped)
+    return Failover(providers, on_refusal=on_refusal, clock=clock, skipped=skipped or {})
 
 
 class Failover(Closeable):
+    """The provider that `with_failover` returns."""
+
     def __init__(
-        self, providers: Sequence[Provider], *, on_refusal: bool, clock: Callable[[], float], skipped: Sequence[str]
+        self,
+        providers: Sequence[Provider],
+        *,
+        on_refusal: bool,
+        clock: Callable[[], float],
+        skipped: Mapping[str, Sequence[str]],
     ) -> None:
         if not providers:
             raise ValueError("failover needs at least one provider")
         for provider in providers:
-            if not callable(getattr(provider, "stream", None)):
-                raise TypeError(f"failover takes providers, not {provider!r}; glue.providers.new makes one of a name")
+            if not is_provider(provider):
+                raise TypeError(
+                    f"failover takes providers, not {show(provider)}; "
+                    "glue.providers.new makes a provider from a name"
+                )
         self.providers = tuple(providers)
         self.name = ",".join(provider.name for provider in providers)
         self.model = ""
-        self.skipped = tuple(skipped)  # names that were left out for want of a key
+        self.skipped = tuple(skipped)
+        self._unreported = [_skipped_attempt(*item) for item in skipped.items()]
         self._on_refusal = on_refusal
         self._clock = clock
-        self._untold = self.skipped
-        self._dead: dict[int, int] = {}  # how often each one was found dead in a row
-        self._rest: dict[int, float] = {}  # until when each one rests; for ever where it has to be left out
-        self._why: dict[int, Attempt] = {}
+        # By the provider's position in the list.
+        self._failures: dict[int, int] = {}  # transient failures in a row
+        self._cold_until: dict[int, float] = {}  # infinite if the provider is left out for good
+        self._reasons: dict[int, Attempt] = {}  # why each provider is cooling down
 
     def __repr__(self) -> str:
         return f"Failover({', '.join(map(repr, self.providers))})"
@@ -67,13 +113,13 @@ class Failover(Closeable):
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
         if request.model:
-            request = replace(request, model="")  # each uses its own
+            request = replace(request, model="")  # each provider uses its own
         failed: list[tuple[Attempt, ProviderError]] = []
-        untold, self._untold = self._untold, ()
-        for spec in untold:
-            yield _keyless(spec)
-        turn = self._turn()
-        for place, index in enumerate(turn):
+        unreported, self._unreported = self._unreported, []
+        for attempt in unreported:
+            yield attempt
+        order = self._order()
+        for place, index in enumerate(order):
             provider = self.providers[index]
             started, committed, done = time.monotonic(), False, None
             try:
@@ -86,9 +132,8 @@ class Failover(Closeable):
                             continue  # a bare start; the next provider would start again
                         committed = committed or not isinstance(event, Attempt)
                         yield event
-                refused = done is not None and self._on_refusal and done.message.stop_reason is StopReason.REFUSAL
-                if done is not None and (committed or not (refused or is_empty(done.message))):
-                    self._dead.pop(index, None)
+                if done is not None and (committed or not self._is_passed_on(done)):
+                    self._failures.pop(index, None)
                     yield done
                     return
                 error = no_reply(provider, request, done, committed)
@@ -97,51 +142,71 @@ class Failover(Closeable):
             error.emitted = error.emitted or committed
             if error.emitted or (error.kind == "content_filter" and not self._on_refusal):
                 raise error
-            rest = self._put_to_rest(index, error)
-            attempt = attempt_of(error, provider, request, started, rest=rest)
-            if rest:
-                self._why[index] = attempt
+            cooldown = self._cool_down(index, error)
+            attempt = attempt_of(error, provider, request, started, cooldown=cooldown)
+            if cooldown:
+                self._reasons[index] = attempt
             failed.append((attempt, error))
-            if place + 1 < len(turn):
-                log.info("%s failed (%s), asking %s", provider.name, error.kind, self.providers[turn[place + 1]].name)
+            if place + 1 < len(order):
+                following = self.providers[order[place + 1]].name
+                log.info("%s failed (%s), asking %s", provider.name, error.kind, following)
                 yield attempt
-        raise self._all_failed(failed, turn)
+        raise self._all_failed(failed, order)
 
-    def _turn(self) -> list[int]:
+    def _is_passed_on(self, done: Done) -> bool:
+        """Return whether the next provider is asked because this reply is a refusal or empty."""
+        is_refusal = done.message.stop_reason is StopReason.REFUSAL
+        return (self._on_refusal and is_refusal) or is_empty(done.message)
+
+    def _order(self) -> list[int]:
+        """Return the positions of the providers to ask, in order."""
         now, every = self._clock(), range(len(self.providers))
-        ready = [index for index in every if self._rest.get(index, 0.0) <= now]
-        return ready or [index for index in every if index in self._dead and self._rest[index] < inf]
+        ready = [index for index in every if self._cold_until.get(index, 0.0) <= now]
+        return ready or [
+            index for index in every if index in self._failures and self._cold_until[index] < inf
+        ]
 
-    def _put_to_rest(self, index: int, error: ProviderError) -> float:
-        """Leave a provider out for a while where asking it again at once makes no sense; return the seconds."""
+    def _cool_down(self, index: int, error: ProviderError) -> float:
+        """Skip a provider for a while if asking it again soon is useless; return the seconds."""
         if error.kind in ("auth", "quota"):
-            rest = inf
+            cooldown: float | None = inf
         elif error.kind == "rate_limited":
-            self._dead.pop(index, None)
-            rest = REST if error.retry_after is None else error.retry_after
-        elif error.kind in _DEAD:
-            self._dead[index] = self._dead.get(index, 0) + 1
-            rest = min(MOST_REST, REST * 2.0 ** (self._dead[index] - 1))
-            rest = rest if error.retry_after is None else error.retry_after
+            self._failures.pop(index, None)
+            cooldown = error.retry_after if error.retry_after is not None else COOLDOWN.delay(1)
+        elif error.kind in _TRANSIENT:
+            self._failures[index] = self._failures.get(index, 0) + 1
+            cooldown = error.retry_after
+            if cooldown is None:
+                cooldown = COOLDOWN.delay(self._failures[index])
         else:
             return 0.0
-        self._rest[index] = self._clock() + rest
-        return rest
+        assert cooldown is not None  # COOLDOWN has no limit of attempts
+        self._cold_until[index] = self._clock() + cooldown
+        return cooldown
 
-    def _all_failed(self, failed: Sequence[tuple[Attempt, ProviderError]], turn: Sequence[int]) -> FailoverError:
+    def _all_failed(
+        self, failed: Sequence[tuple[Attempt, ProviderError]], order: Sequence[int]
+    ) -> FailoverError:
+        """Return the error for a request that no provider answered."""
         attempts = [attempt for attempt, _ in failed]
-        absent = [self._why[index] for index in range(len(self.providers)) if index not in turn]
-        texts = [f"{name}: left out for want of a key" for name in self.skipped]
+        absent = [
+            self._reasons[index] for index in range(len(self.providers)) if index not in order
+        ]
+        texts = [f"{name}: left out because no key is set" for name in self.skipped]
         for attempt in attempts:
             why = " ".join(attempt.detail.removeprefix(f"{attempt.provider}: ").split())
             texts.append(f"{attempt.provider}: {attempt.kind}" + (f", {why[:160]}" if why else ""))
-        texts += [f"{attempt.provider}: left out since {attempt.kind}" for attempt in absent]
-        wait = min((until - self._clock() for until in self._rest.values()), default=inf)
+        texts += [f"{attempt.provider}: skipped after {attempt.kind}" for attempt in absent]
+        wait = min((until - self._clock() for until in self._cold_until.values()), default=inf)
         kinds: list[ErrorKind] = [failure.kind for _, failure in failed]
-        kind: ErrorKind = kinds[-1] if kinds else "rate_limited" if wait < inf else "auth"
-        if "context_overflow" in kinds:  # what the caller can mend, so no later failure may hide it
+        kind: ErrorKind = "rate_limited" if wait < inf else "auth"
+        if "context_overflow" in kinds:  # the caller can fix this, so no later failure may hide it
             kind = "context_overflow"
-        error = FailoverError(f"every provider failed ({'; '.join(texts)})", kind=kind, attempts=attempts + absent)
+        elif kinds:
+            kind = kinds[-1]
+        error = FailoverError(
+            f"every provider failed ({'; '.join(texts)})", kind=kind, attempts=attempts + absent
+        )
         advised = [failure.retry_after is not None for _, failure in failed]
         if error.kind == "rate_limited" or (advised and all(advised)):
             error.retry_after = max(0.0, wait)
@@ -156,26 +221,8 @@ class Failover(Closeable):
             await close(provider)
 
 
-def _keyless(spec: str) -> Attempt:
-    """Report a provider that was left out of a chain."""
-    try:
-        name, variables = resolve(spec)[0], lookup(spec).key
-    except ConfigError:  # a name that only the caller knows
-        name, variables = spec, ()
+def _skipped_attempt(name: str, variables: Sequence[str]) -> Attempt:
+    """Return the report of a provider that is not in the list because no key is set."""
     hint = f"; set {' or '.join(variables)}" if variables else ""
-    return Attempt(provider=name, kind="auth", detail=f"{name}: left out for want of a key{hint}", rest=inf)
-
-
-def named_chain(specs: Sequence[str], options: Mapping[str, Any]) -> Retries | Failover:
-    """Make a chain of those that have a key; it is tried again as a whole, so that none holds up the next."""
-    for spec in specs:
-        lookup(spec)  # a wrong name is a mistake, whichever keys are set
-    keyless = [spec for spec in specs if "key" not in options and not key_available(spec)]
-    if len(keyless) == len(specs):
-        variables = [variable for spec in specs for variable in lookup(spec).key]
-        raise MissingKey(",".join(parse(spec)[0] for spec in specs), list(dict.fromkeys(variables)))
-    if keyless:
-        log.warning("left out for want of a key: %s", ", ".join(keyless))
-    providers = [new(spec, **{**options, "retries": False}) for spec in specs if spec not in keyless]
-    chain = with_failover(*providers, skipped=keyless)
-    return with_retries(chain) if options.get("retries", True) else chain
+    detail = f"{name}: left out because no key is set{hint}"
+    return Attempt(provider=name, kind="auth", detail=detail, cooldown=inf)

@@ -8,20 +8,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from glue import (
-    AssistantMessage,
-    ProviderEvent,
-    StopReason,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolCallDelta,
-    ToolMessage,
-    ToolSpec,
-)
-from glue.messages import Json
+from glue import AssistantMessage, StopReason, Text, ToolCall, ToolMessage
+from glue.messages import Json, ToolSpec
+from glue.provider import ProviderEvent, Thinking, ToolCallDelta
 from glue.providers import encoding, wire
-from glue.providers.catalog import Quirks, Row
+from glue.providers.catalog import Entry, Quirks
 from glue.providers.encoding import Said
 from glue.providers.google import Tokens
 from glue.providers.sse import Parser
@@ -31,7 +22,7 @@ WIRE = "gemini"
 
 
 class GeminiDecoder(wire.Decoder):
-    """Reads a stream of responses: as events, as one growing JSON array, or a single response."""
+    """A decoder of Gemini's replies: a stream of events, a JSON array, or a single response."""
 
     wire = WIRE
     noun = "response"
@@ -39,12 +30,12 @@ class GeminiDecoder(wire.Decoder):
     stops: ClassVar = {
         StopReason.END_TURN: "STOP",
         StopReason.MAX_TOKENS: "MAX_TOKENS",
-        StopReason.REFUSAL: "SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR IMAGE_SAFETY "
-        "IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION",
+        StopReason.REFUSAL: "SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR "
+        "IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION",
         StopReason.MALFORMED_CALL: "MALFORMED_FUNCTION_CALL",
         StopReason.ERROR: "TOO_MANY_TOOL_CALLS UNEXPECTED_TOOL_CALL",
     }
-    parse = partial(Parser, objects=True)
+    parse = staticmethod(partial(Parser, objects=True))
     tokens: ClassVar = {
         "input": ("promptTokenCount",),
         "output": ("candidatesTokenCount",),
@@ -57,7 +48,7 @@ class GeminiDecoder(wire.Decoder):
 
     def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
         super().__init__(quirks, provider, model)
-        self._open: Block | None = None  # the call whose arguments go on
+        self._open: Block | None = None  # the call whose arguments are still arriving
         self._arguments: dict[str, Json] = {}
 
     def _event(self, event: Json, events: list[ProviderEvent]) -> None:
@@ -85,12 +76,16 @@ class GeminiDecoder(wire.Decoder):
         signed = {"thoughtSignature": signature} if signature else {}
         if "functionCall" in part:
             self._call(_named(part["functionCall"]), signed, events)
-        elif not isinstance(part.get("text"), str) and part.keys() - {"thought", "thoughtSignature"}:
-            self._add(Block("part", part))  # code that the server ran, its outcome, and whatever comes next
+        elif not isinstance(part.get("text"), str) and part.keys() - {
+            "thought",
+            "thoughtSignature",
+        }:
+            # Code that the server ran, its result, or a kind of part that does not exist yet.
+            self._add(Block("part", part))
         elif part.get("text") or signed:
             kind = "thinking" if part.get("thought") else "text"
             block = self.blocks.get(len(self.blocks) - 1)
-            # A part that is signed goes back as it came, so nothing is joined to it.
+            # A signed part must be sent back unchanged, so no text is joined to it.
             if block is None or block.kind != kind or block.fields or signed:
                 block = self._add(Block(kind, signed))
             self._say(block, encoding.text_of(part.get("text")), events)
@@ -100,7 +95,9 @@ class GeminiDecoder(wire.Decoder):
         self.blocks[len(self.blocks)] = block
         return block
 
-    def _call(self, call: dict[str, Json], signed: dict[str, Json], events: list[ProviderEvent]) -> None:
+    def _call(
+        self, call: dict[str, Json], signed: dict[str, Json], events: list[ProviderEvent]
+    ) -> None:
         block = self._open
         if call.get("name"):
             block = self._add(Block("call"))
@@ -110,7 +107,7 @@ class GeminiDecoder(wire.Decoder):
             self.calls += 1
             self._arguments = {}
         if block is None:
-            return  # the end of a call that had ended
+            return  # an end mark for a call that has ended already
         block.fields = block.fields or signed
         self._arguments.update(call.get("args") or {})
         _fill(self._arguments, call.get("partialArgs") or [])
@@ -119,7 +116,11 @@ class GeminiDecoder(wire.Decoder):
         if block.closed:
             block.given = encoding.json_text(self._arguments)
         if block.closed or call.get("name"):
-            events.append(ToolCallDelta(index=block.index, id=block.id, name=block.name, arguments=block.given))
+            events.append(
+                ToolCallDelta(
+                    index=block.index, id=block.id, name=block.name, arguments=block.given
+                )
+            )
 
     def _stop_reason(self) -> StopReason:
         if self.raw_stop is None:
@@ -130,22 +131,28 @@ class GeminiDecoder(wire.Decoder):
 
 
 def _named(place: dict[str, Json]) -> dict[str, Json]:
-    """Name fields as Google's own servers do: proxies write prompt_token_count, and spell out what is not there."""
+    """Return fields with camelCase names and without nulls; some proxies send snake_case."""
     if "_" not in "".join(place) and None not in place.values():
-        return place  # they are as Google's own
-    fields = ((name.split("_"), value) for name, value in place.items() if value is not None)
-    return {first + "".join(word.capitalize() for word in rest): value for (first, *rest), value in fields}
+        return place  # the names are Google's own
+    return {_camel_case(name): value for name, value in place.items() if value is not None}
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
 
 
 _STEP = r"\.([^.\[\]]+)|\[(\d{1,9})\]|\['([^']*)'\]|\[\"([^\"]*)\"\]"
-_MOST_GAP = 1000  # elements that may be skipped in a list; no server does, a hostile one might
+_MOST_GAP = (
+    1000  # elements that a path may skip in a list, so that a hostile server cannot fill memory
+)
 _VALUES = ("stringValue", "numberValue", "boolValue", "nullValue")
 
 
 def _fill(arguments: dict[str, Json], pieces: list[dict[str, Json]]) -> None:
-    """Build the object that `[{jsonPath, stringValue, willContinue}, ...]` spells out.
+    """Add streamed arguments to a dict, from `[{jsonPath, stringValue, willContinue}, ...]`.
 
-    Raises ValueError, TypeError or KeyError where the pieces make no sense.
+    Raises ValueError, TypeError or KeyError if the pieces do not form an object.
     """
     for piece in pieces:
         steps = _steps(piece["jsonPath"])
@@ -159,14 +166,17 @@ def _fill(arguments: dict[str, Json], pieces: list[dict[str, Json]]) -> None:
         name = next((name for name in _VALUES if name in piece), "stringValue")
         value = None if name == "nullValue" else piece.get(name, "")
         if isinstance(before := _get(place, last), str) and isinstance(value, str):
-            value = before + value  # a path that comes again goes on
+            value = before + value  # a path that is repeated continues its string
         place[last] = value
 
 
 def _steps(path: str) -> list[str | int]:
     if not re.fullmatch(rf"\$(?:{_STEP})+", path):
-        raise ValueError(f"no path: {path!r}")
-    return [int(index) if index else name or quoted or twice for name, index, quoted, twice in re.findall(_STEP, path)]
+        raise ValueError(f"not a path: {path!r}")
+    return [
+        int(index) if index else name or quoted or twice
+        for name, index, quoted, twice in re.findall(_STEP, path)
+    ]
 
 
 def _get(place: Json, step: str | int) -> Json:
@@ -178,30 +188,42 @@ def _get(place: Json, step: str | int) -> Json:
     return place[step]
 
 
-# Requests -----------------------------------------------------------------------------------------
+# Requests
 
-# What Google says to put on calls that were made elsewhere: Gemini 3 refuses calls without a signature.
+# The signature that Google documents for calls of other models; Gemini 3 requires a signature.
 _FOREIGN = "skip_thought_signature_validator"
 _BUDGETS: dict[str, int] = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 24576}
 _CHOICES: dict[str, Json] = {"auto": None, "none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
-_LEAST_PRO_BUDGET = 128  # 2.5 Pro cannot stop thinking
-_UNKNOWN_KEYWORDS = frozenset(("$schema", "const", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum"))
+_LEAST_PRO_BUDGET = 128  # thinking of 2.5 Pro cannot be switched off
+_UNKNOWN_KEYWORDS = frozenset(
+    ("$schema", "const", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum")
+)
 
 
 class GeminiEncoder(wire.TurnEncoder):
+    """An encoder for Gemini's generateContent."""
+
     wire = WIRE
-    heads: ClassVar = {"user": b'{"role":"user","parts":[', "assistant": b'{"role":"model","parts":['}
-    filler = b'{"text":" "}'  # an empty text is refused; a blank is not
+    heads: ClassVar = {
+        "user": b'{"role":"user","parts":[',
+        "assistant": b'{"role":"model","parts":[',
+    }
+    filler = b'{"text":" "}'  # Gemini refuses an empty text, but accepts a blank
 
     @property
     def version(self) -> float:
+        """The version in the model's name, such as 2.5; 0 if it is not a Gemini model."""
         if found := re.search(r"gemini-(\d+(?:\.\d+)?)", self.model):
             return float(found[1])
-        return 3.0 if "gemini" in self.model else 0.0  # gemini-flash-latest and the like are new; Gemma is not Gemini
+        # Names without a version, such as gemini-flash-latest, belong to new models. Gemma is not
+        # a Gemini model.
+        return 3.0 if "gemini" in self.model else 0.0
 
     def body(self) -> bytes:
         request, tools = self.request, self.tools(self.request.tools)
-        choice = _CHOICES.get(request.tool_choice, {"mode": "ANY", "allowedFunctionNames": [request.tool_choice]})
+        choice = _CHOICES.get(
+            request.tool_choice, {"mode": "ANY", "allowedFunctionNames": [request.tool_choice]}
+        )
         schema = request.output_schema
         if schema is not None and not self.takes_output(schema, tools=bool(tools)):
             schema = None
@@ -219,12 +241,15 @@ class GeminiEncoder(wire.TurnEncoder):
             "systemInstruction": {"parts": [{"text": request.system}]} if request.system else None,
             "tools": [encoding.assemble({"functionDeclarations": tools})] if tools else None,
             "toolConfig": {"functionCallingConfig": choice} if tools and choice else None,
-            "generationConfig": {name: value for name, value in settings.items() if value is not None} or None,
+            "generationConfig": {
+                name: value for name, value in settings.items() if value is not None
+            }
+            or None,
         }
         return encoding.assemble(fields, request.options)
 
     def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
-        return not tools or self.version >= 3  # older ones not beside tools
+        return not tools or self.version >= 3  # before version 3: a schema or tools, not both
 
     @property
     def efforts(self) -> tuple[str, ...]:
@@ -236,20 +261,36 @@ class GeminiEncoder(wire.TurnEncoder):
 
     def _thinking(self) -> dict[str, Json]:
         effort, levels, is_old = self.request.reasoning, self.efforts, self.version < 3
-        level = encoding.lower(effort, levels) or (levels[0] if effort == "none" and levels else None)
+        level = encoding.lower(effort, levels) or (
+            levels[0] if effort == "none" and levels else None
+        )
         if level is None:
             return {}
-        shown = {"includeThoughts": True} if effort not in ("none", "minimal") or (is_old and effort != "none") else {}
+        shown = (
+            {"includeThoughts": True}
+            if effort not in ("none", "minimal") or (is_old and effort != "none")
+            else {}
+        )
         if is_old:
-            return {"thinkingBudget": max(_BUDGETS[level], _LEAST_PRO_BUDGET if "pro" in self.model else 0), **shown}
+            return {
+                "thinkingBudget": max(
+                    _BUDGETS[level], _LEAST_PRO_BUDGET if "pro" in self.model else 0
+                ),
+                **shown,
+            }
         return {"thinkingLevel": level, **shown}
 
     def tool(self, tool: ToolSpec) -> Json:
-        return {"name": tool.name, "description": tool.description, "parametersJsonSchema": _schema(tool.parameters)}
+        return {
+            "name": tool.name,
+            "description": tool.description,
+            "parametersJsonSchema": _schema(tool.parameters),
+        }
 
     def block(self, part: Said | Thinking | ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
         if isinstance(part, Text):
-            return {"text": part.text, **kept} if part.text or kept else {}  # an empty one may carry a signature
+            # An empty text may carry a signature.
+            return {"text": part.text, **kept} if part.text or kept else {}
         if isinstance(part, Thinking):
             return {"text": part.text, "thought": True, **kept}
         if isinstance(part, ToolCall):
@@ -264,7 +305,7 @@ class GeminiEncoder(wire.TurnEncoder):
         blocks = super().reply(message)
         calls = [block for block in blocks if "functionCall" in block]
         if calls and self.version >= 3 and not any("thoughtSignature" in call for call in calls):
-            calls[0]["thoughtSignature"] = _FOREIGN  # of parallel calls only the first is signed
+            calls[0]["thoughtSignature"] = _FOREIGN  # only the first of parallel calls is signed
         return blocks
 
     def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
@@ -276,43 +317,65 @@ class GeminiEncoder(wire.TurnEncoder):
             "response": response,
         }
         pictures = [self.block(part, {}) for part in content if not isinstance(part, Text)]
-        return {"functionResponse": {**answer, "parts": pictures} if pictures and self.version >= 3 else answer}
+        return {
+            "functionResponse": {**answer, "parts": pictures}
+            if pictures and self.version >= 3
+            else answer
+        }
 
     def pictures(self, message: ToolMessage, content: Sequence[Said]) -> list[Json]:
-        return [self.block(part, {}) for part in content if not isinstance(part, Text) and self.version < 3]
+        return [
+            self.block(part, {})
+            for part in content
+            if not isinstance(part, Text) and self.version < 3
+        ]
 
 
 def _schema(schema: Json) -> Json:
-    """Leave out what Gemini refuses in a schema; our own check of the arguments still knows it."""
+    """Return a schema without the keywords that Gemini refuses; the loop still checks them."""
     return encoding.rewritten(schema, _UNKNOWN_KEYWORDS, _finish)
 
 
 def _finish(schema: Mapping[str, Json], result: Json) -> Json:
-    if "$ref" in schema:  # nothing may stand beside it
+    if "$ref" in schema:  # Gemini refuses other keywords next to $ref
         return {name: value for name, value in schema.items() if name in ("$ref", "$defs")}
     return {**result, "enum": [schema["const"]]} if "const" in schema else result
 
 
 class Gemini(wire.Wire):
-    """Asks Google for content: with a key, or through a Cloud project (Vertex) with access tokens."""
+    """A provider on Gemini's API: with a key, or on Vertex with access tokens."""
 
     tool_rules = wire.ToolRules(
-        keywords=("uniqueItems", "propertyNames", "multipleOf", "contentEncoding", *wire.CONDITIONS), needs_letter=True
+        keywords=(
+            "uniqueItems",
+            "propertyNames",
+            "multipleOf",
+            "contentEncoding",
+            *wire.CONDITIONS,
+        ),
+        needs_letter=True,
     )
     encoder = GeminiEncoder
     decoder = GeminiDecoder
     models_path = "/models?pageSize=1000"
 
-    def __init__(self, row: Row, http: Any, model: str = "", tokens: Tokens | None = None) -> None:
-        super().__init__(row, http, model)
+    def __init__(
+        self, entry: Entry, http: Any, model: str = "", tokens: Tokens | None = None
+    ) -> None:
+        super().__init__(entry, http, model)
         self._tokens = tokens or Tokens()
 
     def target(self, model: str, stream: bool) -> str:
-        folder = model if "/" in model else f"models/{model}"  # a name with its own folder ("tunedModels/x") keeps it
-        return f"/{folder}:streamGenerateContent?alt=sse" if stream else f"/{folder}:generateContent"
+        # A name such as "tunedModels/x" contains its folder already.
+        folder = model if "/" in model else f"models/{model}"
+        return (
+            f"/{folder}:streamGenerateContent?alt=sse" if stream else f"/{folder}:generateContent"
+        )
 
-    async def headers(self, options: Mapping[str, Json], target: str, body: bytes) -> dict[str, str]:
-        if self.row.auth != "google" or self.http.authorized:
+    async def headers(
+        self, options: Mapping[str, Json], target: str, body: bytes
+    ) -> dict[str, str]:
+        if self.entry.auth != "google" or self.http.authorized:
             return {}
         token = await self._tokens.get()
         self.http.hide(token)

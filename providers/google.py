@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
+from glue import providers
 from glue.errors import ConfigError, ProviderError
 from glue.messages import Json
 from glue.providers.encoding import BAD_SHAPE, base64_text, loads
@@ -17,14 +18,14 @@ from glue.providers.encoding import BAD_SHAPE, base64_text, loads
 VARIABLES = ("VERTEX_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN")
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _TOKEN_URI = "https://oauth2.googleapis.com/token"
-_EARLY = 60.0  # seconds before its end at which a token is renewed
+_EARLY = 60.0  # a token is renewed so many seconds before it expires
 
-# Sends a form to an address and returns the body of the answer.
+# Sends a form to a URL and returns the body of the response.
 Post: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
 
 
 class Tokens:
-    """Hands out a token, and renews it before it ends."""
+    """A source of access tokens that reuses a token until shortly before it expires."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Tokens:
         self._end = 0.0
 
     async def get(self) -> str:
-        """Return a token that is valid for another minute at least."""
+        """Return a token that is valid for at least another minute."""
         given = next((self._environ[name] for name in VARIABLES if self._environ.get(name)), "")
         if given:
             return given.strip()
@@ -53,15 +54,16 @@ class Tokens:
         answer = await self._post(address, urlencode(_form(login, self._clock())).encode())
         try:
             reply = loads(answer)
-            self._token, self._end = str(reply["access_token"]), self._clock() + float(reply.get("expires_in") or 3600)
+            self._token = str(reply["access_token"])
+            self._end = self._clock() + float(reply.get("expires_in") or 3600)
         except BAD_SHAPE:
-            text = "the token server's answer holds no access_token"
+            text = "the response of the token server does not contain access_token"
             raise ProviderError(text, kind="auth", provider="vertex") from None
         return self._token
 
 
 def has_credentials(environ: Mapping[str, str]) -> bool:
-    """Say whether a token can be had: from a variable, or from a login on this machine."""
+    """Return whether a token can be obtained from a variable or a login on this machine."""
     if any(environ.get(name) for name in VARIABLES):
         return True
     try:
@@ -71,24 +73,33 @@ def has_credentials(environ: Mapping[str, str]) -> bool:
 
 
 def find_login(environ: Mapping[str, str]) -> dict[str, Json]:
-    """Read the file that GOOGLE_APPLICATION_CREDENTIALS names, or the one that gcloud writes."""
+    """Return the credentials from the file that GOOGLE_APPLICATION_CREDENTIALS names.
+
+    If the variable is not set, the file of gcloud's login is read.
+    """
     named = environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
-    folder = environ.get("CLOUDSDK_CONFIG") or os.path.join(environ.get("HOME", ""), ".config", "gcloud")
+    folder = environ.get("CLOUDSDK_CONFIG") or os.path.join(
+        environ.get("HOME", ""), ".config", "gcloud"
+    )
     path = named or os.path.join(folder, "application_default_credentials.json")
     try:
         with open(path, encoding="utf-8") as file:
             login = json.load(file)
     except FileNotFoundError:
         if named:
-            raise ConfigError(f"GOOGLE_APPLICATION_CREDENTIALS names {named!r}, which does not exist") from None
+            raise ConfigError(
+                f"GOOGLE_APPLICATION_CREDENTIALS names {named!r}, which does not exist"
+            ) from None
         raise ConfigError(
             f"vertex: no credentials; set {VARIABLES[0]} or GOOGLE_APPLICATION_CREDENTIALS, "
             "or run gcloud auth application-default login"
         ) from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"vertex: {path!r} cannot be read as credentials: {type(error).__name__}") from None
+        raise ConfigError(
+            f"vertex: {path!r} cannot be read as credentials: {type(error).__name__}"
+        ) from None
     if not isinstance(login, dict):
-        raise ConfigError(f"vertex: {path!r} holds no credentials")
+        raise ConfigError(f"vertex: {path!r} contains no credentials")
     return login
 
 
@@ -96,19 +107,25 @@ def _form(login: Mapping[str, Json], now: float) -> dict[str, str]:
     kind = login.get("type")
     try:
         if kind == "authorized_user":
-            form = {name: str(login[name]) for name in ("client_id", "client_secret", "refresh_token")}
+            form = {
+                name: str(login[name]) for name in ("client_id", "client_secret", "refresh_token")
+            }
             return {"grant_type": "refresh_token", **form}
         if kind == "service_account":
-            return {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": _assertion(login, now)}
+            return {
+                "grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+                "assertion": _assertion(login, now),
+            }
     except KeyError as missing:
-        raise ConfigError(f"vertex: the credentials have no {missing}") from None
+        raise ConfigError(f"vertex: the credentials do not contain {missing}") from None
     raise ConfigError(
-        f"vertex: credentials of type {kind!r} are not understood; use authorized_user or service_account"
+        f"vertex: credentials of type {kind!r} are not supported; "
+        "use authorized_user or service_account"
     )
 
 
 def _assertion(login: Mapping[str, Json], now: float) -> str:
-    """Sign a claim with the key of a service account."""
+    """Return a claim signed with the key of a service account (a JWT)."""
     try:
         hashes, serialization, padding = (
             import_module(f"cryptography.hazmat.primitives.{name}")
@@ -121,11 +138,21 @@ def _assertion(login: Mapping[str, Json], now: float) -> str:
         ) from None
 
     address = login.get("token_uri") or _TOKEN_URI
-    claim = {"iss": login["client_email"], "scope": _SCOPE, "aud": address, "iat": int(now), "exp": int(now) + 3600}
+    claim = {
+        "iss": login["client_email"],
+        "scope": _SCOPE,
+        "aud": address,
+        "iat": int(now),
+        "exp": int(now) + 3600,
+    }
     header = {"alg": "RS256", "typ": "JWT", "kid": login.get("private_key_id", "")}
-    signed = ".".join(_url_safe(json.dumps(part, separators=(",", ":")).encode()) for part in (header, claim))
+    signed = ".".join(
+        _url_safe(json.dumps(part, separators=(",", ":")).encode()) for part in (header, claim)
+    )
     try:
-        key: Any = serialization.load_pem_private_key(str(login["private_key"]).encode(), password=None)
+        key: Any = serialization.load_pem_private_key(
+            str(login["private_key"]).encode(), password=None
+        )
         signature = key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
     except (ValueError, TypeError, AttributeError):
         raise ConfigError("vertex: the private_key of the service account cannot be read") from None
@@ -137,13 +164,16 @@ def _url_safe(data: bytes) -> str:
 
 
 async def _send(address: str, form: bytes) -> bytes:
-    from glue.providers.http import HTTP
-
     parts = urlsplit(address)
-    secrets = [pair.partition("=")[2] for pair in form.decode().split("&")[1:]]  # all but the kind of grant
-    http = HTTP(f"{parts.scheme}://{parts.netloc}", provider="vertex", secrets=secrets)
+    fields = form.decode().split("&")[1:]  # without the type of grant, which is not a secret
+    secrets = [field.partition("=")[2] for field in fields]
+    # `providers.HTTP` loads the HTTP client here, at its first use: listing the providers looks
+    # for credentials without sending anything.
+    http = providers.HTTP(f"{parts.scheme}://{parts.netloc}", provider="vertex", secrets=secrets)
     try:
-        async with http.post(parts.path, form, {"content-type": "application/x-www-form-urlencoded"}) as blocks:
+        async with http.post(
+            parts.path, form, {"content-type": "application/x-www-form-urlencoded"}
+        ) as blocks:
             return b"".join([block async for block in blocks])
     finally:
         await http.aclose()

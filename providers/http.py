@@ -1,8 +1,8 @@
-"""An HTTP client for one origin: streams and whole answers, deadlines, bounded bodies, masked credentials.
+"""An HTTP client for one origin, with deadlines, bounded bodies and masked credentials.
 
-This is the only module that imports httpx, or httpx2 where that is installed. It drives their
-engine, httpcore, without the client above it: a deadline for the whole request has to hold at each
-read of the socket, since a read timeout is reset by every byte, and that is where httpcore lets us in.
+This is the only module that imports httpx, or httpx2 if it is installed. It uses their engine,
+httpcore, directly. A read timeout starts again with every byte, so a deadline for the whole request
+must be checked at each read of the socket; httpcore allows that, the clients above it do not.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode, urlsplit
 
 import anyio
 
-from glue.context import check_origin
-from glue.dataclass import dataclass
 from glue.errors import ConfigError, ErrorKind, ProviderError
 from glue.messages import Json
+from glue.overrides import check_origin
 from glue.providers.connection import (
     KEEP_ALIVE,
     Address,
@@ -39,6 +38,9 @@ from glue.providers.connection import (
     inflate,
     proxy_for,
 )
+from glue.providers.errors import advised_wait, classify
+from glue.secrets import mask_values
+from glue.tasks import run_blocking
 
 if TYPE_CHECKING:
     import ssl
@@ -47,28 +49,29 @@ log = logging.getLogger("glue.http")
 
 BODY = 32 * 1024 * 1024
 ERROR_BODY = 64 * 1024
-_ERROR_SECONDS = 10.0  # more is not worth waiting for the body of an error
+_ERROR_SECONDS = 10.0  # to read the body of an error response
 _CLOSE_SECONDS = 2.0
-_REST_SECONDS = 0.5  # for what comes after the last event: the end of the body, without which nothing is reused
+# To read from the last event to the end of the body. Only then can the connection be reused.
+_REST_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Seconds that the parts of one request may take.
+    """Timeouts of one request, in seconds.
 
-    Nobody waits for a pool: a request that finds no idle connection opens one.
+    No request waits for a free connection: if none is idle, the request opens a new one.
     """
 
     connect: float = 10.0
-    read: float = 300.0  # silence; a keep-alive comment breaks it
+    read: float = 300.0  # between two reads; a keep-alive comment counts as a read
     write: float = 120.0
-    progress: float = 600.0  # without content; a keep-alive comment is none
+    progress: float = 600.0  # between two reads with content; a keep-alive comment has none
     total: float = 1800.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """One request as it goes out, secrets masked."""
+    """A request as it is sent, with secrets masked."""
 
     method: str
     url: str
@@ -77,12 +80,14 @@ class Sent:
 
 
 # Called with each request before it is sent, from the context that sends it.
-on_request: ContextVar[Callable[[Sent], object] | None] = ContextVar("glue.providers.on_request", default=None)
+on_request: ContextVar[Callable[[Sent], object] | None] = ContextVar(
+    "glue.providers.on_request", default=None
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HTTPResponse:
-    """A whole answer, whatever its status; names of headers are in lower case."""
+    """A complete response of any status; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -94,21 +99,19 @@ class HTTPResponse:
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds that the server asks to wait, in a header or in words."""
-        from glue.providers.errors import advised_wait
-
+        """The seconds that the server asks to wait, from a header or the text of the body."""
         return advised_wait(self.headers, None, self.text[:2000].lower(), True)
 
     def json(self) -> Json:
-        """Decode the body; raises ValueError where it is no JSON, None for an empty one."""
+        """Return the decoded body, or None if it is empty; raise ValueError if it is not JSON."""
         try:
             return json.loads(self.body) if self.body.strip() else None
         except RecursionError as error:
-            raise ValueError("JSON that is nested too deeply") from error
+            raise ValueError("the JSON is nested too deeply") from error
 
 
 class HTTP:
-    """Sends requests to one origin, with one set of credentials."""
+    """A client that sends requests to one origin with one set of credentials."""
 
     def __init__(
         self,
@@ -125,7 +128,8 @@ class HTTP:
         self.address = Address(base_url, provider, query)
         self.provider = provider
         limits = self.deadlines = deadlines or Deadlines()
-        self.timeouts = {"connect": limits.connect, "read": limits.read, "write": limits.write}  # as httpcore has them
+        # In the form that httpcore expects.
+        self.timeouts = {"connect": limits.connect, "read": limits.read, "write": limits.write}
         self._secrets: tuple[str, ...] = ()
         for secret in secrets:
             self.hide(secret)
@@ -148,15 +152,17 @@ class HTTP:
     def base_url(self) -> str:
         return self.address.origin + self.address.path
 
-    def post(self, path: str, body: bytes, headers: Mapping[str, str] | None = None, *, model: str = "") -> Exchange:
-        """Stream the answer to a body: `async with http.post(...) as blocks`, then `async for block in blocks`.
+    def post(
+        self, path: str, body: bytes, headers: Mapping[str, str] | None = None, *, model: str = ""
+    ) -> Exchange:
+        """Send a body and stream the response: `async with http.post(...) as blocks`.
 
-        A status that is no success is raised as a ProviderError.
+        Then `async for block in blocks`. Any status but 2xx is raised as a ProviderError.
         """
         return Exchange(self, "POST", path, body, headers, model=model)
 
     def get(self, path: str, headers: Mapping[str, str] | None = None) -> Exchange:
-        """Stream the answer to a question, as `post` does."""
+        """Send a GET request and stream the response, as `post` does."""
         return Exchange(self, "GET", path, None, headers)
 
     async def request(
@@ -169,9 +175,10 @@ class HTTP:
         headers: Mapping[str, str] | None = None,
         most: int = BODY,
     ) -> HTTPResponse:
-        """Send a request, once, and return the whole answer, whatever its status.
+        """Send a request once and return the complete response, whatever its status.
 
-        Without an answer a ProviderError is raised, whose `ambiguous` says that the request may have been carried out.
+        If no response comes, a ProviderError is raised. Its `ambiguous` is true if the server may
+        have carried out the request.
         """
         if query:
             path += ("&" if "?" in path else "?") + urlencode(query)
@@ -181,8 +188,7 @@ class HTTP:
         return HTTPResponse(status=exchange.status, headers=exchange.headers, body=received)
 
     def request_sync(self, method: str, path: str, **options: Any) -> HTTPResponse:
-        """Do as `request`, from code that is not async; no connection stays open."""
-        from glue.tasks import run_blocking
+        """Send a request from synchronous code, as `request` does, and close the connection."""
 
         async def work() -> HTTPResponse:
             try:
@@ -193,26 +199,25 @@ class HTTP:
         return run_blocking(work)
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop that are idle."""
+        """Close the idle connections of this event loop."""
         idle = await idle_connections(self._key)
         while idle:
             await idle.pop().close()
 
     @property
     def authorized(self) -> bool:
-        """Say whether every request carries a key already."""
+        """True if every request carries an authorization header."""
         return any(name == b"authorization" for name, _ in self._headers)
 
     def hide(self, secret: str) -> None:
-        """Keep one more secret out of logs and errors: a token that was fetched later."""
+        """Mask another secret in logs and errors, such as a token that was fetched later."""
         if len(secret) > 3 and secret not in self._secrets:
-            self._secrets = (*self._secrets, secret, secret.replace("/", "\\/"))  # as some servers write it in JSON
+            escaped = secret.replace("/", "\\/")  # some servers escape slashes in JSON
+            self._secrets = (*self._secrets, secret, escaped)
 
     def mask(self, text: str) -> str:
-        """Take every secret out of a text."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        """Return a text with every secret masked."""
+        return mask_values(text, self._secrets)
 
     @functools.cached_property
     def engine(self) -> ModuleType:
@@ -222,8 +227,12 @@ class HTTP:
         pairs = []
         for name, value in headers.items():
             if not (name + value).isascii() or not value.isprintable() or value != value.strip():
-                # Not shown: it may be the key, pasted with a line end or a typographic quote.
-                raise ConfigError(f"{self.provider or 'http'}: {name} holds a letter that no header can carry")
+                # The message does not show the value, which may be the key, pasted with a line
+                # end or a typographic quote.
+                raise ConfigError(
+                    f"{self.provider or 'http'}: {name} contains a character "
+                    "that is not allowed in a header"
+                )
             pairs.append((name.lower().encode(), value.encode()))
         return pairs
 
@@ -233,7 +242,10 @@ class HTTP:
             address = self.address
             target = address.target(path).encode()
             url = self.engine.URL(
-                scheme=address.scheme.encode(), host=address.host.encode(), port=address.explicit_port, target=target
+                scheme=address.scheme.encode(),
+                host=address.host.encode(),
+                port=address.explicit_port,
+                target=target,
             )
             if len(self._urls) < 64:
                 self._urls[path] = url
@@ -247,7 +259,10 @@ class HTTP:
                 return connection
             await connection.close()
         watch = Watch()
-        options: dict[str, Any] = {"keepalive_expiry": KEEP_ALIVE, "network_backend": Backend(self.engine, watch)}
+        options: dict[str, Any] = {
+            "keepalive_expiry": KEEP_ALIVE,
+            "network_backend": Backend(self.engine, watch),
+        }
         if self.address.scheme == "https":
             options["ssl_context"] = ssl_context(self.engine)
         origin = self._url("").origin
@@ -258,10 +273,11 @@ class HTTP:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Exchange:
-    """One request and its answer.
+    """One request and its response.
 
-    No cancel scope stays open while a block is handled, so a generator may yield inside. And it is no generator itself:
-    an event loop that ends would close it before the one that reads from it.
+    No cancel scope stays open while the caller handles a block, so a generator may yield inside.
+    This class is not a generator itself: when the event loop ends, it would be closed too early,
+    before the generator that reads from it.
     """
 
     http: HTTP
@@ -274,7 +290,8 @@ class Exchange:
     most: int = BODY
 
     status: int = field(default=0, init=False)
-    headers: Mapping[str, str] = field(default_factory=dict, init=False)  # of the answer; names in lower case
+    # The headers of the response; names in lower case.
+    headers: Mapping[str, str] = field(default_factory=dict, init=False)
     _connection: Connection | None = field(default=None, init=False)
     _response: Any = field(default=None, init=False)
     _blocks: AsyncGenerator[bytes, None] | None = field(default=None, init=False)
@@ -285,7 +302,7 @@ class Exchange:
         self._blocks = blocks
         encoding = self.headers.get("content-encoding", "identity")
         if encoding.lower() == "identity":
-            return blocks  # as they are: a layer here would cost something for each delta
+            return blocks  # without another generator around it, which would slow each delta
         self._plain = inflate(blocks, encoding, self.most)
         return self._plain
 
@@ -299,7 +316,10 @@ class Exchange:
         try:
             response = self._response = await connection.inner.handle_async_request(self._request())
             self.status = response.status
-            self.headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
+            self.headers = {
+                name.lower().decode("latin-1"): value.decode("latin-1")
+                for name, value in response.headers
+            }
             watch.answered = True
             watch.blind = "content-encoding" in self.headers
             if self.raising and not 200 <= self.status < 300:
@@ -310,12 +330,15 @@ class Exchange:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        # Shielded, for a cancelled task could not even take the lock of its own connection.
+        # Shielded, because a cancelled task could not acquire the lock of its own connection.
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLOSE_SECONDS):
             await self._finish(connection.watch, leave=error is not None)
             stale: Connection | None = connection
@@ -330,22 +353,27 @@ class Exchange:
             self._retype(error, connection.watch)
 
     async def _finish(self, watch: Watch, *, leave: bool) -> None:
-        """Read the rest, so that the connection may serve again, then end the answer.
+        """Read the rest of the body so that the connection can be reused, then close the response.
 
-        Where the reader had all it wanted the rest has a moment to come; else only what is here already is read.
+        If `leave` is true, only bytes that have already arrived are read. Otherwise reading the
+        rest may take up to `_REST_SECONDS`.
         """
         watch.closed = leave or self._blocks is None
         watch.shorten(_REST_SECONDS)
         if self._plain is not None:
             await self._plain.aclose()
         if self._blocks is not None:
-            # httpcore nests generators and closes only the outer one. Read on: with the watch closed
-            # the next read of the socket fails, or soon one that finds nothing, which ends them all.
+            # httpcore nests generators and closes only the outer one. Continue reading: once the
+            # watch is closed, the next read of the socket fails, which ends all of them.
             try:
                 async for _ in self._blocks:
                     pass
             except Exception as error:
-                log.debug("%s: the answer was left unread (%s)", self.http.provider, type(error).__name__)
+                log.debug(
+                    "%s: the rest of the response was not read (%s)",
+                    self.http.provider,
+                    type(error).__name__,
+                )
         if self._response is not None:
             await self._response.stream.aclose()
 
@@ -353,14 +381,16 @@ class Exchange:
         http = self.http
         extra = http._encode(self.extra or {})
         own = {name for name, _ in extra}
-        headers = [pair for pair in http._headers if pair[0] not in own] if own else list(http._headers)
+        headers = (
+            [pair for pair in http._headers if pair[0] not in own] if own else list(http._headers)
+        )
         headers += extra
         if self.body is not None:
             headers.append((b"content-length", b"%d" % len(self.body)))
             if not any(name == b"content-type" for name, _ in headers):
                 headers.append((b"content-type", b"application/json"))
         if on_request.get() is not None or log.isEnabledFor(logging.DEBUG):
-            self._tell(headers)
+            self._report(headers)
         return http.engine.Request(
             self.method.encode(),
             http._url(self.path),
@@ -369,8 +399,8 @@ class Exchange:
             extensions={"timeout": http.timeouts},
         )
 
-    def _tell(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Show the request to who listens, and log it."""
+    def _report(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Pass the request, with secrets masked, to the `on_request` observer and to the log."""
         http = self.http
         sent = Sent(
             method=self.method,
@@ -380,17 +410,27 @@ class Exchange:
         )
         if (observe := on_request.get()) is not None:
             observe(sent)
-        lines = (f"{sent.method} {sent.url}", *(f"{name}: {value}" for name, value in sent.headers), "", sent.body)
+        lines = (
+            f"{sent.method} {sent.url}",
+            *(f"{name}: {value}" for name, value in sent.headers),
+            "",
+            sent.body,
+        )
         log.debug("%s", "\n".join(lines))
 
     async def _refusal(self, watch: Watch) -> ProviderError:
-        from glue.providers.errors import classify
-
         http = self.http
         if 300 <= self.status < 400:
-            what = f"HTTP {self.status}: a redirect, which is not followed; set the base URL that it leads to"
+            what = (
+                f"HTTP {self.status}: a redirect, which is not followed; "
+                "set the base URL that it leads to"
+            )
             return ProviderError(
-                what, kind="invalid_request", provider=http.provider, model=self.model, status=self.status
+                what,
+                kind="invalid_request",
+                provider=http.provider,
+                model=self.model,
+                status=self.status,
             )
         watch.shorten(_ERROR_SECONDS)
         body = b""
@@ -399,34 +439,52 @@ class Exchange:
                 body += block
                 if len(body) >= ERROR_BODY:
                     break
-        except _errors(http.engine) as error:  # the status says enough
-            log.debug("%s: the error's body broke off (%s)", http.provider, type(error).__name__)
+        except _errors(http.engine) as error:  # classify the error by its status alone
+            log.debug(
+                "%s: the body of the error response was cut off (%s)",
+                http.provider,
+                type(error).__name__,
+            )
         body = http.mask(body[:ERROR_BODY].decode("utf-8", "replace")).encode()
         return classify(self.status, self.headers, body, provider=http.provider, model=self.model)
 
     def _retype(self, error: BaseException, watch: Watch) -> None:
-        """Raise what went wrong on the connection as a ProviderError; let anything else pass."""
+        """Raise a ProviderError if the connection failed; return if it is another error."""
         http = self.http
         if not isinstance(error, _errors(http.engine)):
             return
         what, kind, again = _explain(error, http, watch)
-        raised = ProviderError(http.mask(what), kind=kind, provider=http.provider, model=self.model, retryable=again)
+        raised = ProviderError(
+            http.mask(what), kind=kind, provider=http.provider, model=self.model, retryable=again
+        )
         engine = http.engine
-        raised.ambiguous = not isinstance(error, (engine.ConnectError, engine.ConnectTimeout, engine.ProxyError))
+        raised.ambiguous = not isinstance(
+            error, (engine.ConnectError, engine.ConnectTimeout, engine.ProxyError)
+        )
         raise raised from error
 
 
 def _errors(engine: ModuleType) -> tuple[type[Exception], ...]:
-    return (engine.NetworkError, engine.ProtocolError, engine.ProxyError, engine.TimeoutException, Broken)
+    return (
+        engine.NetworkError,
+        engine.ProtocolError,
+        engine.ProxyError,
+        engine.TimeoutException,
+        Broken,
+    )
 
 
 def _explain(error: Exception, http: HTTP, watch: Watch) -> tuple[str, ErrorKind, bool | None]:
-    """Say what happened, of what kind it is, and whether trying again may help where the kind leaves that open."""
-    import ssl  # the engine has loaded it
+    """Return the message and the kind of a connection error, and whether a retry may help.
+
+    The third value is None if the default of the kind applies.
+    """
+    import ssl  # start-up: only https needs it, and by now the engine has loaded it
 
     engine, limits, where = http.engine, http.deadlines, http.address.authority
     if http._proxy and isinstance(error, (engine.ConnectError, engine.ConnectTimeout)):
-        where += f" through the proxy {http._proxy.rpartition('@')[2].rpartition('//')[2]} (HTTPS_PROXY or its like)"
+        proxy = http._proxy.rpartition("@")[2].rpartition("//")[2]
+        where += f" through the proxy {proxy} (from HTTPS_PROXY or a similar variable)"
     reason = str(error).strip()
     if isinstance(error, engine.TimeoutException) and not isinstance(error, engine.ConnectTimeout):
         try:
@@ -440,27 +498,29 @@ def _explain(error: Exception, http: HTTP, watch: Watch) -> tuple[str, ErrorKind
     if isinstance(error, engine.ConnectTimeout):
         return f"no connection to {where} within {limits.connect:g} s", "timeout", None
     if isinstance(error, engine.TimeoutException):
-        step = f"took nothing for {limits.write:g} s" if isinstance(error, engine.WriteTimeout) else ""
-        return f"{where} {step or f'said nothing for {limits.read:g} s'}", "timeout", None
+        is_write = isinstance(error, engine.WriteTimeout)
+        silence = f"accepted nothing for {limits.write:g} s" if is_write else ""
+        silence = silence or f"sent nothing for {limits.read:g} s"
+        return f"{where} {silence}", "timeout", None
     if isinstance(error, engine.ConnectError):
         if isinstance(error.__cause__, ssl.SSLCertVerificationError):
-            what = f"the certificate of {where} is not trusted; SSL_CERT_FILE may name its authority"
+            what = f"the certificate of {where} is not trusted; set SSL_CERT_FILE to its authority"
             return what, "transient", False
         hint = "; is the server running?" if http.address.is_local else ""
         return f"cannot connect to {where}: {reason or 'no reason given'}{hint}", "transient", None
     if isinstance(error, engine.ProxyError):
         return f"the proxy did not connect to {where}: {reason}", "transient", None
     if isinstance(error, engine.NetworkError) or watch.hung_up:
-        middle = "in the middle of the answer" if watch.answered else "before it answered"
-        return f"{where} closed the connection {middle}", "transient", None
-    return f"{where} does not speak HTTP as it should: {reason[:200]}", "protocol", None
+        moment = "in the middle of the response" if watch.answered else "before it responded"
+        return f"{where} closed the connection {moment}", "transient", None
+    return f"{where} sent an invalid HTTP response: {reason[:200]}", "protocol", None
 
 
-# httpx --------------------------------------------------------------------------------------------
+# httpx
 
 
 def load_engine(name: str = "") -> ModuleType:
-    """Import the engine of httpx2 where that is installed, else that of httpx; or the one that is named."""
+    """Import and return httpcore of the named client; if none is named, of httpx2 or httpx."""
     if name:
         return import_module({"httpx": "httpcore", "httpx2": "httpcore2"}[name])
     try:
@@ -470,9 +530,11 @@ def load_engine(name: str = "") -> ModuleType:
 
 
 def ssl_context(engine: ModuleType) -> ssl.SSLContext:
-    """Return the one TLS context: httpx's choice of certificates, or what SSL_CERT_FILE and SSL_CERT_DIR say."""
+    """Return the shared TLS context, with the certificates of SSL_CERT_FILE or of httpx."""
     client = engine.__name__.replace("httpcore", "httpx")
-    return _ssl_context(client, os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
+    return _ssl_context(
+        client, os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", "")
+    )
 
 
 @functools.cache
@@ -481,14 +543,14 @@ def _ssl_context(client: str, file: str, folder: str) -> ssl.SSLContext:
         context: ssl.SSLContext = import_module(client).create_ssl_context()
     except OSError as error:
         name = "SSL_CERT_FILE" if file else "SSL_CERT_DIR"
-        raise ConfigError(f"{name} names {file or folder!r}, which cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"{name} names {file or folder!r}, which cannot be read: {error.strerror}"
+        ) from error
     return context
 
 
 def _proxied(engine: ModuleType, proxy: str, origin: Any, options: dict[str, Any]) -> Any:
-    """Make a connection through a proxy."""
-    from urllib.parse import unquote, urlsplit
-
+    """Return a connection that goes through a proxy."""
     try:
         parts = urlsplit(proxy)
         url = engine.URL(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}")
@@ -501,8 +563,14 @@ def _proxied(engine: ModuleType, proxy: str, origin: Any, options: dict[str, Any
         try:
             import_module("socksio")
         except ImportError:
-            raise ConfigError("a SOCKS proxy needs the package socksio: pip install 'httpx[socks]'") from None
-        return engine.AsyncSOCKSProxy(proxy_url=url, proxy_auth=auth, **options).create_connection(origin)
+            raise ConfigError(
+                "a SOCKS proxy needs the package socksio: pip install 'httpx[socks]'"
+            ) from None
+        return engine.AsyncSOCKSProxy(proxy_url=url, proxy_auth=auth, **options).create_connection(
+            origin
+        )
     if parts.scheme == "https":
         options = {**options, "proxy_ssl_context": ssl_context(engine)}
-    return engine.AsyncHTTPProxy(proxy_url=url, proxy_auth=auth, **options).create_connection(origin)
+    return engine.AsyncHTTPProxy(proxy_url=url, proxy_auth=auth, **options).create_connection(
+        origin
+    )

@@ -1,4 +1,4 @@
-"""A GGUF model served in this process by llama.cpp (the extra `[local]`): `local:/path/model.gguf`."""
+"""A GGUF model that llama.cpp serves in this process: `local:/path/model.gguf`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-import anyio
-
 from glue.errors import ConfigError
 from glue.messages import Json
 from glue.providers.http import HTTP
 from glue.providers.openai_chat import OpenAIChat
+from glue.tasks import finish_in_thread
 
 
 class _Served(NamedTuple):
-    server: Any  # it ends with the last reference, so with the process
+    server: Any  # referenced until the process ends, because the server stops without a reference
     address: str
     key: str
 
@@ -28,17 +27,19 @@ _lock = threading.Lock()
 
 
 class LocalModel(OpenAIChat):
-    """Chat completions of a server that is started at first use, on the loopback and with a key of its own."""
+    """A provider that starts its own server at the first request, on loopback with a random key."""
 
-    async def headers(self, options: Mapping[str, Json], target: str, body: bytes) -> dict[str, str]:
-        served = await anyio.to_thread.run_sync(serve, self.model, self.row.window)
+    async def headers(
+        self, options: Mapping[str, Json], target: str, body: bytes
+    ) -> dict[str, str]:
+        served = await finish_in_thread(serve, self.model, self.entry.window)
         if self.http.base_url != f"{served.address}/v1":
             self.http = HTTP(f"{served.address}/v1", provider=self.name, secrets=[served.key])
         return {"authorization": f"Bearer {served.key}"}
 
 
 def serve(path: str, window: int) -> _Served:
-    """Load a model file and serve it, once in a process."""
+    """Load a model file and start a server for it, or return the server that runs already."""
     path = os.path.abspath(os.path.expanduser(path))
     with _lock:
         if path not in _servers:
@@ -48,14 +49,18 @@ def serve(path: str, window: int) -> _Served:
 
 def _start(path: str, window: int) -> _Served:
     if not os.path.isfile(path):
-        raise ConfigError(f"local: there is no file {path!r}; name a model as local:/path/model.gguf")
+        raise ConfigError(
+            f"local: the file {path!r} does not exist; name a model as local:/path/model.gguf"
+        )
     with open(path, "rb") as file:
-        if file.read(4) != b"GGUF":  # what is none ends the process inside llama.cpp
-            raise ConfigError(f"local: {path!r} is no GGUF file")
+        if file.read(4) != b"GGUF":  # llama.cpp would end the process
+            raise ConfigError(f"local: {path!r} is not a GGUF file")
     try:
         engine = import_module("xllamacpp")
     except ImportError:
-        raise ConfigError("local: llama.cpp is missing; install it: pip install 'glue-agents[local]'") from None
+        raise ConfigError(
+            "local: llama.cpp is missing; install it: pip install 'glue-agents[local]'"
+        ) from None
     key = secrets.token_urlsafe(24)
     params = engine.CommonParams()
     params.model.path = path
@@ -65,8 +70,11 @@ def _start(path: str, window: int) -> _Served:
     params.api_keys = [key]
     params.use_jinja = True
     params.verbosity = -1
-    # One core is left to the rest: its threads spin, and with none to spare they slow each other down a hundredfold.
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 2) - 1)
+    # Leave one core free: the threads of llama.cpp spin, and without a spare core they slow each
+    # other down a hundredfold.
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(
+        1, (os.cpu_count() or 2) - 1
+    )
     try:
         server = engine.Server(params)
     except Exception as error:

@@ -1,11 +1,11 @@
-"""An embedded provider without a model: it plays an agent by the words of the prompt, or the rules it is given."""
+"""A provider without a model: it answers by rules, or calls the tools that the prompt names."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from functools import partial
 from math import inf
 from typing import TypeAlias
@@ -14,39 +14,38 @@ import anyio
 
 from glue import (
     AssistantMessage,
-    Capabilities,
-    Done,
     Part,
-    ProviderEvent,
     Request,
     StopReason,
     Text,
     ToolCall,
     ToolMessage,
-    ToolSpec,
     Usage,
     UserMessage,
 )
-from glue.messages import Json
-from glue.provider import deltas
+from glue.messages import Json, ToolSpec
+from glue.provider import Capabilities, Done, ProviderEvent, deltas
 
-# What rules may answer: a text, the parts of a reply, or a whole reply.
+# The return value of `rules`: a text, the parts of a reply, or a complete reply.
 Answer: TypeAlias = "str | tuple[Part, ...] | AssistantMessage"
 Rules: TypeAlias = Callable[[Request], "Answer | Awaitable[Answer]"]
 
 STAND_IN = (
-    "This is the offline stand-in, not a model: it has read your prompt and understood nothing. "
-    "To ask a real model, set a key such as ANTHROPIC_API_KEY or OPENAI_API_KEY, or name a local one "
-    "with GLUE_MODEL=ollama:qwen3:0.6b; `glue providers` lists them all."
+    "This is the offline stand-in, not a model: it does not understand your prompt. "
+    "To ask a real model, set a key such as ANTHROPIC_API_KEY or OPENAI_API_KEY, "
+    "or name a local one with GLUE_MODEL=ollama:qwen3:0.6b; `glue providers` lists them all."
 )
-NOTE = "(offline stand-in: tools picked by the words of the prompt; a key such as ANTHROPIC_API_KEY asks a model)"
+NOTE = (
+    "(offline stand-in: tools were chosen by the words of the prompt; "
+    "set a key such as ANTHROPIC_API_KEY to ask a model)"
+)
 
 _MOST_CALLS = 2
-_MOST_TEXT = 2000  # of one result in the answer
+_MOST_TEXT = 2000  # characters of one tool result in the answer
 
 
 class Offline:
-    """Answers by rules, a function of the request that an agent hands over; without them it plays an agent."""
+    """A provider that answers with `rules(request)`; without rules it plays an agent."""
 
     capabilities = Capabilities(
         provider="offline",
@@ -57,7 +56,9 @@ class Offline:
         takes_output=lambda schema, *, tools=False: True,
     )
 
-    def __init__(self, rules: Rules | None = None, *, name: str = "offline", model: str = "offline") -> None:
+    def __init__(
+        self, rules: Rules | None = None, *, name: str = "offline", model: str = "offline"
+    ) -> None:
         self.name = name
         self.model = model
         self.rules = rules
@@ -75,7 +76,9 @@ class Offline:
     def _message(self, answer: Answer) -> AssistantMessage:
         if isinstance(answer, AssistantMessage):
             return answer
-        content: tuple[Part, ...] = (Text(text=answer),) if isinstance(answer, str) else tuple(answer)
+        content: tuple[Part, ...] = (
+            (Text(text=answer),) if isinstance(answer, str) else tuple(answer)
+        )
         calls = any(isinstance(part, ToolCall) for part in content)
         return AssistantMessage(
             content=content,
@@ -86,14 +89,19 @@ class Offline:
         )
 
 
-# Playing an agent ---------------------------------------------------------------------------------
+# Playing an agent
 
 
 def play(request: Request) -> str | tuple[Part, ...]:
-    """Call the tools that the words of the prompt name, then answer with what they returned."""
+    """Call the tools that the words of the prompt name, then answer with their results."""
     messages = [message for message in request.messages if not message.excluded]
     at = max(
-        (i for i, each in enumerate(messages) if isinstance(each, UserMessage) and each.origin == "user"), default=0
+        (
+            i
+            for i, each in enumerate(messages)
+            if isinstance(each, UserMessage) and each.origin == "user"
+        ),
+        default=0,
     )
     prompt = messages[at].text if messages else ""
     results = [message for message in messages[at + 1 :] if isinstance(message, ToolMessage)]
@@ -102,20 +110,29 @@ def play(request: Request) -> str | tuple[Part, ...]:
         calls = _calls(prompt, request.tools, request.tool_choice, count)
         if calls:
             return calls
-    said = [f"{result.name}: {result.text.replace(NOTE, '')[:_MOST_TEXT].strip()}" for result in results]
+    said = [
+        f"{result.name}: {result.text.replace(NOTE, '')[:_MOST_TEXT].strip()}" for result in results
+    ]
     if request.output_schema is not None:
         facts = _Facts("\n".join((prompt, *(result.text for result in results))))
-        return json.dumps(facts.fill(request.output_schema, request.output_schema), ensure_ascii=False)
+        return json.dumps(
+            facts.fill(request.output_schema, request.output_schema), ensure_ascii=False
+        )
     return "\n".join((*said, NOTE)) if said else STAND_IN
 
 
 def _calls(prompt: str, tools: Sequence[ToolSpec], choice: str, count: int) -> tuple[ToolCall, ...]:
-    """Make one or two calls; none where no tool seems meant and none is demanded."""
+    """Return one or two calls of the tools that match the prompt best.
+
+    Returns () if no tool matches and `choice` does not require a call.
+    """
     has_path = bool(_Facts(prompt).paths)
-    allowed = [tool for tool in tools if not _is_shell(tool) and (has_path or not _needs_path(tool))]
+    allowed = [
+        tool for tool in tools if not _is_shell(tool) and (has_path or not _needs_path(tool))
+    ]
     allowed = [tool for tool in allowed if choice in ("auto", "required", tool.name)]
     scores = {tool.name: _score(prompt, tool) for tool in allowed}
-    ranked = sorted(allowed, key=lambda tool: -scores[tool.name])  # stable: the first of equals
+    ranked = sorted(allowed, key=lambda tool: -scores[tool.name])  # stable: equals keep their order
     named = [tool for tool in ranked if scores[tool.name] >= _NAMED]
     if named:
         chosen = named[:_MOST_CALLS]
@@ -123,7 +140,8 @@ def _calls(prompt: str, tools: Sequence[ToolSpec], choice: str, count: int) -> t
         meant = ranked and (scores[ranked[0].name] or choice != "auto" or len(prompt.split()) > 2)
         chosen = ranked[:1] if meant else []
     facts = [_Facts(prompt, avoid=_words(tool.name)) for tool in chosen]
-    if len(chosen) == 1 and len(facts[0].nouns) > 1 and _takes_noun(chosen[0]):  # "compare Oslo and Bergen"
+    # One tool and two names, as in "compare Oslo and Bergen": call the tool for each name.
+    if len(chosen) == 1 and len(facts[0].nouns) > 1 and _takes_noun(chosen[0]):
         chosen, facts = chosen * 2, [facts[0], _Facts(prompt, avoid=_words(chosen[0].name), skip=1)]
     calls = []
     for number, (tool, known) in enumerate(zip(chosen, facts, strict=True), count + 1):
@@ -132,14 +150,29 @@ def _calls(prompt: str, tools: Sequence[ToolSpec], choice: str, count: int) -> t
     return tuple(calls)
 
 
-_SHELLS = frozenset(("shell", "bash", "sh", "terminal", "exec", "execute", "command", "subprocess", "eval", "python"))
+_SHELLS = frozenset(
+    (
+        "shell",
+        "bash",
+        "sh",
+        "terminal",
+        "exec",
+        "execute",
+        "command",
+        "subprocess",
+        "eval",
+        "python",
+    )
+)
 _NAMED = 3  # the score of a word in a tool's name
 
 
 def _is_shell(tool: ToolSpec) -> bool:
-    """Say whether a tool runs commands or code, which is never called on the strength of a word."""
+    """Return whether a tool runs commands or code; such tools are never called."""
     properties = tool.parameters.get("properties") or {}
-    return bool(_SHELLS & _words(tool.name)) or bool(_SHELLS & set(properties)) or "code" in properties
+    return (
+        bool(_SHELLS & _words(tool.name)) or bool(_SHELLS & set(properties)) or "code" in properties
+    )
 
 
 def _needs_path(tool: ToolSpec) -> bool:
@@ -165,26 +198,33 @@ def _enum(schema: Json) -> Sequence[Json]:
 def _takes_noun(tool: ToolSpec) -> bool:
     properties: Mapping[str, Json] = tool.parameters.get("properties") or {}
     needed = [name for name in tool.parameters.get("required") or () if name in properties]
-    return len(needed) == 1 and properties[needed[0]].get("type") == "string" and not _WHOLE & _words(needed[0])
+    return (
+        len(needed) == 1
+        and properties[needed[0]].get("type") == "string"
+        and not _WHOLE & _words(needed[0])
+    )
 
 
 _COMMON = frozenset(
-    "a about all an and any are as at be by can could do does for from get give has have how i in into is it its let "
-    "make me my of on one or our please say show some tell that the their them then there this to up us use want was "
-    "what when where which who why will with would you your".split()
+    "a about all an and any are as at be by can could do does for from get give has have how i in "
+    "into is it its let make me my of on one or our please say show some tell that the their "
+    "them then there this to up us use want was what when where which who why will "
+    "with would you your".split()
 )
 
 
-_READ = 20_000  # characters of a text that are looked through
+_READ = 20_000  # characters of a text that are searched
 
 
 def _words(text: str) -> set[str]:
-    """Return the words of a text that mean something, in lower case and without the s of a plural."""
+    """Return the meaningful words of a text, in lower case and without a plural s."""
     found = re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower())
     return {word[:-1] if len(word) > 3 and word.endswith("s") else word for word in found} - _COMMON
 
 
-_WHOLE = _words("query prompt text question message content task input body topic description title note")
+_WHOLE = _words(
+    "query prompt text question message content task input body topic description title note"
+)
 _PLACES = _words("path file filename folder directory dir root")
 _FORMATS = {
     "date": "2026-01-01",
@@ -198,32 +238,50 @@ _FORMATS = {
     "binary": "",
     "byte": "",
 }
-_BY_NAME = {"date": "date", "day": "date", "email": "email", "mail": "email", "url": "uri", "uri": "uri", "link": "uri"}
+_BY_NAME = {
+    "date": "date",
+    "day": "date",
+    "email": "email",
+    "mail": "email",
+    "url": "uri",
+    "uri": "uri",
+    "link": "uri",
+}
 
 
 class _Facts:
-    """What a text offers to fill values with: quotes, names, numbers, paths, addresses; and the values made of it."""
+    """Values found in a text (quotes, names, numbers, paths, URLs) that can fill a schema."""
 
-    def __init__(self, text: str, *, avoid: set[str] = frozenset(), skip: int = 0) -> None:  # type: ignore[assignment]
+    def __init__(self, text: str, *, avoid: Set[str] = frozenset(), skip: int = 0) -> None:
         text = text[:_READ]
         self.text = " ".join(text.split())
         self.words = _words(text)
         self.quotes: list[str] = re.findall(r"[\"“'`]([^\"”'`]{1,200})[\"”'`]", text)
         self.paths = re.findall(
-            r"(?<![\w/.-])(?:[\w.-]+/)*[\w-]+\.[A-Za-z]\w{0,5}\b(?!\()", re.sub(r"https?://\S+", "", text)
+            r"(?<![\w/.-])(?:[\w.-]+/)*[\w-]+\.[A-Za-z]\w{0,5}\b(?!\()",
+            re.sub(r"https?://\S+", "", text),
         )
-        self.formats: dict[str, list[str]] = {  # texts of a known form
+        self.formats: dict[str, list[str]] = {  # by the name of the format in JSON Schema
             "date": re.findall(r"\b\d{4}-\d\d-\d\d\b", text),
             "email": re.findall(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+\w", text),
             "uri": re.findall(r"https?://[^\s\"'<>)]+", text),
         }
-        self.numbers = [float(each) for each in re.findall(r"(?<![\w.-])-?\d+(?:\.\d+)?\b(?![-.]\d)", text)]
+        self.numbers = [
+            float(each) for each in re.findall(r"(?<![\w.-])-?\d+(?:\.\d+)?\b(?![-.]\d)", text)
+        ]
         self.nouns = self._nouns(text, avoid)[skip:]
-        rest = [word for word in re.findall(r"[^\W\d_][\w-]*", text) if not _words(word) <= avoid | _COMMON]
+        rest = [
+            word
+            for word in re.findall(r"[^\W\d_][\w-]*", text)
+            if not _words(word) <= avoid | _COMMON
+        ]
         self.last: str = rest[-1] if rest else self.text
 
-    def _nouns(self, text: str, avoid: set[str]) -> list[str]:
-        """Return names: capitals that do not merely begin a sentence, else those that do."""
+    def _nouns(self, text: str, avoid: Set[str]) -> list[str]:
+        """Return the capitalised words inside sentences, else those that begin a sentence.
+
+        Words after those in `avoid`, which name the tool, come first.
+        """
         inner: list[str] = []
         first: list[str] = []
         for found in re.finditer(r"[A-Z][\w'-]*(?: [A-Z][\w'-]*)*", text):
@@ -236,10 +294,10 @@ class _Facts:
                 (first if begins else inner).append(name)
         near = min((text.lower().find(word) for word in avoid if word in text.lower()), default=0)
         names = dict.fromkeys(inner or first)
-        return sorted(names, key=lambda name: text.find(name) < near)  # those behind the tool's word come first
+        return sorted(names, key=lambda name: text.find(name) < near)
 
     def fill(self, schema: Json, root: Json, name: str = "", depth: int = 0) -> Json:
-        """Make a value that fits a schema, out of what the text offers where it offers something."""
+        """Return a value that fits a schema, from the text if it contains a suitable one."""
         if not isinstance(schema, Mapping) or depth > 20:
             return None
         fill = partial(self.fill, root=root, name=name, depth=depth + 1)
@@ -255,7 +313,11 @@ class _Facts:
             return named[0] if named else schema.get("default", values[0])
         for key in ("anyOf", "oneOf"):
             if isinstance(schema.get(key), list):
-                kinds = [each for each in schema[key] if not (isinstance(each, Mapping) and each.get("type") == "null")]
+                kinds = [
+                    each
+                    for each in schema[key]
+                    if not (isinstance(each, Mapping) and each.get("type") == "null")
+                ]
                 return fill(kinds[0]) if kinds else None
         if isinstance(schema.get("allOf"), list):
             merged: dict[str, Json] = {}
@@ -266,12 +328,12 @@ class _Facts:
         if isinstance(kind, list):
             kind = next((each for each in kind if each != "null"), "null")
         if kind == "object" or (kind is None and "properties" in schema):
-            # What may be left out is filled only where the text names one of its values.
+            # Optional properties are filled only if the text contains one of their values.
             required = schema.get("required") or ()
             return {
                 key: fill(each, name=key)
                 for key, each in (schema.get("properties") or {}).items()
-                if key in required or self.words & {str(value).lower() for value in _enum(each)}
+                if key in required or self._names_one_of(_enum(each))
             }
         if kind == "array":
             return self._array(schema, fill)
@@ -280,6 +342,10 @@ class _Facts:
         if kind == "boolean":
             return bool(schema.get("default", False)) or bool(_words(name) & self.words)
         return None if kind == "null" else self._string(schema, name)
+
+    def _names_one_of(self, values: Sequence[Json]) -> bool:
+        """Return whether the text contains one of the values of an enum."""
+        return any(str(value).lower() in self.words for value in values)
 
     def _array(self, schema: Mapping[str, Json], fill: Callable[[Json], Json]) -> list[Json]:
         if isinstance(schema.get("prefixItems"), list):
@@ -324,7 +390,9 @@ class _Facts:
         else:
             text = (*self.quotes, *self.nouns, self.last)[0]
         if (pattern := schema.get("pattern")) and not _fits(pattern, text):
-            text = next((word for word in self.text.split() if _fits(pattern, word.strip(".,?!"))), text).strip(".,?!")
+            text = next(
+                (word for word in self.text.split() if _fits(pattern, word.strip(".,?!"))), text
+            ).strip(".,?!")
         text = text[: schema.get("maxLength")]
         return text + "." * max(0, int(schema.get("minLength") or 0) - len(text))
 

@@ -11,21 +11,16 @@ from glue import (
     AssistantMessage,
     File,
     Image,
-    Opaque,
     Part,
-    ProviderEvent,
     StopReason,
     Text,
-    TextDelta,
-    Thinking,
     ToolCall,
-    ToolCallDelta,
     ToolMessage,
-    ToolSpec,
     Usage,
     UserMessage,
 )
-from glue.messages import Json
+from glue.messages import Json, ToolSpec
+from glue.provider import Opaque, ProviderEvent, TextDelta, Thinking, ToolCallDelta
 from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks
 from glue.providers.encoding import Said
@@ -33,19 +28,21 @@ from glue.providers.wire import Block
 
 WIRE = "openai_chat"
 
-_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")  # where servers put them; one is enough
-_SAME = ("type", "index")  # what pieces of one reasoning detail have in common
-_STREAMED = ("text", "summary", "data")  # what of it comes in pieces
+# The fields in which servers send thinking. Only the first that is set is read.
+_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
+_SAME = ("type", "index")  # fields that are equal in all pieces of one reasoning detail
+_STREAMED = ("text", "summary", "data")  # fields of a reasoning detail that arrive in pieces
 
 
 class ChatDecoder(wire.Decoder):
-    """Reads a stream of chunks, or a whole completion."""
+    """A decoder of chat completions: a stream of chunks, or a complete completion."""
 
     wire = WIRE
     noun = "completion"
     end_mark = "a finish_reason or [DONE]"
     done_closes = True
-    stops: ClassVar = {  # of all servers on this wire, some of which hand on the words of another
+    # The words of all servers on this wire. Gateways pass on those of the server behind them.
+    stops: ClassVar = {
         StopReason.END_TURN: "stop eos eos_token end_turn stop_sequence",
         StopReason.TOOL_USE: "tool_calls function_call tool_use",
         StopReason.MAX_TOKENS: "length max_tokens",
@@ -67,12 +64,12 @@ class ChatDecoder(wire.Decoder):
 
     def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
         super().__init__(quirks, provider, model)
-        self._spoken: list[Block] = []  # texts and thoughts in the order they came
-        self._last: Block | None = None  # of them, which the next piece may go on
+        self._spoken: list[Block] = []  # texts and thinking in the order of their arrival
+        self._last: Block | None = None  # the block that the next piece may continue
         self._calls: list[Block] = []
         self._calls_by_index: dict[object, Block] = {}
-        self._details: list[Block] = []  # of reasoning
-        self._listed = False  # thoughts came inside content
+        self._details: list[Block] = []  # the reasoning details
+        self._listed = False  # whether thinking arrived inside a content list
         self._extra: dict[str, Json] = {}
         self._refused = False
         self._tags = _ThinkTags() if quirks.think_tags else None
@@ -91,19 +88,28 @@ class ChatDecoder(wire.Decoder):
         if chunk.get("error") or chunk.get("object") == "error":
             raise self.error(chunk.get("error") or chunk)
         choices = chunk.get("choices")
-        if not choices or choices[0].get("index"):  # the usage chunk; another of several answers
+        # The usage chunk has no choice; choices after the first are ignored.
+        if not choices or choices[0].get("index"):
             return
         choice = choices[0]
         delta = choice.get("delta")
         if delta:
             content, last = delta.get("content"), self._last
-            if content and len(delta) == 1 and last and last.kind == "text" and type(content) is str and not self._tags:
-                last.texts.append(content)  # nearly every chunk
+            if (
+                content
+                and len(delta) == 1
+                and last
+                and last.kind == "text"
+                and type(content) is str
+                and not self._tags
+            ):
+                last.texts.append(content)  # a shortcut for nearly every chunk
                 events.append(TextDelta(text=content))
             else:
                 self._delta(delta, events)
         elif delta is None and choice.get("message") and not self._spoken and not self._calls:
-            self._delta(_indexed(choice["message"]), events)  # a whole completion as the only event
+            # A complete completion is the only event.
+            self._delta(_indexed(choice["message"]), events)
         reason = choice.get("finish_reason")
         if reason is not None:
             self._stop(choice, reason)
@@ -127,7 +133,7 @@ class ChatDecoder(wire.Decoder):
         if delta.get("tool_calls"):
             self._last = None
             self._take_calls(delta["tool_calls"], events)
-        if call := delta.get("function_call"):  # as it was before there were tools
+        if call := delta.get("function_call"):  # the older form of a tool call
             self._take_calls([{"index": "function_call", "function": call}], events)
         if refusal := encoding.text_of(delta.get("refusal")):
             self._refused = True
@@ -153,12 +159,18 @@ class ChatDecoder(wire.Decoder):
                 self._add("text", text, events)
 
     def _take_details(self, details: list[dict[str, Json]], thought: Json) -> Json:
-        """Keep the details; their text counts only where no plain field repeats it."""
+        """Store reasoning details; return their text unless another field repeats it."""
         texts = []
         for detail in details:
-            texts.append(encoding.text_of(detail.get("text")) or encoding.text_of(detail.get("summary")))
+            texts.append(
+                encoding.text_of(detail.get("text")) or encoding.text_of(detail.get("summary"))
+            )
             last = self._details[-1] if self._details else None
-            if last is None or "index" not in detail or any(last.fields.get(n) != detail.get(n) for n in _SAME):
+            if (
+                last is None
+                or "index" not in detail
+                or any(last.fields.get(n) != detail.get(n) for n in _SAME)
+            ):
                 last = Block("detail")
                 self._details.append(last)
             for name, value in detail.items():
@@ -173,25 +185,37 @@ class ChatDecoder(wire.Decoder):
             self._add("thinking" if is_thought else "text", text, events)
 
     def _take_calls(self, fragments: list[Json], events: list[ProviderEvent]) -> None:
-        """Join fragments to calls, whatever the server does to ids and indexes."""
+        """Add the fragments of tool calls to their calls; ids and indexes differ by server."""
         for fragment in fragments:
             function = fragment.get("function") or {}
             text = encoding.json_text(function.get("arguments"))
             name = encoding.text_of(function.get("name"))
-            call = self._call(fragment.get("index"), encoding.text_of(fragment.get("id")), name, text)
+            call = self._call(
+                fragment.get("index"), encoding.text_of(fragment.get("id")), name, text
+            )
             call.texts.append(text)
             if fragment.get("extra_content"):
                 call.fields = {"extra_content": fragment["extra_content"]}
             if call.id or call.name or text:
-                events.append(ToolCallDelta(index=call.index, id=call.id, name=call.name, arguments=text))
+                events.append(
+                    ToolCallDelta(index=call.index, id=call.id, name=call.name, arguments=text)
+                )
 
     def _call(self, index: Json, call_id: str, name: str, text: str) -> Block:
-        # An index is a key, not a position: one server starts at 1, others send none or repeat 0, even without ids.
+        # An index is a key, not a position: one server starts at 1, and others send no index or
+        # repeat 0, even without ids.
         last = self._calls[-1] if self._calls else None
         call = last if index is None else self._calls_by_index.get(index)
         if index is None and call_id and call is not None and (name or call.id != call_id):
             call = None
-        if call and name and text and not call_id and len(call.texts) == 1 and encoding.is_object(call.texts[0]):
+        if (
+            call
+            and name
+            and text
+            and not call_id
+            and len(call.texts) == 1
+            and encoding.is_object(call.texts[0])
+        ):
             call = None
         if call is None or (call_id and call.id and call.id != call_id):
             call = Block("call", closed=True)
@@ -207,7 +231,8 @@ class ChatDecoder(wire.Decoder):
         if choice.get("error"):
             raise self.error(choice["error"])
         native = choice.get("native_finish_reason")
-        reason = native if native in ("error", "network_error") else str(reason)  # what the server behind it said
+        # A gateway may hide an error of the server behind it.
+        reason = native if native in ("error", "network_error") else str(reason)
         if reason or self.raw_stop is None:
             self.raw_stop = reason
         self.closed = self.closed or bool(reason)
@@ -223,7 +248,7 @@ class ChatDecoder(wire.Decoder):
         else:
             raise self.broken("JSON without choices", encoding.dumps(reply))
 
-    # The whole reply
+    # The complete reply
 
     def _stop_reason(self) -> StopReason:
         if not self.raw_stop:
@@ -238,7 +263,7 @@ class ChatDecoder(wire.Decoder):
         if self._listed:
             for thought in thoughts:
                 thought.fields = {"content": True}
-        elif self._details:  # they go back once, whole
+        elif self._details:  # sent back once, all together
             if not thoughts:
                 thoughts = [Block("details", closed=True)]
                 blocks[:0] = thoughts
@@ -251,25 +276,31 @@ class ChatDecoder(wire.Decoder):
         usage = super()._usage()
         if usage is None or not usage.reasoning:
             return usage
-        apart = self.quirks.reasoning_apart or self.counts.get("total_tokens") == usage.total + usage.reasoning
+        apart = (
+            self.quirks.reasoning_apart
+            or self.counts.get("total_tokens") == usage.total + usage.reasoning
+        )
         return replace(usage, output=usage.output + usage.reasoning) if apart else usage
 
 
 def _indexed(message: dict[str, Json]) -> dict[str, Json]:
-    """Number the calls of a whole message, as those of a stream are."""
+    """Return a complete message in which each call has an index, as in a stream."""
     calls = message.get("tool_calls") or ()
     return {**message, "tool_calls": [{"index": index, **call} for index, call in enumerate(calls)]}
 
 
 class _ThinkTags:
-    """Part a streamed text into thoughts and words, whatever the tags are cut into."""
+    """A filter that splits streamed text at <think> tags into thinking and text."""
 
     def __init__(self) -> None:
-        self._held = ""  # what may still turn out to be a tag
-        self._close: str | None = None  # the tag that ends the thought; empty once words have begun
+        self._held = ""  # characters that may be the start of a tag
+        self._close: str | None = None  # the tag that ends the thinking; "" after other text
 
     def split(self, text: str, *, is_end: bool = False) -> list[tuple[bool, str]]:
-        """Return pieces, each with whether it is a thought; nothing is held back at the end."""
+        """Return the pieces of a text, each as (is thinking, text).
+
+        Characters that may start a tag are held back until the next call, unless `is_end` is true.
+        """
         text, self._held = self._held + text, ""
         if self._close is None:
             start = text.lstrip()
@@ -294,82 +325,114 @@ class _ThinkTags:
         return [piece for piece in ((True, thought), (False, rest)) if piece[1]]
 
 
-# Requests -----------------------------------------------------------------------------------------
+# Requests
 
-# What both of OpenAI's wires call the choices of a tool; any other names the one that must be called.
+# The tool choices of both of OpenAI's wires; any other value names the tool to call.
 _CHOICES = {"auto": None, "none": "none", "required": "required"}
 _MARK = {"cache_control": {"type": "ephemeral"}}
 
 
 class OpenAIEncoder(wire.Encoder):
-    """What chat completions and responses have in common."""
+    """The encoder methods that chat completions and Responses share."""
 
     @abstractmethod
     def block(self, part: Said) -> dict[str, Json]: ...
 
     def content(self, said: Sequence[Said]) -> str | list[Json]:
-        """Encode a single text as such, else blocks."""
-        return said[0].text if len(said) == 1 and isinstance(said[0], Text) else [self.block(part) for part in said]
+        """Return a string if the content is a single text, else a list of blocks."""
+        return (
+            said[0].text
+            if len(said) == 1 and isinstance(said[0], Text)
+            else [self.block(part) for part in said]
+        )
 
     def user(self, message: UserMessage, content: Sequence[Said]) -> Iterable[Json]:
         said = self.content(content)
         return ({"role": "user", "content": said},) if said else ()
 
     def call_id(self, text: str) -> str:
-        """Return the id of a call as the server takes it: itself where it does."""
+        """Return the id of a call, replaced by a short id if the server would refuse it."""
         if self.quirks.tool_ids == "nine":
-            return text if len(text) == 9 and text.isalnum() and text.isascii() else encoding.short_id(text)
-        return text if 0 < len(text) <= self.quirks.tool_id_limit else "call_" + encoding.short_id(text, 20)
+            return (
+                text
+                if len(text) == 9 and text.isalnum() and text.isascii()
+                else encoding.short_id(text)
+            )
+        return (
+            text
+            if 0 < len(text) <= self.quirks.tool_id_limit
+            else "call_" + encoding.short_id(text, 20)
+        )
 
     def offered(self, named: Json) -> tuple[list[bytes], Json]:
-        """Return the tools and the choice among them, which may be the one that is named."""
+        """Return the encoded tools and the tool choice; `named` is the choice of one tool."""
         tools = self.tools(self.request.tools) if self.quirks.tools else []
         return tools, _CHOICES.get(self.request.tool_choice, named) if tools else None
 
     def cache_key(self) -> str | None:
-        """Name the stable prefix of a request that is to be cached, for servers that group their caches by a key."""
+        """Return the key of the cached prefix, for servers that group caches by a key."""
         if not self.request.cache or self.quirks.cache != "key":
             return None
-        return encoding.short_id("\n".join((self.request.system, *(tool.name for tool in self.request.tools))), 24)
+        return encoding.short_id(
+            "\n".join((self.request.system, *(tool.name for tool in self.request.tools))), 24
+        )
 
     def output_format(self) -> dict[str, Json] | None:
-        """Ask for an answer that fits the schema, strictly where both schema and server can."""
+        """Return the field that asks for an answer that fits the schema, or None.
+
+        `strict` is set if both the schema and the server support it.
+        """
         schema, quirks = self.request.output_schema, self.quirks
         if schema is None or not quirks.output:
             return None
         if quirks.output == "json_object":
             return {"type": "json_object"}
         strict = quirks.strict and encoding.is_strict(schema)
-        return {"type": "json_schema", "name": encoding.schema_name(schema), "schema": schema, "strict": strict}
+        return {
+            "type": "json_schema",
+            "name": encoding.schema_name(schema),
+            "schema": schema,
+            "strict": strict,
+        }
 
 
 def argument_text(call: ToolCall) -> str:
-    """Return a call's arguments as the text of an object: servers choke on what their own model wrote."""
+    """Return the arguments of a call as the JSON text of an object, as servers require."""
     value = encoding.arguments(call)
-    return call.arguments if call.arguments.strip() and "arguments" not in value else encoding.dumps(value).decode()
+    return (
+        call.arguments
+        if call.arguments.strip() and "arguments" not in value
+        else encoding.dumps(value).decode()
+    )
 
 
 def data_url(part: Image | File) -> str:
-    """Return the address of an image or file: its own, or one that holds its bytes."""
+    """Return the URL of an image or file: its own, or a data URL with its bytes."""
     if isinstance(part, Image) and part.url is not None:
         return part.url
     return f"data:{part.media_type};base64,{encoding.base64_text(part.data or b'')}"
 
 
 class ChatEncoder(OpenAIEncoder):
+    """An encoder for chat completions."""
+
     wire = WIRE
 
     def body(self) -> bytes:
         request, quirks = self.request, self.quirks
         marks = request.cache and quirks.cache == "control"
-        tools, choice = self.offered({"type": "function", "function": {"name": request.tool_choice}})
+        tools, choice = self.offered(
+            {"type": "function", "function": {"name": request.tool_choice}}
+        )
         if tools and marks:
             tools[-1] = encoding.dumps({**encoding.loads(tools[-1]), **_MARK})
         fields = {
             "model": self.model,
             "messages": self._messages(marks),
             "stream": request.stream or None,
-            "stream_options": {"include_usage": True} if request.stream and quirks.stream_usage else None,
+            "stream_options": {"include_usage": True}
+            if request.stream and quirks.stream_usage
+            else None,
             "tools": tools or None,
             "tool_choice": choice,
             quirks.max_tokens: request.max_tokens,
@@ -398,10 +461,16 @@ class ChatEncoder(OpenAIEncoder):
             return {"type": "text", "text": part.text}
         if isinstance(part, Image):
             return {"type": "image_url", "image_url": {"url": data_url(part)}}
-        return {"type": "file", "file": {"filename": part.name or "file", "file_data": data_url(part)}}
+        return {
+            "type": "file",
+            "file": {"filename": part.name or "file", "file_data": data_url(part)},
+        }
 
     def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
-        """Encode the words of a result, and name what else it holds, which follows."""
+        """Encode a tool result as text, with a placeholder for each image and file.
+
+        `pictures` encodes the images and files as a user message.
+        """
         words = []
         for part in message.content:
             if isinstance(part, Text):
@@ -419,12 +488,14 @@ class ChatEncoder(OpenAIEncoder):
         return ({"role": "user", "content": [title, *pictures]},) if pictures else ()
 
     def reply(self, message: AssistantMessage) -> Iterable[Json]:
-        own = message.provider == self.row.name
+        own = message.provider == self.entry.name
         calls = []
         for call in message.calls:
             function = {"name": encoding.call_name(call.name), "arguments": argument_text(call)}
             extra = encoding.kept_of(call, WIRE) if own else {}
-            calls.append({"id": self.call_id(call.id), "type": "function", "function": function, **extra})
+            calls.append(
+                {"id": self.call_id(call.id), "type": "function", "function": function, **extra}
+            )
         text = message.text
         body: dict[str, Json] = {"role": "assistant", "content": text or None}
         if calls:
@@ -432,7 +503,8 @@ class ChatEncoder(OpenAIEncoder):
         if own:
             self._echo(message, body)
         if self.quirks.echo == "reasoning_content" and calls:
-            body.setdefault("reasoning_content", "")  # its absence is refused, also on calls of another model
+            # The server requires the field, also with calls of another model.
+            body.setdefault("reasoning_content", "")
         return (body,) if text or calls else ()
 
     def _echo(self, message: AssistantMessage, body: dict[str, Json]) -> None:
@@ -451,8 +523,14 @@ class ChatEncoder(OpenAIEncoder):
         if details:
             body["reasoning_details"] = details
         elif listed:
-            thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "".join(thoughts)}]}
-            body["content"] = [thinking, *([{"type": "text", "text": body["content"]}] if body["content"] else [])]
+            thinking = {
+                "type": "thinking",
+                "thinking": [{"type": "text", "text": "".join(thoughts)}],
+            }
+            body["content"] = [
+                thinking,
+                *([{"type": "text", "text": body["content"]}] if body["content"] else []),
+            ]
         elif thoughts and self.quirks.echo in ("reasoning_content", "reasoning"):
             body[self.quirks.echo] = "".join(thoughts)
 
@@ -465,7 +543,7 @@ class ChatEncoder(OpenAIEncoder):
         if wanted is None or "schema" not in wanted:
             return wanted
         kind = wanted.pop("type")
-        if not wanted["strict"]:  # some servers do not know it
+        if not wanted["strict"]:  # some servers refuse the field
             del wanted["strict"]
         return {"type": kind, "json_schema": wanted}
 
@@ -486,11 +564,14 @@ class ChatEncoder(OpenAIEncoder):
             return {"reasoning": {"effort": level} if level and on else {"enabled": False}}
         if level is None:
             return {}
-        return {"reasoning_effort": level, **({"reasoning_format": "parsed"} if style == "groq" else {})}
+        return {
+            "reasoning_effort": level,
+            **({"reasoning_format": "parsed"} if style == "groq" else {}),
+        }
 
 
 def _marked(encoded: bytes) -> bytes:
-    """Set the cache mark on the last block of a message."""
+    """Return an encoded message with the cache mark on its last block."""
     body = encoding.loads(encoded)
     content = body.get("content")
     if isinstance(content, str) and content:
@@ -501,7 +582,7 @@ def _marked(encoded: bytes) -> bytes:
 
 
 class OpenAIChat(wire.Wire):
-    """Asks one server for chat completions."""
+    """A provider on OpenAI's chat completions API."""
 
     tool_rules = wire.ToolRules(at_root=(*wire.UNIONS, "enum", "not"), needs_items=True)
     path = "/chat/completions"

@@ -1,28 +1,21 @@
-"""The wire of OpenAI's Responses: typed items in, typed events out."""
+"""The wire of OpenAI's Responses API: requests of typed items, replies of typed events."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from glue import (
-    AssistantMessage,
-    Image,
+from glue import AssistantMessage, Image, Part, StopReason, Text, ToolCall, ToolMessage
+from glue.messages import Json, ToolSpec
+from glue.provider import (
     Opaque,
-    Part,
     ProviderEvent,
-    StopReason,
-    Text,
     TextDelta,
     Thinking,
     ThinkingDelta,
-    ToolCall,
     ToolCallDelta,
-    ToolMessage,
-    ToolSpec,
+    deltas,
 )
-from glue.messages import Json
-from glue.provider import deltas
 from glue.providers import encoding, wire
 from glue.providers.catalog import Quirks
 from glue.providers.encoding import Said
@@ -30,20 +23,29 @@ from glue.providers.openai_chat import OpenAIEncoder, argument_text, data_url
 
 WIRE = "openai_responses"
 
-_TERMINAL = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
+_TERMINAL = (
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+    "response.cancelled",
+    "response.done",
+)
 
 
 class ResponsesDecoder(wire.Decoder):
-    """Reads a stream of typed events, or a whole response.
+    """A decoder of responses: a stream of typed events, or a complete response.
 
-    Everything hangs on `output_index`: one gateway changes the ids of an item between events. The
-    reply is made of finished items; deltas are for display.
+    Events are matched by `output_index`, because one gateway changes the ids of an item between
+    events. The reply is built from finished items; deltas are only for display.
     """
 
     wire = WIRE
     noun = "response"
     end_mark = "response.completed"
-    stops: ClassVar = {StopReason.MAX_TOKENS: "max_output_tokens", StopReason.REFUSAL: "content_filter"}
+    stops: ClassVar = {
+        StopReason.MAX_TOKENS: "max_output_tokens",
+        StopReason.REFUSAL: "content_filter",
+    }
     tokens: ClassVar = {
         "input": ("input_tokens",),
         "output": ("output_tokens",),
@@ -55,8 +57,8 @@ class ResponsesDecoder(wire.Decoder):
     def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
         super().__init__(quirks, provider, model)
         self._items: dict[Json, dict[str, Json]] = {}
-        self._shown: dict[Json, list[str]] = {}  # what deltas said of each item
-        self._response: dict[str, Json] = {}  # as the terminal event gave it
+        self._shown: dict[Json, list[str]] = {}  # the deltas of each item
+        self._response: dict[str, Json] = {}  # from the terminal event
         self._whole_items: set[Json] = set()
 
     def _event(self, event: Json, events: list[ProviderEvent]) -> None:
@@ -64,13 +66,19 @@ class ResponsesDecoder(wire.Decoder):
         if kind == "response.output_text.delta" or kind == "response.refusal.delta":
             if text := self._show(event):
                 events.append(TextDelta(text=text))
-        elif kind == "response.reasoning_summary_text.delta" or kind == "response.reasoning_text.delta":
+        elif (
+            kind == "response.reasoning_summary_text.delta"
+            or kind == "response.reasoning_text.delta"
+        ):
             if text := self._show(event):
                 events.append(ThinkingDelta(text=text))
         elif kind == "response.function_call_arguments.delta":
             index = self._index(event)
             item = self._items.get(index, {})
-            name, call_id = encoding.text_of(item.get("name")), encoding.text_of(item.get("call_id"))
+            name, call_id = (
+                encoding.text_of(item.get("name")),
+                encoding.text_of(item.get("call_id")),
+            )
             position, arguments = self._position(index), self._show(event)
             events.append(ToolCallDelta(index=position, id=call_id, name=name, arguments=arguments))
         elif kind == "response.output_item.added":
@@ -90,12 +98,17 @@ class ResponsesDecoder(wire.Decoder):
             raise self.error(event.get("error") or event)
 
     def _index(self, event: dict[str, Json]) -> Json:
-        """Return what ties the events of an item: its index, else its id, else that it is the last one."""
+        """Return the key of an event's item: its index, its id, or the key of the last item."""
         index = event.get("output_index")
         if index is not None:
             return index
         item = encoding.object_of(event.get("item"))
-        return event.get("item_id") or item.get("id") or item.get("call_id") or next(reversed(self._items), 0)
+        return (
+            event.get("item_id")
+            or item.get("id")
+            or item.get("call_id")
+            or next(reversed(self._items), 0)
+        )
 
     def _show(self, event: dict[str, Json]) -> str:
         delta = encoding.text_of(event.get("delta"))
@@ -104,22 +117,31 @@ class ResponsesDecoder(wire.Decoder):
         return delta
 
     def _show_item(self, index: Json, item: dict[str, Json], events: list[ProviderEvent]) -> None:
-        # Some servers send no deltas; what they say is shown all the same.
+        # Some servers send items without deltas, so the events are built from the item.
         self._shown.setdefault(index, [])
         events.extend(deltas(_parts(item, None, complete=True), first=self._position(index)))
 
     def _position(self, index: Json) -> int:
-        return index if isinstance(index, int) else list(self._items).index(index) if index in self._items else 0
+        if isinstance(index, int):
+            return index
+        return list(self._items).index(index) if index in self._items else 0
 
     def _whole(self, reply: Json) -> None:
         status = reply.get("status")
         if not isinstance(status, str) or "output" not in reply:
-            if reply.get("error") or reply.get("object") == "error" or reply.get("detail") or reply.get("message"):
+            if (
+                reply.get("error")
+                or reply.get("object") == "error"
+                or reply.get("detail")
+                or reply.get("message")
+            ):
                 raise self.error(reply.get("error") or reply)
-            raise self.broken("JSON that is no response", encoding.dumps(reply))
+            raise self.broken("the JSON is not a response", encoding.dumps(reply))
         self._take_response(reply, status, self.late)
 
-    def _take_response(self, response: dict[str, Json], status: str, events: list[ProviderEvent]) -> None:
+    def _take_response(
+        self, response: dict[str, Json], status: str, events: list[ProviderEvent]
+    ) -> None:
         self.counts = encoding.object_of(response.get("usage"))
         if response.get("error") and status not in ("completed", "incomplete"):
             raise self.error(response["error"])
@@ -133,17 +155,23 @@ class ResponsesDecoder(wire.Decoder):
             for index, item in () if self._shown else self._items.items():
                 self._show_item(index, item, events)
 
-    # The whole reply
+    # The complete reply
 
     def _content(self, *, cut: bool) -> list[Part]:
         self._learn(self._response, "id", "model")
-        indexes = sorted(self._items, key=lambda index: index if isinstance(index, int) else 1 << 30)
+        indexes = sorted(
+            self._items, key=lambda index: index if isinstance(index, int) else 1 << 30
+        )
         following: Json = None
         content: list[Part] = []
         for index in reversed(indexes):
             item = self._items[index]
-            complete = index in self._whole_items and item.get("status") not in ("incomplete", "in_progress")
-            if complete and self.raw_stop != "completed" and following is None:  # cut; only the JSON of the last tells
+            complete = index in self._whole_items and item.get("status") not in (
+                "incomplete",
+                "in_progress",
+            )
+            # If the reply was cut, its last call is complete only if the arguments are valid JSON.
+            if complete and self.raw_stop != "completed" and following is None:
                 complete = encoding.is_object(encoding.json_text(item.get("arguments")))
             if index not in self._whole_items or not (item.get("arguments") or item.get("content")):
                 text = "".join(self._shown.get(index, ()))
@@ -157,9 +185,11 @@ class ResponsesDecoder(wire.Decoder):
 
     def _stop_reason(self) -> StopReason:
         if self.raw_stop == "failed":
-            raise self.error({"message": "the server failed and did not say why"})
+            raise self.error({"message": "the server failed without a reason"})
         if self.raw_stop == "incomplete":
-            return self._known_stop(encoding.object_of(self._response.get("incomplete_details")).get("reason"))
+            return self._known_stop(
+                encoding.object_of(self._response.get("incomplete_details")).get("reason")
+            )
         if self.raw_stop == "cancelled":
             return StopReason.CANCELLED
         if self.raw_stop != "completed":
@@ -172,8 +202,12 @@ class ResponsesDecoder(wire.Decoder):
 
 
 def identity(item: Json) -> Json:
-    """Return what tells an item from its neighbours, also once it was made anew from its part."""
-    return (item.get("call_id") or item.get("id") or item.get("type")) if isinstance(item, dict) else None
+    """Return the key of an item that stays the same when it is encoded again."""
+    return (
+        (item.get("call_id") or item.get("id") or item.get("type"))
+        if isinstance(item, dict)
+        else None
+    )
 
 
 def _parts(item: dict[str, Json], following: Json, *, complete: bool) -> Iterator[Part]:
@@ -183,7 +217,9 @@ def _parts(item: dict[str, Json], following: Json, *, complete: bool) -> Iterato
         for block in item.get("content") or ():
             if block.get("type") == "refusal":
                 data = {**kept, "refusal": True}
-                yield Text(text=encoding.text_of(block.get("refusal")), opaque=Opaque(wire=WIRE, data=data))
+                yield Text(
+                    text=encoding.text_of(block.get("refusal")), opaque=Opaque(wire=WIRE, data=data)
+                )
             elif text := encoding.text_of(block.get("text")):
                 yield Text(text=text, opaque=Opaque(wire=WIRE, data=kept) if kept else None)
     elif kind == "function_call":
@@ -197,18 +233,20 @@ def _parts(item: dict[str, Json], following: Json, *, complete: bool) -> Iterato
     elif kind == "reasoning":
         blocks = (*(item.get("summary") or ()), *(item.get("content") or ()))
         text = "".join(encoding.text_of(block.get("text")) for block in blocks)
-        kept = {name: value for name, value in item.items() if name != "status" and value is not None}
+        kept = {
+            name: value for name, value in item.items() if name != "status" and value is not None
+        }
         opaque = Opaque(wire=WIRE, data={"item": kept, "next": following})
         yield Thinking(text=text, opaque=opaque) if text else opaque
     elif kind:
         yield Opaque(wire=WIRE, data={"item": item})
 
 
-# Requests -----------------------------------------------------------------------------------------
+# Requests
 
 
 class ResponsesEncoder(OpenAIEncoder):
-    """Encodes typed items. The wire has no stop sequences; they are left out."""
+    """An encoder of typed items. Stop sequences are not sent: this wire does not know them."""
 
     wire = WIRE
 
@@ -230,7 +268,7 @@ class ResponsesEncoder(OpenAIEncoder):
             "reasoning": {"effort": level} if level is not None else None,
             "text": {"format": wanted} if wanted else None,
             "prompt_cache_key": self.cache_key(),
-            # The transcript is ours, so nothing is kept there; reasoning comes back sealed instead.
+            # The loop stores the transcript; the server stores nothing and encrypts its reasoning.
             "store": False if quirks.encrypted else None,
             "include": ["reasoning.encrypted_content"] if sealed else None,
         }
@@ -248,9 +286,9 @@ class ResponsesEncoder(OpenAIEncoder):
         return {"type": "function_call_output", "call_id": call_id, "output": output or ""}
 
     def reply(self, message: AssistantMessage) -> list[Json]:
-        own = message.provider == self.row.name and message.model == self.model
+        own = message.provider == self.entry.name and message.model == self.model
         items: list[Json] = []
-        sealed: list[tuple[Json, Json]] = []  # reasoning items, and what followed each
+        sealed: list[tuple[Json, Json]] = []  # reasoning items, each with the item that followed it
         for part in message.content:
             kept = encoding.kept_of(part, WIRE) if own else {}
             item = kept.get("item")
@@ -260,18 +298,22 @@ class ResponsesEncoder(OpenAIEncoder):
             body, last = item or self._words(part, kept), items[-1] if items else {}
             if not body:
                 continue
-            if body.get("type") == "message" == last.get("type") and body.get("id") and body["id"] == last.get("id"):
-                last["content"] += body["content"]  # another text of one item
+            if (
+                body.get("type") == "message" == last.get("type")
+                and body.get("id")
+                and body["id"] == last.get("id")
+            ):
+                last["content"] += body["content"]  # another text of the same item
                 continue
-            items += (*self._chain(sealed, body), body)
+            items += (*self._reasoning_before(sealed, body), body)
             sealed.clear()
         return items
 
-    def _chain(self, sealed: Sequence[tuple[Json, Json]], follower: Json) -> list[Json]:
-        """Return the reasoning that may go back before an item.
+    def _reasoning_before(self, sealed: Sequence[tuple[Json, Json]], follower: Json) -> list[Json]:
+        """Return the reasoning items that may be sent back before an item.
 
-        It is refused without the very item that followed it, and, where nothing is stored, without its
-        sealed content.
+        The server refuses reasoning without the item that followed it, and, if it stores nothing,
+        without its encrypted content.
         """
         kept: list[Json] = []
         for item, wanted in reversed(sealed):
@@ -285,7 +327,11 @@ class ResponsesEncoder(OpenAIEncoder):
     def _words(self, part: Part, kept: dict[str, Json]) -> dict[str, Json]:
         named = {"id": kept["id"]} if kept.get("id") else {}
         if isinstance(part, ToolCall):
-            call = {"type": "function_call", "call_id": self.call_id(part.id), "name": encoding.call_name(part.name)}
+            call = {
+                "type": "function_call",
+                "call_id": self.call_id(part.id),
+                "name": encoding.call_name(part.name),
+            }
             return {**call, "arguments": argument_text(part), **named}
         if not isinstance(part, Text) or not part.text:
             return {}
@@ -299,12 +345,17 @@ class ResponsesEncoder(OpenAIEncoder):
         return {**message, "status": "completed", "content": [content], **phase}
 
     def tool(self, tool: ToolSpec) -> Json:
-        body = {"type": "function", "name": tool.name, "parameters": tool.parameters, "strict": False}
+        body = {
+            "type": "function",
+            "name": tool.name,
+            "parameters": tool.parameters,
+            "strict": False,
+        }
         return {**body, **encoding.description(tool)}
 
 
 class OpenAIResponses(wire.Wire):
-    """Asks one server for responses."""
+    """A provider on OpenAI's responses API."""
 
     tool_rules = wire.ToolRules(at_root=(*wire.UNIONS, "enum", "not"), needs_items=True)
     path = "/responses"

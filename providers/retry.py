@@ -1,34 +1,162 @@
-"""Wrappers that ask again: after a failure that may pass, or with a higher cap; never after the caller saw content."""
+"""A provider wrapper that repeats a request after a failure that may pass.
+
+A request is repeated only while the caller has seen no text and no tool call. Thinking and blank
+text may have been shown already: they are shown again by the next attempt.
+"""
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import anyio
 
-from glue import (
-    AssistantMessage,
-    Attempt,
-    Done,
-    Provider,
-    ProviderEvent,
-    Request,
-    StopReason,
-    TextDelta,
-    ThinkingDelta,
-    user,
-)
+from glue import AssistantMessage, Provider, Request, StopReason, user
+from glue.backoff import Backoff
 from glue.errors import EmptyReply, ProviderError
 from glue.loop.transcript import has_content
-from glue.provider import Wrapper, opened
+from glue.provider import Attempt, Done, ProviderEvent, TextDelta, ThinkingDelta, Wrapper, opened
+from glue.providers.errors import is_refused_call
+
+Sleep: TypeAlias = Callable[[float], Awaitable[object]]
+
+# Sent with the next attempt and never stored.
+HINT = (
+    "The last answer was lost before any of it arrived. Please answer again, briefly if possible."
+)
+REFUSED = (
+    "Your tool call was refused before it ran ({error}). "
+    "Call again with arguments that fit, or answer without it."
+)
+
+# The cause of a repeated request: the server is busy, the reply was empty, the connection broke
+# before any output, or the server refused a tool call of the model.
+_Cause: TypeAlias = Literal["busy", "empty", "lost", "call"]
+_BACKOFFS: dict[_Cause, Backoff] = {
+    "empty": Backoff(first=0.25, cap=0.5, attempts=3, jitter=0),
+    "lost": Backoff(first=0.5, cap=0.5, attempts=2, jitter=0),
+    "call": Backoff(first=0.0, cap=0.0, attempts=3, jitter=0),
+}
+_COMPLETE = (StopReason.END_TURN, StopReason.TOOL_USE, StopReason.UNKNOWN)
 
 
-def attempt_of(error: ProviderError, provider: Provider, request: Request, started: float, **more: Any) -> Attempt:
-    """Report a try that failed."""
+def with_retries(
+    provider: Provider,
+    *,
+    attempts: int = 5,
+    first: float = 2.0,
+    cap: float = 30.0,
+    sleep: Sleep = anyio.sleep,
+    jitter: Callable[[], float] | None = None,
+) -> Retries:
+    """Return a provider that repeats a failed request if the failure may pass.
+
+    >>> from glue.testing import Script
+    >>> provider = with_retries(Script("hello"), attempts=3, first=1.0)
+    >>> provider.name
+    'script'
+
+    How often and when depends on the failure:
+
+    - The server is busy (rate limited, overloaded, HTTP 5xx): `attempts` attempts in all. The
+      wrapper waits as long as the server advises, else `first` seconds, doubled each time up to
+      `cap`. If the server advises more than `cap` seconds, the error is raised at once.
+    - The reply is empty: three attempts.
+    - The connection broke before any output: two attempts, the second with a hint and less
+      reasoning.
+    - The server refused the model's tool call: three attempts that quote the server's error.
+
+    Nothing is repeated once text or a tool call was passed on. Providers made by `new` have this
+    wrapper already; `new(..., retries=False)` leaves it out.
+
+    Args:
+        provider: the provider to wrap.
+        attempts: attempts in all at a busy server, the first one included.
+        first: seconds to wait after the first failure of a busy server.
+        cap: seconds to wait at most.
+        sleep: awaited with the seconds to wait.
+        jitter: returns a number from 0 to 1; a quarter of it is taken off each wait.
+    """
+    backoff = Backoff(first=first, cap=cap, attempts=attempts, random=jitter or random.random)
+    return Retries(provider, backoff, sleep)
+
+
+class Retries(Wrapper):
+    """The provider that `with_retries` returns."""
+
+    def __init__(self, provider: Provider, busy: Backoff, sleep: Sleep) -> None:
+        super().__init__(provider)
+        self._backoffs = {**_BACKOFFS, "busy": busy}
+        self._sleep = sleep
+
+    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        failures: Counter[_Cause] = Counter()
+        while True:
+            started, emitted, done = time.monotonic(), False, None
+            try:
+                async with opened(self.provider, request) as events:
+                    async for event in events:
+                        if isinstance(event, Done):
+                            done = event
+                            break
+                        emitted = emitted or _is_output(event)
+                        yield event
+                if done is not None and (emitted or not is_empty(done.message)):
+                    yield done
+                    return
+                error = no_reply(self.provider, request, done, emitted)
+            except ProviderError as caught:
+                error = caught
+            error.emitted = error.emitted or emitted
+            cause = None if emitted else _cause(error)
+            delay = None if cause is None else self._delay(cause, error, failures)
+            if delay is None:
+                if done is not None:
+                    yield done  # the loop reports the empty reply; its usage is on the message
+                    return
+                raise _final(error)
+            yield attempt_of(error, self.provider, request, started, delay=delay)
+            await self._sleep(delay)
+            request = _adapted(request, cause, error)
+
+    def _delay(
+        self, cause: _Cause, error: ProviderError, failures: Counter[_Cause]
+    ) -> float | None:
+        """Return the seconds to wait before the next attempt, or None to give up."""
+        failures[cause] += 1
+        advised = error.retry_after if cause == "busy" else None
+        return self._backoffs[cause].delay(failures[cause], advised)
+
+
+def _is_output(event: ProviderEvent) -> bool:
+    """Return whether an event rules out another attempt: thinking and blank text do not."""
+    if isinstance(event, TextDelta):
+        return bool(event.text.strip())
+    return not isinstance(event, (Attempt, ThinkingDelta))
+
+
+def _adapted(request: Request, cause: _Cause | None, error: ProviderError) -> Request:
+    """Return the request for the next attempt: unchanged, or with a hint and less reasoning."""
+    if cause == "call":
+        hint = user(REFUSED.format(error=error), origin="nudge")
+        return replace(request, messages=(*request.messages, hint))
+    if cause != "lost":
+        return request
+    hint = user(HINT, origin="nudge")
+    level = request.reasoning
+    if level in ("medium", "high", "xhigh", "max"):
+        level = "minimal"  # long reasoning may be why the connection broke
+    return replace(request, messages=(*request.messages, hint), reasoning=level)
+
+
+def attempt_of(
+    error: ProviderError, provider: Provider, request: Request, started: float, **more: Any
+) -> Attempt:
+    """Return the report of a failed attempt that began at `started` (monotonic seconds)."""
     return Attempt(
         provider=error.provider or provider.name,
         model=error.model or model_of(provider, request),
@@ -41,127 +169,31 @@ def attempt_of(error: ProviderError, provider: Provider, request: Request, start
 
 
 def model_of(provider: Provider, request: Request) -> str:
+    """Return the model that a request asks for, or the provider's default."""
     return request.model or getattr(provider, "model", "")
 
 
-Sleep: TypeAlias = Callable[[float], Awaitable[object]]
-
-HINT = "The last answer was lost on the way before anything of it arrived. Please answer again; be brief if you can."
-REFUSED = (
-    "Your tool call was refused before it ran ({error}). Call again with arguments that fit, or answer without it."
-)
-
-_Class: TypeAlias = Literal["busy", "empty", "lost", "call"]
-_TRIES = {"empty": (3, 0.25), "lost": (2, 0.5), "call": (3, 0.0)}  # in all, and seconds after the first
-_STOPS = (StopReason.END_TURN, StopReason.TOOL_USE, StopReason.UNKNOWN)
-
-
-def with_retries(
-    provider: Provider,
-    *,
-    attempts: int = 5,
-    first: float = 2.0,
-    cap: float = 30.0,
-    sleep: Sleep = anyio.sleep,
-    jitter: Callable[[], float] | None = None,
-) -> Retries:
-    """Try again what may pass.
-
-    A busy server is asked up to `attempts` times in all, after the wait that it advises, else after
-    `first` seconds, doubled each time up to `cap`; advice above `cap` ends it at once. An empty
-    reply is asked for three times, an answer that was lost on the way twice, and a call that the
-    server itself refused three times, with what it said.
-    """
-    return Retries(provider, attempts=attempts, first=first, cap=cap, sleep=sleep, jitter=jitter)
-
-
-class Retries(Wrapper):
-    def __init__(
-        self,
-        provider: Provider,
-        *,
-        attempts: int,
-        first: float,
-        cap: float,
-        sleep: Sleep,
-        jitter: Callable[[], float] | None,
-    ) -> None:
-        super().__init__(provider)
-        self._attempts, self._first, self._cap = attempts, first, cap
-        self._sleep, self._jitter = sleep, jitter
-
-    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        tries: Counter[_Class] = Counter()
-        while True:
-            started, emitted, done = time.monotonic(), False, None
-            try:
-                async with opened(self.provider, request) as events:
-                    async for event in events:
-                        if isinstance(event, Done):
-                            done = event
-                            break
-                        blank = isinstance(event, TextDelta) and not event.text.strip()
-                        if not blank and not isinstance(event, (Attempt, ThinkingDelta)):
-                            emitted = True  # neither blanks nor thinking commit to a try
-                        yield event
-                if done is not None and (emitted or not is_empty(done.message)):
-                    yield done
-                    return
-                error = no_reply(self.provider, request, done, emitted)
-            except ProviderError as caught:
-                error = caught
-            error.emitted = error.emitted or emitted
-            delay = None if emitted else self._delay(error, tries)
-            if delay is None:
-                if done is not None:
-                    yield done  # the loop says that it is empty; what it cost is on it
-                    return
-                raise _final(error)
-            yield attempt_of(error, self.provider, request, started, delay=delay)
-            await self._sleep(delay)
-            which, level = _class(error), request.reasoning
-            if which in ("lost", "call"):
-                # A hint, which is sent and never stored, and less thinking, which may be what took too long.
-                if which == "lost" and level in ("medium", "high", "xhigh", "max"):
-                    level = "minimal"
-                hint = user(HINT if which == "lost" else REFUSED.format(error=error), origin="nudge")
-                request = replace(request, messages=(*request.messages, hint), reasoning=level)
-
-    def _delay(self, error: ProviderError, tries: Counter[_Class]) -> float | None:
-        """Return the seconds to wait before the next try, or None to give up."""
-        which = _class(error)
-        if which is None:
-            return None
-        tries[which] += 1
-        if which == "busy":
-            return self._busy_delay(tries[which], error.retry_after)
-        most, first = _TRIES[which]
-        return first * tries[which] if tries[which] < most else None
-
-    def _busy_delay(self, tried: int, advised: float | None) -> float | None:
-        if tried >= self._attempts:
-            return None
-        if advised is not None:
-            return advised if advised <= self._cap else None
-        from random import random
-
-        wait = min(self._cap, self._first * 2.0 ** (tried - 1))
-        return wait * (1 - (self._jitter or random)() / 4)  # so that many clients do not come back at once
-
-
 def is_empty(message: AssistantMessage) -> bool:
-    """Say whether a reply that claims to be whole holds nothing."""
-    return message.stop_reason in _STOPS and not message.calls and not has_content(message.content)
+    """Return whether a reply counts as complete but has neither content nor tool calls."""
+    is_complete = message.stop_reason in _COMPLETE
+    return is_complete and not message.calls and not has_content(message.content)
 
 
-def no_reply(provider: Provider, request: Request, done: Done | None, committed: bool) -> ProviderError:
-    """Return the error of a stream that gave no answer."""
+def no_reply(
+    provider: Provider, request: Request, done: Done | None, committed: bool
+) -> ProviderError:
+    """Return the error for a stream that ended without a usable reply."""
     model = model_of(provider, request)
     if done is not None and done.message.stop_reason is StopReason.REFUSAL:
-        error: ProviderError = ProviderError("refused", kind="content_filter", provider=provider.name, model=model)
+        error: ProviderError = ProviderError(
+            "refused", kind="content_filter", provider=provider.name, model=model
+        )
     elif committed:
         return ProviderError(
-            "the stream ended without a final event", kind="protocol", provider=provider.name, model=model
+            "the stream ended without a final event",
+            kind="protocol",
+            provider=provider.name,
+            model=model,
         )
     else:
         error = EmptyReply(provider=provider.name, model=model)
@@ -169,9 +201,8 @@ def no_reply(provider: Provider, request: Request, done: Done | None, committed:
     return error
 
 
-def _class(error: ProviderError) -> _Class | None:
-    from glue.providers.errors import is_refused_call  # its tables are needed only where something failed
-
+def _cause(error: ProviderError) -> _Cause | None:
+    """Return the cause for which a request may be repeated, or None if it must not be."""
     if error.kind == "empty":
         return "empty"
     if is_refused_call(error):
@@ -182,78 +213,10 @@ def _class(error: ProviderError) -> _Class | None:
 
 
 def _final(error: ProviderError) -> ProviderError:
+    """Return the error to raise: an EmptyReply if the kind is "empty", else the error itself."""
     if type(error) is not ProviderError or error.kind != "empty":
         return error
     empty = EmptyReply(str(error), model=error.model)
     empty.provider, empty.status, empty.usage = error.provider, error.status, error.usage
     empty.__cause__ = error
     return empty
-
-
-Ladder: TypeAlias = Literal["double"] | int | Sequence[int]
-
-
-def with_escalation(
-    provider: Provider, *, ladder: Ladder = "double", attempts: int = 2, ceiling: int | None = None
-) -> Escalation:
-    """Raise `max_tokens` and ask again, at most `attempts` times, while a reply is cut by it.
-
-    The ladder is "double", a step to add, or a list of caps. A request without a cap is left alone.
-    The pieces of a reply that is thrown away have been seen by then: the report names its message.
-    """
-    return Escalation(provider, ladder, attempts, ceiling)
-
-
-class Escalation(Wrapper):
-    def __init__(self, provider: Provider, ladder: Ladder, attempts: int, ceiling: int | None) -> None:
-        super().__init__(provider)
-        if isinstance(ladder, str) and ladder != "double":
-            raise ValueError(f"the ladder must be 'double', a step or a list of caps, not {ladder!r}")
-        if isinstance(ladder, int) and ladder < 1:
-            raise ValueError(f"the step must be 1 or more, not {ladder}")
-        self._ladder = ladder
-        self._attempts = attempts
-        self._ceiling = ceiling
-
-    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
-        left = self._attempts
-        while True:
-            started, done = time.monotonic(), None
-            async with opened(self.provider, request) as events:
-                async for event in events:
-                    if isinstance(event, Done):
-                        done = event
-                        break
-                    yield event
-            if done is None:
-                return
-            cap, was_cut = request.max_tokens, done.message.stop_reason is StopReason.MAX_TOKENS
-            higher = self._next(cap) if cap is not None and left > 0 and was_cut else None
-            if higher is None:
-                yield done
-                return
-            left -= 1
-            yield Attempt(
-                provider=done.message.provider or self.name,
-                model=done.message.model or model_of(self.provider, request),
-                kind="escalated",
-                detail=f"cut at max_tokens={cap}, asking again with {higher}",
-                seconds=time.monotonic() - started,
-                usage=done.message.usage,
-                previous_cap=cap,
-                next_cap=higher,
-                discarded=done.message.id,
-            )
-            request = replace(request, max_tokens=higher)
-
-    def _next(self, cap: int) -> int | None:
-        """Return the next cap, or None where the ladder or the ceiling gives no higher one."""
-        if isinstance(self._ladder, int):
-            higher: int | None = cap + self._ladder
-        elif isinstance(self._ladder, str):
-            higher = cap * 2
-        else:
-            higher = min((rung for rung in self._ladder if rung > cap), default=None)
-        if higher is not None and self._ceiling is not None:
-            higher = min(higher, self._ceiling)
-        return higher if higher is not None and higher > cap else None

@@ -14,11 +14,11 @@ _OTHER_FIELDS = (b"", b"event", b"id", b"retry")  # the empty name is that of a 
 
 
 class Parser:
-    """Take blocks cut anywhere, give the data of each whole event as bytes.
+    """A parser that returns the data of each complete event; blocks may be cut anywhere.
 
-    The name of an event is dropped: every wire repeats it inside the data. A body that starts like
-    JSON is no event stream (servers do answer a streaming request so); it is kept for `body`, or cut into its
-    outermost objects where these are asked for.
+    The name of an event is dropped: every wire repeats it inside the data. Some servers answer a
+    streaming request with JSON. Such a body is kept for `body`, or split into its outermost objects
+    if `objects` is true.
     """
 
     def __init__(
@@ -34,15 +34,15 @@ class Parser:
         self._event_limit = event_limit
         self._total_limit = total_limit
         self._total = 0
-        self._parts: list[bytes] = []  # of the event that has not ended yet
+        self._parts: list[bytes] = []  # the event that has not ended yet
         self._size = 0
-        self._carriage = False  # the last byte was a CR, which a LF may still complete
-        self._fresh = True  # nothing but white space and a byte order mark was seen
+        self._carriage = False  # the last byte was a CR; a LF that follows belongs to it
+        self._fresh = True  # only white space and a byte order mark were seen
         self.is_body = False
-        self.stray = b""  # the first line that belongs to no event stream
+        self.stray = b""  # the first line that is not part of an event stream
 
     def feed(self, block: bytes) -> list[bytes]:
-        """Take the next bytes and return the data of the events that they complete."""
+        """Parse the next bytes and return the data of the events that they complete."""
         self._total += len(block)
         if self._total > self._total_limit:
             raise self._too_long("a stream", self._total_limit)
@@ -82,7 +82,7 @@ class Parser:
         return events
 
     def end(self) -> list[bytes]:
-        """Return the event that the end of the stream left without its blank line, if any."""
+        """Return the last event if the stream ended without a blank line after it, else []."""
         events: list[bytes] = []
         if self._parts and not self.is_body:
             self._fields(b"".join(self._parts), events)
@@ -91,7 +91,7 @@ class Parser:
 
     @property
     def body(self) -> bytes | None:
-        """The whole body, where it is JSON instead of events."""
+        """The whole body if it is JSON in place of events, else None."""
         return b"".join(self._parts) if self.is_body and self._objects is None else None
 
     def _newlines(self, block: bytes) -> bytes:
@@ -111,7 +111,9 @@ class Parser:
         return []
 
     def _too_long(self, what: str, limit: int) -> ProviderError:
-        return ProviderError(f"{what} of more than {limit:,} bytes", kind="protocol", provider=self._provider)
+        return ProviderError(
+            f"{what} has more than {limit:,} bytes", kind="protocol", provider=self._provider
+        )
 
     def _fields(self, piece: bytes, events: list[bytes]) -> None:
         data: list[bytes] = []
@@ -119,7 +121,8 @@ class Parser:
             name, _, value = line.partition(b":")
             if name == b"data":
                 data.append(value[1:] if value.startswith(b" ") else value)
-            elif name == b"error" and value.lstrip().startswith(b"{"):  # so llama.cpp broke off until late in 2025
+            # The form of an error in llama.cpp until late in 2025.
+            elif name == b"error" and value.lstrip().startswith(b"{"):
                 data.append(b'{"error":' + value + b"}")
             elif name not in _OTHER_FIELDS and not self.stray:
                 self.stray = line[:200]
@@ -132,27 +135,29 @@ _QUOTE, _ESCAPE, _OPEN = b'"\\{'
 
 
 class Objects:
-    """Take blocks cut anywhere, give each whole outermost object as bytes."""
+    """A parser that returns each complete outermost JSON object; blocks may be cut anywhere."""
 
     def __init__(self, provider: str = "") -> None:
         self._provider = provider
-        self._buffer = bytearray()  # of the object that has not ended yet
-        self._at = 0  # what is before it was looked at
+        self._buffer = bytearray()  # the object that has not ended yet
+        self._at = 0  # the position in the buffer of the next byte to read
         self._depth = 0
         self._in_string = False
 
     def feed(self, block: bytes) -> list[bytes]:
-        """Take the next bytes and return the objects that they complete."""
+        """Parse the next bytes and return the objects that they complete."""
         self._buffer += block
         if len(self._buffer) > EVENT_LIMIT:
-            raise ProviderError("an answer that is too long", kind="protocol", provider=self._provider)
+            raise ProviderError(
+                "the response is too long", kind="protocol", provider=self._provider
+            )
         objects: list[bytes] = []
         start = 0
         while found := _TOKEN.search(self._buffer, self._at):
             self._at = found.end()
             token = self._buffer[found.start()]
             if token == _ESCAPE:
-                if self._at == len(self._buffer):  # what it escapes is yet to come
+                if self._at == len(self._buffer):  # the escaped character has not arrived
                     self._at -= 1
                     break
                 self._at += 1

@@ -1,90 +1,104 @@
-"""The bases of all wires: an encoder of requests, a decoder of replies, and a provider that joins them with HTTP."""
+"""Base classes of the wires: the encoder, the decoder, and the provider that joins them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 from glue import (
     AssistantMessage,
-    Capabilities,
-    Done,
     File,
     Image,
     Message,
-    Opaque,
     Part,
-    ProviderEvent,
     Request,
     StopReason,
     Text,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from glue.errors import ConfigError, ErrorKind, ProviderError
+from glue.messages import Json, ToolSpec, new_id
+from glue.provider import (
+    Capabilities,
+    Closeable,
+    Done,
+    Opaque,
+    ProviderEvent,
     TextDelta,
     Thinking,
     ThinkingDelta,
-    ToolCall,
     ToolCallDelta,
-    ToolMessage,
-    ToolSpec,
-    Usage,
-    UserMessage,
-    one_line,
 )
-from glue.errors import ErrorKind, ProviderError
-from glue.messages import Json, new_id
-from glue.provider import Closeable
 from glue.providers import encoding
-from glue.providers.catalog import Quirks, Row, efforts
+from glue.providers.catalog import ENTRIES, Entry, Quirks, efforts
 from glue.providers.encoding import Said
+from glue.providers.errors import classify_event
+from glue.providers.models import cost, find, is_free
 from glue.providers.sse import Parser
+from glue.text import one_line
 
-# Requests -----------------------------------------------------------------------------------------
+# Requests
 
 
 class Encoder(ABC):
-    """Makes the body of one request: it walks the conversation, and a wire gives each piece its form.
+    """The base class of encoders: it walks over the messages, and a subclass encodes each.
 
-    Messages and tools that were encoded before are joined as they are.
+    The bytes of messages and tools that were encoded before are reused.
     """
 
     wire: ClassVar[str]
 
-    def __init__(self, request: Request, row: Row, model: str) -> None:
+    def __init__(self, request: Request, entry: Entry, model: str) -> None:
         self.request = request
-        self.row = row
-        self.quirks = row.quirks
+        self.entry = entry
+        self.quirks = entry.quirks
         self.model = model
         self.messages = encoding.unique_calls(request.messages)
-        # Names the bytes that a message has here. A string, because its hash is computed once.
-        self.key = f"{self.wire} {row.name} {model} {hash(row.quirks)}"
-        self.waiting: list[bytes] = []  # pictures of a batch of results: they follow it as a user's
+        # The key of the stored bytes of a message. A string, because its hash is computed once.
+        self.key = f"{self.wire} {entry.name} {model} {hash(entry.quirks)}"
+        self.waiting: list[bytes] = []  # images of tool results, to be sent as a user message
 
     @abstractmethod
-    def body(self) -> bytes: ...
+    def body(self) -> bytes:
+        """Return the body of the request."""
+
     @abstractmethod
-    def tool(self, tool: ToolSpec) -> Json: ...
+    def tool(self, tool: ToolSpec) -> Json:
+        """Return an encoded tool definition."""
+
     @abstractmethod
-    def user(self, message: UserMessage, content: Sequence[Said]) -> Iterable[Json]: ...
+    def user(self, message: UserMessage, content: Sequence[Said]) -> Iterable[Json]:
+        """Return an encoded user message; `content` has only parts that the server accepts."""
+
     @abstractmethod
-    def reply(self, message: AssistantMessage) -> Iterable[Json]: ...
+    def reply(self, message: AssistantMessage) -> Iterable[Json]:
+        """Return an encoded reply."""
+
     @abstractmethod
-    def result(self, message: ToolMessage, content: Sequence[Said]) -> Json: ...
+    def result(self, message: ToolMessage, content: Sequence[Said]) -> Json:
+        """Return an encoded tool result; `content` has only parts that the server accepts."""
 
     def pictures(self, message: ToolMessage, content: Sequence[Said]) -> Iterable[Json]:
-        """Encode what of a tool's result the server takes only from a user."""
+        """Return the parts of a tool result that must be sent as a user message, encoded."""
         return ()
 
     @property
     def efforts(self) -> tuple[str, ...]:
-        """The levels of reasoning that the model tells apart; none where it cannot be asked to reason."""
-        return efforts(self.row, self.model)
+        """The reasoning levels that the model distinguishes; empty if it cannot reason."""
+        return efforts(self.entry, self.model)
 
     def takes_output(self, schema: Json, *, tools: bool = False) -> bool:
-        """Say whether an answer can be held to a schema; else a final tool has to do."""
+        """Return whether the server can force a reply to fit a schema."""
         return self.quirks.output == "json_schema"
 
     def tools(self, tools: Iterable[ToolSpec]) -> list[bytes]:
+        """Return encoded tool definitions; each is encoded once and then reused."""
         encoded = []
         for tool in tools:
             if self.wire not in tool.memo:
@@ -93,7 +107,7 @@ class Encoder(ABC):
         return encoded
 
     def turns(self, messages: Iterable[Message]) -> list[tuple[str, bytes]]:
-        """Encode messages: to a role and what is said."""
+        """Return a role and encoded content for each message."""
         key, waiting = self.key, self.waiting
         turns: list[tuple[str, bytes]] = []
         for message in messages:
@@ -103,13 +117,18 @@ class Encoder(ABC):
             if waiting and not isinstance(message, ToolMessage):
                 turns.append(("user", b",".join(waiting)))
                 waiting.clear()
-            turns.append(("assistant" if isinstance(message, AssistantMessage) else "user", known[0]))
+            turns.append(
+                ("assistant" if isinstance(message, AssistantMessage) else "user", known[0])
+            )
             if known[1]:
                 waiting.append(known[1])
         return turns
 
     def pieces(self, last: Message | None = None) -> list[bytes]:
-        """Encode the conversation as elements of an array; all but the last message may come joined, a block as one."""
+        """Return the encoded messages as elements of a JSON array.
+
+        A block of messages before `last` may be joined to one piece.
+        """
         pieces: list[bytes] = []
         for block in encoding.blocks(self.messages):
             bare = len(block) == encoding.BLOCK and not self.waiting and block[-1] is not last
@@ -130,29 +149,41 @@ class Encoder(ABC):
             return encoding.join(self.reply(message)), b""
         content = tuple(encoding.taken(message.content, self.quirks))
         if isinstance(message, ToolMessage):
-            return encoding.dumps(self.result(message, content)), encoding.join(self.pictures(message, content))
+            return encoding.dumps(self.result(message, content)), encoding.join(
+                self.pictures(message, content)
+            )
         return encoding.join(self.user(message, content)), b""
 
 
 class TurnEncoder(Encoder):
-    """For servers that take turns of users and models, each a list of blocks."""
+    """An encoder for servers whose messages alternate between user and model."""
 
-    heads: ClassVar = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
-    filler: ClassVar[bytes]  # what a user says first, where none does
+    heads: ClassVar = {
+        "user": b'{"role":"user","content":[',
+        "assistant": b'{"role":"assistant","content":[',
+    }
+    filler: ClassVar[bytes]  # the content of a user turn that is added if the first is missing
 
     @abstractmethod
     def block(self, part: Said | Thinking | ToolCall, kept: dict[str, Json]) -> dict[str, Json]:
-        """Encode a part, with what the server wants back beside it; {} leaves it out."""
+        """Return an encoded part, or {} to leave it out; `kept` has fields to send back."""
 
-    def blocks(self, message: UserMessage | ToolMessage, content: Iterable[Said]) -> list[dict[str, Json]]:
-        return [block for part in content if (block := self.block(part, {}))]
+    def blocks(
+        self, message: UserMessage | ToolMessage, content: Iterable[Said]
+    ) -> list[dict[str, Json]]:
+        """Return the encoded parts of a user message or a tool result."""
+        encoded = (self.block(part, {}) for part in content)
+        return [block for block in encoded if block]
 
     def user(self, message: UserMessage, content: Sequence[Said]) -> list[dict[str, Json]]:
         return self.blocks(message, content)
 
     def reply(self, message: AssistantMessage) -> list[dict[str, Json]]:
-        """Encode what of a reply may go back: no half calls, and thoughts only to the server that had them."""
-        own = message.provider == self.row.name
+        """Return the encoded parts of a reply.
+
+        Incomplete calls are left out. Thinking is sent only to the provider that wrote it.
+        """
+        own = message.provider == self.entry.name
         blocks: list[dict[str, Json]] = []
         for part in message.content:
             kept = encoding.kept_of(part, self.wire) if own else {}
@@ -165,7 +196,10 @@ class TurnEncoder(Encoder):
         return [block for block in blocks if block]
 
     def conversation(self, turns: Iterable[tuple[str, bytes]]) -> bytes:
-        """Join turns; neighbours of one role share one, and the filler begins where no user does."""
+        """Return turns as a JSON array that starts with a user turn.
+
+        Neighbouring turns of the same role are merged.
+        """
         parts: list[bytes] = []
         last = ""
         for role, blocks in turns:
@@ -185,33 +219,40 @@ class TurnEncoder(Encoder):
         return b"".join(parts)
 
 
-# Replies ------------------------------------------------------------------------------------------
+# Replies
 
-_CUT = (StopReason.MAX_TOKENS, StopReason.CONTEXT_WINDOW, StopReason.REFUSAL, StopReason.MALFORMED_CALL)
+_CUT = (
+    StopReason.MAX_TOKENS,
+    StopReason.CONTEXT_WINDOW,
+    StopReason.REFUSAL,
+    StopReason.MALFORMED_CALL,
+)
 
 SHOWN = ("text", "thinking", "call")
 
 
 class Block:
-    """A part of a reply under construction."""
+    """A part of a reply that is being decoded."""
 
     __slots__ = ("closed", "fields", "given", "id", "index", "kind", "name", "pieces", "texts")
 
-    def __init__(self, kind: str, fields: dict[str, Json] | None = None, *, closed: bool = False) -> None:
-        self.kind = kind  # one of those that are shown; any other only goes back to the server
-        self.fields = fields or {}  # what goes back, as the server gave it
-        self.pieces: dict[str, list[str]] = {}  # of fields that come in pieces
+    def __init__(
+        self, kind: str, fields: dict[str, Json] | None = None, *, closed: bool = False
+    ) -> None:
+        self.kind = kind  # one of SHOWN; blocks of any other kind are only sent back
+        self.fields = fields or {}  # the fields to send back unchanged
+        self.pieces: dict[str, list[str]] = {}  # the fields that arrive in pieces
         self.texts: list[str] = []
         self.closed = closed
-        self.index = 0  # of a call among the calls
+        self.index = 0  # the position of a call among the calls of the reply
         self.id = self.name = ""
-        self.given = ""  # the arguments of a call that came with its start; pieces replace them
+        self.given = ""  # arguments that arrived with the start of a call; pieces replace them
 
     def add(self, key: str, piece: str) -> None:
         self.pieces.setdefault(key, []).append(piece)
 
     def kept(self) -> dict[str, Json]:
-        """Return what goes back, put together."""
+        """Return the fields to send back, with their pieces joined."""
         for key, pieces in self.pieces.items():
             self.fields[key] = encoding.text_of(self.fields.get(key)) + "".join(pieces)
         self.pieces.clear()
@@ -219,30 +260,33 @@ class Block:
 
 
 class Decoder:
-    """Reads one reply out of blocks of bytes: a stream of events, or a whole body where a server sends that instead.
+    """The base class of decoders: it decodes one reply, a stream of events or one JSON body.
 
-    Nothing is raised before `finish`: what came before an error in the same block must not be lost.
+    Errors are raised only by `finish`, so that events before an error in the same block are kept.
     """
 
     wire: ClassVar[str]
-    noun: ClassVar[str]  # what the server should have sent
-    end_mark: ClassVar[str]  # what a complete stream ends with
+    noun: ClassVar[str]  # the name of a complete response, for messages
+    end_mark: ClassVar[str]  # the last event of a complete stream, for messages
     empty: ClassVar[str] = "an empty stream"
-    done_closes: ClassVar[bool] = False  # whether [DONE] says that the answer is complete
-    parse: ClassVar[Any] = Parser  # makes what cuts a body into events
-    stops: ClassVar[Mapping[StopReason, str]]  # what this server calls the end of a reply; any other word is unknown
-    tokens: ClassVar[Mapping[str, Sequence[str]]]  # fields of Usage, and the places of which the first is counted
-    apart: ClassVar[Mapping[str, Sequence[str]]] = {}  # counts that those of input and output leave out
-    uncounted: ClassVar[int | None] = None  # tokens of the cache where they are not counted
+    done_closes: ClassVar[bool] = False  # whether [DONE] completes a reply
+    parse: ClassVar[Any] = Parser  # the parser that splits a body into events
+    # For each stop reason, the words by which the server names it, separated by spaces.
+    stops: ClassVar[Mapping[StopReason, str]]
+    # For each field of Usage, the places of its count; the first that is set counts.
+    tokens: ClassVar[Mapping[str, Sequence[str]]]
+    # Counts that the server does not include in "input" or "output" and that are added.
+    apart: ClassVar[Mapping[str, Sequence[str]]] = {}
+    uncounted: ClassVar[int | None] = None  # cached tokens if the server does not count them
 
     def __init__(self, quirks: Quirks, provider: str, model: str) -> None:
         self.failure: ProviderError | None = None
-        self.late: list[ProviderEvent] = []  # what only the end of the body showed
-        self.closed = False  # the server said that the answer is complete
-        self.ended = False  # nothing that follows is part of the answer; the connection may stay open behind it
+        self.late: list[ProviderEvent] = []  # events that only the end of the body completed
+        self.closed = False  # whether the server has marked the reply as complete
+        self.ended = False  # whether further bytes are ignored
         self.raw_stop: str | None = None
         self.facts: dict[str, Json] = {}
-        self.counts: dict[str, Json] = {}  # of tokens, as the server gave them
+        self.counts: dict[str, Json] = {}  # the token counts of the server
         self.blocks: dict[int, Block] = {}
         self.calls = 0
         self.quirks = quirks
@@ -252,7 +296,7 @@ class Decoder:
         self.parser: Any = self.parse(provider)
 
     def feed(self, block: bytes) -> list[ProviderEvent]:
-        """Take the next bytes of the body and return what they say."""
+        """Decode the next bytes of the body and return their events."""
         events: list[ProviderEvent] = []
         data: Any = b""
         if self.failure is None and not self.ended:
@@ -264,18 +308,20 @@ class Decoder:
             except ProviderError as error:
                 self._fail(error)
             except encoding.BAD_SHAPE:
-                self._fail(self.broken("an event of an unknown shape", getattr(data, "payload", data)))
+                self._fail(
+                    self.broken("an event of an unknown shape", getattr(data, "payload", data))
+                )
         return events
 
     def _fail(self, error: ProviderError) -> None:
-        """Keep an error; what cannot be read behind a complete answer is no part of it."""
+        """Store an error; ignore bytes that cannot be parsed after a complete reply."""
         if self.closed and error.kind == "protocol":
             self.ended = True
         else:
             self.failure = error
 
     def finish(self) -> Done:
-        """Return the reply once the body has ended, or raise what went wrong."""
+        """Return the reply after the end of the body, or raise the stored error."""
         if self.failure is None:
             body = self.parser.body
             try:
@@ -284,26 +330,28 @@ class Decoder:
             except ProviderError as error:
                 self.failure = error
             except encoding.BAD_SHAPE:
-                self.failure = self.broken(f"the answer is no {self.noun}, or ends in the middle", body or b"")
+                self.failure = self.broken(
+                    f"the body is not a {self.noun}, or is cut off", body or b""
+                )
         raise self.failure
 
     def decode(self, body: bytes) -> Done:
-        """Read a reply that came in one piece."""
+        """Return the reply in a complete body."""
         self.feed(body)
         return self.finish()
 
-    # What a wire says
+    # For subclasses
 
     def _event(self, event: Json, events: list[ProviderEvent]) -> None:
-        """Take one event of a stream; what it raises of BAD_SHAPE becomes a protocol error."""
+        """Decode one event; an exception of BAD_SHAPE becomes a protocol error."""
         raise NotImplementedError
 
     def _whole(self, reply: Json) -> None:
-        """Take a reply that came in one piece, which may look like an event."""
+        """Decode a reply that is one JSON body; by default it has the shape of an event."""
         self._event(reply, self.late)
 
     def _learn(self, place: Mapping[str, Json], *names: str, **renamed: str) -> None:
-        """Note facts of a reply, under the server's names or better ones."""
+        """Store fields of a response for the reply's `meta`, some of them under a new name."""
         for name in names:
             if place.get(name):
                 self.facts[name] = place[name]
@@ -324,14 +372,17 @@ class Decoder:
         return self._known_stop(self.raw_stop)
 
     def _known_stop(self, word: Json) -> StopReason:
-        return next((reason for reason, words in self.stops.items() if word in words.split()), StopReason.UNKNOWN)
+        return next(
+            (reason for reason, words in self.stops.items() if word in words.split()),
+            StopReason.UNKNOWN,
+        )
 
     def _content(self, *, cut: bool) -> Iterable[Part]:
-        """Return the parts of the reply; of one that was cut, only whole calls are complete."""
+        """Return the parts of the reply; if it was cut, mark incomplete calls."""
         return self._parts([self.blocks[at] for at in sorted(self.blocks)], cut=cut)
 
     def _sealed(self, block: Block) -> Json:
-        """Return what of a block goes back as it came; None where its input is cut, as half of it is of no use."""
+        """Return the fields of a block to send back, or None if the block was cut."""
         kept, text = block.kept(), "".join(block.texts)
         try:
             return {**kept, "input": encoding.loads(text.encode())} if text else kept
@@ -341,7 +392,7 @@ class Decoder:
     # Blocks
 
     def _say(self, block: Block, text: str, events: list[ProviderEvent]) -> None:
-        """Add a piece to a block, and show it."""
+        """Append text to a block and emit it as an event."""
         if not text:
             return
         block.texts.append(text)
@@ -352,16 +403,24 @@ class Decoder:
         elif block.kind == "call":
             events.append(ToolCallDelta(index=block.index, arguments=text))
 
-    def _open_call(self, call_id: Json, name: Json, given: Json, events: list[ProviderEvent]) -> Block:
+    def _open_call(
+        self, call_id: Json, name: Json, given: Json, events: list[ProviderEvent]
+    ) -> Block:
         block = Block("call")
-        block.id, block.name, block.index = encoding.text_of(call_id), encoding.text_of(name), self.calls
+        block.id, block.name, block.index = (
+            encoding.text_of(call_id),
+            encoding.text_of(name),
+            self.calls,
+        )
         block.given = encoding.json_text(given)
         self.calls += 1
-        events.append(ToolCallDelta(index=block.index, id=block.id, name=block.name, arguments=block.given))
+        events.append(
+            ToolCallDelta(index=block.index, id=block.id, name=block.name, arguments=block.given)
+        )
         return block
 
     def _made_up_id(self, index: int) -> str:
-        """Return an id for a call without one: the same each time, where the server named its answer."""
+        """Return an id for a call that has none; it is stable if the response has an id."""
         seed = encoding.text_of(self.facts.get("id"))
         return "call_" + (encoding.short_id(f"{seed} {index}", 20) if seed else new_id())
 
@@ -378,18 +437,30 @@ class Decoder:
             if block.kind == "call":
                 text = text or block.given
                 if not (block.id or block.name or text):
-                    continue  # some servers fill in every field of a reply that calls nothing
-                call_id = block.id if block.id and block.id not in used else self._made_up_id(block.index)
+                    continue  # some servers send an empty call with replies that call no tool
+                call_id = (
+                    block.id if block.id and block.id not in used else self._made_up_id(block.index)
+                )
                 used.add(call_id)
-                # A reply that is cut off may close its last call all the same; only the JSON tells.
+                # The last call of a cut reply may be marked as closed although it is incomplete:
+                # it counts as complete only if its arguments are valid JSON.
                 whole = not cut or encoding.is_object(text) or not (text or block is blocks[-1])
                 complete = block.closed and whole
-                yield ToolCall(id=call_id, name=block.name, arguments=text, complete=complete, opaque=opaque)
+                yield ToolCall(
+                    id=call_id, name=block.name, arguments=text, complete=complete, opaque=opaque
+                )
             elif text or opaque:
-                yield Text(text=text, opaque=opaque) if block.kind == "text" else Thinking(text=text, opaque=opaque)
+                yield (
+                    Text(text=text, opaque=opaque)
+                    if block.kind == "text"
+                    else Thinking(text=text, opaque=opaque)
+                )
 
     def _usage(self) -> Usage | None:
-        """Normalise the tokens that were counted: the whole input, and the whole output."""
+        """Return the token counts as Usage, or None if the server sent none.
+
+        Input includes cached tokens, and output includes reasoning.
+        """
         raw = self.counts
         if not isinstance(raw, dict) or not raw:
             return None
@@ -418,10 +489,14 @@ class Decoder:
         elif not self.ended:
             self._tail()
         if not self.closed:
-            raise self.broken(f"the stream ended without {self.end_mark}") if self.seen else self._nothing()
+            raise (
+                self.broken(f"the stream ended without {self.end_mark}")
+                if self.seen
+                else self._nothing()
+            )
 
     def _tail(self) -> None:
-        """Take the event that the end of the stream left without its blank line."""
+        """Decode the last event if the stream ended without a blank line after it."""
         try:
             for data in self.parser.end():
                 self._take(data, self.late)
@@ -449,13 +524,11 @@ class Decoder:
     # Errors
 
     def error(self, error: Json) -> ProviderError:
-        """Return the error that a server reports inside its answer."""
-        from glue.providers.errors import classify_event
-
+        """Return a ProviderError for an error that the server sent inside its response."""
         return classify_event(error, provider=self.provider, model=self.model, usage=self._usage())
 
     def broken(self, what: str, body: bytes = b"", kind: ErrorKind = "protocol") -> ProviderError:
-        """Return the error of an answer that is not what the wire says, with how it begins."""
+        """Return the error for a malformed response; the message quotes its first bytes."""
         text = body[:2000].decode("utf-8", "replace")
         if text:
             what = f"{what}: {one_line(text, 200)}"
@@ -463,14 +536,14 @@ class Decoder:
 
     def _nothing(self) -> ProviderError:
         if stray := self.parser.stray:
-            return self.broken(f"the answer is no {self.noun}", stray)
+            return self.broken(f"the body is not a {self.noun}", stray)
         if self.parser.is_body:
-            return self.broken("the answer ends in the middle")
+            return self.broken("the body is cut off")
         return self.broken(self.empty, kind="empty")
 
 
 def _count(raw: Mapping[str, Json], places: Sequence[str]) -> int | None:
-    """Return the first of several places that holds a count; a dot leads into an object."""
+    """Return the count at the first of several places, such as "details.cached", that has one."""
     for place in places:
         outer, _, inner = place.rpartition(".")
         found = (encoding.object_of(raw.get(outer)) if outer else raw).get(inner)
@@ -480,7 +553,7 @@ def _count(raw: Mapping[str, Json], places: Sequence[str]) -> int | None:
 
 
 def _is_amount(value: Json) -> TypeGuard[float]:
-    """Say whether a server's number can be counted with; NaN is none, and nothing is less than nothing."""
+    """Return whether a value is a usable count: a number from 0 that is neither NaN nor a bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15
 
 
@@ -489,67 +562,75 @@ CONDITIONS = ("if", "not", "allOf", "patternProperties", "dependentRequired", "d
 
 
 class ToolRules(NamedTuple):
-    """What models on a wire are known to refuse or to ignore in a tool, and its encoder does not mend."""
+    """Faults of a tool definition that models on a wire refuse or ignore.
 
-    keywords: tuple[str, ...] = ()  # of a schema, wherever they stand
-    at_root: tuple[str, ...] = ()  # of the parameters
-    parameter_name: str = ""  # what one must match
-    needs_items: bool = False  # a list without `items` is an error
-    needs_letter: bool = False  # a tool's name must begin with one
+    Faults that the encoder fixes are not among them.
+    """
+
+    keywords: tuple[str, ...] = ()  # schema keywords that are refused everywhere
+    at_root: tuple[str, ...] = ()  # keywords that are refused at the root of the parameters
+    parameter_name: str = ""  # a pattern that the name of each parameter must match
+    needs_items: bool = False  # whether an array needs `items`
+    needs_letter: bool = False  # whether the name of a tool must begin with a letter
 
 
 class Wire(Closeable):
     """A provider on one wire: it encodes a request, sends it, and decodes the reply."""
 
-    tool_rules: ClassVar[ToolRules]
-    path: ClassVar[str] = ""
+    tool_rules: ClassVar[ToolRules]  # set only if the wire has such rules
+    path: ClassVar[str] = ""  # the path below the base URL
     models_path: ClassVar[str] = "/models"
     encoder: ClassVar[type[Encoder]]
     decoder: ClassVar[type[Decoder]]
 
-    def __init__(self, row: Row, http: Any, model: str = "") -> None:
-        self.row = row
+    def __init__(self, entry: Entry, http: Any, model: str = "") -> None:
+        self.entry = entry
         self.http = http
-        self.name = row.name
-        self.model = model or row.model
+        self.name = entry.name
+        self.model = model or entry.model
 
     @classmethod
-    def encode(cls, request: Request, row: Row, model: str) -> bytes:
-        """Make the body of a request."""
-        return cls.encoder(request, row, model).body()
+    def encode(cls, request: Request, entry: Entry, model: str) -> bytes:
+        """Return the body of a request."""
+        return cls.encoder(request, entry, model).body()
 
     def target(self, model: str, stream: bool) -> str:
         """Return the path to send a request to."""
         return self.path
 
-    async def headers(self, options: Mapping[str, Json], target: str, body: bytes) -> Mapping[str, str]:
-        """Return what this request needs beside the headers that all have."""
+    async def headers(
+        self, options: Mapping[str, Json], target: str, body: bytes
+    ) -> Mapping[str, str]:
+        """Return the headers of this request, in addition to those of every request."""
         return {}
 
     @property
     def capabilities(self) -> Capabilities:
-        from glue.providers.models import capabilities_of
-
-        return capabilities_of(self.row, self.model)
+        return capabilities_of(self.entry, self.model)
 
     async def aclose(self) -> None:
         await self.http.aclose()
 
     async def models(self) -> list[str]:
-        """Ask the server which models it has."""
+        """Return the names of the models that the server lists."""
         headers = await self.headers({}, self.models_path, b"")
         async with self.http.get(self.models_path, headers) as blocks:
             body = b"".join([block async for block in blocks])
         try:
             found = encoding.loads(body)
-            rows = found["data"] if "data" in found else found["models"]
-            return sorted((row.get("id") or row["name"]).removeprefix("models/") for row in rows)
+            entries = found["data"] if "data" in found else found["models"]
+            return sorted(
+                (entry.get("id") or entry["name"]).removeprefix("models/") for entry in entries
+            )
         except encoding.BAD_SHAPE:
             text = "the server's list of models cannot be read"
             raise ProviderError(text, kind="protocol", provider=self.name) from None
 
     def _check(self, request: Request, model: str) -> None:
-        """Refuse what the server cannot take, where it is new: what an earlier turn holds is described instead."""
+        """Raise ProviderError if a new message has an attachment that the server does not accept.
+
+        Attachments of earlier turns are replaced by a description when they are encoded.
+        """
         for message in reversed(request.messages):
             if isinstance(message, AssistantMessage):
                 return
@@ -560,20 +641,24 @@ class Wire(Closeable):
                     what, kind = "files", part.media_type
                 else:
                     continue
-                if not encoding.accepts(getattr(self.row.quirks, what), kind):
-                    from glue.providers import lookup
-                    from glue.providers.models import VENDORS
-
-                    others = [name for name in VENDORS if encoding.accepts(getattr(lookup(name).quirks, what), kind)]
+                if not encoding.accepts(getattr(self.entry.quirks, what), kind):
+                    others = [
+                        entry.name
+                        for entry in ENTRIES
+                        if entry.is_vendor and encoding.accepts(getattr(entry.quirks, what), kind)
+                    ]
                     hint = f"; {', '.join(others)} can" if others else ""
-                    text = f"{model} cannot take {what} of type {kind}{hint}"
-                    raise ProviderError(text, kind="invalid_request", provider=self.name, model=model)
+                    text = f"{model} does not accept {what} of type {kind}{hint}"
+                    raise ProviderError(
+                        text, kind="invalid_request", provider=self.name, model=model
+                    )
 
     async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        """Send a request and yield the events of the reply, `Done` last; raise ProviderError."""
         model = request.model or self.model
         self._check(request, model)
-        decoder = self.decoder(self.row.quirks, self.name, model)
-        target, body = self.target(model, request.stream), self.encode(request, self.row, model)
+        decoder = self.decoder(self.entry.quirks, self.name, model)
+        target, body = self.target(model, request.stream), self.encode(request, self.entry, model)
         headers = await self.headers(request.options or {}, target, body)
         emitted = False
         try:
@@ -586,12 +671,12 @@ class Wire(Closeable):
                         if decoder.ended or decoder.failure is not None:
                             break
             except ProviderError as error:
-                # The answer has come; what is lost is the end of its body.
+                # The reply is complete; only the end of the body is missing.
                 if not decoder.closed or error.kind not in ("timeout", "transient"):
                     raise
             done = decoder.finish()
         except ProviderError as error:
-            # What a server says inside its stream may hold the key, as the body of an error may.
+            # An error inside the stream may quote the key, as the body of an error response may.
             error.args = tuple(self.http.mask(str(part)) for part in error.args)
             error.body = self.http.mask(error.body)
             error.code = error.code and self.http.mask(error.code)
@@ -601,8 +686,54 @@ class Wire(Closeable):
         for event in decoder.late:
             yield event
         usage = done.message.usage
-        if usage is not None and usage.cost is None:  # else the provider said it
-            from glue.providers.models import cost
-
-            done = Done(message=replace(done.message, usage=replace(usage, cost=cost(self.name, model, usage))))
+        if usage is not None and usage.cost is None:  # else the server has sent the cost
+            usage = replace(usage, cost=cost(self.name, model, usage))
+            done = Done(message=replace(done.message, usage=usage))
         yield done
+
+
+def wire_class(name: str) -> type[Wire]:
+    """Import the module of a wire and return its provider class; raise ConfigError if unknown."""
+    wires = sorted({entry.wire for entry in ENTRIES})
+    if name not in wires:
+        raise ConfigError(f"there is no wire {name!r}; there are: {', '.join(wires)}")
+    module = import_module(f"glue.providers.{name}")
+    for value in vars(module).values():
+        is_class = isinstance(value, type) and issubclass(value, Wire)
+        if is_class and value.__module__ == module.__name__:
+            found: type[Wire] = value
+            return found
+    raise TypeError(f"{module.__name__} does not define a subclass of Wire")
+
+
+def tool_rules() -> dict[str, ToolRules]:
+    """Return the rules for tool definitions of each wire that has any, by the wire's name."""
+    wires = {entry.wire: wire_class(entry.wire) for entry in ENTRIES}
+    return {
+        name: wire.tool_rules for name, wire in sorted(wires.items()) if "tool_rules" in vars(wire)
+    }
+
+
+def capabilities_of(entry: Entry, model: str = "") -> Capabilities:
+    """Return the capabilities and prices of a model of an entry, by default its default model."""
+    model = model or entry.model
+    found = find(entry.name, model)
+    price = found.price if found else (None, None)
+    if is_free(entry.name):
+        price = (0.0, 0.0)
+    window = found.window if found else None
+    wire = wire_class(entry.wire).encoder(Request(), entry, model) if entry.wire else None
+    return Capabilities(
+        provider=entry.name,
+        model=model,
+        window=window or (entry.window if model == entry.model else None),
+        tools=entry.quirks.tools,
+        images=entry.quirks.images,
+        files=entry.quirks.files if wire else (),
+        efforts=wire.efforts if wire else (),
+        local=entry.quirks.local,
+        otel_names=((entry.name, entry.otel),) if entry.otel else (),
+        input_price=price[0],
+        output_price=price[1],
+        takes_output=wire.takes_output if wire else lambda schema, *, tools=False: False,
+    )

@@ -1,0 +1,78 @@
+"""The user's own providers, from `[providers.NAME]` tables in config.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from glue.errors import ConfigError
+from glue.paths import config_dir, parse_toml, read_text
+from glue.providers.catalog import PLAIN, Entry, entry_of
+from glue.providers.wire import wire_class
+
+_FIELDS: dict[str, Any] = {
+    "wire": str,
+    "base_url": str,
+    "key": (str, list),
+    "model": str,
+    "window": int,
+    "auth": str,
+    "quirks": dict,
+}
+
+
+def locate() -> tuple[Path, int]:
+    """Return the path of the user's config.toml and its time of change.
+
+    The time is 0 if the file is missing and -1 if it cannot be read. A config.toml in a checkout is
+    never read: a repository must not choose where keys are sent.
+    """
+    path = config_dir() / "config.toml"
+    try:
+        return path, path.stat().st_mtime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        return path, 0
+    except OSError:
+        return path, -1
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Parse config.toml."""
+    return parse_toml(read_text(path), str(path))
+
+
+def own_entries(path: Path, tables: Any) -> list[Entry]:
+    """Return a catalog entry for each `[providers.NAME]` table; raise ConfigError for a bad one."""
+    if not isinstance(tables, dict):
+        raise ConfigError(f"{path}: 'providers' must contain tables such as [providers.acme]")
+    return [
+        _own_entry(name.strip().lower(), table, f"{path}: [providers.{name}]")
+        for name, table in tables.items()
+    ]
+
+
+def _own_entry(name: str, table: Any, where: str) -> Entry:
+    if not isinstance(table, dict) or not isinstance(table.get("base_url"), str):
+        raise ConfigError(f'{where}: base_url is missing, such as "https://host/v1"')
+    _check_types(table, _FIELDS, where)
+    quirk_types = {
+        name: list if isinstance(value, tuple) else type(value)
+        for name, value in asdict(PLAIN).items()
+    }
+    _check_types(table.get("quirks", {}), quirk_types, f"{where}: quirks")
+    key = table.get("key", [])
+    fields = {**table, "key": [key] if isinstance(key, str) else key}
+    fields["quirks"] = {"local": not key, **table.get("quirks", {})}
+    wire_class(table.get("wire", "openai_chat"))  # raises ConfigError for an unknown wire
+    return entry_of(name, fields)
+
+
+def _check_types(fields: Mapping[str, Any], types: Mapping[str, Any], where: str) -> None:
+    for field, value in fields.items():
+        if field not in types:
+            raise ConfigError(f"{where}: {field!r} is unknown; there are: {', '.join(types)}")
+        if not isinstance(value, types[field]):
+            fault = "not a string" if types[field] is str else "of the wrong type"
+            raise ConfigError(f"{where}: {field} is {fault}")

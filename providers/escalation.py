@@ -1,0 +1,97 @@
+"""A provider wrapper that repeats a request with a higher `max_tokens` if the reply was cut."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from glue import Provider, Request, StopReason
+from glue.provider import Attempt, Done, ProviderEvent, Wrapper, opened
+from glue.providers.retry import model_of
+
+Ladder: TypeAlias = Literal["double"] | int | Sequence[int]
+
+
+def with_escalation(
+    provider: Provider, *, ladder: Ladder = "double", attempts: int = 2, ceiling: int | None = None
+) -> Escalation:
+    """Return a provider that raises `max_tokens` and asks again while a reply is cut by it.
+
+    >>> from glue.testing import Script
+    >>> provider = with_escalation(Script("hello"), ladder=[4096, 16_384], ceiling=10_000)
+    >>> provider.name
+    'script'
+
+    A request without `max_tokens` is passed on unchanged. The deltas of a discarded reply have been
+    streamed by then; the `Attempt` event carries the id of the discarded message.
+
+    Args:
+        provider: the provider to wrap.
+        ladder: how the cap grows: "double", a number of tokens to add, or a list of caps.
+        attempts: requests to repeat at most, for one reply.
+        ceiling: the highest cap to ask for.
+    """
+    return Escalation(provider, ladder, attempts, ceiling)
+
+
+class Escalation(Wrapper):
+    """The provider that `with_escalation` returns."""
+
+    def __init__(
+        self, provider: Provider, ladder: Ladder, attempts: int, ceiling: int | None
+    ) -> None:
+        super().__init__(provider)
+        if isinstance(ladder, str) and ladder != "double":
+            raise ValueError(
+                f"the ladder must be 'double', a step or a list of caps, not {ladder!r}"
+            )
+        if isinstance(ladder, int) and ladder < 1:
+            raise ValueError(f"the step must be 1 or more, not {ladder}")
+        self._ladder = ladder
+        self._attempts = attempts
+        self._ceiling = ceiling
+
+    async def stream(self, request: Request) -> AsyncIterator[ProviderEvent]:
+        left = self._attempts
+        while True:
+            started, done = time.monotonic(), None
+            async with opened(self.provider, request) as events:
+                async for event in events:
+                    if isinstance(event, Done):
+                        done = event
+                        break
+                    yield event
+            if done is None:
+                return
+            cap, was_cut = request.max_tokens, done.message.stop_reason is StopReason.MAX_TOKENS
+            higher = self._next(cap) if cap is not None and left > 0 and was_cut else None
+            if higher is None:
+                yield done
+                return
+            left -= 1
+            yield Attempt(
+                provider=done.message.provider or self.name,
+                model=done.message.model or model_of(self.provider, request),
+                kind="escalated",
+                detail=f"cut at max_tokens={cap}, asking again with {higher}",
+                seconds=time.monotonic() - started,
+                usage=done.message.usage,
+                previous_cap=cap,
+                next_cap=higher,
+                discarded=done.message.id,
+            )
+            request = replace(request, max_tokens=higher)
+
+    def _next(self, cap: int) -> int | None:
+        """Return the next cap, or None if the ladder or the ceiling allows no higher one."""
+        if isinstance(self._ladder, int):
+            higher: int | None = cap + self._ladder
+        elif isinstance(self._ladder, str):
+            higher = cap * 2
+        else:
+            higher = min((rung for rung in self._ladder if rung > cap), default=None)
+        if higher is not None and self._ceiling is not None:
+            higher = min(higher, self._ceiling)
+        return higher if higher is not None and higher > cap else None

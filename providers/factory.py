@@ -1,0 +1,105 @@
+"""The functions that build a provider from a catalog entry: key, base URL, wire, retries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from os import environ
+
+from glue import Provider
+from glue.checks import check_flag, check_text
+from glue.errors import ConfigError, MissingKey
+from glue.providers.aws import find_region
+from glue.providers.catalog import CLOUDS, Entry
+from glue.providers.http import HTTP, Deadlines
+from glue.providers.retry import with_retries
+from glue.providers.wire import wire_class
+from glue.signature import hinted_as
+
+_PLACEHOLDER = re.compile(r"\{([^}]+)\}")
+
+
+@hinted_as("glue.providers.new")
+def open_entry(
+    entry: Entry,
+    model: str = "",
+    *,
+    key: str | None = None,
+    base_url: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    wire: str = "",
+    deadlines: Deadlines | None = None,
+    retries: bool = True,
+    engine: str = "",
+) -> Provider:
+    """Return the provider of a catalog entry.
+
+    Args:
+        entry: the catalog entry.
+        model: the model; if empty, the entry's default.
+        key: the key; if None, it is read from the entry's variables.
+        base_url: the base URL; if None, see `find_base_url`.
+        headers: headers to send with each request.
+        wire: the wire to use in place of the entry's.
+        deadlines: the timeouts of a request.
+        retries: whether a failed request is repeated (`with_retries`).
+        engine: "httpx" or "httpx2"; if empty, the installed one.
+    """
+    if key is not None and not isinstance(key, str):
+        raise TypeError(f"key must be a text, not a value of the type {type(key).__name__}")
+    if base_url is not None:
+        check_text("base_url", base_url)
+    check_flag("retries", retries)
+    if key is None:
+        # Only the first variable of a cloud contains a key; the cloud's wire reads the others.
+        variables = entry.key[:1] if entry.auth in CLOUDS else entry.key
+        values = (environ.get(name, "").strip() for name in variables)
+        key = next(filter(None, values), "")
+    url = base_url or find_base_url(entry, environ)
+    if not key and entry.key and not entry.quirks.local and entry.auth not in CLOUDS:
+        raise MissingKey(entry.name, entry.key)
+    if not (model or entry.model):
+        raise ConfigError(f"{entry.name}: no model; name one as {entry.name}:MODEL")
+    if wire or (entry.compatible_wire and url != entry.base_url):
+        entry = replace(entry, wire=wire or entry.compatible_wire)
+    is_bearer = entry.auth in ("bearer", *CLOUDS)
+    auth = {"authorization": f"Bearer {key}"} if is_bearer else {entry.auth: key}
+    http = HTTP(
+        url,
+        provider=entry.name,
+        headers={**(auth if key else {}), **(headers or {})},
+        secrets=[key, *(headers or {}).values()],
+        deadlines=deadlines,
+        engine=engine,
+    )
+    provider = wire_class(entry.wire)(entry, http, model)
+    return with_retries(provider) if retries else provider
+
+
+def find_base_url(entry: Entry, environ: Mapping[str, str]) -> str:
+    """Return the base URL of a provider: NAME_BASE_URL if it is set, else that of the entry.
+
+    Placeholders such as {AZURE_OPENAI_ENDPOINT} are filled in from the environment. Raises
+    ConfigError if a variable without a default is not set.
+    """
+    own = entry.name.upper().replace("-", "_") + "_BASE_URL"
+    for variable in (own, *entry.base_url_env):
+        if environ.get(variable):
+            return environ[variable]
+
+    def fill(placeholder: re.Match[str]) -> str:
+        names = placeholder[1].split("|")
+        for name in names:
+            if environ.get(name):
+                return environ[name].rstrip("/")
+        if entry.auth == "aws" or "AWS_REGION" in names:
+            region = find_region(environ)
+            if region:
+                return region
+        if not names[-1].isupper():
+            return names[-1]
+        raise ConfigError(f"{entry.name}: no base URL; set {' or '.join(names)}, or pass base_url")
+
+    # Google's location "global" does not have a regional host.
+    return _PLACEHOLDER.sub(fill, entry.base_url).replace("://global-", "://")

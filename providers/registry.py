@@ -1,0 +1,340 @@
+"""The registry of providers: built-in entries, the user's own, and those of other packages."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from os import environ
+from typing import Any, TypeAlias
+
+# Opening a provider needs anyio and the HTTP client, listing names does not. So the functions that
+# open are used as attributes of the package `providers`, which loads them at their first use.
+from glue import Provider, providers
+from glue.errors import ConfigError, MissingKey, UnknownProvider
+from glue.provider import Capabilities, common
+from glue.providers import config
+from glue.providers.catalog import CLOUDS, ENTRIES, Entry
+from glue.providers.models import VENDORS, find, models_of, vendors_of
+from glue.providers.wire import capabilities_of
+
+log = logging.getLogger("glue.failover")
+
+# Takes the model (or "") and options, and returns a provider.
+Factory: TypeAlias = Callable[..., Provider]
+
+GROUP = "glue.providers"  # the entry-point group of other packages
+
+_registry: dict[str, tuple[Entry, Factory]] = {}
+_config_read: dict[str, int] = {}  # the config file that was read, and its time of change
+_config_faults: list[str] = []  # why the config file could not be read
+_aliases: dict[str, str] = {}  # the user's own names for models
+
+
+def register(
+    name: str,
+    factory: Factory,
+    *,
+    key: Sequence[str] = (),
+    model: str = "",
+    window: int = 128_000,
+    entry: Entry | None = None,
+) -> None:
+    """Register a provider under a name, so that `new` and the command line know it.
+
+    >>> from glue.testing import Script
+    >>> register("acme", lambda model, **options: Script("hi", name="acme", model=model))
+    >>> new("acme:small").model
+    'small'
+
+    Nothing is read or opened until `new` is called.
+
+    Args:
+        name: the name, without ':', '/', ',' and spaces. A known name is replaced.
+        factory: called by `new` as `factory(model, **options)`; returns a provider.
+        key: the environment variables that may hold the key.
+        model: the default model.
+        window: the context window of the default model in tokens.
+        entry: everything known about the provider, instead of `key`, `model` and `window`.
+    """
+    name = name.strip().lower()
+    if not name or any(sign in name for sign in ":/, "):
+        raise ValueError(f"a provider's name must not contain ':', '/', ',' or a space: {name!r}")
+    _register_built_in()
+    if entry is None:
+        entry = Entry(name, wire="", base_url="", key=tuple(key), model=model, window=window)
+    _registry[name] = (entry, factory)
+
+
+def new(spec: str = "", **options: Any) -> Provider:
+    """Return a provider for a name such as "anthropic" or "groq:llama-3.1-8b-instant".
+
+    >>> new("offline").name
+    'offline'
+    >>> server = new("openai-compatible:qwen3", base_url="http://localhost:8080/v1", key="none")
+    >>> server.model
+    'qwen3'
+
+    - "name:model" and "name/model" name a provider and a model; "name" uses the default model.
+    - A model without a provider ("claude-haiku-4-5") is asked at its vendor, if it has only one.
+    - Several names with commas become a failover list (`with_failover`) of those whose key is set:
+      `new("anthropic,gemini:gemini-2.5-flash")`.
+    - Without a name, GLUE_MODEL is used, or else the first provider whose key is set.
+
+    Failed requests are repeated (`with_retries`). Nothing is sent before the first request, but a
+    missing key raises MissingKey and an unknown name UnknownProvider. Close the provider with
+    `aclose()`.
+
+    Args:
+        spec: the provider and its model, or several with commas.
+        options: passed to the provider's factory. The built-in ones accept `key`, `base_url`,
+            `headers`, `wire`, `deadlines`, and `retries=False` to raise every error at once.
+    """
+    if not isinstance(spec, str):
+        raise TypeError(
+            f"a provider is named by a string such as 'openai:gpt-5.4-nano', not {spec!r}"
+        )
+    specs = split(spec.strip() or default())
+    if len(specs) > 1:
+        return _failover_list(specs, options)
+    name, model = resolve(specs[0]) if specs else ("", "")
+    _, factory = _find(name)
+    return factory(model, **options)
+
+
+def _failover_list(specs: Sequence[str], options: Mapping[str, Any]) -> Provider:
+    """Return a failover list of the providers whose key is set.
+
+    The list is retried as a whole, so that retries of one provider do not delay the next.
+    """
+    for spec in specs:
+        lookup(spec)  # raises for an unknown name, whichever keys are set
+    keyless = [spec for spec in specs if "key" not in options and not key_available(spec)]
+    if len(keyless) == len(specs):
+        variables = [variable for spec in specs for variable in lookup(spec).key]
+        raise MissingKey(",".join(parse(spec)[0] for spec in specs), list(dict.fromkeys(variables)))
+    if keyless:
+        log.warning("left out because no key is set: %s", ", ".join(keyless))
+    available = [spec for spec in specs if spec not in keyless]
+    skipped = {resolve(spec)[0]: lookup(spec).key for spec in keyless}
+    failover = providers.with_failover(
+        *(new(spec, **{**options, "retries": False}) for spec in available), skipped=skipped
+    )
+    return providers.with_retries(failover) if options.get("retries", True) else failover
+
+
+def aliases() -> Mapping[str, str]:
+    """Return the user's own names for models, from `[aliases]` in config.toml."""
+    _load_config()
+    return _aliases
+
+
+def split(spec: str) -> list[str]:
+    """Split names at commas, and replace each alias by its names."""
+    found: list[str] = []
+    for name in filter(None, (part.strip() for part in spec.split(","))):
+        found += [name] if _is_known(parse(name)[0]) else _aliases.get(name, name).split(",")
+    return [name.strip() for name in found]
+
+
+def parse(spec: str) -> tuple[str, str]:
+    """Split "name:model" or "name/model" at the first ':' or '/'; the model may contain both."""
+    spec = spec.strip()
+    at = min((spec.index(sign) for sign in ":/" if sign in spec), default=len(spec))
+    return spec[:at].strip().lower(), spec[at + 1 :].strip()
+
+
+def resolve(spec: str) -> tuple[str, str]:
+    """Return the provider's name and the model, as `parse` does.
+
+    A bare model name means the provider of its vendor if exactly one vendor has such a model.
+    """
+    spec = next(iter(split(spec)), "")
+    name, model = parse(spec)
+    if not _is_known(name):
+        vendors = vendors_of(spec.strip())
+        if len(vendors) == 1:
+            return vendors[0], spec.strip()
+    return name, model
+
+
+def lookup(name: str) -> Entry:
+    """Return the catalog entry of a provider: its wire, base URL, key variables, default model.
+
+    >>> lookup("anthropic").key
+    ('ANTHROPIC_API_KEY',)
+
+    The name may include a model ("groq:llama-3.1-8b-instant") or be an alias. Raises
+    UnknownProvider with suggestions if there is no such provider.
+    """
+    return _find(resolve(name)[0])[0]
+
+
+def known() -> tuple[str, ...]:
+    """Return the names of all providers, sorted.
+
+    >>> "openai" in known()
+    True
+
+    They are the built-in ones, those of the user's config.toml, registered ones, and those that
+    other packages offer through the entry-point group `glue.providers`.
+    """
+    _register_built_in()
+    _load_config()
+    return tuple(sorted({*_registry, *plugins()}))
+
+
+@functools.cache
+def _entry_points() -> Mapping[str, Any]:
+    # Imported here because it costs several milliseconds, and most programs use built-in names.
+    from importlib.metadata import entry_points
+
+    return {point.name.lower(): point for point in entry_points(group=GROUP)}
+
+
+def plugins() -> tuple[str, ...]:
+    """Return the names of the providers that other packages offer and that are not loaded yet."""
+    return tuple(name for name in _entry_points() if name not in _registry)
+
+
+def key_available(name: str, environ: Mapping[str, str] = environ) -> bool:
+    """Return whether a provider can be used: its key is set, or it needs none."""
+    entry = lookup(name)
+    if not entry.key or entry.quirks.local or any(environ.get(each) for each in entry.key):
+        return True
+    if entry.auth not in CLOUDS:
+        return False
+    return bool(import_module(f"glue.providers.{entry.auth}").has_credentials(environ))
+
+
+def capabilities(spec: str) -> Capabilities:
+    """Return the capabilities and prices of a model, or of a provider's default model.
+
+    >>> capabilities("anthropic:claude-haiku-4-5").window
+    200000
+
+    For several names with commas, the result has the capabilities that all of them share, the
+    highest price and the smallest window.
+    """
+    specs = [resolve(part) for part in split(spec)]
+    found = [capabilities_of(lookup(name), model) for name, model in specs]
+    return found[0] if len(found) == 1 else common(found)
+
+
+def default(environ: Mapping[str, str] = environ, *, otherwise: str = "") -> str:
+    """Return GLUE_MODEL, or the first provider whose key is set, or else `otherwise`."""
+    if named := environ.get("GLUE_MODEL", "").strip():
+        return named
+    _register_built_in()
+    variables = []
+    for name, (entry, _) in _registry.items():
+        if entry.key and not entry.quirks.local:
+            if any(environ.get(variable) for variable in entry.key):
+                return name
+            variables.append(entry.key[0])
+    if otherwise:
+        return otherwise
+    raise ConfigError(
+        "no model is named and no key is set; set GLUE_MODEL, or a key such as "
+        f"{', '.join(variables[:3])}; 'offline' needs none"
+    )
+
+
+def _is_known(name: str) -> bool:
+    _register_built_in()
+    if name not in _registry:
+        _load_config()
+    return name in _registry or name in _entry_points()
+
+
+def _find(name: str) -> tuple[Entry, Factory]:
+    if _is_known(name) and name not in _registry:
+        _load_plugin(name)
+    if name in _registry:
+        return _registry[name]
+    names = known()
+    close = _similar(name, names)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    faults = "".join(f"{fault}; " for fault in _config_faults)
+    raise UnknownProvider(
+        f"unknown provider {name!r}; {faults}{hint}there are: {', '.join(names)}", name, close
+    )
+
+
+def _similar(name: str, names: Sequence[str]) -> list[str]:
+    """Return up to three names of providers or models that the user may have meant."""
+    exact = [f"{provider}:{name}" for provider in names if find(provider, name)][:3]
+    if exact:
+        return exact
+    if close := get_close_matches(name, names, 3, 0.65):
+        return close
+    models = {
+        model: f"{vendor}:{found.name}"
+        for vendor in VENDORS
+        for model, found in models_of(vendor).items()
+    }
+    return [models[model] for model in get_close_matches(name, models, 3, 0.75)]
+
+
+def _register_built_in() -> None:
+    if not _registry:
+        for entry in ENTRIES:
+            _registry[entry.name] = (entry, functools.partial(_open, entry))
+        offline = Entry("offline", wire="", base_url="", model="offline")
+        _registry["offline"] = (offline, _open_offline)
+
+
+def _open(entry: Entry, model: str = "", **options: Any) -> Provider:
+    return providers.open_entry(entry, model, **options)
+
+
+def _open_offline(model: str = "", **options: Any) -> Provider:
+    # The options of servers (key, headers ...) are ignored.
+    rules = {name: value for name, value in options.items() if name == "rules"}
+    return providers.Offline(model=model or "offline", **rules)
+
+
+def _load_plugin(name: str) -> None:
+    """Load the provider that another package offers: a module that registers it, or a factory."""
+    point = _entry_points()[name]
+    try:
+        loaded = point.load()
+    except Exception as error:
+        package = point.dist.name if point.dist is not None else point.value
+        raise ConfigError(
+            f"{name}: the package {package} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    if name not in _registry and callable(loaded):
+        register(name, loaded)
+    if name not in _registry:
+        raise ConfigError(
+            f"{name}: the entry point {point.value} does not register a provider named {name!r}"
+        )
+
+
+def _load_config() -> None:
+    """Register the providers and aliases of the user's config.toml if the file has changed."""
+    path, stamp = config.locate()
+    if _config_read == {str(path): stamp}:
+        return
+    _config_read.clear()
+    _aliases.clear()
+    _config_faults.clear()
+    try:
+        tables = config.read(path) if stamp else {}
+    except ConfigError as error:
+        # Reported if an unknown name is asked for; the built-in names need no file.
+        _config_faults.append(str(error))
+        tables = {}
+    entries = config.own_entries(path, tables.get("providers", {}))
+    own_aliases = tables.get("aliases", {})
+    if isinstance(own_aliases, dict):
+        _aliases.update({name: str(spec) for name, spec in own_aliases.items()})
+    for entry in entries:
+        try:
+            register(entry.name, functools.partial(_open, entry), entry=entry)
+        except ValueError as error:
+            raise ConfigError(f"{path}: {error}") from None
+    _config_read[str(path)] = stamp
