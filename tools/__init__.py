@@ -1,9 +1,11 @@
-"""Ready-made tools: files, git, shell.
+"""Ready-made tools for files, git, shell commands and MCP servers.
 
-`fs`, `git`, `shell` and `coding` are modules of their own; their plain functions can be had from here too.
+Each kind is a module or package of its own: `glue.tools.fs`, `git`, `shell`, `coding`, `mcp`. The
+names below are shortcuts to plain functions and classes of these modules.
 """
 
 from glue.lazy import lazy_names
+from glue.toolnames import register_tool_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +23,9 @@ __all__ = sorted(" ".join(_HOMES.values()).split())
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
-# What a permission rule may name although an agent has it not.
-READY_MADE = frozenset(
-    "read_file list_dir find_files grep write_file edit_file shell shell_job git_diff_branch git_log_branch git_show"
-    " git_blame git_status git_diff_worktree".split()
+# Permission rules may name these tools even if an agent does not have them.
+register_tool_names(
+    *"read_file list_dir find_files grep write_file edit_file".split(),
+    *"git_diff_branch git_log_branch git_show git_blame git_status git_diff_worktree".split(),
+    *"shell shell_job".split(),
 )

@@ -1,4 +1,4 @@
-"""Checks of tools: what is undescribed, and what the wire of some provider refuses."""
+"""Checks of tools: missing descriptions, and schemas that the wire of a provider refuses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from glue import AnyTool
+from glue.context import AnyTool
 from glue.providers import tool_rules
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -17,7 +17,7 @@ NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolProblem:
-    """One thing to mend; `wires` names those that mind, and is empty where it is the model that would."""
+    """A problem of a tool; `wires` are the wires of providers that refuse the tool for it."""
 
     tool: str
     text: str
@@ -28,17 +28,22 @@ class ToolProblem:
 
 
 def check_tools(tools: Iterable[AnyTool]) -> tuple[ToolProblem, ...]:
-    """Check tools; nothing found is an empty tuple."""
+    """Return the problems of tools.
+
+    >>> check_tools([])
+    ()
+    """
     return tuple(finding for tool in tools for finding in _check(tool))
 
 
 def tools_of(module: ModuleType) -> tuple[AnyTool, ...]:
-    """Find tools in a module: by themselves, in a list or tuple, or those of an agent."""
+    """Return the tools of a module: in variables, in lists and tuples, and in agents."""
     found: dict[int, AnyTool] = {}
     for value in vars(module).values():
         if isinstance(value, (ModuleType, type)):
             continue
-        tools = getattr(getattr(value, "settings", value), "tools", value)  # an agent's are among its settings
+        # The tools of an agent are in its settings.
+        tools = getattr(getattr(value, "settings", value), "tools", value)
         for item in (value, *(tools if isinstance(tools, (list, tuple)) else ())):
             if hasattr(item, "spec") and hasattr(item, "invoke") and not isinstance(item, type):
                 found.setdefault(id(item.spec), item)
@@ -54,35 +59,47 @@ def _check(tool: AnyTool) -> Iterator[ToolProblem]:
         yield problem(text=f"the name does not match ^{NAME.pattern}$", wires=tuple(known))
     elif not re.match(r"[a-zA-Z_]", spec.name):
         wires = tuple(wire for wire, rules in known.items() if rules.needs_letter)
-        yield problem(text="the name must begin with a letter or _", wires=wires)
+        yield problem(text="the name must start with a letter or _", wires=wires)
+    patterns = {wire: rules.parameter_name for wire, rules in known.items() if rules.parameter_name}
     for name, part in schema.get("properties", {}).items():
-        if not part.get("description") and not _names(spec.description, name):
+        if not part.get("description") and not _mentions(spec.description, name):
             yield problem(text=f"parameter {name!r} has no description")
         if not part.keys() & {"type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"}:
-            yield problem(text=f"parameter {name!r} has no type; the model must guess")
-        named = {wire: rules.parameter_name for wire, rules in known.items() if rules.parameter_name}
-        if wires := tuple(wire for wire, pattern in named.items() if not re.fullmatch(pattern, name)):
-            yield problem(text=f"parameter {name!r} has a name that is refused", wires=wires)
+            yield problem(text=f"parameter {name!r} has no type, so the model has to guess")
+        wires = _wires_that_refuse(name, patterns)
+        if wires:
+            yield problem(text=f"the name of parameter {name!r} is refused", wires=wires)
     if schema.get("type") != "object":
         yield problem(text="the parameters are not of type object", wires=tuple(known))
     for word in schema:
-        if wires := tuple(wire for wire, rules in known.items() if word in rules.at_root):
-            yield problem(text=f"{word} at the root of the parameters", wires=wires)
-    places: dict[str, str] = {}  # the first place of each keyword
+        wires = tuple(wire for wire, rules in known.items() if word in rules.at_root)
+        if wires:
+            yield problem(text=f"{word} at the root of the parameters is refused", wires=wires)
+    places: dict[str, str] = {}  # the first place of each keyword, as words for a message
     for path, part in _walk(schema, ""):
         for word in part:
             places.setdefault(word, path)
         kinds = part.get("type")
-        if "array" in (kinds if isinstance(kinds, list) else [kinds]) and "items" not in part:
+        is_array = "array" in (kinds if isinstance(kinds, list) else [kinds])
+        if is_array and "items" not in part:
             wires = tuple(wire for wire, rules in known.items() if rules.needs_items)
             yield problem(text=f"a list without items{path}", wires=wires)
     for word, path in places.items():
-        if wires := tuple(wire for wire, rules in known.items() if word in rules.keywords):
+        wires = tuple(wire for wire, rules in known.items() if word in rules.keywords)
+        if wires:
             yield problem(text=f"{word}{path} is refused or ignored by some models", wires=wires)
 
 
-def _names(description: str, parameter: str) -> bool:
-    """Say whether a tool's description speaks of a parameter by its name: "the weather in a city" needs no more."""
+def _wires_that_refuse(parameter: str, patterns: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the wires whose pattern for names of parameters does not match a name."""
+    return tuple(wire for wire, pattern in patterns.items() if not re.fullmatch(pattern, parameter))
+
+
+def _mentions(description: str, parameter: str) -> bool:
+    """Return whether a tool's description mentions a parameter by its name.
+
+    "Return the weather in a city" describes a parameter `city` well enough.
+    """
     words = re.escape(parameter).replace("_", "[ _-]")
     return re.search(rf"(?<!\w){words}(?!\w)", description, re.IGNORECASE) is not None
 
@@ -93,7 +110,7 @@ _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 
 
 def _walk(schema: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every schema inside a schema, with words that say where it stands."""
+    """Yield a schema and every schema inside it, each with its place as words for a message."""
     if not isinstance(schema, Mapping):
         return
     yield path, schema

@@ -1,7 +1,26 @@
-"""Replace text that a model quoted, where the quote stands in the file in one place, and refuse everything else.
+r"""Replace text that a model quoted, if the quote matches exactly one place of the file.
 
-A quote may differ from the file in trailing blanks, indentation, line ends and look-alike punctuation, and in nothing
-else. What lies outside of it keeps its bytes.
+A quote may differ from the file in trailing blanks, indentation, line ends and look-alike
+punctuation, and in nothing else. The text outside the quote keeps its bytes.
+
+A worked example. The file is indented by a tab, the model quotes it with four blanks:
+
+    file      "class A:\n\tdef run(self):\n\t\treturn 1\n"
+    old       "    def run(self):\n        return 1\n"
+    new       "    def run(self):\n        if self.x:\n            return 2\n"
+
+1. `edit_all` decodes the file and turns "\r\n" into "\n" (`_Text`).
+2. `_locate` tries each rung of `LADDER`. "exact" and "trailing whitespace" find nothing. The rung
+   "indentation" compares lines without their indentation and finds lines 2 and 3, once.
+3. `_reindent` pairs the indentations of quote and file: 4 blanks are 1 tab, 8 blanks are 2 tabs.
+   The new text also has 12 blanks; `_map_indentations` continues the series: they are 3 tabs.
+4. `_rewrite` keeps "\tdef run(self):" as the file has it, since the line did not change, and
+   returns one span: (start, end, "\tdef run(self):\n\t\tif self.x:\n\t\t\treturn 2").
+5. `_apply` puts the span into the original text, with the line ends of that place, and `_diff`
+   lists the removed and added lines for the model.
+
+If a rung finds two places, or the indentation cannot be carried over without guessing, the edit is
+refused with a message that shows the text of the file.
 """
 
 from __future__ import annotations
@@ -21,29 +40,30 @@ from typing import Any
 from glue.errors import ToolError
 from glue.tools.fs.files import decode
 
-SHOWN = 60  # lines of a diff, or of the text that is nearest to a quote
+SHOWN = 60  # lines of a diff, or of the text that resembles a quote most
 WIDTH = 300  # characters of a line that are shown
 LOOKALIKES = str.maketrans("“”„‟«»‘’‚‛′″–—‒―−‐‑\u00a0\u2009\u202f", '""""""\'\'\'\'\'"-------   ')
-# A line that stands for text which the model did not want to write out.
+# A line that the model writes instead of text that it leaves out.
 PLACEHOLDER = re.compile(
     r"\W*(?:\.\.\.|…)\W*(?:\b(?:the|all|your|other)\W+)?"
-    r"(?:rest|remain\w*|existing|unchanged|same|other|previous|omitted|keep|as before|code|more)\b.{0,60}"
+    r"(?:rest|remain\w*|existing|unchanged|same|other|previous|omitted|keep|as before|code|more)"
+    r"\b.{0,60}"
     r"|\W*(?:rest of|remainder of|remaining|existing)\s.{0,40}"
     r"(?:unchanged|stays?|the same|as before|omitted|goes? here|here)\b.{0,20}"
     r"|\W*(?:unchanged|existing code|rest unchanged|code omitted)\W*(?:\.\.\.|…)\W*",
     re.IGNORECASE,
 )
-MAX_LINES = 500_000  # of a file that is matched line by line
+MAX_LINES = 500_000  # lines of a file that is matched line by line
 MAX_PLACES = 10_000
 MAX_COMPARED = 250_000  # lines of a quote times lines of its replacement
 MAX_QUOTE = 1024 * 1024
 
-Span = tuple[int, int, str]  # from, to, and what goes there
+Span = tuple[int, int, str]  # start, end, and the new text between them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """One quote, and what goes in its place."""
+    """A quote, and the text to put in its place."""
 
     old: str
     new: str
@@ -51,26 +71,28 @@ class Replacement:
 
 
 def read_edits(given: Mapping[str, Any]) -> list[Replacement]:
-    """Read what the arguments of edit_file ask for."""
+    """Return the replacements that the arguments of edit_file describe."""
     several = [Replacement(old=each["old"], new=each["new"]) for each in given.get("edits") or ()]
     if given.get("old") or not several:
         whole = bool(given.get("replace_all"))
-        several.insert(0, Replacement(old=given.get("old", ""), new=given.get("new", ""), replace_all=whole))
+        several.insert(
+            0, Replacement(old=given.get("old", ""), new=given.get("new", ""), replace_all=whole)
+        )
     return several
 
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A text with its replacements made."""
+    """The result of an edit."""
 
     content: bytes
-    rung: str  # how the quotes were found, the loosest of them
+    rung: str  # the loosest rung of LADDER that a quote needed
     count: int
     diff: str
 
 
 class _Text:
-    """A file's text, and its lines where they are asked for."""
+    """A file's text with its lines, which are computed at first use."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -81,18 +103,20 @@ class _Text:
 
     @cached_property
     def starts(self) -> array[int]:
-        """Where each line starts; packed, for a file may be all line ends."""
+        """The position at which each line starts; an array, which needs less memory than a list."""
         return array("I", accumulate((len(line) + 1 for line in self.lines[:-1]), initial=0))
 
     @cached_property
     def unit(self) -> int:
-        """By how many blanks a line is usually indented more than the one before; 0 where none is."""
-        depths = [len(_indent(line)) for line in self.lines if line.strip() and "\t" not in _indent(line)]
+        """The usual step of indentation in blanks, such as 4; 0 if no line is indented."""
+        depths = [
+            len(_indent(line)) for line in self.lines if line.strip() and "\t" not in _indent(line)
+        ]
         steps = Counter(below - above for above, below in pairwise(depths) if below > above)
         return steps.most_common(1)[0][0] if steps else 0
 
     def span(self, first: int, last: int) -> tuple[int, int]:
-        """From the start of one line to the end of another, its line end not included."""
+        """Return the start of line `first` and the end of line `last`, without its newline."""
         return self.starts[first], self.starts[last] + len(self.lines[last])
 
     def line_at(self, position: int) -> int:
@@ -100,12 +124,12 @@ class _Text:
 
 
 def edit_all(content: bytes, replacements: Sequence[Replacement]) -> Edited:
-    """Make several replacements, all or none; each quote is looked for in the file as it is now.
+    """Make all replacements or none; every quote is searched in the file as it is before the edit.
 
-    One that fits nowhere, or several places, is an error that shows what is there.
+    Raise a ToolError, with the text of the file, if a quote matches no place or several.
     """
     decoded, encode = decode(content)
-    # Matching goes by "\n"; positions are carried back to the text as it is.
+    # Quotes are matched with "\n"; `_apply` converts positions to those of the original text.
     flat = _Text(decoded.replace("\r\n", "\n"))
     spans: list[Span] = []
     rungs: list[int] = []
@@ -113,30 +137,37 @@ def edit_all(content: bytes, replacements: Sequence[Replacement]) -> Edited:
         try:
             rung, found = _locate(flat, each)
         except ToolError as error:
-            raise (ToolError(f"edit {number}: {error}; no edit was made") if len(replacements) > 1 else error) from None
+            if len(replacements) > 1:
+                raise ToolError(f"edit {number}: {error}; no edit was made") from None
+            raise
         rungs.append(rung)
         spans.extend(found)
     spans.sort()
     for one, other in pairwise(spans):
         if other[0] < one[1] or other[:2] == one[:2]:
             line = flat.line_at(other[0]) + 1
-            raise ToolError(f"two edits overlap in line {line}; make them one; no edit was made")
-    text, diff = _apply(decoded, flat, spans)
-    made = encode(text)
+            raise ToolError(f"two edits overlap in line {line}; combine them; no edit was made")
+    made = encode(_apply(decoded, flat, spans))
     if made == content:
         raise ToolError("old and new are the same here; nothing would change")
-    return Edited(made, LADDER[max(rungs)][0], len(spans), diff)
+    return Edited(made, LADDER[max(rungs)][0], len(spans), _diff(flat, spans))
 
 
 def refuse_placeholder(new: str, known: str) -> None:
-    """Refuse a line such as "... rest unchanged" that the file does not hold: it would replace what it stands for."""
+    """Raise a ToolError if the new text has a line such as "... rest unchanged".
+
+    Such a line would replace the text that it leaves out. A line that is in the file is allowed.
+    """
     for line in new.split("\n"):
         if len(line) < 200 and PLACEHOLDER.fullmatch(line.strip()) and line.strip() not in known:
-            raise ToolError(f"new holds a placeholder, {line.strip()[:80]!r}; write out the text that belongs there")
+            raise ToolError(
+                f"new contains a placeholder, {line.strip()[:80]!r}; "
+                "write out the text that belongs there"
+            )
 
 
 def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
-    """Find where a quote stands, and say by which rung of the ladder."""
+    """Return the number of the first rung that finds a quote, and the spans that it found."""
     if not given.old:
         raise ToolError("old is empty; quote the text to be replaced, or use write_file")
     if len(given.old) > MAX_QUOTE:
@@ -146,24 +177,26 @@ def _locate(flat: _Text, given: Replacement) -> tuple[int, list[Span]]:
         raise ToolError("old and new are the same; nothing to do")
     refuse_placeholder(new, flat.text)
     if any("\ud800" <= char <= "\udfff" for char in new):
-        raise ToolError("new holds half a character, which no file can hold")
+        raise ToolError(
+            "new contains a lone surrogate (half a character), which cannot be stored in a file"
+        )
     for rung, (name, match) in enumerate(LADDER):
         spans = match(flat, old, new)
         if given.replace_all:
-            spans = list(_apart(spans))
+            spans = list(_without_overlaps(spans))
         elif spans and match in (_indented, _typographic):
-            # Neither is nearer to the quote than the other, so a place that is off in the other way counts too.
-            places = list(_apart([*spans, *_loose(flat, old, new)]))
+            # These two rungs are equally loose: a place that only the other one finds counts too.
+            places = list(_without_overlaps([*spans, *_loose(flat, old, new)]))
             spans = places if len(places) > len(spans) else spans
         if len(spans) > 1 and not given.replace_all:
-            raise ToolError(_ambiguous(flat, spans, name))
+            raise ToolError(_ambiguous_message(flat, spans, name))
         if spans:
-            return rung, [_whole_lines_deleted(flat, span) for span in spans]
-    raise ToolError(_nothing(flat, old))
+            return rung, [_extend_deletion(flat, span) for span in spans]
+    raise ToolError(_not_found_message(flat, old))
 
 
-def _whole_lines_deleted(flat: _Text, span: Span) -> Span:
-    """Where all text of whole lines is deleted, take the blanks around it and the line end along."""
+def _extend_deletion(flat: _Text, span: Span) -> Span:
+    """If a span deletes all text of whole lines, extend it by their blanks and the newline."""
     start, end, new = span
     if new or flat.text[end - 1 : end] == "\n":
         return span
@@ -177,56 +210,61 @@ def _whole_lines_deleted(flat: _Text, span: Span) -> Span:
     return (line - 1, stop, new) if line else (line, stop, new)
 
 
-# The ladder ------------------------------------------------------------------------------------------
-
-
 def _exact(flat: _Text, old: str, new: str) -> list[Span]:
-    places = _finds(flat.text, old)
+    places = _positions(flat.text, old)
     if "\n" in new.rstrip("\n") and "\n" not in old.rstrip("\n"):
         before = [flat.text[flat.text.rfind("\n", 0, at) + 1 : at] for at in places]
         if any(blanks and not blanks.strip(" \t") for blanks in before):
             raise ToolError(
-                "old leaves out indentation of its line, so that it is not clear how the new lines are indented; "
-                "quote the whole line:\n" + _numbered(flat, [flat.line_at(at) for at in places[:5]])
+                "old leaves out the indentation of its line, so the indentation of the new lines "
+                "is not clear; quote the whole line:\n"
+                + _numbered(flat, [flat.line_at(at) for at in places[:5]])
             )
     return [(at, at + len(old), new) for at in places]
 
 
 def _typographic(flat: _Text, old: str, new: str) -> list[Span]:
-    """Quotes, dashes and spaces that a printer would tell apart; what did not change keeps its own."""
+    """Find a quote that differs in quotation marks, dashes or spaces from the file.
+
+    Characters that the edit does not change stay as they are in the file.
+    """
     spans: list[Span] = []
-    for at in _finds(flat.text.translate(LOOKALIKES), old.translate(LOOKALIKES)):
-        there = flat.text[at : at + len(old)]
-        spans.append((at, at + len(old), _kept(there.split("\n"), old.split("\n"), new.split("\n"))))
+    wanted, lines = old.split("\n"), new.split("\n")
+    for at in _positions(flat.text.translate(LOOKALIKES), old.translate(LOOKALIKES)):
+        block = flat.text[at : at + len(old)].split("\n")
+        spans.append((at, at + len(old), _keep_characters(block, wanted, lines)))
     return spans
 
 
-def _kept(block: list[str], wanted: list[str], lines: list[str]) -> str:
-    """Write the new lines, with the file's own characters in all that agrees with the quote."""
+def _keep_characters(block: list[str], wanted: list[str], lines: list[str]) -> str:
+    """Return the new lines, with the file's own characters in the parts that the edit keeps."""
     made: list[str] = []
-    old, new = ([line.translate(LOOKALIKES) for line in each] for each in (wanted, lines))
+    old = [line.translate(LOOKALIKES) for line in wanted]
+    new = [line.translate(LOOKALIKES) for line in lines]
     if len(old) * len(new) > MAX_COMPARED:
         return "\n".join(lines)
-    for kind, first, last, start, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    for kind, first, last, start, end in matcher.get_opcodes():
         for at in range(start, end):
-            mine = first + at - start
-            if kind == "insert" or mine >= last:
+            number = first + at - start  # the line of the quote that this line replaces
+            if kind == "insert" or number >= last:
                 made.append(lines[at])
                 continue
-            head = _common(old[mine], new[at])
-            tail = _common(old[mine][head:][::-1], new[at][head:][::-1])
+            own = block[number]
+            head = _common_prefix(old[number], new[at])
+            tail = _common_prefix(old[number][head:][::-1], new[at][head:][::-1])
             middle = lines[at][head : len(lines[at]) - tail]
-            made.append(block[mine][:head] + middle + block[mine][len(block[mine]) - tail :])
+            made.append(own[:head] + middle + own[len(own) - tail :])
     return "\n".join(made)
 
 
 def _by_lines(flat: _Text, old: str, new: str, key: Callable[[str], str]) -> list[Span]:
-    """Find runs of lines that agree under `key`, and write the replacement as the file would have it.
+    """Find lines that `key` maps to the same texts as the lines of the quote.
 
-    Each line becomes one character, so that the search is str.find, which is linear: a hostile file
-    of repeated lines costs no more than another.
+    The replacements get the indentation of the file. Each line becomes one character, so that
+    `str.find` can search for several lines in linear time, even in a file of repeated lines.
     """
-    wanted = _lines(old)
+    wanted = _split_lines(old)
     keys = [key(line) for line in wanted]
     if not any(keys) or flat.text.count("\n") > MAX_LINES:
         return []
@@ -236,7 +274,7 @@ def _by_lines(flat: _Text, old: str, new: str, key: Callable[[str], str]) -> lis
     haystack = "".join([letters.get(key(line), "\0") for line in flat.lines])
     needle = "".join([letters[line] for line in keys])
     spans: list[Span] = []
-    for at in _finds(haystack, needle):
+    for at in _positions(haystack, needle):
         block = flat.lines[at : at + len(wanted)]
         made = _rewrite(flat, wanted, block, new, old, key)
         if made is not None:
@@ -247,19 +285,26 @@ def _by_lines(flat: _Text, old: str, new: str, key: Callable[[str], str]) -> lis
 def _rewrite(
     flat: _Text, wanted: list[str], block: list[str], new: str, old: str, key: Callable[[str], str]
 ) -> str | None:
-    """Write the new lines for a place; those that were quoted and stay are kept as the file has them."""
+    """Return the new lines for a place; lines that the edit keeps stay as they are in the file.
+
+    Return None if the indentation cannot be carried over.
+    """
     if not new:
         return ""
-    lines = (new[:-1] if old.endswith("\n") and len(old) > 1 and new.endswith("\n") else new).split("\n")
+    if old.endswith("\n") and len(old) > 1:
+        new = new.removesuffix("\n")
+    lines = new.split("\n")
     shifted = _reindent(flat, lines, wanted, block)
     if shifted is None:
         return None
     if len(wanted) * len(lines) > MAX_COMPARED:
         return "\n".join(shifted)
     made: list[str] = []
-    matcher = SequenceMatcher(None, [key(line) for line in wanted], [key(line) for line in lines], autojunk=False)
+    matcher = SequenceMatcher(
+        None, [key(line) for line in wanted], [key(line) for line in lines], autojunk=False
+    )
     for kind, first, _, start, end in matcher.get_opcodes():
-        # A line that is quoted and comes back with the same indentation stays; one that moved is written anew.
+        # A quoted line with the same indentation stays; a line that moved is written again.
         for at in range(start, end):
             same = kind == "equal" and _indent(lines[at]) == _indent(wanted[first + at - start])
             made.append(block[first + at - start] if same else shifted[at])
@@ -277,70 +322,108 @@ LADDER: tuple[tuple[str, Callable[[_Text, str, str], list[Span]]], ...] = (
 )
 
 
-# Indentation -----------------------------------------------------------------------------------------
-
-
 def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _reindent(flat: _Text, lines: list[str], wanted: list[str], block: list[str]) -> list[str] | None:
-    """Carry the indentation of the quote over to the file's; None where the two do not correspond."""
-    pairs = [(_indent(mine), _indent(theirs)) for mine, theirs in zip(wanted, block, strict=True) if mine.strip()]
+def _reindent(
+    flat: _Text, lines: list[str], wanted: list[str], block: list[str]
+) -> list[str] | None:
+    """Return the new lines, indented like the file; None if their indentation is not clear."""
+    pairs = [
+        (_indent(quoted), _indent(own))
+        for quoted, own in zip(wanted, block, strict=True)
+        if quoted.strip()
+    ]
     first, *rest = pairs
-    if all(mine == theirs for mine, theirs in rest):
+    if all(quoted == own for quoted, own in rest):
         if first[0] == first[1]:
             return lines
-        if rest and not first[0] and not _indent(lines[0]):  # often only the first line was quoted without its own
+        # Models often quote only the first line without its indentation.
+        if rest and not first[0] and not _indent(lines[0]):
             return [first[1] + lines[0], *lines[1:]]
     known = dict(pairs)
+    if any(known[quoted] != own for quoted, own in pairs):
+        return None  # one indentation of the quote has two in the file
     others = {_indent(line) for line in lines if line.strip()} - known.keys()
-    if any(known[mine] != theirs for mine, theirs in pairs) or (made := _carried(flat, known, others)) is None:
+    mapped = _map_indentations(flat, known, others)
+    if mapped is None:
         return None
-    made |= known
-    return [made[_indent(line)] + line.lstrip(" \t") if line.strip() else line for line in lines]
+    mapped |= known
+    return [mapped[_indent(line)] + line.lstrip(" \t") if line.strip() else line for line in lines]
 
 
-def _carried(flat: _Text, known: Mapping[str, str], others: set[str]) -> dict[str, str] | None:
-    """Say what other indentations of the quote are in the file; None where those that are known do not tell."""
-    mine, theirs = next(iter(known.items()))
-    quoted, there = "".join([*known, *others]), "".join(known.values())
-    if others and len(known) == 1:
-        # One depth says how far the quote was moved, not how wide its steps are: those must be the file's own.
-        if "\t" not in quoted + there and gcd(*(len(own) - len(mine) for own in others)) != flat.unit:
+def _map_indentations(
+    flat: _Text, known: Mapping[str, str], others: set[str]
+) -> dict[str, str] | None:
+    """Return the file's indentation for each indentation that only the new text has.
+
+    `known` has the file's indentation for each indentation of the quote. Return None if a result
+    would be a guess. Three rules are tried, in this order:
+
+    - The file has a fixed indentation more: {"": "    "} maps 2 blanks to 6.
+    - The file has a fixed indentation less: {"    ": ""} maps 6 blanks to 2.
+    - The file has another width for each step: {4 blanks: 1 tab, 8 blanks: 2 tabs} maps 12 blanks
+      to 3 tabs.
+    """
+    quoted, own = next(iter(known.items()))
+    in_quote, in_file = "".join([*known, *others]), "".join(known.values())
+    if others and len(known) == 1 and not _has_same_steps(flat, quoted, own, others):
+        return None
+    more, less = own.removesuffix(quoted), quoted.removesuffix(own)
+    if all(there == more + one for one, there in known.items()):
+        return {other: more + other for other in others}
+    if all(one == less + there for one, there in known.items()):
+        if not all(other.startswith(less) for other in others):
             return None
-        if ("\t" in there and "\t" not in quoted and not mine) or ("\t" in quoted and not theirs and flat.unit):
-            return None
-    more, less = theirs.removesuffix(mine), mine.removesuffix(theirs)
-    if all(other == more + one for one, other in known.items()):
-        return {own: more + own for own in others}
-    if all(one == less + other for one, other in known.items()):
-        return {own: own.removeprefix(less) for own in others} if all(own.startswith(less) for own in others) else None
-    # Else the columns of the file are those of the quote, in other steps and from another start.
-    points = sorted((len(one), len(other)) for one, other in known.items())
-    (first, above), (last, below) = points[0], points[-1]
-    up, down = (below - above, last - first) if last > first else (above, first)
-    if len({*quoted}) > 1 or len({*there}) > 1 or up <= 0 or (up == down and {*quoted} != {*there}):
+        return {other: other.removeprefix(less) for other in others}
+    # A straight line through the points (width in the quote, width in the file).
+    points = sorted((len(one), len(there)) for one, there in known.items())
+    (x_first, y_first), (x_last, y_last) = points[0], points[-1]
+    if x_last > x_first:
+        rise, run = y_last - y_first, x_last - x_first
+    else:
+        rise, run = y_first, x_first
+    is_mixed = len({*in_quote}) > 1 or len({*in_file}) > 1  # tabs and blanks
+    if is_mixed or rise <= 0 or (rise == run and {*in_quote} != {*in_file}):
         return None if others else {}
+    if any((y - y_first) * run != (x - x_first) * rise for x, y in points):
+        return None
     made: dict[str, str] = {}
-    for own in others:
-        steps, left = divmod((len(own) - first) * up, down)
-        if left or above + steps < 0:
+    for other in others:
+        steps, left = divmod((len(other) - x_first) * rise, run)
+        if left or y_first + steps < 0:
             return None
-        made[own] = there[0] * (above + steps)
-    return made if all((y - above) * down == (x - first) * up for x, y in points) else None
+        made[other] = in_file[0] * (y_first + steps)
+    return made
 
 
-# Finding ---------------------------------------------------------------------------------------------
+def _has_same_steps(flat: _Text, quoted: str, own: str, others: set[str]) -> bool:
+    """Return whether quote and file are indented by steps of equal width.
+
+    It is called if only one indentation of the quote is known. That one shows how far the quote was
+    moved, but not how wide its steps are.
+    """
+    in_quote = "".join([quoted, *others])
+    if "\t" not in in_quote + own:
+        return gcd(*(len(other) - len(quoted) for other in others)) == flat.unit
+    if "\t" in own and "\t" not in in_quote:
+        return bool(quoted)
+    return bool(own) or not flat.unit
 
 
-def _finds(text: str, old: str) -> list[int]:
-    """Find where a text stands, and for each place the first that overlaps it: then neither is the one meant."""
+def _positions(text: str, old: str) -> list[int]:
+    """Return the positions of `old`, and for each the first match that overlaps it.
+
+    An overlapping match makes the quote ambiguous, as "aa" in "aaa".
+    """
     found: list[int] = []
     at = text.find(old)
     while at >= 0:
         if len(found) >= MAX_PLACES:
-            raise ToolError(f"old fits more than {MAX_PLACES} places; quote more of the text around the one meant")
+            raise ToolError(
+                f"old matches more than {MAX_PLACES} places; quote more of the text around it"
+            )
         found.append(at)
         if (other := text.find(old, at + 1, at + 2 * len(old) - 1)) >= 0:
             found.append(other)
@@ -348,17 +431,18 @@ def _finds(text: str, old: str) -> list[int]:
     return found
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     lines = text.split("\n")
     return lines[:-1] if len(lines) > 1 and lines[-1] == "" else lines
 
 
-def _common(one: str, other: str) -> int:
+def _common_prefix(one: str, other: str) -> int:
+    """Return the length of the common start of two texts."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
-def _apart(spans: list[Span]) -> Iterator[Span]:
+def _without_overlaps(spans: list[Span]) -> Iterator[Span]:
     """Drop spans that overlap an earlier one."""
     end = -1
     for span in sorted(spans):
@@ -367,63 +451,73 @@ def _apart(spans: list[Span]) -> Iterator[Span]:
             end = max(span[1], span[0] + 1)
 
 
-# Putting together ------------------------------------------------------------------------------------
-
-
-def _apply(text: str, flat: _Text, spans: list[Span]) -> tuple[str, str]:
-    """Replace the spans; give the text, and the lines that went and came."""
-    # Where the line ends of two characters are, counted in the flat text.
+def _apply(text: str, flat: _Text, spans: list[Span]) -> str:
+    """Return the original text with the spans replaced; their positions are those of `flat`."""
+    # The position of each "\r\n", counted in `flat`, which is shorter by 1 for each one before it.
     ends = array("I", (found.start() - at for at, found in enumerate(re.finditer("\r\n", text))))
     windows = 2 * len(ends) > flat.text.count("\n")
     pieces: list[str] = []
     done = 0
     for start, end, new in spans:
         first, last = bisect_left(ends, start), bisect_left(ends, end)
-        # The line ends of the place itself are followed, and those of most of the file elsewhere.
+        # Use the line ends of the replaced text, or, if it has none, those of most of the file.
         inside = flat.text.count("\n", start, end)
         crlf = windows if not inside else 2 * (last - first) > inside
         pieces += [text[done : start + first], new.replace("\n", "\r\n") if crlf else new]
         done = end + last
     pieces.append(text[done:])
     made = "".join(pieces)
-    if spans[-1][1] == len(flat.text) and made:  # the last line stays as it was: ended, or not
+    if (
+        spans[-1][1] == len(flat.text) and made
+    ):  # the file ends with a newline only if it did before
         new = spans[-1][2]
         if text.endswith("\n") and not made.endswith("\n"):
             made += "\r\n" if windows else "\n"
         elif not text.endswith("\n") and new.endswith("\n"):
             made = made[: -2 if made.endswith("\r\n") else -1]
-    return made, _diff(flat, spans)
-
-
-# Saying ----------------------------------------------------------------------------------------------
+    return made
 
 
 def _diff(flat: _Text, spans: list[Span]) -> str:
-    """Write the lines that went and those that came, with their numbers in the new file, and two around them."""
+    """Return the removed and added lines, with new line numbers and two lines of context."""
     shown: list[str] = []
-    moved, last = 0, 0  # how far numbers have shifted; lines that were shown
-    for start, end, new in _by_line(flat, spans):
-        first, final = flat.line_at(start), flat.line_at(max(end - 1, start))
-        gone = flat.lines[first : final + 1]
-        left, right = flat.text[flat.starts[first] : start], flat.text[end : flat.span(final, final)[1]]
-        came = (left + new + right).split("\n") if left or new or right else []
-        if came and came[-1] == "" and flat.text[end - 1 : end] == "\n":
-            came.pop()
-        if shown and first - 2 > last:
+    shift = 0  # new line numbers minus old ones
+    done = 0  # old lines that are shown or skipped already
+
+    def show(number: int | str, mark: str, line: str) -> None:
+        shown.append(f"{number:6} {mark}{line[:WIDTH]}")
+
+    def show_context(start: int, end: int) -> None:
+        for at in range(start, end):
+            show(at + 1 + shift, " ", flat.lines[at])
+
+    for start, end, new in _join_by_line(flat, spans):
+        first, last = flat.line_at(start), flat.line_at(max(end - 1, start))
+        removed = flat.lines[first : last + 1]
+        before = flat.text[flat.starts[first] : start]  # the rest of the first line ...
+        after = flat.text[end : flat.span(last, last)[1]]  # ... and of the last line
+        text = before + new + after
+        added = text.split("\n") if text else []
+        if added and added[-1] == "" and flat.text[end - 1 : end] == "\n":
+            added.pop()
+        if shown and first - 2 > done:
             shown.append("   ...")
-        shown += [f"{at + 1 + moved:6}  {flat.lines[at][:WIDTH]}" for at in range(max(first - 2, last), first)]
-        shown += [f"{'':6} -{line[:WIDTH]}" for line in gone]
-        shown += [f"{first + 1 + moved + at:6} +{line[:WIDTH]}" for at, line in enumerate(came)]
-        moved += len(came) - len(gone)
-        last = final + 1
+        show_context(max(first - 2, done), first)
+        for line in removed:
+            show("", "-", line)
+        for number, line in enumerate(added, first + 1 + shift):
+            show(number, "+", line)
+        shift += len(added) - len(removed)
+        done = last + 1
         if len(shown) > SHOWN:
             return "\n".join([*shown[:SHOWN], "   ..."])
-    after = min(last + 2, len(flat.lines) - (flat.lines[-1] == ""))
-    return "\n".join(shown + [f"{at + 1 + moved:6}  {flat.lines[at][:WIDTH]}" for at in range(last, after)])
+    count = len(flat.lines) - (flat.lines[-1] == "")
+    show_context(done, min(done + 2, count))
+    return "\n".join(shown)
 
 
-def _by_line(flat: _Text, spans: list[Span]) -> Iterator[Span]:
-    """Join spans that share a line: it goes once, and comes once."""
+def _join_by_line(flat: _Text, spans: list[Span]) -> Iterator[Span]:
+    """Join spans that share a line, so that the diff shows the line once."""
     start, end, news = 0, 0, list[str]()
     for first, last, new in spans:
         if news and flat.line_at(first) == flat.line_at(max(end - 1, start)):
@@ -437,7 +531,7 @@ def _by_line(flat: _Text, spans: list[Span]) -> Iterator[Span]:
 
 
 def compare(old: str, new: str) -> str:
-    """Write the lines that go and come where a whole text is replaced."""
+    """Return a diff of two texts; "" if they are too long to compare."""
     before, after = old.split("\n"), new.split("\n")
     if len(before) * len(after) > 100 * MAX_COMPARED:
         return ""
@@ -445,8 +539,8 @@ def compare(old: str, new: str) -> str:
     return "\n".join(line for line in made if not line.startswith(("---", "+++")))
 
 
-def _ambiguous(flat: _Text, spans: list[Span], rung: str) -> str:
-    lines = [f"old fits {len(spans)} places (by {rung}); quote more lines around the one that is meant, "]
+def _ambiguous_message(flat: _Text, spans: list[Span], rung: str) -> str:
+    lines = [f"old matches {len(spans)} places ({rung}); quote more lines around the right one, "]
     lines[0] += "or set replace_all:"
     for start, _, _ in spans[:5]:
         at = flat.line_at(start)
@@ -458,18 +552,26 @@ def _numbered(flat: _Text, numbers: Iterable[int]) -> str:
     return "\n".join(f"{at + 1:6}  {flat.lines[at][:WIDTH]}" for at in numbers)
 
 
-def _nothing(flat: _Text, old: str) -> str:
-    wanted = [line.strip() for line in _lines(old)]
-    first = _nearest(flat.lines, wanted)
+def _not_found_message(flat: _Text, old: str) -> str:
+    wanted = [line.strip() for line in _split_lines(old)]
+    first = _most_similar_line(flat.lines, wanted)
     if first is None:
         return "old was not found, not even roughly; read the file again and quote it exactly"
     lines = _numbered(flat, range(first, min(first + min(len(wanted), SHOWN), len(flat.lines))))
-    escaped = " (it holds \\n as two characters: send real line ends)" if "\\n" in old and "\n" not in old else ""
-    return f"old was not found{escaped}; quote what stands there. The nearest text:\n{lines}"
+    escaped = (
+        " (it contains \\n as two characters: send real newlines)"
+        if "\\n" in old and "\n" not in old
+        else ""
+    )
+    return f"old was not found{escaped}; quote the file exactly. The most similar text:\n{lines}"
 
 
-def _nearest(lines: list[str], wanted: list[str]) -> int | None:
-    """Find where most lines of a quote stand, or else the line that has most words in common with one of them."""
+def _most_similar_line(lines: list[str], wanted: list[str]) -> int | None:
+    """Return the line at which a quote probably starts, or None if no line resembles it.
+
+    Lines of the quote that are in the file decide; if there are none, the words in common with the
+    quote's longest line.
+    """
     votes: Counter[int] = Counter()
     places: dict[str, list[int]] = {line: [] for line in wanted if line}
     for at, line in enumerate(lines):
@@ -477,7 +579,7 @@ def _nearest(lines: list[str], wanted: list[str]) -> int | None:
             found.append(at)
     for number, line in enumerate(wanted):
         for at in places.get(line, ()):
-            # A line that stands everywhere says little about where the quote belongs.
+            # The more often a line occurs, the less its place counts.
             votes[max(at - number, 0)] += max(12 // len(places[line]), 1) * (1 + len(line) // 8)
     if votes:
         return max(votes, key=lambda start: (votes[start], -start))

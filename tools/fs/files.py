@@ -1,6 +1,7 @@
-"""Read a page of a file of any size without ever holding it, and write a file whole or not at all.
+"""Pages, encodings and atomic writes of files.
 
-Text is decoded in the encoding that it has. Nothing is written through a link, nor into git's own directory.
+A page of a file of any size is read without loading the whole file. A write replaces the file in
+one step, or changes nothing; it never goes through a link or into git's own directory.
 """
 
 from __future__ import annotations
@@ -13,13 +14,23 @@ import os
 import re
 import stat
 import time
+import unicodedata
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from functools import partial
 from sys import maxsize
 
 from glue.errors import ToolError, UnsafePath
-from glue.tools.fs.root import DIRECTORY, Guard, ResolvedPath, Root, failure, kind, same, shorten
+from glue.tools.fs.root import (
+    DIRECTORY,
+    Guard,
+    ResolvedPath,
+    Root,
+    file_kind,
+    is_same_file,
+    path_error,
+    shorten,
+)
 
 LINES = 2000
 BYTES = 80 * 1024
@@ -27,58 +38,86 @@ BLOCK = 1024 * 1024
 SECONDS = 4.0
 SNIFF = 8192
 MAX_WRITE = 8 * 1024 * 1024
-MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+MULTIBYTE = re.compile(
+    rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}"
+)
 CONTROLS = re.compile(rb"[\x80-\x9f]")
 
 Mark = tuple[int, int, int, int]
 
-# Pages ---------------------------------------------------------------------------------------------------
 
+def read_page(
+    file: io.BufferedReader,
+    offset: int = 1,
+    limit: int = LINES,
+    start: int = 0,
+    numbers: bool = False,
+) -> str:
+    """Return the lines from `offset` that fit a page, with a note on how to continue.
 
-def page(file: io.BufferedReader, offset: int = 1, limit: int = LINES, start: int = 0, numbers: bool = False) -> str:
-    """Give the lines from `offset` on, as many as fit, and say how to go on.
-
-    `start` leaves out that many bytes of the first line, for a line that is longer than a page.
+    `start` skips that many bytes of the first line, for a line that is longer than a page.
     """
     if offset < 1 or limit < 1 or start < 0:
-        raise ToolError(f"offset and limit count from 1, start from 0; got {offset}, {limit} and {start}")
+        raise ToolError(
+            f"offset and limit count from 1, start from 0; got {offset}, {limit} and {start}"
+        )
     head = file.peek(SNIFF)[:SNIFF]
     if b"\0" in head:
         size = file.seek(0, io.SEEK_END)
         if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            return f"[UTF-16 text of {size} bytes; not shown: only text in UTF-8 or a kin of ASCII can be paged]"
+            return (
+                f"[UTF-16 text of {size} bytes; not shown: only UTF-8 and ASCII text can be read]"
+            )
         return f"[binary file of {size} bytes; not shown]"
     deadline = time.monotonic() + SECONDS
     pager = Pager(offset, BYTES, min(limit, LINES), start, "the file")
     while (block := file.read(BLOCK)) and pager.feed(block):
         if time.monotonic() > deadline:
-            raise ToolError(f"line {offset} is too far into the file: gave up after {file.tell()} bytes; use grep")
+            raise ToolError(
+                f"line {offset} was not reached in {SECONDS:g} s: stopped after {file.tell()}"
+                " bytes; use grep"
+            )
     content, last, hint = pager.take()
     if not content:
-        return "[the file is empty]" if offset == 1 and start == 0 else f"[no more text: line {offset} ends here]"
-    text = content.decode("latin-1" if encoding(content) == "latin-1" else "utf-8", "replace")
+        return (
+            "[the file is empty]"
+            if offset == 1 and start == 0
+            else f"[no more text: line {offset} ends here]"
+        )
+    text = content.decode("latin-1" if guess_encoding(content) == "latin-1" else "utf-8", "replace")
     if numbers:
-        lines = re.findall(r"[^\n]*\n|[^\n]+$", text)  # not splitlines: it ends lines where no one else does
+        # Not splitlines, which also splits at form feeds and other characters.
+        lines = re.findall(r"[^\n]*\n|[^\n]+$", text)
         text = "".join(f"{at:6}| {line}" for at, line in enumerate(lines, offset))
     return _noted(text, f"lines {offset}-{last}; {hint}" if hint else "")
 
 
 class Pager:
-    """Takes a text block by block, keeps the lines from `offset` on that fit, and says when it has enough.
+    """A collector that takes a text block by block and keeps the lines of one page.
 
-    `start` leaves out that many bytes of the first of them; without one, what does not fit of a line is not shown.
+    Args of the constructor: `offset` is the first line, `cap` the most bytes, `limit` the most
+    lines, `start` the bytes to skip in the first line, `what` the text's name in messages. Without
+    `start`, a line that does not fit is cut.
     """
 
     def __init__(
-        self, offset: int, cap: int, limit: int = maxsize, start: int | None = None, what: str = "the text"
+        self,
+        offset: int,
+        cap: int,
+        limit: int = maxsize,
+        start: int | None = None,
+        what: str = "the text",
     ) -> None:
-        self.offset, self.cap, self.limit, self.start, self.what = max(offset, 1), cap, limit, start, what
-        self.passed, self.skip = 0, start or 0  # lines before the page, and bytes still to be left out of the first
-        self.ended = self.is_past = True  # whether what was passed ends a line; whether that was all there is
+        self.offset, self.cap, self.limit = max(offset, 1), cap, limit
+        self.start, self.what = start, what
+        self.passed = 0  # lines before the page
+        self.skip = start or 0  # bytes still to skip in the first line
+        self.ended = True  # the text before the page ends with a newline
+        self.is_past = True  # the text ends before the page starts
         self.kept = bytearray()
 
     def feed(self, block: bytes) -> bool:
-        """Take a block, and say whether another is wanted."""
+        """Add a block; return whether another one is needed."""
         if wanted := self.offset - 1 - self.passed:
             count = block.count(b"\n")
             if count < wanted:
@@ -91,35 +130,41 @@ class Pager:
             block = block[at:]
         self.is_past = self.is_past and not block
         if b"\n" in block[: self.skip]:
-            return False  # the line does not go on for so long
+            return False  # the line is shorter than `start`
         self.kept += block[self.skip :]
         self.skip = max(self.skip - len(block), 0)
         return len(self.kept) <= self.cap
 
     def take(self) -> tuple[bytes, int, str]:
-        """Give the page, the number of its last line, and how to go on; nothing where that is the end."""
+        """Return the page, the number of its last line, and a hint to continue, "" at the end."""
         if self.offset > 1 and self.is_past:
             count = self.passed + (not self.ended)
             raise ToolError(f"offset {self.offset} is past the end: {self.what} has {count} lines")
         if self.skip:
-            raise ToolError(f"line {self.offset} has no byte {self.start}; start is for a line that goes on")
+            raise ToolError(
+                f"line {self.offset} is shorter than {self.start} bytes; "
+                "use start only for a longer line"
+            )
         lines = re.findall(rb"[^\n]*\n|[^\n]+$", self.kept[: self.cap])
         if len(self.kept) > self.cap and not lines[-1].endswith(b"\n"):
             begun = lines.pop()
             if not lines:
                 decoder = codecs.getincrementaldecoder("utf-8")("replace")
                 decoder.decode(begun)
-                begun = begun[: len(begun) - len(decoder.getstate()[0])]  # without a character that was cut in two
+                # Without the bytes of a character that was cut in two.
+                begun = begun[: len(begun) - len(decoder.getstate()[0])]
                 if self.start is None:
-                    return begun, self.offset, f"line {self.offset} is cut; continue with offset {self.offset + 1}"
-                on = f"continue with offset {self.offset} and start {self.start + len(begun)}"
-                return begun, self.offset, f"line {self.offset} is longer: {on}"
+                    hint = f"line {self.offset} is cut; continue with offset {self.offset + 1}"
+                    return begun, self.offset, hint
+                more = f"continue with offset {self.offset} and start {self.start + len(begun)}"
+                return begun, self.offset, f"line {self.offset} is longer: {more}"
         content = b"".join(lines[: self.limit])
         last = self.offset + min(len(lines), self.limit) - 1
-        return content, last, f"continue with offset {last + 1}" if len(content) < len(self.kept) else ""
+        hint = f"continue with offset {last + 1}" if len(content) < len(self.kept) else ""
+        return content, last, hint
 
     def text(self) -> str:
-        """Give the page as text, and how to go on."""
+        """Return the page as text, with a note on how to continue."""
         content, _, hint = self.take()
         return _noted(content.decode("utf-8", "replace"), hint)
 
@@ -129,8 +174,8 @@ def _noted(text: str, note: str) -> str:
     return f"{text}{separator}[{note}]" if note else text
 
 
-def fitting(lines: Iterable[str], cap: int) -> list[str]:
-    """Give the first lines that fit into so many bytes."""
+def lines_that_fit(lines: Iterable[str], cap: int) -> list[str]:
+    """Return the first lines that fit into `cap` bytes."""
     kept: list[str] = []
     for line in lines:
         cap -= len(line.encode("utf-8", "replace")) + 1
@@ -141,27 +186,27 @@ def fitting(lines: Iterable[str], cap: int) -> list[str]:
 
 
 def count_lines(content: bytes) -> int:
-    """Count lines; the last need not be ended."""
+    """Return the number of lines; the last one need not end with a newline."""
     return content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
 
 
-def show(name: str) -> str:
-    """Write a file name on one line; odd ones as JSON text, which may be sent back as it stands."""
+def show_name(name: str) -> str:
+    """Return a file name on one line; an unusual name as JSON text, which tools accept as well."""
     plain = name.isprintable() and name == name.strip() and not name.startswith(('"', "["))
     return name if plain else json.dumps(name)
 
 
 def suggest(near: Iterable[str]) -> str:
-    """Write the end of a message: which files may have been meant."""
-    names = " or ".join(map(show, near))
+    """Return the end of a message that suggests files: "; did you mean a.py?" or ""."""
+    names = " or ".join(map(show_name, near))
     return f"; did you mean {names}?" if names else ""
 
 
-# Encodings -----------------------------------------------------------------------------------------------
-
-
 def decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:
-    """Decode a file; the function that comes along encodes a text as the file was, or refuses what does not fit it."""
+    """Return a file's text, and a function that encodes another text in the file's encoding.
+
+    The function raises a ToolError for a character that the encoding does not have.
+    """
     for mark, name in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
         if content.startswith(mark) and not content.startswith(codecs.BOM_UTF32_LE):
             try:
@@ -171,8 +216,10 @@ def decode(content: bytes) -> tuple[str, Callable[[str], bytes]]:
     if b"\0" in content[:SNIFF]:
         raise ToolError("the file is binary; only text can be edited")
     mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
-    name = "utf-8" if mark else encoding(content)
-    return content[len(mark) :].decode(name, "surrogateescape"), partial(_encode, mark, name, "surrogateescape")
+    name = "utf-8" if mark else guess_encoding(content)
+    return content[len(mark) :].decode(name, "surrogateescape"), partial(
+        _encode, mark, name, "surrogateescape"
+    )
 
 
 def _encode(mark: bytes, name: str, errors: str, text: str) -> bytes:
@@ -180,11 +227,13 @@ def _encode(mark: bytes, name: str, errors: str, text: str) -> bytes:
         return mark + text.encode(name, errors)
     except UnicodeEncodeError as error:
         odd = text[error.start]
-        raise ToolError(f"the file is not in UTF-8 but in {name} or a kin of it, which has no {odd!a}") from None
+        raise ToolError(
+            f"the file is not in UTF-8 but in {name} or a similar encoding, which lacks {odd!a}"
+        ) from None
 
 
-def encoding(content: bytes) -> str:
-    """Tell UTF-8, also with broken characters in it, from Latin-1, and from what is only known to extend ASCII."""
+def guess_encoding(content: bytes) -> str:
+    """Return "utf-8" (also if some characters are broken), "latin-1", or "ascii" if unknown."""
     try:
         content.decode("utf-8")
     except UnicodeDecodeError:
@@ -194,48 +243,55 @@ def encoding(content: bytes) -> str:
     return "utf-8"
 
 
-# Writing -------------------------------------------------------------------------------------------------
-
-
 def mark_of(found: os.stat_result) -> Mark:
-    """Tell a file, as it was when it was read, from what it may become."""
+    """Return a value that changes whenever a file is replaced or written to."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def write(
     root: Root, path: str, content: bytes, *, guard: Guard | None = None, mark: Mark | None = None
 ) -> tuple[bool, Mark]:
-    """Put a file in place in one step, and make its folders; say whether it is new, and how to tell it.
+    """Write a file in one step and create its folders; return whether it is new, and its mark.
 
-    `mark` refuses to write over anything but the file that was read.
+    Args:
+        root: the root of the path.
+        path: the file, relative to the root.
+        content: the whole new content.
+        guard: a function that raises if it refuses the resolved path.
+        mark: the mark of the file as it was read; if the file differs now, raise a ToolError.
     """
     if len(content) > MAX_WRITE:
-        raise ToolError(f"{len(content)} bytes are too many for one file; at most {MAX_WRITE} can be written")
-    with root.place(path, final=False) as place, ExitStack() as held:
+        raise ToolError(
+            f"{len(content)} bytes are too many for one file; at most {MAX_WRITE} can be written"
+        )
+    with root.place(path, final=False) as place, ExitStack() as stack:
         if any(map(folds_to_git, place.names)):
-            raise UnsafePath(f"{shorten(place.path)} lies in git's own directory, which is not written to")
+            raise UnsafePath(
+                f"{shorten(place.path)} is in git's own directory, which tools do not write to"
+            )
         if guard is not None:
             guard(place.names)
         if place.name is None or path.rpartition("/")[2] in ("", ".", ".."):
-            raise failure(errno.EISDIR, path)
+            raise path_error(errno.EISDIR, path)
         parent = place.fd
         for name in place.missing:
-            with suppress(FileExistsError):  # someone was quicker; what it is, the next line finds out
+            # Another process may create it first; the open below refuses anything but a folder.
+            with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=parent)
             parent = os.open(name, DIRECTORY, dir_fd=parent)
-            held.callback(os.close, parent)
+            stack.callback(os.close, parent)
         old = _target(parent, place.name, path, mark)
         return old is None, _replace(root, parent, place.name, place, content, old)
 
 
 def folds_to_git(name: str) -> bool:
-    """Say whether some file system takes a name for `.git`."""
-    import unicodedata  # not for those who only read
-
-    # HFS+ and others drop these from names: joiners, direction marks, variation selectors and the like.
+    """Return whether some file system treats a name as `.git`."""
+    # HFS+ and others drop these characters: joiners, direction marks, variation selectors.
     dropped = ("Cf", "Cc", "Cs")
     plain = "".join(
-        char for char in name if unicodedata.category(char) not in dropped and not 0xFE00 <= ord(char) <= 0xFE0F
+        char
+        for char in name
+        if unicodedata.category(char) not in dropped and not 0xFE00 <= ord(char) <= 0xFE0F
     )
     plain = unicodedata.normalize("NFKC", plain).casefold()
     parts = (part.split(":")[0].rstrip(". ") for part in plain.split("\\"))
@@ -250,21 +306,27 @@ def _target(parent: int, name: str, path: str, mark: Mark | None) -> os.stat_res
             raise ToolError(f"{shorten(path)} was removed meanwhile; nothing was written") from None
         return None
     if not stat.S_ISREG(old.st_mode):
-        raise UnsafePath(f"{shorten(path)} is a {kind(old.st_mode)}, not a regular file; nothing was written")
+        kind = file_kind(old.st_mode)
+        raise UnsafePath(f"{shorten(path)} is a {kind}, not a regular file; nothing was written")
     if mark is not None and mark_of(old) != mark:
-        raise ToolError(f"{shorten(path)} changed meanwhile; nothing was written: read it again")
+        raise ToolError(f"{shorten(path)} changed meanwhile; nothing was written; read it again")
     if not old.st_mode & 0o222:
-        # A rename asks only the folder for leave; the file's own word counts too.
-        raise failure(errno.EACCES, path, "the file is read-only")
+        # A rename needs only the folder's permission, but a read-only file is not replaced.
+        raise path_error(errno.EACCES, path, "the file is read-only")
     return old
 
 
 def _replace(
-    root: Root, parent: int, name: str, place: ResolvedPath, content: bytes, old: os.stat_result | None
+    root: Root,
+    parent: int,
+    name: str,
+    place: ResolvedPath,
+    content: bytes,
+    old: os.stat_result | None,
 ) -> Mark:
     temporary = f".{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    # A new file gets what the umask leaves; nobody but us may look until it is whole.
+    # A new file gets the mode of the umask; until it is complete, only the owner may read it.
     fd = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=parent)
     try:
         with open(fd, "wb") as file:
@@ -273,7 +335,7 @@ def _replace(
             file.write(content)
             file.flush()
             if old is not None and (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
-                with suppress(OSError):  # given back to its owner, where we may
+                with suppress(OSError):  # only root may give a file to another owner
                     os.fchown(fd, old.st_uid, old.st_gid)
             os.fchmod(fd, stat.S_IMODE((old or now).st_mode) & 0o777)
             os.fsync(fd)
@@ -284,17 +346,19 @@ def _replace(
         with suppress(OSError):
             os.unlink(temporary, dir_fd=parent)
         raise
-    with suppress(OSError):  # some file systems do not know how; the content itself is on disk
+    with suppress(OSError):  # some file systems cannot sync a folder; the content is on disk
         os.fsync(parent)
     return made
 
 
 def _check_still_there(root: Root, parent: int, place: ResolvedPath) -> None:
-    """Refuse where the folder was moved away since it was opened: it may lie outside by now."""
+    """Raise UnsafePath if the folder was moved after it was opened: it may be outside now."""
     try:
         with root.place("/".join(place.names[:-1]) or ".", links=False) as again:
-            there = again.name is None and same(os.fstat(again.fd), os.fstat(parent))
+            there = again.name is None and is_same_file(os.fstat(again.fd), os.fstat(parent))
     except (OSError, UnsafePath):
         there = False
     if not there:
-        raise UnsafePath(f"the folder of {shorten(place.path)} was moved while it was written to; nothing was written")
+        raise UnsafePath(
+            f"the folder of {shorten(place.path)} was moved meanwhile; nothing was written"
+        )

@@ -1,9 +1,10 @@
-"""The file tools, as functions over one root."""
+"""The file tools of one root: `functions` returns plain functions, `tools` returns tools."""
 
 from __future__ import annotations
 
 import difflib
 import errno
+import hashlib
 import os
 import stat
 import time
@@ -14,88 +15,112 @@ from io import BufferedReader
 from posixpath import normpath
 from typing import Any, TypedDict, cast
 
-from glue import PermissionTarget, Tool, tool
+from glue import Tool, tool
 from glue.errors import GlueError, ToolError, UnsafePath
-from glue.function.call import current_spool
-from glue.tools.fs import files, path_target, walk
-from glue.tools.fs.files import LINES, Mark, decode, mark_of, show
-from glue.tools.fs.patterns import Blocklist, globs
-from glue.tools.fs.root import Guard, Root, kind, look, shorten
+from glue.function.spool import current_spool
+from glue.globs import parse_globs
+from glue.permission import PermissionTarget
+from glue.tasks import in_stoppable_thread
+from glue.tools.fs import files, walk
+from glue.tools.fs.edit import compare, edit_all, read_edits, refuse_placeholder
+from glue.tools.fs.files import LINES, Mark, decode, mark_of, show_name
+from glue.tools.fs.grep_process import grep as run_grep
+from glue.tools.fs.paths import path_target
+from glue.tools.fs.patterns import Blocklist
+from glue.tools.fs.root import Guard, Root, file_kind, shorten, stat_or_none
 
 LISTED = 1000
 RESULT = 200 * 1024
 SECONDS = 3.0  # for a walk
-REMEMBERED = 1000  # files, as they were when they were read
-SECONDS_TOLD = 10.0  # when the model is told that a tool timed out; each ends by itself long before
+REMEMBERED = 1000  # files whose marks are kept, to notice changes by others
+TIMEOUT = 10.0  # seconds of a reading tool; each ends by itself long before
+
+HALF = "a lone surrogate (half a character), which cannot be stored in a file"
 
 Function = Callable[..., Any]
 
 
 class QuotedEdit(TypedDict):
-    """One replacement of several."""
+    """One of several replacements in a call of edit_file."""
 
     old: str
     new: str
 
 
 class _Permit:
-    """Binds a write to the place for which permission was given."""
+    """A record of the places for which permission was given, so that a write goes nowhere else."""
 
-    def __init__(self, root: Root, watch: Guard | None = None) -> None:
-        self.root, self.watch = root, watch
-        self.judged: dict[str, str] = {}
+    def __init__(self, root: Root, blocklist_guard: Guard | None = None) -> None:
+        self.root, self.blocklist_guard = root, blocklist_guard
+        self.permitted: dict[str, str] = {}
 
     def target(self, given: Mapping[str, Any]) -> PermissionTarget:
-        """Say where a call would write, and what it would change; nothing of that where it could not be made."""
-        from glue.tools.fs.edit import compare, edit_all, read_edits
-
+        """Return the place that a call would write to, with a diff if the edit is possible."""
         found = path_target(self.root, given["path"])
-        self.judged[given["path"]] = found.paths[0]
-        content, _ = _present(self.root, given["path"], self.watch)
+        self.permitted[given["path"]] = found.paths[0]
+        content, mark = _read_existing(self.root, given["path"], self.blocklist_guard)
+        state = content or repr(mark).encode()  # a large file is known by its size and time
+        found = replace(found, mark=hashlib.sha256(state).hexdigest()[:16])
         try:
-            new = given["content"] if "content" in given else decode(edit_all(content, read_edits(given)).content)[0]
+            if "content" in given:
+                new = given["content"]
+            else:
+                new = decode(edit_all(content, read_edits(given)).content)[0]
             return replace(found, preview=compare(decode(content)[0], new))
         except ToolError:
             return found
 
     def guard(self, path: str) -> Guard:
-        """Refuse to write where the path led elsewhere when permission was given: a folder may have become a link."""
-        own = self.judged.pop(path, None)
+        """Return a guard that refuses a place other than the permitted one.
+
+        A folder of the path may have become a link after permission was given.
+        """
+        own = self.permitted.pop(path, None)
 
         def guard(names: tuple[str, ...]) -> None:
-            if self.watch is not None:
-                self.watch(names)
+            if self.blocklist_guard is not None:
+                self.blocklist_guard(names)
             if own is not None and "/".join(names) != own:
-                raise UnsafePath(f"{shorten(path)} led elsewhere when permission was given; nothing was written")
+                raise UnsafePath(
+                    f"{shorten(path)} no longer leads to the permitted file; nothing was written"
+                )
 
         return guard
 
 
-def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | None = None) -> dict[str, Function]:
-    """Make the functions behind the tools, by name."""
+def functions(
+    root: Root, blocklist: Blocklist | None = None, permit: _Permit | None = None
+) -> dict[str, Function]:
+    """Return the functions behind the tools by name."""
 
-    watch = None if blocklist is None else blocklist.guard
-    permit = permit or _Permit(root, watch)
-    seen: dict[str, Mark] = {}  # what files were when they were last read or written here
+    blocklist_guard = None if blocklist is None else blocklist.guard
+    permit = permit or _Permit(root, blocklist_guard)
+    seen: dict[str, Mark] = {}  # marks of files when a tool last read or wrote them
 
     def note(path: str, mark: Mark) -> None:
         if len(seen) > REMEMBERED:
             seen.clear()
         seen[normpath(path)] = mark
 
-    def read_file(path: str, offset: int = 1, limit: int = LINES, start: int = 0, numbers: bool = False) -> str:
-        """Read lines of a text file; a page says how to go on. Read before you change; in large files grep first.
+    def read_file(
+        path: str, offset: int = 1, limit: int = LINES, start: int = 0, numbers: bool = False
+    ) -> str:
+        """Read lines of a text file; a page ends with the next offset. Read a file before you
+        change it; in large files grep first.
 
         Args:
             path: relative to the root
             offset: first line, from 1
-            limit: lines, at most 2000
-            start: bytes to skip in that line; only for a line longer than a page
-            numbers: number the lines
+            limit: number of lines, at most 2000
+            start: bytes to skip in the first line; only for a line longer than a page
+            numbers: add line numbers
         """
-        with _told(path, root), _spooled(path) or root.open(path, guard=watch) as file:
+        with (
+            _tool_errors(path, root),
+            _spooled(path) or root.open(path, guard=blocklist_guard) as file,
+        ):
             note(path, mark_of(os.fstat(file.fileno())))
-            return files.page(file, offset, limit, start, numbers)
+            return files.read_page(file, offset, limit, start, numbers)
 
     def list_dir(path: str = ".", offset: int = 1) -> str:
         """List a directory: folders end in `/`, links in `@`, files are followed by their size.
@@ -105,39 +130,47 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             offset: first entry, from 1
         """
         offset, budget = max(offset, 1), walk.Budget()
-        with _told(path, root), root.directory(path, guard=watch) as place:
+        with _tool_errors(path, root), root.directory(path, guard=blocklist_guard) as place:
             entries = sorted(walk.scan(place.fd, budget))
             last = min(offset - 1 + LISTED, len(entries))
-            text = _bounded([_described(place.fd, *entry) for entry in entries[offset - 1 : last]])
+            lines = [_entry_line(place.fd, *entry) for entry in entries[offset - 1 : last]]
+            text = _fit_result(lines)
         if not entries:
             return "[the directory is empty]"
         if last < len(entries):
-            text.append(f"[entries {offset}-{last} of {len(entries)}; continue with offset {last + 1}]")
+            text.append(
+                f"[entries {offset}-{last} of {len(entries)}; continue with offset {last + 1}]"
+            )
         elif budget.stopped:
-            text.append(f"[only the first {len(entries)} entries were looked at; use find_files with a pattern]")
+            text.append(
+                f"[only the first {len(entries)} entries were read; use find_files with a pattern]"
+            )
         return "\n".join(text)
 
     def find_files(pattern: str, path: str = ".", ignored: bool = False, limit: int = 200) -> str:
-        """Find files by a glob such as `*.py`, `src/**/*.ts` or `*.{yml,yaml}`; what .gitignore excludes is left out.
+        """Find files by a glob such as `*.py`, `src/**/*.ts` or `*.{yml,yaml}`; files that
+        .gitignore excludes are left out.
 
         Args:
-            pattern: for the name, or, if it has a `/`, for the path below `path`
-            path: folder to look in, relative to the root
-            ignored: also ignored files
-            limit: most paths, up to 1000
+            pattern: matches the file name, or, if it contains `/`, the path below `path`
+            path: folder to search, relative to the root
+            ignored: include ignored files
+            limit: maximum number of paths, up to 1000
         """
         budget = walk.Budget(deadline=time.monotonic() + SECONDS)
-        wanted = globs(pattern, root.spellings)
+        wanted = parse_globs(pattern, root.spellings)
         found: list[str] = []
         limit = max(1, min(limit, 1000))
-        with _told(path, root), root.directory(path, guard=watch) as place:
+        with _tool_errors(path, root), root.directory(path, guard=blocklist_guard) as place:
             above = len(place.names)
             for entry in walk.walk(root, place, budget, everything=ignored):
-                if entry.kind != "folder" and any(glob.matches(entry.names[above:]) for glob in wanted):
-                    found.append(show(entry.path))
+                if entry.kind == "folder":
+                    continue
+                if any(glob.matches(entry.names[above:]) for glob in wanted):
+                    found.append(show_name(entry.path))
                     if len(found) > limit:
                         break
-        text = _bounded(found[:limit]) or ["no file matches"]
+        text = _fit_result(found[:limit]) or ["no file matches"]
         if len(found) > limit:
             text.append(f"[the first {limit}; narrow the pattern or the path for more]")
         if budget.stopped:
@@ -156,17 +189,18 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
         ignored: bool = False,
         limit: int = 100,
     ) -> str:
-        """Search files for a regular expression (Python syntax), line by line; gives `path:line: text`.
+        """Search files for a regular expression (Python syntax), line by line; returns
+        `path:line: text`.
 
         Args:
-            pattern: the expression
+            pattern: the regular expression
             path: file or folder, relative to the root
             glob: only files that match, such as `*.py`
             context: lines around each hit, at most 10
             ignore_case: ignore upper and lower case
             fixed: the pattern is plain text
-            ignored: also ignored files
-            limit: most hits, up to 1000
+            ignored: include ignored files
+            limit: maximum number of hits, up to 1000
         """
         if not pattern:
             raise ToolError("the pattern is empty")
@@ -181,57 +215,59 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             "limit": max(1, min(limit, 1000)),
             "blocked": None if blocklist is None else blocklist.patterns,
         }
-        from glue.tools.fs.grep import grep as search
-        from glue.tools.process import in_thread
-
-        with _told(path, root):
-            return await in_thread(lambda stop: search(root, query, stop))
+        with _tool_errors(path, root):
+            return await in_stoppable_thread(lambda stop: run_grep(root, query, stop))
 
     def write_file(path: str, content: str) -> str:
-        """Write a whole file, and make the folders it needs; what was there is replaced. To change a part: edit_file.
+        """Write a whole file and create its folders; an existing file is replaced. To change a part
+        of a file, use edit_file.
 
         Args:
             path: relative to the root
             content: the whole new text
         """
-        from glue.tools.fs.edit import refuse_placeholder
-
-        with _told(path):
-            content.encode("utf-8")  # half a character is refused, whatever the file's encoding makes of it
-            old, mark = _present(root, path, watch)
+        with _tool_errors(path):
+            content.encode("utf-8")  # raises for a lone surrogate, whatever the file's encoding
+            old, mark = _read_existing(root, path, blocklist_guard)
             if mark is not None and seen.get(normpath(path), mark) != mark:
-                raise ToolError(f"{show(path)} changed since it was read; read it again, then write")
+                raise ToolError(
+                    f"{show_name(path)} changed since it was read; read it again, then write"
+                )
             try:
                 text, encode = decode(old)
-            except ToolError:  # it was no text
+            except ToolError:  # the old file is binary
                 text, encode = "", str.encode
             refuse_placeholder(content, text)
             data = encode(content)
             new, made = files.write(root, path, data, guard=permit.guard(path), mark=mark)
             note(path, made)
-        return f"{'created' if new else 'replaced'} {show(path)}: {len(data)} bytes, {files.count_lines(data)} lines"
+        size = f"{len(data)} bytes, {files.count_lines(data)} lines"
+        return f"{'created' if new else 'replaced'} {show_name(path)}: {size}"
 
     def edit_file(
-        path: str, old: str = "", new: str = "", replace_all: bool = False, edits: Sequence[QuotedEdit] = ()
+        path: str,
+        old: str = "",
+        new: str = "",
+        replace_all: bool = False,
+        edits: Sequence[QuotedEdit] = (),
     ) -> str:
-        """Replace text in a file, exactly what is quoted and nothing else; shows the lines removed and added.
+        """Replace text in a file, exactly the quoted text and nothing else; returns the lines
+        removed and added.
 
         Args:
             path: relative to the root
-            old: quoted from the file, with enough lines to fit one place only
-            new: what goes in its place, in full
-            replace_all: every place that fits
+            old: text quoted from the file, with enough lines to match only one place
+            new: the text to put in its place, in full
+            replace_all: replace every place that matches
             edits: several replacements instead of old and new; all are made, or none
         """
-        from glue.tools.fs.edit import edit_all, read_edits
-
         several = read_edits({"old": old, "new": new, "replace_all": replace_all, "edits": edits})
-        with _told(path, root):
-            with root.open(path, guard=watch) as file:
+        with _tool_errors(path, root):
+            with root.open(path, guard=blocklist_guard) as file:
                 found = os.fstat(file.fileno())
                 if found.st_size > files.MAX_WRITE:
                     size = f"{shorten(path)} has {found.st_size} bytes"
-                    raise ToolError(f"{size}; files of more than {files.MAX_WRITE} are not edited")
+                    raise ToolError(f"{size}; edit_file takes at most {files.MAX_WRITE}")
                 content = file.read(files.MAX_WRITE)
             mark = mark_of(found)
             stale = seen.get(normpath(path), mark) != mark
@@ -239,11 +275,13 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
             _, made = files.write(root, path, done.content, guard=permit.guard(path), mark=mark)
             note(path, made)
         times = "1 replacement" if done.count == 1 else f"{done.count} replacements"
-        loose = "" if done.rung == "exact" else f", found but for {done.rung}"
+        loose = "" if done.rung == "exact" else f", matched except for {done.rung}"
         changed = "; it had changed since it was read" if stale else ""
-        # Another name of the file may lie outside the root, and its lines are not ours to show.
-        diff = done.diff if found.st_nlink == 1 else "[it has other names (hard links): lines are not shown]"
-        text = f"edited {show(path)}: {times}{loose}{changed}\n{diff}"
+        diff = done.diff
+        if found.st_nlink > 1:
+            # The file has another name, perhaps outside the root, so its other lines stay hidden.
+            diff = "[the file has other names (hard links), so its lines are not shown]"
+        text = f"edited {show_name(path)}: {times}{loose}{changed}\n{diff}"
         return text.encode("utf-8", "replace").decode()
 
     made: tuple[Function, ...] = (read_file, list_dir, find_files, grep, write_file, edit_file)
@@ -253,14 +291,21 @@ def functions(root: Root, blocklist: Blocklist | None = None, permit: _Permit | 
 def tools(
     root: Root | str | os.PathLike[str], write: bool = False, *, blocklist: Blocklist | None = None
 ) -> list[Tool[..., Any]]:
-    """Make the file tools of a directory: reading ones, and with `write` those that ask for permission and write.
+    """Return the file tools of a directory: read_file, list_dir, find_files and grep.
 
-    The root is opened once. Every file in it may be read, dotfiles included, unless a block list is given.
+    >>> [tool.name for tool in tools(".")]
+    ['read_file', 'list_dir', 'find_files', 'grep']
+
+    Args:
+        root: the directory; it is opened once. No path leads outside.
+        write: add write_file and edit_file; each call asks for permission.
+        blocklist: files that must not be read or written. Without a block list every file may be
+            read, dotfiles included.
     """
     opened = root if isinstance(root, Root) else Root(root)
     permit = _Permit(opened, None if blocklist is None else blocklist.guard)
-    # The functions bound what they say by themselves, and say how to go on.
-    reading = tool(timeout=SECONDS_TOLD, max_output=None)
+    # The functions limit their results themselves, with a hint how to continue: no max_output.
+    reading = tool(timeout=TIMEOUT, max_output=None)
     writing = tool(alone=True, needs_permission=True, target=permit.target, max_output=None)
     made: list[Tool[..., Any]] = []
     for name, function in functions(opened, blocklist, permit).items():
@@ -274,29 +319,37 @@ def tools(
 
 
 def _spooled(path: str) -> BufferedReader | None:
-    """Open the whole of what another tool said, which it may have been told to read here."""
+    """Open the stored result of another tool; return None if the path is an ordinary file.
+
+    The loop shortens long results and tells the model to read the rest with read_file.
+    """
     try:
         return cast(BufferedReader, current_spool.get().open(path))
     except FileNotFoundError:
-        return None  # a file, whatever it is called
+        return None
 
 
 @contextmanager
-def _told(path: str, root: Root | None = None) -> Iterator[None]:
-    """Say what went wrong in one line that names the path as it was given; for a missing file also what is near it."""
+def _tool_errors(path: str, root: Root | None = None) -> Iterator[None]:
+    """Translate an OSError to a ToolError of one line that names the path as the model gave it.
+
+    If the file is missing and a root is given, the line suggests files with similar names.
+    """
     try:
         yield
     except OSError as error:
-        near = _near(root, path) if root is not None and error.errno == errno.ENOENT else []
+        near: list[str] = []
+        if root is not None and error.errno == errno.ENOENT:
+            near = _similar_paths(root, path)
         raise ToolError(
             f"{shorten(path)}: {(error.strerror or 'cannot be used').lower()}{files.suggest(near)}"
         ) from None
     except UnicodeEncodeError:
-        raise ToolError("the text holds half a character, which no file can hold") from None
+        raise ToolError(f"the text contains {HALF}") from None
 
 
-def _near(root: Root, path: str) -> list[str]:
-    """Find files that may have been meant: of the same name elsewhere, or of nearly the same."""
+def _similar_paths(root: Root, path: str) -> list[str]:
+    """Return at most three files with the same name elsewhere, or with a similar name."""
     wanted = path.rstrip("/").rpartition("/")[2]
     budget = walk.Budget(entries=20_000, deadline=time.monotonic() + 0.5)
     found: dict[str, list[str]] = {}
@@ -306,30 +359,34 @@ def _near(root: Root, path: str) -> list[str]:
     names = [name for name in found if name.casefold() == wanted.casefold()]
     names = names or difflib.get_close_matches(wanted, found, n=3, cutoff=0.75)
     paths = [each for name in names for each in found[name] if each != path]
-    return sorted(paths, key=lambda each: -difflib.SequenceMatcher(None, each, path).quick_ratio())[:3]
+    paths.sort(key=lambda each: -difflib.SequenceMatcher(None, each, path).quick_ratio())
+    return paths[:3]
 
 
-def _present(root: Root, path: str, watch: Guard | None) -> tuple[bytes, Mark | None]:
-    """Read the file that is about to be replaced, for its encoding; nothing where it cannot be read."""
+def _read_existing(
+    root: Root, path: str, blocklist_guard: Guard | None
+) -> tuple[bytes, Mark | None]:
+    """Return the content and mark of a file about to be replaced; (b"", None) if unreadable."""
     try:
-        with root.open(path, guard=watch) as file:
+        with root.open(path, guard=blocklist_guard) as file:
             found = os.fstat(file.fileno())
-            return (file.read(files.MAX_WRITE) if found.st_size <= files.MAX_WRITE else b""), mark_of(found)
+            content = file.read(files.MAX_WRITE) if found.st_size <= files.MAX_WRITE else b""
+            return content, mark_of(found)
     except (OSError, GlueError):
         return b"", None
 
 
-def _described(fd: int, name: str, what: str) -> str:
+def _entry_line(fd: int, name: str, what: str) -> str:
     if what in ("link", "folder"):
-        return show(name) + ("@" if what == "link" else "/")
-    found = look(name, fd)
+        return show_name(name) + ("@" if what == "link" else "/")
+    found = stat_or_none(name, fd)
     if found is None:
-        return f"{show(name)}  (unreadable)"
+        return f"{show_name(name)}  (unreadable)"
     if stat.S_ISREG(found.st_mode):
-        return f"{show(name)}  {found.st_size} bytes"
-    return f"{show(name)}  ({kind(found.st_mode)})"
+        return f"{show_name(name)}  {found.st_size} bytes"
+    return f"{show_name(name)}  ({file_kind(found.st_mode)})"
 
 
-def _bounded(lines: list[str]) -> list[str]:
-    kept = files.fitting(lines, RESULT)
+def _fit_result(lines: list[str]) -> list[str]:
+    kept = files.lines_that_fit(lines, RESULT)
     return kept if len(kept) == len(lines) else [*kept, "[too many to show]"]

@@ -1,7 +1,8 @@
-"""A directory that no path leads out of, whatever is swapped underneath.
+"""A root directory that no path leads out of, even while another process swaps folders and links.
 
-Every component is opened by itself, relative to its parent's descriptor and never through a link; links
-are read and expanded by hand; `..` goes back to a descriptor that is already held. No absolute path is built.
+Each component of a path is opened by itself, relative to the descriptor of its parent and never
+through a link. Links are read and expanded here. `..` returns to a descriptor that is already
+open. No absolute path is ever built.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from functools import cache
 from glue.errors import UnsafePath
 
 if os.name != "posix":
-    raise ImportError("the file tools need a POSIX system (Linux, macOS, WSL): they rest on openat()")
+    raise ImportError(
+        "the file tools need a POSIX system (Linux, macOS, WSL), because they use openat()"
+    )
 
 MAX_PATH = 16 * 1024
 MAX_LINKS = 40
-MAX_DEPTH = 256  # one descriptor is held for each directory on the way
+MAX_DEPTH = 256  # nested directories; each needs an open descriptor
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# NONBLOCK: a FIFO must not hang the call; NOCTTY: a terminal must not become ours.
+# NONBLOCK: opening a FIFO must not block. NOCTTY: a terminal must not control this process.
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 KINDS = {
     stat.S_IFLNK: "link",
@@ -42,28 +45,32 @@ Guard = Callable[[tuple[str, ...]], None]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPath:
-    """Where a path leads: `fd` is the directory itself, or the parent of `name`."""
+    """The place that a path leads to: `fd` is the directory itself, or the parent of `name`."""
 
     fd: int
-    names: tuple[str, ...]  # plain names from the root, no link and no `..` among them
-    name: str | None  # None: the path is a directory
-    missing: tuple[str, ...] = ()  # what would have to be made between `fd` and `name`
+    names: tuple[str, ...]  # components from the root, without links and `..`
+    name: str | None  # None if the path is a directory
+    missing: tuple[str, ...] = ()  # folders between `fd` and `name` that do not exist
 
     @property
     def path(self) -> str:
         return "/".join(self.names) or "."
 
     def open(self, path: str) -> io.BufferedReader:
-        """Open the regular file that is here; `path` is what it is called in messages."""
+        """Open the regular file at this place; `path` is its name in error messages."""
         if self.missing:
-            raise failure(errno.ENOENT, path)
+            raise path_error(errno.ENOENT, path)
         if self.name is None:
-            raise failure(errno.EISDIR, path)
+            raise path_error(errno.EISDIR, path)
         return open_at(self.fd, self.name, path)
 
 
 class Root:
-    """An opened directory. Close it, use it in `with`, or let it be collected."""
+    """An open directory. Close it, use it in `with`, or leave it to the garbage collector.
+
+    >>> with Root(".") as root, root.open("README.md") as file:  # doctest: +SKIP
+    ...     content = file.read()
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.fd = -1
@@ -71,14 +78,19 @@ class Root:
         try:
             self.fd = os.open(given, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise ValueError(f"root {given!r} is not a directory that can be opened: {error.strerror}") from error
-        # The absolute names of the root, for links that are absolute and yet stay inside.
+            raise ValueError(
+                f"root {given!r} is not a directory that can be opened: {error.strerror}"
+            ) from error
+        # The absolute names of the root: absolute paths and links that start with one stay inside.
         names = dict.fromkeys((os.path.realpath(given), os.path.abspath(given)))
-        self.spellings = tuple(name for name in names if same(look(name, follow=True), os.fstat(self.fd)))
+        found = os.fstat(self.fd)
+        self.spellings = tuple(
+            name for name in names if is_same_file(stat_or_none(name, follow=True), found)
+        )
 
     @classmethod
     def adopt(cls, fd: int, spellings: tuple[str, ...] = ()) -> Root:
-        """Take over a root that another process opened."""
+        """Return a Root for a descriptor that another process opened."""
         root = cls.__new__(cls)
         root.fd, root.spellings = fd, spellings
         return root
@@ -98,26 +110,31 @@ class Root:
         self.close()
 
     def relative(self, path: str) -> str:
-        """Take an absolute path below the root for the relative one; refuse what is no path here at all.
+        """Return a path relative to the root; raise UnsafePath if it is not below the root.
 
         Nothing is stripped, unquoted, expanded or normalised.
         """
         if not isinstance(path, str) or not path:
-            raise UnsafePath("the path is empty; give one relative to the root, such as 'src/main.py', or '.'")
+            raise UnsafePath(
+                "the path is empty; give one relative to the root, such as 'src/main.py', or '.'"
+            )
         if "\0" in path:
-            raise UnsafePath("the path holds a NUL character")
+            raise UnsafePath("the path contains a NUL character")
         try:
             size = len(os.fsencode(path))
         except UnicodeEncodeError:
-            raise UnsafePath("the path holds characters that no file name can hold") from None
+            raise UnsafePath("the path contains characters that cannot be in a file name") from None
         if size > MAX_PATH:
             raise UnsafePath(f"the path is {size} bytes long; at most {MAX_PATH} are allowed")
         if (below := self.below(path)) is None:
-            raise UnsafePath(f"{shorten(path)} is absolute and not below the root; give a path relative to the root")
+            raise UnsafePath(
+                f"{shorten(path)} is absolute and not below the root; "
+                "give a path relative to the root"
+            )
         return below
 
     def below(self, path: str) -> str | None:
-        """Give the relative spelling of a path; None for an absolute one that leads elsewhere."""
+        """Return a path relative to the root, or None if it is absolute and leads elsewhere."""
         if not path.startswith("/"):
             return path
         for spelling in self.spellings:
@@ -127,26 +144,30 @@ class Root:
         return None
 
     def open(self, path: str, *, guard: Guard | None = None) -> io.BufferedReader:
-        """Open a regular file for reading; refuse whatever leads outside or is anything else."""
+        """Open a regular file for reading; raise UnsafePath if it is outside or not regular."""
         with self.place(path, guard=guard) as place:
             return place.open(path)
 
     @contextmanager
     def directory(self, path: str, *, guard: Guard | None = None) -> Iterator[ResolvedPath]:
-        """Hold a directory open; its descriptor is closed at the end."""
+        """Open a directory for the duration of the block."""
         with self.place(path, guard=guard) as place:
             if place.name is not None:
-                there = not place.missing and look(place.name, place.fd) is not None
-                raise failure(errno.ENOTDIR if there else errno.ENOENT, path)
+                there = not place.missing and stat_or_none(place.name, place.fd) is not None
+                raise path_error(errno.ENOTDIR if there else errno.ENOENT, path)
             yield place
 
     @contextmanager
     def place(
         self, path: str, *, links: bool = True, final: bool = True, guard: Guard | None = None
     ) -> Iterator[ResolvedPath]:
-        """Walk to a path and hold what it leads to; `guard` sees the plain names and may refuse.
+        """Resolve a path and keep its descriptors open for the duration of the block.
 
-        Without `links` no link is followed; without `final` a link at the very end is not. An OSError names `path`.
+        Args:
+            path: relative to the root, or absolute and below it. An OSError names it.
+            links: follow links.
+            final: follow a link that is the last component.
+            guard: is called with the resolved components and raises to refuse them.
         """
         walk = _Walk(self, path, links, final)
         try:
@@ -155,25 +176,27 @@ class Root:
                 guard(place.names)
             yield place
         except OSError as error:
-            raise (failure(error.errno, path, error.strerror) if error.errno else error) from None
+            raise (
+                path_error(error.errno, path, error.strerror) if error.errno else error
+            ) from None
         finally:
             walk.close()
 
 
 def shorten(path: str) -> str:
-    """Quote a path for a message, on one line and not for ever."""
+    """Return a path in quotes for a message, on one line and shortened to 200 characters."""
     return ascii(path) if len(path) <= 200 else ascii(path[:200]) + "..."
 
 
-def failure(number: int, path: str, text: str | None = None) -> OSError:
-    """Make the error of a path as it was given."""
+def path_error(number: int, path: str, text: str | None = None) -> OSError:
+    """Return an OSError that names a path as the caller gave it."""
     return OSError(number, text or os.strerror(number), path)
 
 
 def open_at(parent: int, name: str, path: str) -> io.BufferedReader:
-    """Open a regular file in a directory that is held, not through a link."""
-    # Looked at first: a socket cannot be opened to see what it is, and a tape would be rewound.
-    regular(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
+    """Open a regular file in an open directory, never through a link."""
+    # Checked before opening: a socket cannot be opened, and opening a tape would rewind it.
+    check_regular(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
     try:
         fd = os.open(name, FILE, dir_fd=parent)
     except OSError as error:
@@ -181,48 +204,50 @@ def open_at(parent: int, name: str, path: str) -> io.BufferedReader:
             raise UnsafePath(f"{shorten(path)} became a link while it was opened") from None
         raise
     try:
-        regular(os.fstat(fd), path)
+        check_regular(os.fstat(fd), path)
         return io.BufferedReader(io.FileIO(fd, "rb"), 64 * 1024)
     except BaseException:
         os.close(fd)
         raise
 
 
-def regular(found: os.stat_result, path: str) -> None:
-    """Refuse what is no regular file on a disk."""
+def check_regular(found: os.stat_result, path: str) -> None:
+    """Raise UnsafePath unless a stat result is that of a regular file on a disk."""
     if stat.S_ISDIR(found.st_mode):
-        raise failure(errno.EISDIR, path)
+        raise path_error(errno.EISDIR, path)
     if not stat.S_ISREG(found.st_mode):
-        raise UnsafePath(f"{shorten(path)} is a {kind(found.st_mode)}, not a regular file")
-    if found.st_dev == _proc_device():  # environ, mem and the like call themselves regular files
-        raise UnsafePath(f"{shorten(path)} is a window into a process, not a file")
+        raise UnsafePath(f"{shorten(path)} is a {file_kind(found.st_mode)}, not a regular file")
+    if found.st_dev == _proc_device():  # environ and mem claim to be regular files
+        raise UnsafePath(f"{shorten(path)} is in /proc and is not a regular file")
 
 
-def kind(mode: int) -> str:
+def file_kind(mode: int) -> str:
     return KINDS.get(stat.S_IFMT(mode), "special file")
 
 
 @cache
 def _proc_device() -> int:
-    found = look("/proc/self/stat")
+    found = stat_or_none("/proc/self/stat")
     return -1 if found is None else found.st_dev
 
 
-def look(path: str, parent: int | None = None, *, follow: bool = False) -> os.stat_result | None:
-    """Look at a file, and through a link only where that is asked for; None where there is nothing to see."""
+def stat_or_none(
+    path: str, parent: int | None = None, *, follow: bool = False
+) -> os.stat_result | None:
+    """Return the stat result of a file, or None if it cannot be read; `follow` follows links."""
     try:
         return os.stat(path, dir_fd=parent, follow_symlinks=follow)
     except (OSError, ValueError):
         return None
 
 
-def same(one: os.stat_result | None, other: os.stat_result) -> bool:
-    """Say whether two looks were at one file."""
+def is_same_file(one: os.stat_result | None, other: os.stat_result) -> bool:
+    """Return whether two stat results are those of the same file."""
     return one is not None and os.path.samestat(one, other)
 
 
 class _Walk:
-    """One walk: the descriptors held on the way, the names behind it and the parts before it."""
+    """The state of resolving one path: open descriptors, names so far, and components to come."""
 
     def __init__(self, root: Root, path: str, links: bool, final: bool) -> None:
         self.root, self.path = root, path
@@ -251,7 +276,9 @@ class _Walk:
                 self.names.pop()
                 continue
             if len(self.fds) >= MAX_DEPTH:
-                raise UnsafePath(f"{shorten(self.path)} is nested deeper than {MAX_DEPTH} directories")
+                raise UnsafePath(
+                    f"{shorten(self.path)} is nested deeper than {MAX_DEPTH} directories"
+                )
             try:
                 self.fds.append(self.enter(part))
                 self.names.append(part)
@@ -274,17 +301,19 @@ class _Walk:
         return os.open(part, DIRECTORY | os.O_PATH, dir_fd=self.here)
 
     def follow(self, part: str) -> bool:
-        """Go on through a link, or say that the walk ends here: with a file, or with a link that is not followed."""
+        """Follow a link and return True; return False for a file, or a link not to be followed."""
         try:
             target = os.readlink(part, dir_fd=self.here)
         except OSError:
             if self.todo:
-                raise failure(errno.ENOTDIR, self.path) from None
+                raise path_error(errno.ENOTDIR, self.path) from None
             return False
         if not self.todo and not self.final:
             return False
         if self.links_left <= 0:
-            raise UnsafePath(f"{shorten(self.path)} goes through a link, or through too many")
+            raise UnsafePath(
+                f"{shorten(self.path)} goes through a link that is not allowed, or through too many"
+            )
         self.links_left -= 1
         if (below := self.root.below(target)) is None:
             raise UnsafePath(f"{shorten(self.path)} is a link that leads outside the root")
@@ -295,17 +324,17 @@ class _Walk:
         return True
 
     def absent(self, part: str) -> ResolvedPath:
-        """Say what is missing, name by name; nothing can be a link any more from here on."""
+        """Return the place of a path whose component `part` does not exist."""
         rest = [part, *(part for part in self.todo[::-1] if part not in ("", "."))]
-        if ".." in rest:  # not lexical: what does not exist has no parent to go back to
-            raise failure(errno.ENOENT, self.path)
+        if ".." in rest:  # there is nothing above a folder that does not exist
+            raise path_error(errno.ENOENT, self.path)
         return ResolvedPath(self.here, (*self.names, *rest), rest[-1], tuple(rest[:-1]))
 
 
 def truncate(text: str, cap: int, marker: str = "\n[truncated]") -> str:
-    """Cut text to at most `cap` bytes of UTF-8, marker included; never inside a character.
+    """Return a text cut to at most `cap` bytes of UTF-8, marker included, never inside a character.
 
-    The marker is left out where it does not fit.
+    The marker is left out if it does not fit.
     """
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= cap:

@@ -1,4 +1,4 @@
-"""Walk a directory tree by descriptors: no link is followed, and nothing goes on for ever."""
+"""Walk a directory tree by descriptors: no link is followed, and a budget limits every walk."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from glue.errors import GlueError
-from glue.tools.fs.patterns import Gitignore, ignored
+from glue.tools.fs.patterns import Gitignore, is_ignored
 from glue.tools.fs.root import DIRECTORY, ResolvedPath, Root, open_at
 
-MAX_FILE = 64 * 1024  # of a .gitignore
+MAX_FILE = 64 * 1024  # bytes of a .gitignore file
 MAX_DEPTH = 64
 MAX_ENTRIES = 100_000
 
 
 @dataclass(slots=True)
 class Budget:
-    """What a walk may spend; `stopped` says what ran out, `skipped` how much could not be read."""
+    """The limits of a walk, and the reason if it stopped early."""
 
     entries: int = MAX_ENTRIES
-    deadline: float = float("inf")  # of time.monotonic()
-    stopped: str = ""
-    skipped: int = 0
+    deadline: float = float("inf")  # a value of time.monotonic()
+    stopped: str = ""  # the limit that was reached; empty if none was
+    skipped: int = 0  # folders that could not be read
 
     @property
     def spent(self) -> bool:
@@ -37,9 +37,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class WalkEntry:
-    """A name met on the way; `parent` is open only until the next one is asked for."""
+    """An entry of a directory; `parent` is closed when the walk continues."""
 
-    parent: int
+    parent: int  # descriptor of its directory
     names: tuple[str, ...]
     kind: str  # "folder", "file", "link", "other"
 
@@ -48,17 +48,24 @@ class WalkEntry:
         return "/".join(self.names)
 
 
-def walk(root: Root, place: ResolvedPath, budget: Budget, *, everything: bool = False) -> Iterator[WalkEntry]:
-    """Yield what lies below a directory of a root, sorted, folders before what they hold.
+def walk(
+    root: Root, place: ResolvedPath, budget: Budget, *, everything: bool = False
+) -> Iterator[WalkEntry]:
+    """Yield the entries below a directory, sorted, each folder before its contents.
 
-    What .gitignore leaves out, here or above, and .git itself, is passed over unless `everything` is asked for.
+    Unless `everything` is set, .git and the files that a .gitignore excludes are skipped.
     """
     rules = () if everything else _rules_above(root, place.names)
     return _below(place.fd, place.names, rules, budget, everything, MAX_DEPTH)
 
 
 def _below(
-    fd: int, names: tuple[str, ...], rules: tuple[Gitignore, ...], budget: Budget, everything: bool, depth: int
+    fd: int,
+    names: tuple[str, ...],
+    rules: tuple[Gitignore, ...],
+    budget: Budget,
+    everything: bool,
+    depth: int,
 ) -> Iterator[WalkEntry]:
     entries: list[tuple[str, str]] = []
     try:
@@ -71,14 +78,14 @@ def _below(
         if budget.spent:
             return
         path = (*names, name)
-        if not everything and (name == ".git" or ignored(rules, path, kind == "folder")):
+        if not everything and (name == ".git" or is_ignored(rules, path, kind == "folder")):
             continue
         yield WalkEntry(fd, path, kind)
         if kind != "folder":
             continue
         try:
             inner = os.open(name, DIRECTORY, dir_fd=fd) if depth else -1
-        except OSError:  # unreadable, gone, or a link by now: the rest of the tree is still worth it
+        except OSError:  # unreadable, removed, or replaced by a link: skip it
             inner = -1
         if inner < 0:
             budget.skipped += 1
@@ -90,7 +97,7 @@ def _below(
 
 
 def scan(fd: int, budget: Budget) -> Iterator[tuple[str, str]]:
-    """Yield the names in a directory and what they are, as far as the budget goes."""
+    """Yield the name and kind of each entry of a directory until the budget is spent."""
     with os.scandir(fd) as found:
         for entry in found:
             budget.entries -= 1
@@ -100,7 +107,7 @@ def scan(fd: int, budget: Budget) -> Iterator[tuple[str, str]]:
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
-    """Say what an entry is, without following it."""
+    """Return the kind of an entry without following a link."""
     try:
         if entry.is_symlink():
             return "link"

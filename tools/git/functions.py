@@ -1,287 +1,430 @@
-"""The git tools, as functions over one checkout."""
+"""The git tools of a checkout: one function for each tool, and `tools` for all of them."""
 
 from __future__ import annotations
 
-import io
 import os
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from glue import Tool, clean_text, tool
-from glue.errors import GitError, ToolError
-from glue.tools.fs.files import Pager, count_lines, fitting, page, show, suggest
+from glue import Tool, tool
+from glue.errors import ToolError
+from glue.globs import matches_text
+from glue.tasks import StopFlag, in_stoppable_thread
+from glue.text import clean_text
+from glue.tools.fs.files import Pager, show_name
 from glue.tools.fs.patterns import Blocklist
 from glue.tools.fs.root import truncate
-from glue.tools.git.command import DIFF, SECONDS, literal_pathspec, run_git
-from glue.tools.git.objects import FileChange, GitCommit
-from glue.tools.git.repo import EMPTY_TREE, Repo
-from glue.tools.process import StopFlag, in_thread
-
-PAGE = 24 * 1024  # bytes of a page: at most 8,000 tokens
-WHOLE = 16 * 1024 * 1024
-LARGE_PAGE = 80 * 1024
-BLAMED = 1000  # lines
-LISTED = 300  # files in the summary of a diff
-MAX_NAMES = 512 * 1024  # characters of the paths that git is given
+from glue.tools.git.command import DIFF, SECONDS
+from glue.tools.git.pages import (
+    PAGE,
+    blame_page,
+    commit_page,
+    describe,
+    diff_page,
+    file_page,
+)
+from glue.tools.git.pathspec import Scope, literal_pathspec
+from glue.tools.git.readers import run_git
+from glue.tools.git.repo import Repo
 
 
 def tools(
-    root: str | os.PathLike[str], base: str | None = None, trust: bool = False, *, blocklist: Blocklist | None = None
+    root: str | os.PathLike[str],
+    base: str | None = None,
+    trust: bool = False,
+    *,
+    bases: Iterable[str] = (),
+    includes: Iterable[str] = (),
+    excludes: Iterable[str] = (),
+    blocklist: Blocklist | None = None,
 ) -> list[Tool[..., Any]]:
-    """Make the git tools of a checkout; `base` is the branch that others start from, guessed if left out.
+    """Return the git tools of a checkout: git_diff_branch, git_log_branch, git_show and git_blame.
 
-    They read objects only, and hold against a hostile repository. `trust` adds status and diff of the work
-    tree, for which git reads the repository's own configuration: for the user's own checkout alone.
+    >>> [tool.name for tool in tools(".")]
+    ['git_diff_branch', 'git_log_branch', 'git_show', 'git_blame']
+
+    They read only objects and are safe in a hostile repository.
+
+    Args:
+        root: the top folder of the checkout.
+        base: the branch that the current branch started from; guessed if left out.
+        trust: add git_status and git_diff_worktree. For them git reads the configuration of the
+            repository, which can start programs: only for the user's own checkout.
+        bases: other bases that the model may name in a call, such as `["develop", "release/*"]`.
+            Without them the tools have no parameter for a base.
+        includes: only files that match one of these patterns are shown; `["src", "*.md"]`.
+        excludes: files that match one of these patterns are not shown; they win over `includes`.
+        blocklist: files that the tools count but do not show.
     """
-    where = os.fspath(root)
-    tops = tuple(f"{name.rstrip('/')}/" for name in dict.fromkeys((os.path.abspath(where), os.path.realpath(where))))
+    checkout = _Checkout(root, base, bases, includes, excludes, blocklist, trust)
+    made = [
+        _diff_branch(checkout),
+        _log_branch(checkout),
+        _show(checkout),
+        _blame(checkout),
+    ]
+    if trust:
+        made += [_status(checkout), _diff_worktree(checkout)]
+    return made
 
-    def below(path: str) -> str:
-        """Write a path from the top, however it was given; the top itself is empty."""
-        top = next((each for each in tops if f"{path}/".startswith(each)), "")
+
+def diff_branch(
+    root: str | os.PathLike[str],
+    base: str | None = None,
+    *,
+    bases: Iterable[str] = (),
+    includes: Iterable[str] = (),
+    excludes: Iterable[str] = (),
+    blocklist: Blocklist | None = None,
+) -> Tool[..., Any]:
+    """Return the tool git_diff_branch alone; the arguments are those of `tools`.
+
+    >>> diff_branch(".", "main", excludes=["*.lock"]).name
+    'git_diff_branch'
+    """
+    return _diff_branch(_Checkout(root, base, bases, includes, excludes, blocklist))
+
+
+def log_branch(
+    root: str | os.PathLike[str], base: str | None = None, *, bases: Iterable[str] = ()
+) -> Tool[..., Any]:
+    """Return the tool git_log_branch alone; the arguments are those of `tools`.
+
+    >>> log_branch(".", "main").name
+    'git_log_branch'
+    """
+    return _log_branch(_Checkout(root, base, bases))
+
+
+def show(
+    root: str | os.PathLike[str],
+    *,
+    includes: Iterable[str] = (),
+    excludes: Iterable[str] = (),
+    blocklist: Blocklist | None = None,
+) -> Tool[..., Any]:
+    """Return the tool git_show alone; the arguments are those of `tools`."""
+    return _show(_Checkout(root, None, (), includes, excludes, blocklist))
+
+
+def blame(
+    root: str | os.PathLike[str],
+    *,
+    includes: Iterable[str] = (),
+    excludes: Iterable[str] = (),
+    blocklist: Blocklist | None = None,
+) -> Tool[..., Any]:
+    """Return the tool git_blame alone; the arguments are those of `tools`."""
+    return _blame(_Checkout(root, None, (), includes, excludes, blocklist))
+
+
+def status(
+    root: str | os.PathLike[str],
+    *,
+    trust: bool,
+    includes: Iterable[str] = (),
+    excludes: Iterable[str] = (),
+) -> Tool[..., Any]:
+    """Return the tool git_status alone, which needs `trust=True`: see `tools`."""
+    return _status(_Checkout(root, None, (), includes, excludes, None, _trusted(trust)))
+
+
+def diff_worktree(
+    root: str | os.PathLike[str],
+    *,
+    trust: bool,
+    includes: Iterable[str] = (),
+    excludes: Iterable[str] = (),
+    blocklist: Blocklist | None = None,
+) -> Tool[..., Any]:
+    """Return the tool git_diff_worktree alone, which needs `trust=True`: see `tools`."""
+    return _diff_worktree(_Checkout(root, None, (), includes, excludes, blocklist, _trusted(trust)))
+
+
+def _trusted(trust: bool) -> bool:
+    if trust is not True:
+        raise ValueError(
+            "this tool reads the work tree, for which git may start programs that the repository"
+            " names; pass trust=True for your own checkout only"
+        )
+    return trust
+
+
+class _Checkout:
+    """The arguments of the tools of one checkout, and the steps that the tools share."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        base: str | None = None,
+        bases: Iterable[str] = (),
+        includes: Iterable[str] = (),
+        excludes: Iterable[str] = (),
+        blocklist: Blocklist | None = None,
+        trust: bool = False,
+    ) -> None:
+        if isinstance(bases, str):
+            raise TypeError(f"bases must be a list of names, such as [{bases!r}], not a string")
+        self.root = os.fspath(root)
+        self.base, self.bases = base, tuple(bases)
+        self.scope = Scope(includes, excludes)
+        self.blocklist, self.trust = blocklist, trust
+        names = dict.fromkeys((os.path.abspath(self.root), os.path.realpath(self.root)))
+        self.tops = tuple(f"{name.rstrip('/')}/" for name in names)
+
+    def finish(self, made: Tool[..., Any]) -> Tool[..., Any]:
+        made.root = os.path.abspath(self.root)
+        return made
+
+    def below(self, path: str) -> str:
+        """Return a path relative to the checkout; "" for the checkout itself."""
+        top = next((each for each in self.tops if f"{path}/".startswith(each)), "")
         return f"{path}/".removeprefix(top).removeprefix("./").rstrip("/")
 
-    def allowed(path: str) -> str:
-        if blocklist is not None and (pattern := blocklist.match(below(path))):
-            raise ToolError(f"{show(below(path))} is on the block list ({pattern})")
-        return below(path)
+    def allowed(self, path: str) -> str:
+        """Return the relative path of a file or folder; raise ToolError if it may not be shown."""
+        below = self.below(path)
+        if self.blocklist is not None and (pattern := self.blocklist.match(below)):
+            raise ToolError(f"{show_name(below)} is on the block list ({pattern})")
+        return below
 
-    async def within(job: Callable[[Repo], str]) -> str:
-        """One private git directory and one deadline for each call."""
+    def covered(self, path: str) -> str:
+        """Return the relative path of a file; raise ToolError if the scope does not have it."""
+        below = self.allowed(path)
+        if not self.scope.covers(below):
+            raise ToolError(f"{show_name(below)} is not among the files that this tool shows")
+        return below
+
+    def origin(self, repo: Repo, named: str) -> str:
+        """Return the base that the model named, if it is allowed, or else the caller's base."""
+        if not named:
+            return self.base or repo.base_branch()
+        # A pattern such as `release/*` must not allow an ancestor such as `release/1~40`.
+        steps = "~" in named or "^" in named
+        patterns = self.bases if not steps else ()
+        if named in (self.base, *self.bases) or any(
+            matches_text(named, pattern) for pattern in patterns
+        ):
+            return named
+        known = [each for each in (self.base, *self.bases) if each]
+        raise ToolError(f"{show_name(named)} is not an allowed base; allowed: {', '.join(known)}")
+
+    async def within(self, job: Callable[[Repo], str]) -> str:
+        """Run a job in a thread, with a Repo and a deadline of its own, and return its text."""
 
         def work(stop: StopFlag) -> str:
             until = time.monotonic() + SECONDS
-            with Repo(where, alternates=trust, stop=stop) as repo:
+            with Repo(self.root, alternates=self.trust, stop=stop) as repo:
                 repo.until = until
                 text = job(repo).encode("utf-8", "replace").decode()
-            # What could play with a terminal is made visible, and nothing is taken out, for it may be part of the
-            # change. Line ends stay as they are: they may be all that was changed.
+            # Control characters are made visible, since a terminal would obey them. They are not
+            # removed, since they may be part of the change. "\r\n" may even be the whole change.
             return "\r\n".join(map(clean_text, text.split("\r\n")))
 
-        return await in_thread(work)
+        return await in_stoppable_thread(work)
 
-    @tool(max_output=None)
-    async def git_diff_branch(path: str = "", offset: int = 1) -> str:
-        """Show what the branch changed since it left its base: a summary, then the patch. Only commits count.
-
-        Args:
-            path: only this file or folder, from the top
-            offset: first line of the patch; a page says how to go on
-        """
+    async def diff(self, path: str, offset: int, named: str) -> str:
+        """Return a page of the changes since a base."""
 
         def job(repo: Repo) -> str:
-            head, origin = repo.resolve("HEAD"), base or repo.base_branch()
+            head, origin = repo.resolve("HEAD"), self.origin(repo, named)
             start = repo.merge_base(origin, head)
             branch = repo.layout.head_branch() or "HEAD"
-            names = f"{show(origin.removeprefix('refs/remotes/'))} {start[:12]} .. {show(branch)} {head[:12]}"
-            return f"[{names}]\n{diff(repo, start, head, below(path), offset, blocklist)}"
+            origin = show_name(origin.removeprefix("refs/remotes/"))
+            title = f"[{origin} {start[:12]} .. {show_name(branch)} {head[:12]}]"
+            page = diff_page(
+                repo, start, head, self.below(path), offset, self.blocklist, scope=self.scope
+            )
+            return f"{title}\n{page}"
 
-        return await within(job)
+        return await self.within(job)
 
-    @tool(max_output=None)
-    async def git_log_branch(limit: int = 50) -> str:
-        """List the commits of the branch that its base does not have, newest first.
-
-        Args:
-            limit: most commits, up to 500
-        """
+    async def log(self, limit: int, named: str) -> str:
+        """Return the commits since a base, newest first."""
 
         def job(repo: Repo) -> str:
             count = max(1, min(limit, 500))
-            found = repo.log(base or repo.base_branch(), "HEAD", limit=count + 1)
-            lines = [describe(commit) for commit in found[:count]] or ["no commits: the branch is at its base"]
+            found = repo.log(self.origin(repo, named), "HEAD", limit=count + 1)
+            lines = [describe(commit) for commit in found[:count]] or [
+                "no commits: the branch is at its base"
+            ]
             if len(found) > count:
                 lines.append(f"[the newest {count}; raise the limit for more]")
             if repo.shallow:
                 lines.append("[the clone is shallow: older history is not here]")
             return truncate("\n".join(lines), PAGE)
 
-        return await within(job)
+        return await self.within(job)
+
+
+def _diff_branch(checkout: _Checkout) -> Tool[..., Any]:
+    if checkout.bases:
+        return checkout.finish(_diff_branch_with_base(checkout))
+
+    @tool(max_output=None)
+    async def git_diff_branch(path: str = "", offset: int = 1) -> str:
+        """Show the changes of the branch since it left its base: a summary, then the patch. Only
+        commits count.
+
+        Args:
+            path: only this file or folder, relative to the root
+            offset: first line of the patch; a page ends with the next offset
+        """
+        return await checkout.diff(path, offset, "")
+
+    return checkout.finish(git_diff_branch)
+
+
+def _diff_branch_with_base(checkout: _Checkout) -> Tool[..., Any]:
+    @tool(max_output=None)
+    async def git_diff_branch(path: str = "", offset: int = 1, base: str = "") -> str:
+        """Show the changes of the branch since it left its base: a summary, then the patch. Only
+        commits count.
+
+        Args:
+            path: only this file or folder, relative to the root
+            offset: first line of the patch; a page ends with the next offset
+            base: compare with this branch instead of the default one
+        """
+        return await checkout.diff(path, offset, base)
+
+    return git_diff_branch
+
+
+def _log_branch(checkout: _Checkout) -> Tool[..., Any]:
+    if checkout.bases:
+        return checkout.finish(_log_branch_with_base(checkout))
+
+    @tool(max_output=None)
+    async def git_log_branch(limit: int = 50) -> str:
+        """List the commits of the branch that its base does not have, newest first.
+
+        Args:
+            limit: maximum number of commits, up to 500
+        """
+        return await checkout.log(limit, "")
+
+    return checkout.finish(git_log_branch)
+
+
+def _log_branch_with_base(checkout: _Checkout) -> Tool[..., Any]:
+    @tool(max_output=None)
+    async def git_log_branch(limit: int = 50, base: str = "") -> str:
+        """List the commits of the branch that its base does not have, newest first.
+
+        Args:
+            limit: maximum number of commits, up to 500
+            base: compare with this branch instead of the default one
+        """
+        return await checkout.log(limit, base)
+
+    return git_log_branch
+
+
+def _show(checkout: _Checkout) -> Tool[..., Any]:
+    scope = checkout.scope
 
     @tool(max_output=None)
     async def git_show(revision: str, path: str = "", offset: int = 1) -> str:
-        """Show a file as it was at a revision, or, without a path, a commit with its message and its changes.
+        """Show a file as it was at a revision, or, without a path, a commit with its message and
+        changes.
 
         Args:
             revision: a commit, branch, tag or HEAD, also with ~N or ^
-            path: a file, from the top
-            offset: first line; a page says how to go on
+            path: a file, relative to the root
+            offset: first line; a page ends with the next offset
         """
-
         if not path:
-            return await within(lambda repo: commit_page(repo, revision, offset, blocklist))
-        return await within(lambda repo: file_page(repo, revision, allowed(path), offset))
+            return await checkout.within(
+                lambda repo: commit_page(repo, revision, offset, checkout.blocklist, scope)
+            )
 
+        def job(repo: Repo) -> str:
+            below = checkout.allowed(path)
+            found = repo.entry(revision, below) if below else None
+            if found is not None and found.kind != "tree":
+                checkout.covered(path)
+            return file_page(repo, revision, below, offset, scope)
+
+        return await checkout.within(job)
+
+    return checkout.finish(git_show)
+
+
+def _blame(checkout: _Checkout) -> Tool[..., Any]:
     @tool(max_output=None)
     async def git_blame(path: str, first: int = 1, last: int = 0, revision: str = "HEAD") -> str:
-        """Show for each line of a file which commit wrote it, who and when; says where it stops.
+        """Show the commit, author and date of each line of a file.
 
         Args:
-            path: a file, from the top
-            first: first line, from 1
+            path: a file, relative to the root
+            first: first line, from 1; a page ends with the next one
             last: last line
-            revision: at which commit
+            revision: a commit, branch or tag
         """
+        return await checkout.within(
+            lambda repo: blame_page(repo, revision, checkout.covered(path), max(first, 1), last)
+        )
 
-        return await within(lambda repo: blame_page(repo, revision, allowed(path), max(first, 1), last))
-
-    made: list[Tool[..., Any]] = [git_diff_branch, git_log_branch, git_show, git_blame]
-    if trust:
-        made.extend(worktree_tools(where, blocklist, below))
-    for each in made:
-        each.root = os.path.abspath(where)
-    return made
+    return checkout.finish(git_blame)
 
 
-def diff(
-    repo: Repo, start: str, end: str, path: str, offset: int, blocklist: Blocklist | None, head: Sequence[str] = ()
-) -> str:
-    """Write a page of the patch between two commits; the first page begins with a summary."""
-    changes = repo.changes(start, end)
-    if path:
-        changes = [each for each in changes if any(f"{name}/".startswith(f"{path}/") for name in _names(each))]
-    blocked = [each for each in changes if blocklist is not None and any(map(blocklist.blocks, _names(each)))]
-    shown = [change for change in changes if change not in blocked]
-    lines = [*head, *_summary(shown, len(blocked))] if offset <= 1 else []
-    large = repo.oversized(shown)
-    if offset <= 1 and large:
-        lines[-1:] = [f"[{len(large)} files are too large to compare and are listed only]", ""]
-    shown, blocked = [change for change in shown if change not in large], [*blocked, *large]
-    if not shown:
-        return "\n".join(lines or ["no changes"])
-    room = PAGE - sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
-    only = dict.fromkeys(name for change in shown for name in _names(change)) if path else {}
-    refused = dict.fromkeys(name for change in blocked for name in _names(change))
-    if sum(len(name) for name in (*only, *refused)) > MAX_NAMES:
-        raise GitError("too many files for one diff; give a path", kind="too_large")
-    specs = [*map(literal_pathspec, only), *(literal_pathspec(name, exclude=True) for name in refused)]
-
-    def patch() -> str:
-        pager = Pager(offset, max(room, 4096))
-        repo.diff_tree(start, end, pathspec=specs, sink=pager.feed)
-        return pager.text()
-
-    return "\n".join([*lines, repo.spare_memory(patch)])
-
-
-def _names(change: FileChange) -> tuple[str, str]:
-    return change.old_path, change.path
-
-
-def commit_page(repo: Repo, revision: str, offset: int = 1, blocklist: Blocklist | None = None) -> str:
-    """Write a page of one commit: its message, and what it changed against its first parent."""
-    commit = repo.log("", revision, limit=1)[0]
-    head = [f"commit {commit.sha}", f"author {commit.author} <{commit.email}>", f"date {commit.date}", ""]
-    head += [*(f"    {line}" for line in truncate(commit.message, PAGE).split("\n")), ""]
-    if commit.sha in repo.shallow:
-        return "\n".join([*head, "[its parents are not here (shallow clone), so neither is what it changed]"])
-    start = commit.parents[0] if commit.parents else EMPTY_TREE[len(commit.sha)]
-    if len(commit.parents) > 1:
-        head.append(f"[a merge of {len(commit.parents)} parents; against the first of them]")
-    return diff(repo, start, commit.sha, "", offset, blocklist, head)
-
-
-def file_page(repo: Repo, revision: str, path: str, offset: int) -> str:
-    entry = repo.entry(revision, path) if path else None
-    if path and entry is None:
-        name = path.rpartition("/")[2]
-        near = [each.path for each in repo.list_tree(revision) if each.path.rpartition("/")[2] == name][:3]
-        raise ToolError(f"there is no {path!a} in {revision!a}{suggest(near)}")
-    if entry is None or entry.kind == "tree":
-        names = [each.path for each in repo.list_tree(revision, path, recursive=False)]
-        return "\n".join(["[a folder]", *names[:1000]])
-    if entry.kind == "commit":
-        return f"[another repository (submodule), at commit {entry.sha}]"
-    content = repo.blob(entry.sha, cap=WHOLE, cut=True)
-    if entry.mode == "120000":
-        return f"[a link to {content[:4096].decode('utf-8', 'replace')!a}]"
-    if len(content) == WHOLE and b"\0" not in content[:8192]:  # too large to be held: paged as it comes
-        pager = Pager(offset, LARGE_PAGE)
-        repo.git(["cat-file", "blob", entry.sha], sink=pager.feed)
-        return pager.text()
-    return page(io.BufferedReader(cast(io.RawIOBase, io.BytesIO(content))), offset)
-
-
-def blame_page(repo: Repo, revision: str, path: str, first: int, last: int) -> str:
-    """Write a page of who wrote each line, and where to go on."""
-    content = repo.cat_file(revision, path, cap=WHOLE, cut=True)
-    total = count_lines(content)
-    if first > total:
-        raise ToolError(f"line {first} is past the end: the file has {total} lines")
-    wanted = min(last if last >= first else total, total)
-    end = min(wanted, first + BLAMED - 1)
-    lines = repo.blame(revision, path, first, end).split("\n")[: end - first + 1]
-    shown = fitting(lines, PAGE) or lines[:1]
-    done = first + len(shown) - 1
-    text = truncate("\n".join(shown), PAGE)
-    return text if done >= wanted else f"{text}\n[lines {first}-{done} of {total}; continue with first {done + 1}]"
-
-
-def describe(commit: GitCommit) -> str:
-    """Write a commit in one line, and the rest of its message below."""
-    first, _, rest = commit.message.partition("\n")
-    text = f"{commit.sha[:12]} {commit.date[:10]} {commit.author}: {first}"
-    return text + "".join(f"\n    {line}" for line in rest.strip().split("\n") if rest.strip())
-
-
-def _summary(changes: list[FileChange], blocked: int) -> list[str]:
-    added = sum(change.added or 0 for change in changes)
-    deleted = sum(change.deleted or 0 for change in changes)
-    lines = [f"{len(changes)} files changed, {added} lines added, {deleted} deleted"]
-    lines += [_line(change) for change in changes[:LISTED]]
-    if len(changes) > LISTED:
-        lines.append(f"[and {len(changes) - LISTED} more files]")
-    if blocked:
-        lines.append(f"[{blocked} files are on the block list and are not shown]")
-    return [*lines, ""]
-
-
-def _line(change: FileChange) -> str:
-    name = show(change.path)
-    if change.old_path != change.path:
-        name = f"{show(change.old_path)} => {name}"
-    count = "binary" if change.added is None else f"+{change.added} -{change.deleted}"
-    moved = change.old_mode != change.new_mode and change.status not in "AD"
-    mode = f" (mode {change.old_mode} => {change.new_mode})" if moved else ""
-    return f"{change.status} {name} {count}{mode}"
-
-
-def worktree_tools(root: str, blocklist: Blocklist | None, below: Callable[[str], str]) -> list[Tool[..., Any]]:
-
+def _status(checkout: _Checkout) -> Tool[..., Any]:
     @tool(max_output=None)
     async def git_status() -> str:
-        """Show which files are changed, staged or untracked, and the branch that is checked out."""
+        """List changed, staged and untracked files, and show the current branch."""
 
         def job(stop: StopFlag) -> str:
-            options = ["status", "--porcelain=v1", "--branch", "--untracked-files=normal", "--ignore-submodules=dirty"]
-            out = run_git(root, options, trust=True, cap=PAGE, cut=True, stop=stop)
-            return out.decode("utf-8", "replace") + ("[there is more]" if len(out) >= PAGE else "")
+            options = [
+                "status",
+                "--porcelain=v1",
+                "--branch",
+                "--untracked-files=normal",
+                "--ignore-submodules=dirty",
+                "--",
+                *checkout.scope.pathspec,
+            ]
+            out = run_git(checkout.root, options, trust=True, cap=PAGE, cut=True, stop=stop)
+            return out.decode("utf-8", "replace") + (
+                "[the list is longer; the rest is not shown]" if len(out) >= PAGE else ""
+            )
 
-        return await in_thread(job)
+        return await in_stoppable_thread(job)
 
+    return checkout.finish(git_status)
+
+
+def _diff_worktree(checkout: _Checkout) -> Tool[..., Any]:
     @tool(max_output=None)
     async def git_diff_worktree(path: str = "", staged: bool = False, offset: int = 1) -> str:
-        """Show changes that are not committed yet, as a patch; new files only once they are staged.
+        """Show changes that are not committed yet, as a patch; new files only if they are staged.
 
         Args:
-            path: only this file or folder, from the top
-            staged: only what is staged
-            offset: first line; a page says how to go on
+            path: only this file or folder, relative to the root
+            staged: only staged changes
+            offset: first line; a page ends with the next offset
         """
 
         def job(stop: StopFlag) -> str:
+            root, below = checkout.root, checkout.below(path)
             pager = Pager(offset, PAGE)
             options = ["diff", *DIFF, *(["--cached"] if staged else []), "HEAD", "--"]
-            specs = [literal_pathspec(below(path))] if below(path) else []
-            if blocklist is not None:
+            specs = [literal_pathspec(below)] if below else list(checkout.scope.pathspec)
+            if checkout.blocklist is not None or checkout.scope.pathspec:
                 names_only = [*options[:-1], "--name-only", "--no-renames", "-z", "--"]
                 out = run_git(root, names_only, trust=True, stop=stop)
                 names = [os.fsdecode(name) for name in out.split(b"\0") if name]
-                specs += [literal_pathspec(name, exclude=True) for name in names if blocklist.blocks(name)]
+                hidden = [name for name in names if not _may_show(checkout, name)]
+                specs += [literal_pathspec(name, exclude=True) for name in hidden]
             run_git(root, [*options, *specs], trust=True, sink=pager.feed, stop=stop)
             return pager.text() or "no changes"
 
-        return await in_thread(job)
+        return await in_stoppable_thread(job)
 
-    return [git_status, git_diff_worktree]
+    return checkout.finish(git_diff_worktree)
+
+
+def _may_show(checkout: _Checkout, name: str) -> bool:
+    blocked = checkout.blocklist is not None and checkout.blocklist.blocks(name)
+    return not blocked and checkout.scope.covers(name)

@@ -1,4 +1,4 @@
-"""Read git objects through one `cat-file --batch` a repository, hold each against its hash, and parse what git prints.
+"""Git objects: read by one `git cat-file --batch`, checked against their hashes, and parsed.
 
 Paths that are not UTF-8 keep their bytes.
 """
@@ -17,20 +17,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from glue.errors import GitError
-from glue.tools.process import BLOCK, TICK, StopFlag, end_group
+from glue.tasks import StopFlag
+from glue.tools.process import BLOCK
+from glue.tools.process_group import TICK, end_group
 
 HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 MAX_TREE = 64 * 1024 * 1024
-MAX_PAIRS = 200_000  # of folders that are compared
-KEPT = 256  # trees, parsed
+MAX_PAIRS = 200_000  # folders that are compared
+KEPT = 256  # parsed trees that are kept
 RAW = ("old_mode", "new_mode", "old_sha", "new_sha", "status")
-EMPTY = (make(b"blob 0\0", usedforsecurity=False).hexdigest() for make in (hashlib.sha1, hashlib.sha256))
-NOTHING = {"0" * 40, "0" * 64, *EMPTY}  # the hashes of no file, and of an empty one
+EMPTY = (
+    make(b"blob 0\0", usedforsecurity=False).hexdigest() for make in (hashlib.sha1, hashlib.sha256)
+)
+NO_LINES = {"0" * 40, "0" * 64, *EMPTY}  # hashes of a missing and of an empty file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeEntry:
-    """One name in a tree; mode 120000 is a link, 160000 another repository."""
+    """An entry of a tree; mode 120000 is a symbolic link, 160000 a submodule."""
 
     mode: str
     kind: str  # blob, tree or commit
@@ -40,10 +44,10 @@ class TreeEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """One file that differs between two trees."""
+    """A file that differs between two trees."""
 
     path: str
-    old_path: str  # the same, but for renames and copies
+    old_path: str  # equal to `path`, except for renames and copies
     status: str  # A, D, M, R, C or T
     old_mode: str
     new_mode: str
@@ -54,11 +58,14 @@ class FileChange:
 
     @property
     def binary(self) -> bool:
+        """True if git treats the file as binary and does not count its lines."""
         return self.added is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitCommit:
+    """A commit; the date is in ISO 8601."""
+
     sha: str
     parents: tuple[str, ...]
     author: str
@@ -69,6 +76,8 @@ class GitCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrepHit:
+    """A line that matches a pattern."""
+
     path: str
     line: int
     text: str
@@ -76,7 +85,7 @@ class GrepHit:
 
 @dataclass(frozen=True, slots=True)
 class GitObject:
-    """An object as git keeps it, or the beginning of one."""
+    """An object of git; the content may be cut."""
 
     sha: str
     kind: str  # blob, tree, commit or tag
@@ -84,16 +93,17 @@ class GitObject:
 
 
 class ObjectReader:
-    """The objects of one repository. The process starts with the first object that is asked for."""
+    """A reader of the objects of one repository; git starts when the first object is read."""
 
     def __init__(self, start: Callable[[], subprocess.Popen[bytes]], stop: StopFlag | None) -> None:
         self.start, self.stop = start, stop
         self._child: subprocess.Popen[bytes] | None = None
         self._buffer = bytearray()
         self._trees: dict[str, dict[str, TreeEntry]] = {}
-        self._lock = threading.RLock()  # the tools of a review run side by side in threads
+        self._lock = threading.RLock()  # a review calls its tools in several threads
 
     def close(self) -> None:
+        """End the process; the next read starts another."""
         child, self._child = self._child, None
         self._buffer.clear()
         if child is not None:
@@ -103,19 +113,20 @@ class ObjectReader:
                     pipe.close()
 
     def read(self, name: str, *, until: float, cap: int = MAX_TREE, cut: bool = False) -> GitObject:
-        """Read one object by its hash, or an expression over one (`<hash>~2^{commit}`).
+        """Return an object by its hash, or by an expression such as `<hash>~2^{commit}`.
 
-        One that is not here is a `GitError` of kind "missing"; one larger than `cap` is too, unless it may be cut.
+        Raise a `GitError` of kind "missing" if the object does not exist, and of kind "too_large"
+        if it has more than `cap` bytes, unless `cut` is set.
         """
         with self._lock:
             try:
                 return self._read(name, until, cap, cut)
             except BaseException:
-                self.close()  # what was not read to its end would be taken for the next answer
+                self.close()  # the rest of this object would be taken for the next one
                 raise
 
     def tree(self, name: str, until: float) -> dict[str, TreeEntry]:
-        """Read one folder of a commit, by the names in it."""
+        """Return the entries of a tree, or of the tree of a commit, by name."""
         with self._lock:
             if (known := self._trees.get(name)) is not None:
                 return known
@@ -128,12 +139,12 @@ class ObjectReader:
             return entries
 
     def compare(self, one: str, other: str, until: float) -> None:
-        """Read every folder that differs between two trees, so that a forged one is found out."""
+        """Raise GitError if a folder that differs between two trees is forged."""
         pairs: list[tuple[str, str]] = [(one, other)]
         seen = set(pairs)
         while pairs:
-            trees = [self.tree(sha, until) if sha else {} for sha in pairs.pop()]
-            left, right = ({entry.path: entry.sha for entry in tree.values() if entry.kind == "tree"} for tree in trees)
+            one, other = pairs.pop()
+            left, right = self._folders(one, until), self._folders(other, until)
             for name in left.keys() | right.keys():
                 pair = left.get(name, ""), right.get(name, "")
                 if pair[0] != pair[1] and pair not in seen:
@@ -141,6 +152,11 @@ class ObjectReader:
                     pairs.append(pair)
             if len(seen) > MAX_PAIRS:
                 raise GitError("too many folders differ to compare them", kind="too_large")
+
+    def _folders(self, sha: str, until: float) -> dict[str, str]:
+        """Return the hashes of the folders in a tree by name; none if `sha` is empty."""
+        entries = self.tree(sha, until).values() if sha else ()
+        return {entry.path: entry.sha for entry in entries if entry.kind == "tree"}
 
     def _read(self, name: str, until: float, cap: int, cut: bool) -> GitObject:
         if self._child is None:
@@ -151,7 +167,7 @@ class ObjectReader:
             self._child.stdin.write(name.encode("ascii") + b"\n")
             self._child.stdin.flush()
         except OSError:
-            raise _broken(name) from None
+            raise _damaged(name) from None
         while (end := self._buffer.find(b"\n")) < 0:
             self._fill(name, until)
         words = self._buffer[:end].decode("ascii", "replace").split()
@@ -159,7 +175,8 @@ class ObjectReader:
         if len(words) != 3 or not words[2].isdigit():
             kind = words[-1] if words else "missing"
             raise GitError(
-                f"object {name[:12]} is {kind}: the repository is incomplete, damaged or forged", kind="missing"
+                f"object {name[:12]} is {kind}: the repository is incomplete, damaged or forged",
+                kind="missing",
             )
         sha, kind, size = words[0], words[1], int(words[2])
         if size > cap and not cut:
@@ -173,72 +190,98 @@ class ObjectReader:
         del self._buffer[: size + 1]
         maker = hashlib.sha1 if len(sha) == 40 else hashlib.sha256
         if maker(f"{kind} {size}\0".encode() + content, usedforsecurity=False).hexdigest() != sha:
-            text = f"{kind} {sha[:12]} does not hold what its name says: the repository is damaged or forged"
-            raise GitError(text, kind="damaged")
+            raise GitError(
+                f"{kind} {sha[:12]} does not match its hash: the repository is damaged or forged",
+                kind="damaged",
+            )
         return GitObject(sha, kind, content)
 
     def _fill(self, name: str, until: float) -> None:
+        """Wait for a block of output and add it to the buffer."""
         assert self._child is not None
         assert self._child.stdout is not None
         fd = self._child.stdout.fileno()
         poll = select.poll()
         poll.register(fd, select.POLLIN)
         while True:
-            if self.stop or time.monotonic() > until:
-                raise GitError(f"reading object {name[:12]} took too long and was stopped", kind="timeout")
+            if self.stop:
+                raise GitError(f"reading object {name[:12]} was cancelled", kind="timeout")
+            if time.monotonic() > until:
+                raise GitError(
+                    f"reading object {name[:12]} took too long and was stopped", kind="timeout"
+                )
             if poll.poll(TICK * 1000):
                 break
         block = os.read(fd, BLOCK)
         if not block:
-            raise _broken(name)
+            raise _damaged(name)
         self._buffer += block
 
 
 def parse_tree(found: GitObject) -> list[TreeEntry]:
+    """Return the entries of a tree object."""
     entries: list[TreeEntry] = []
     content, at, width = found.content, 0, len(found.sha) // 2
     while at < len(content):
         blank, end = content.find(b" ", at), content.find(b"\0", at)
         if blank < 0 or end < blank or end + width >= len(content):
-            raise GitError(f"tree {found.sha[:12]} cannot be read: the repository is damaged", kind="damaged")
+            raise GitError(
+                f"tree {found.sha[:12]} cannot be read: the repository is damaged", kind="damaged"
+            )
         mode = content[at:blank].decode("ascii", "replace").zfill(6)
         kind = {"040000": "tree", "160000": "commit"}.get(mode, "blob")
         sha = content[end + 1 : end + 1 + width].hex()
-        entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=path_of(content[blank + 1 : end])))
+        entries.append(
+            TreeEntry(mode=mode, kind=kind, sha=sha, path=decode_path(content[blank + 1 : end]))
+        )
         at = end + 1 + width
     return entries
 
 
-def _broken(name: str) -> GitError:
-    return GitError(f"object {name[:12]} cannot be read: the repository is damaged or forged", kind="damaged")
+def _damaged(name: str) -> GitError:
+    return GitError(
+        f"object {name[:12]} cannot be read: the repository is damaged or forged", kind="damaged"
+    )
 
 
-def path_of(raw: bytes) -> str:
+def decode_path(raw: bytes) -> str:
+    """Return a path of git as text; bytes that are not UTF-8 become surrogates."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def parse_changes(out: bytes) -> list[FileChange]:
-    """Read `--raw --numstat -z`: first every file's modes and hashes, then every file's counts."""
+    """Parse the output of `git diff-tree --raw --numstat -z`.
+
+    It has the modes and hashes of all files first, then the counts of lines of all files.
+    """
     fields = iter(out.split(b"\0"))
-    found: list[FileChange] = []  # a forged tree may hold a name twice
+    found: list[FileChange] = []  # not a dict: a forged tree may contain a name twice
     counts: dict[str, tuple[int | None, int | None]] = {}
     for field in fields:
         if field.startswith(b":"):
             raw: dict[str, Any] = dict(zip(RAW, field[1:].decode("ascii").split(), strict=True))
-            raw["status"] = raw["status"][0]  # without how much of it is alike
-            old_path = path_of(next(fields))
-            path = path_of(next(fields)) if raw["status"] in "RC" else old_path
+            raw["status"] = raw["status"][0]  # "R90" becomes "R": without the similarity
+            old_path = decode_path(next(fields))
+            path = decode_path(next(fields)) if raw["status"] in "RC" else old_path
             found.append(FileChange(path=path, old_path=old_path, **raw))
         elif field:
             added, deleted, name = field.split(b"\t", 2)
             if not name:  # a rename: both names follow
                 next(fields)
                 name = next(fields)
-            counts[path_of(name)] = (None, None) if added == b"-" else (int(added), int(deleted))
+            is_binary = added == b"-"
+            counts[decode_path(name)] = (None, None) if is_binary else (int(added), int(deleted))
     for at, change in enumerate(found):
         lines = counts.get(change.path, (0, 0))
-        if lines == (0, 0) and change.old_sha != change.new_sha and {change.old_sha, change.new_sha} - NOTHING:
-            text = f"{change.path!a} changed and no line of it did: the repository is damaged or forged"
-            raise GitError(text, kind="damaged")
+        if (
+            lines == (0, 0)
+            and change.old_sha != change.new_sha
+            and {change.old_sha, change.new_sha} - NO_LINES
+        ):
+            raise GitError(
+                f"{change.path!a} changed, but none of its lines did: "
+                "the repository is damaged or forged",
+                kind="damaged",
+            )
         found[at] = replace(change, added=lines[0], deleted=lines[1])
     return found

@@ -1,7 +1,8 @@
-"""Read a repository's objects through a throw-away git directory of our own.
+"""Repo: reads the objects of a repository through a temporary git directory.
 
-Nothing of the repository's configuration, hooks, attributes, index, refs or work tree is shown to git: it gets
-an empty directory with our config, and the repository's object directory. Names of commits are resolved here.
+git sees nothing of the repository's configuration, hooks, attributes, index, refs or work tree. It
+gets an empty git directory with a safe configuration, and the repository's object directory. Names
+of commits are resolved here, in Python.
 """
 
 from __future__ import annotations
@@ -16,21 +17,42 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from glue.errors import GitError
-from glue.tools.fs.root import look, same, shorten
-from glue.tools.git.command import CAP, DIFF, MEMORY, SECONDS, answer, environment, find_git, literal_pathspec
-from glue.tools.git.layout import MAX_CONFIG, Layout, small
-from glue.tools.git.objects import HASH, FileChange, GitCommit, GrepHit, ObjectReader, TreeEntry, parse_changes, path_of
-from glue.tools.process import Sink, StopFlag, ruleset, run, start
+from glue.tasks import StopFlag
+from glue.tools.fs.root import is_same_file, shorten, stat_or_none
+from glue.tools.git.command import (
+    CAP,
+    DIFF,
+    MEMORY,
+    SECONDS,
+    check_output,
+    environment,
+    find_git,
+)
+from glue.tools.git.layout import MAX_CONFIG, Layout, read_small
+from glue.tools.git.objects import (
+    HASH,
+    FileChange,
+    GitCommit,
+    GrepHit,
+    ObjectReader,
+    TreeEntry,
+    decode_path,
+    parse_changes,
+)
+from glue.tools.git.pathspec import literal_pathspec
+from glue.tools.landlock import make_ruleset
+from glue.tools.process import Sink, run
+from glue.tools.process_group import start
 
 ResultT = TypeVar("ResultT")
 
-LARGE = 8 * 1024 * 1024  # bigFileThreshold below
+LARGE = 8 * 1024 * 1024  # core.bigFileThreshold of gitconfig
 LISTING = 16 * 1024 * 1024  # bytes of a list of changes
 MAX_COMMIT = 1024 * 1024
-SMALLER = "512k"
+SMALLER = "512k"  # core.bigFileThreshold after git ran out of memory
 LOG = "%H%x00%P%x00%an%x00%ae%x00%aI%x00%B"
 HIT = re.compile(rb"[0-9a-f]{40,64}:([^\0]*)\0(\d+)[\0:](.*)", re.DOTALL)
 MAX_SHALLOW = 4 * 1024 * 1024
@@ -41,14 +63,25 @@ EMPTY_TREE = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
 }
-CONFIG = Path(__file__).with_name("gitconfig")  # of our own git directories
+CONFIG = Path(__file__).with_name("gitconfig")  # of the temporary git directories
 
 
 class Repo:
-    """The objects of one repository, for as long as the `with` block lasts.
+    """The objects of one repository, safe to read even if the repository is hostile.
 
-    `root` is the top of a checkout (or of a linked worktree). Commits may be given to every method as a hash,
-    a branch, a tag, HEAD, or one of these with `~2` or `^`. Failures are `GitError`.
+    >>> with Repo(".") as repo:  # doctest: +SKIP
+    ...     base = repo.merge_base("main", "HEAD")
+    ...     patch = repo.diff_tree(base, "HEAD")
+    ...     readme = repo.cat_file("HEAD", "README.md")
+
+    Every method takes a commit as a hash, branch, tag or HEAD, also with `~2` or `^`. Every failure
+    is a `GitError`, whose `kind` names the cause.
+
+    Args of the constructor:
+        root: the top folder of a checkout or of a linked worktree.
+        alternates: allow a repository that uses objects of another one; only if it is trusted.
+        seconds: the time limit of each call.
+        stop: a flag that stops a call when another thread sets it.
     """
 
     def __init__(
@@ -61,11 +94,11 @@ class Repo:
     ) -> None:
         self.root = os.fspath(root)
         self.seconds, self.stop = seconds, stop
-        self.until: float | None = None  # of time.monotonic(): a deadline shared by all calls, where one is set
-        self.threshold = ""  # a smaller size from which files count as binary, once memory did not suffice
+        self.until: float | None = None  # a time.monotonic() at which all calls end
+        self.threshold = ""  # core.bigFileThreshold, after git ran out of memory
         self.directory = ""
         self.rules = -1
-        self._held = ExitStack()
+        self._stack = ExitStack()
         self.resolved: dict[str, str] = {}
         self.objects = ObjectReader(self._start_reader, stop)
         self.program = find_git(self.root)
@@ -74,24 +107,24 @@ class Repo:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise GitError(f"the repository cannot be read: {why}", kind="unsafe") from error
-        with ExitStack() as held:
-            held.callback(self.layout.close)
-            self._make_directory(held)
+        with ExitStack() as stack:
+            stack.callback(self.layout.close)
+            self._make_directory(stack)
             if not alternates:
-                # Nothing that is swapped in leads git elsewhere: it reads its own directory and these objects alone.
-                self.rules = ruleset(self.program, (self.directory, self.layout.objects))
+                # git can read only its own directory and these objects, even after a swap.
+                self.rules = make_ruleset(self.program, (self.directory, self.layout.objects))
             if self.rules >= 0:
-                held.callback(os.close, self.rules)
-            held.callback(self.objects.close)
-            self._held = held.pop_all()
+                stack.callback(os.close, self.rules)
+            stack.callback(self.objects.close)
+            self._stack = stack.pop_all()
 
     def close(self) -> None:
-        """Remove the throw-away directory."""
+        """Remove the temporary directory."""
         self.directory = ""
-        self._held.close()
+        self._stack.close()
 
     def __del__(self) -> None:
-        if getattr(self, "directory", ""):  # nobody closed it
+        if getattr(self, "directory", ""):  # close() was not called
             self.close()
 
     def __enter__(self) -> Repo:
@@ -100,10 +133,11 @@ class Repo:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Names ------------------------------------------------------------------------------------------
-
     def resolve(self, name: str) -> str:
-        """Give the full hash of the commit that a name stands for; a name that was asked for keeps its meaning."""
+        """Return the full hash of a commit.
+
+        The result is kept: the same name has the same hash as long as the Repo is open.
+        """
         self._check_open()
         if (known := self.resolved.get(name)) is not None:
             return known
@@ -114,38 +148,48 @@ class Repo:
         value = start if HASH.fullmatch(start) else self.layout.find(start)
         if value is None and SHORT.fullmatch(start):
             out = self.git(["rev-parse", f"--disambiguate={start}"], codes=(0, 1, 128), cut=True)
-            hashes = [line for line in out.decode("ascii", "replace").split() if HASH.fullmatch(line)]
+            hashes = [
+                line for line in out.decode("ascii", "replace").split() if HASH.fullmatch(line)
+            ]
             if len(hashes) > 1:
-                raise GitError(f"{start} stands for {len(hashes)} objects; give more digits", kind="usage")
+                raise GitError(
+                    f"{start} matches {len(hashes)} objects; give more digits", kind="usage"
+                )
             value = hashes[0] if hashes else None
         if value is None:
-            raise GitError(f"there is no branch, tag or commit {shorten(name)}", kind="missing")
+            raise GitError(f"no branch, tag or commit is called {shorten(name)}", kind="missing")
         try:
-            full = self.objects.read(f"{value}{steps}^{{commit}}", until=self._until(), cap=MAX_COMMIT, cut=True).sha
+            full = self.objects.read(
+                f"{value}{steps}^{{commit}}", until=self._until(), cap=MAX_COMMIT, cut=True
+            ).sha
         except GitError as error:
             if error.kind != "missing":
                 raise
-            raise GitError(f"{shorten(name)} is not a commit that is here", kind="missing") from None
+            raise GitError(
+                f"{shorten(name)} is not a commit of this repository", kind="missing"
+            ) from None
         self.resolved[name] = self.resolved[full] = full
         return full
 
     def base_branch(self) -> str:
-        """Guess the branch that others start from: what origin calls its head, main, or master."""
+        """Return the branch that others probably start from: the head of origin, main or master."""
         for name in ("refs/remotes/origin/HEAD", "main", "master", "trunk", "develop"):
             if self.layout.find(name) is not None:
                 return name
-        raise GitError("no base branch was found; name it (--base, or `base` of git.tools)", kind="missing")
+        raise GitError(
+            "no base branch was found; name it (--base, or `base` of git.tools)", kind="missing"
+        )
 
     def merge_base(self, one: str, other: str) -> str:
-        """Give the hash of the commit where two branches part."""
+        """Return the hash of the newest commit that two branches have in common."""
         out = self.git(["merge-base", self.resolve(one), self.resolve(other)], codes=(0, 1))
         full = out.strip().decode("ascii", "replace")
         if not HASH.fullmatch(full):
             more = "; the clone is shallow: fetch more history" if self.shallow else ""
-            raise GitError(f"{shorten(one)} and {shorten(other)} have no common history{more}", kind="missing")
+            raise GitError(
+                f"{shorten(one)} and {shorten(other)} share no commit{more}", kind="missing"
+            )
         return full
-
-    # Reading ----------------------------------------------------------------------------------------
 
     def diff_tree(
         self,
@@ -154,42 +198,52 @@ class Repo:
         paths: Sequence[str] = (),
         *,
         pathspec: Sequence[str] = (),
-        context: int = 3,
         cap: int = 8 * 1024 * 1024,
         sink: Sink | None = None,
     ) -> bytes:
-        """Give the patch between two commits' trees (not from their merge base: see `merge_base`).
+        """Return the patch between the trees of two commits (not from their merge base).
 
-        `paths` are plain paths; name both ends of a rename. `pathspec` comes from `build_pathspec`. More than `cap`
-        bytes is a `GitError`; a `sink` is handed block after block instead, and may say that it has enough.
+        Args:
+            base: the older commit; see `merge_base`.
+            head: the newer commit.
+            paths: only these files; name both paths of a rename.
+            pathspec: only files that match, from `build_pathspec`; instead of `paths`.
+            cap: bytes of the patch; more is a GitError.
+            sink: receives the patch block by block instead, and returns whether to continue.
         """
-        options = ["diff-tree", "-r", "-p", "--full-index", f"-U{max(0, min(context, 1000))}", *DIFF]
+        options = ["diff-tree", "-r", "-p", "--full-index", "-U3", *DIFF]
         between = [self._tree(base), self._tree(head), "--"]
         try:
-            return self.git([*options, *between, *(paths or pathspec)], literal=not pathspec, cap=cap, sink=sink)
+            return self.git(
+                [*options, *between, *(paths or pathspec)], literal=not pathspec, cap=cap, sink=sink
+            )
         except GitError as error:
             if error.kind != "memory" or sink is not None:
                 raise
-        # git holds a new file whole to say that it is binary, however large; one such file must not hide the rest.
+        # git loads a new file completely before it calls the file binary. One huge file must not
+        # hide the other changes, so huge files are left out here and added as a line each.
         given = list(pathspec) or [literal_pathspec(path) for path in paths]
         large = self.oversized(self.changes(base, head, pathspec=given))
-        given += [literal_pathspec(name, exclude=True) for each in large for name in (each.old_path, each.path)]
+        given += [
+            literal_pathspec(name, exclude=True)
+            for each in large
+            for name in (each.old_path, each.path)
+        ]
         self.threshold = SMALLER
-        return self.git([*options, *between, *given], literal=False, cap=cap) + b"".join(map(_stanza, large))
+        patch = self.git([*options, *between, *given], literal=False, cap=cap)
+        return patch + b"".join(map(_binary_lines, large))
 
-    def changes(
-        self, base: str, head: str, paths: Sequence[str] = (), *, pathspec: Sequence[str] = ()
-    ) -> list[FileChange]:
-        """List the files that differ between two commits' trees, with modes, renames and counts of lines."""
+    def changes(self, base: str, head: str, *, pathspec: Sequence[str] = ()) -> list[FileChange]:
+        """Return the files that differ between two commits, with modes, renames and line counts."""
         options = ["diff-tree", "-r", "-z", "--raw", "--numstat", "--no-abbrev", *DIFF]
         between = [self._tree(base), self._tree(head), "--"]
         self.objects.compare(between[0], between[1], self._until())
-        given = [*options, *between, *(paths or pathspec)]
+        given = [*options, *between, *pathspec]
         out = self.spare_memory(lambda: self.git(given, literal=not pathspec, cap=LISTING))
         return parse_changes(out)
 
     def spare_memory(self, job: Callable[[], ResultT]) -> ResultT:
-        """Do a job of git's; where memory does not suffice, once more with large files taken for binary ones."""
+        """Run a job; if git runs out of memory, run it again with large files treated as binary."""
         try:
             return job()
         except GitError as error:
@@ -199,31 +253,45 @@ class Repo:
         return job()
 
     def oversized(self, changes: Sequence[FileChange]) -> list[FileChange]:
-        """Pick the changes of files that are too large to be compared."""
+        """Return the changes of files that are too large to be compared."""
         binary = [change for change in changes if change.binary]
-        wanted = sorted({sha for change in binary for sha in (change.old_sha, change.new_sha) if sha.strip("0")})
+        hashes = {change.old_sha for change in binary} | {change.new_sha for change in binary}
+        wanted = sorted(sha for sha in hashes if sha.strip("0"))
         if not wanted:
             return []
         feed = "".join(f"{sha}\n" for sha in wanted).encode()
-        out = self.git(["cat-file", "--batch-check=%(objectname) %(objectsize)"], feed=feed, cap=8 * 1024 * 1024)
-        sizes = {line.split()[0]: line.split()[1] for line in out.decode("ascii", "replace").splitlines()}
-        large = {sha for sha, size in sizes.items() if size.isdigit() and int(size) > LARGE}
+        out = self.git(
+            ["cat-file", "--batch-check=%(objectname) %(objectsize)"],
+            feed=feed,
+            cap=8 * 1024 * 1024,
+        )
+        large: set[str] = set()
+        for line in out.decode("ascii", "replace").splitlines():
+            sha, size = line.split()[:2]
+            if size.isdigit() and int(size) > LARGE:
+                large.add(sha)
         return [change for change in binary if change.old_sha in large or change.new_sha in large]
 
     def list_tree(self, rev: str, path: str = "", *, recursive: bool = True) -> list[TreeEntry]:
-        """List the files of a commit, or those below a path."""
-        options = ["ls-tree", "-z", "--full-tree", *(["-r"] if recursive else []), self._tree(rev), "--"]
-        below = [_inner(path) + ("" if recursive else "/")] if path else []
+        """Return the files of a commit, or only the files below `path`.
+
+        Unless `recursive`, return only the direct entries, which include folders.
+        """
+        options = ["ls-tree", "-z", "--full-tree", *(["-r"] if recursive else [])]
+        options += [self._tree(rev), "--"]
+        if path:
+            options.append(_tree_path(path) if recursive else f"{_tree_path(path)}/")
+        out = self.git(options, cap=32 * 1024 * 1024)
         entries = []
-        for record in self.git([*options, *below], cap=32 * 1024 * 1024).split(b"\0")[:-1]:
+        for record in out.split(b"\0")[:-1]:
             head, _, name = record.partition(b"\t")
             mode, kind, sha = head.decode("ascii").split()
-            entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=path_of(name)))
+            entries.append(TreeEntry(mode=mode, kind=kind, sha=sha, path=decode_path(name)))
         return entries
 
     def entry(self, rev: str, path: str) -> TreeEntry | None:
-        """Look up one path in a commit; None where there is no such path."""
-        *folders, last = _inner(path).split("/")
+        """Return the entry of a path in a commit, or None if the path does not exist."""
+        *folders, last = _tree_path(path).split("/")
         folder, until = self._tree(rev), self._until()
         for name in folders:
             found = self.objects.tree(folder, until).get(name)
@@ -231,45 +299,66 @@ class Repo:
                 return None
             folder = found.sha
         found = self.objects.tree(folder, until).get(last)
-        return None if found is None else replace(found, path=_inner(path))
+        return None if found is None else replace(found, path=_tree_path(path))
 
-    def cat_file(self, rev: str, path: str = "", *, cap: int = 8 * 1024 * 1024, cut: bool = False) -> bytes:
-        """Give the content of a file in a commit: `cat_file("HEAD", "src/a.py")` or `cat_file("HEAD:src/a.py")`.
+    def cat_file(
+        self, rev: str, path: str = "", *, cap: int = 8 * 1024 * 1024, cut: bool = False
+    ) -> bytes:
+        """Return the content of a file in a commit; `cat_file("HEAD:src/a.py")` works too.
 
-        The content of a link is its target; ask `entry` for the mode. More than `cap` bytes is a `GitError`,
-        or is cut off there with `cut`.
+        The content of a symbolic link is its target; `entry` returns the mode. If the file has more
+        than `cap` bytes, raise a GitError, or return the first `cap` bytes if `cut` is set.
         """
         if not path:
             rev, _, path = rev.partition(":")
         entry = self.entry(rev, path)
         if entry is None or entry.kind != "blob":
-            raise GitError(f"there is no file {shorten(path)} in {shorten(rev)}", kind="missing")
+            raise GitError(
+                f"{shorten(rev)} does not contain a file {shorten(path)}", kind="missing"
+            )
         return self.blob(entry.sha, cap=cap, cut=cut)
 
     def blob(self, sha: str, *, cap: int = 8 * 1024 * 1024, cut: bool = False) -> bytes:
-        """Give the content of a blob by its full hash."""
+        """Return the content of a file by the full hash of its blob."""
         if not HASH.fullmatch(sha):
             raise GitError(f"{shorten(sha)} is not a full hash", kind="usage")
         self._check_open()
-        with self._told_of_partial():
+        with self._advice_for_partial_clone():
             found = self.objects.read(sha, until=self._until(), cap=cap, cut=cut)
         if found.kind != "blob":
             raise GitError(f"{sha[:12]} is a {found.kind}, not a file", kind="missing")
         return found.content
 
-    def log(self, base: str, head: str, *, limit: int = 50, paths: Sequence[str] = ()) -> list[GitCommit]:
-        """List the commits of `head` that are not in `base`, newest first; an empty base gives all."""
+    def log(
+        self, base: str, head: str, *, limit: int = 50, paths: Sequence[str] = ()
+    ) -> list[GitCommit]:
+        """Return the commits of `head` that are not in `base`, newest first.
+
+        If `base` is empty, return all commits of `head`.
+        """
         until = [f"^{self.resolve(base)}"] if base else []
-        # --no-mailmap: names as the commits have them, not as a tracked file would have them.
-        options = ["log", "-z", "--no-show-signature", "--no-mailmap", "--no-decorate", "--no-color", "--no-notes"]
+        # --no-mailmap: a file of the repository could change the names of authors.
+        options = "log -z --no-show-signature --no-mailmap --no-decorate --no-color --no-notes"
         shape = [f"--max-count={max(1, limit)}", "--encoding=UTF-8", f"--pretty=tformat:{LOG}"]
-        out = self.git([*options, *shape, self.resolve(head), *until, "--", *paths], cap=4 * 1024 * 1024, cut=True)
+        out = self.git(
+            [*options.split(), *shape, self.resolve(head), *until, "--", *paths],
+            cap=4 * 1024 * 1024,
+            cut=True,
+        )
         fields = [field.decode("utf-8", "replace") for field in out.split(b"\0")[:-1]]
         commits = []
         for at in range(0, len(fields) - 5, 6):
             sha, parents, author, email, date, message = fields[at : at + 6]
-            told = {"author": author, "email": email, "date": date, "message": message.strip()}
-            commits.append(GitCommit(sha=sha, parents=tuple(parents.split()), **told))
+            commits.append(
+                GitCommit(
+                    sha=sha,
+                    parents=tuple(parents.split()),
+                    author=author,
+                    email=email,
+                    date=date,
+                    message=message.strip(),
+                )
+            )
         return commits
 
     def grep(
@@ -278,30 +367,27 @@ class Repo:
         rev: str,
         paths: Sequence[str] = (),
         *,
-        pathspec: Sequence[str] = (),
         ignore_case: bool = False,
-        fixed: bool = False,
         limit: int = 200,
     ) -> list[GrepHit]:
-        """Search the text files of a commit for an extended regular expression, line by line."""
-        options = ["grep", "-z", "-n", "-I", "--no-color", "--full-name", "--no-recurse-submodules", "--no-textconv"]
-        options += ["-F" if fixed else "-E", *(["-i"] if ignore_case else []), "-m", str(max(1, limit))]
-        given = ["-e", pattern, self._tree(rev), "--", *(paths or pathspec)]
-        # 1: nothing found. What is cut off was too much to show anyway.
-        out = self.git([*options, *given], literal=not pathspec, codes=(0, 1), cut=True, seconds=5.0)
+        """Return the lines of text files in a commit that match an extended regular expression."""
+        options = "grep -z -n -I -E --no-color --full-name --no-recurse-submodules --no-textconv"
+        case = ["-i"] if ignore_case else []
+        given = ["-m", str(max(1, limit)), "-e", pattern, self._tree(rev), "--", *paths]
+        # Exit code 1: no line matches.
+        out = self.git([*options.split(), *case, *given], codes=(0, 1), cut=True, seconds=5.0)
         found = []
         for match in filter(None, map(HIT.match, out.split(b"\n")[:-1])):
             text = match[3].decode("utf-8", "replace").removesuffix("\r")
-            found.append(GrepHit(path=path_of(match[1]), line=int(match[2]), text=text))
+            found.append(GrepHit(path=decode_path(match[1]), line=int(match[2]), text=text))
         return found[:limit]
 
     def blame(self, rev: str, path: str, first: int = 1, last: int = 0) -> str:
-        """Say who wrote each line of a file, as `git blame` writes it."""
+        """Return the output of `git blame` for a file: commit, author and date of each line."""
         lines = f"-L{max(1, first)},{last if last >= first else ''}"
-        options = ["blame", "--date=short", "--no-progress", "--abbrev=11", lines, self.resolve(rev), "--"]
-        return self.git([*options, _inner(path)], cut=True).decode("utf-8", "replace")
-
-    # Underneath -------------------------------------------------------------------------------------
+        options = ["blame", "--date=short", "--no-progress", "--abbrev=11", lines]
+        out = self.git([*options, self.resolve(rev), "--", _tree_path(path)], cut=True)
+        return out.decode("utf-8", "replace")
 
     def git(
         self,
@@ -315,7 +401,18 @@ class Repo:
         seconds: float | None = None,
         feed: bytes = b"",
     ) -> bytes:
-        """Run one git command over the objects and give what it prints; only full hashes name commits here."""
+        """Run a git command on the objects and return its output.
+
+        Args:
+            args: the command and its arguments; commits must be full hashes.
+            codes: exit codes that are not failures.
+            literal: treat paths as plain names, not as pathspecs.
+            cap: bytes of output; more is a GitError.
+            cut: return the first `cap` bytes instead of raising.
+            sink: receives the output block by block instead, and returns whether to continue.
+            seconds: a time limit below that of the Repo.
+            feed: bytes for standard input.
+        """
         finished = run(
             self._argv(args),
             env=self._environment(literal),
@@ -329,25 +426,35 @@ class Repo:
             memory=MEMORY,
             rules=self.rules,
         )
-        with self._told_of_partial():
-            return answer(args[0], finished, cap=cap, cut=cut, codes=codes)
+        with self._advice_for_partial_clone():
+            return check_output(args[0], finished, cap=cap, cut=cut, codes=codes)
 
     @contextmanager
-    def _told_of_partial(self) -> Iterator[None]:
-        """Say what to do where an object is missing because the clone was made without it."""
+    def _advice_for_partial_clone(self) -> Iterator[None]:
+        """Add advice to the error of a missing object if the clone is partial."""
         try:
             yield
         except GitError as error:
             if not self.partial or error.kind not in ("failed", "missing"):
                 raise
-            advice = "run the same diff with git once, which fetches them, or clone without --filter"
-            text = f"{error}; the clone is partial and objects are not here: {advice}"
-            raise GitError(text, kind="missing") from None
+            raise GitError(
+                f"{error}; the clone is partial and lacks objects: run the same diff with git "
+                "once, which fetches them, or clone without --filter",
+                kind="missing",
+            ) from None
 
     def _start_reader(self) -> subprocess.Popen[bytes]:
         argv, env = self._argv(["cat-file", "--batch"]), self._environment()
-        bounds: dict[str, Any] = {"pass_fds": (self.layout.objects,), "memory": MEMORY, "rules": self.rules}
-        return start(argv, env=env, cwd=self.directory, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, **bounds)
+        return start(
+            argv,
+            env=env,
+            cwd=self.directory,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(self.layout.objects,),
+            memory=MEMORY,
+            rules=self.rules,
+        )
 
     def _argv(self, args: Sequence[str]) -> list[str]:
         self._check_open()
@@ -355,18 +462,21 @@ class Repo:
         return [self.program, "--no-pager", *threshold, *(_argument(arg) for arg in args)]
 
     def _environment(self, literal: bool = True) -> dict[str, str]:
-        # By descriptor where that can be said: then no swap of directories leads git elsewhere.
+        # By descriptor if possible, so that no swap of folders leads git to other objects.
         objects = f"/proc/self/fd/{self.layout.objects}"
         if not os.path.isdir(objects):
             objects = os.path.join(os.path.realpath(self.root), ".git", "objects")
-            if not same(look(objects, follow=True), os.fstat(self.layout.objects)):
-                raise GitError("the object directory was moved; linked worktrees need /proc", kind="unsafe")
+            if not is_same_file(stat_or_none(objects, follow=True), os.fstat(self.layout.objects)):
+                raise GitError(
+                    "the object directory was moved; linked worktrees need /proc", kind="unsafe"
+                )
         env = environment(self.root, GIT_DIR=self.directory, GIT_OBJECT_DIRECTORY=objects)
         if not literal:
             del env["GIT_LITERAL_PATHSPECS"]
         return env
 
     def _until(self, seconds: float | None = None) -> float:
+        """Return the time.monotonic() at which a call that starts now has to end."""
         until = time.monotonic() + (self.seconds if seconds is None else min(seconds, self.seconds))
         return until if self.until is None else min(until, self.until)
 
@@ -377,12 +487,15 @@ class Repo:
     def _tree(self, name: str) -> str:
         return name if name in EMPTY_TREE.values() else self.resolve(name)
 
-    def _make_directory(self, held: ExitStack) -> None:
+    def _make_directory(self, stack: ExitStack) -> None:
+        """Create the temporary git directory; closing `stack` removes it."""
         common = self.layout.common
-        self.shallow = tuple((small(common, "shallow", MAX_SHALLOW) or b"").decode("ascii", "replace").split())
+        self.shallow = tuple(
+            (read_small(common, "shallow", MAX_SHALLOW) or b"").decode("ascii", "replace").split()
+        )
         if not all(map(HASH.fullmatch, self.shallow)):
-            raise GitError(".git/shallow does not hold hashes", kind="unsafe")
-        config = small(common, "config", MAX_CONFIG) or b""
+            raise GitError(".git/shallow does not consist of hashes", kind="unsafe")
+        config = read_small(common, "config", MAX_CONFIG) or b""
         self.partial = PARTIAL.search(config) is not None
         wide = SHA256.search(config) is not None
         extra = "[extensions]\n\tobjectFormat = sha256\n" if wide else ""
@@ -393,34 +506,40 @@ class Repo:
         if self.shallow:
             files["shallow"] = "".join(f"{line}\n" for line in self.shallow)
         self.directory = tempfile.mkdtemp(prefix="glue-git-")
-        held.callback(shutil.rmtree, self.directory, ignore_errors=True)
+        stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
         for name in ("objects", "refs"):
             os.mkdir(os.path.join(self.directory, name))
         for name, text in files.items():
             Path(self.directory, name).write_text(text, encoding="ascii")
 
 
-def _stanza(change: FileChange) -> bytes:
-    """Write what git writes of a binary file, for one that git was not asked about."""
+def _binary_lines(change: FileChange) -> bytes:
+    """Return the lines that git prints for a binary file."""
     old, new = (each.encode("utf-8", "surrogateescape") for each in (change.old_path, change.path))
     before = b"/dev/null" if change.status == "A" else b"a/" + old
     after = b"/dev/null" if change.status == "D" else b"b/" + new
     return b"diff --git a/%s b/%s\nBinary files %s and %s differ\n" % (old, new, before, after)
 
 
-def _inner(path: str) -> str:
-    """Check a path inside a tree; it goes to git as it is."""
+def _tree_path(path: str) -> str:
+    """Return a path in a tree without a trailing slash; raise GitError if it is not valid."""
     parts = path.rstrip("/").split("/")
     if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
-        raise GitError(f"{shorten(path)} is not a path in a tree; give it from the top, without '..'", kind="usage")
+        raise GitError(
+            f"{shorten(path)} is not a path in a tree; give it relative to the top, without '..'",
+            kind="usage",
+        )
     return path.rstrip("/")
 
 
 def _argument(arg: str) -> str:
+    """Return an argument of git; raise GitError if no process can receive it."""
     try:
         os.fsencode(arg)
     except UnicodeEncodeError:
-        raise GitError("an argument holds half a character", kind="usage") from None
+        raise GitError(
+            "an argument contains a lone surrogate (half a character)", kind="usage"
+        ) from None
     if "\0" in arg or len(arg) > 64 * 1024:
-        raise GitError("an argument holds a NUL character or is too long", kind="usage")
+        raise GitError("an argument contains a NUL character or is too long", kind="usage")
     return arg

@@ -1,15 +1,24 @@
-"""Tools of MCP servers in an agent: over stdio or streamable HTTP, each call asked for like any other.
+"""Tools of MCP servers, over stdio or HTTP; each call asks for permission like any other tool.
+
+    from glue.tools import mcp
 
     async with mcp.connect("mcp.json") as servers:
-        agent = glue.Agent("openai", tools=[*fs.tools("."), *servers.tools])
+        agent = glue.Agent("openai", tools=servers.tools, permission=policy)
+        result = await agent.run("Which issues are open?")
 
-Needs the extra `glue-agents[mcp]`; the SDK is imported when a server is connected. Works under asyncio and trio.
+Needs the extra `glue-agents[mcp]`. Works under asyncio and trio.
 """
 
 from __future__ import annotations
 
-from glue.tools.mcp.connection import ServerConnection, ServerPrompt, Servers, connect, connect_http, connect_stdio
-from glue.tools.mcp.transport import ServerConfig, read_config
+from typing import TYPE_CHECKING
+
+from glue.lazy import lazy_names
+from glue.tools.mcp.client import Servers, connect, connect_http, connect_stdio
+from glue.tools.mcp.config import ServerConfig, read_config
+
+if TYPE_CHECKING:
+    from glue.tools.mcp.connection import ServerConnection, ServerPrompt
 
 __all__ = [
     "ServerConfig",
@@ -21,3 +30,6 @@ __all__ = [
     "connect_stdio",
     "read_config",
 ]
+
+# Loaded at first use: the module imports the SDK, which is optional and slow to load.
+__getattr__, __dir__ = lazy_names(__name__, {"connection": "ServerConnection ServerPrompt"})

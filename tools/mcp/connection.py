@@ -1,63 +1,71 @@
-"""Connections to MCP servers: their tools, resources, prompts and results, kept up to date; restarts that back off."""
+"""A connection to one MCP server: its tools, resources and prompts, and its restarts."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
-import anyio.to_thread
 from anyio.abc import TaskGroup, TaskStatus
 
-from glue import Context, File, Image, Part, PermissionRequest, Text, Tool, ToolResult
+from glue import Context, Part, Tool, ToolResult, __version__
+from glue.backoff import Backoff
 from glue.errors import ConfigError, ToolError, innermost
 from glue.function.validation import check_schema
-from glue.permission import decide
-from glue.tasks import background
-from glue.tools.mcp.transport import ServerConfig, Transport, load_sdk, logger, read_config
+from glue.permission import PermissionRequest, decide
+from glue.tools.mcp.config import ServerConfig
+from glue.tools.mcp.content import content_part, tool_result
+from glue.tools.mcp.sdk import (
+    MODERN_PROTOCOL_VERSIONS,
+    Client,
+    MCPError,
+    SubscriptionLost,
+    types,
+)
+from glue.tools.mcp.transport import Transport, logger
 
-if TYPE_CHECKING:
-    from mcp import Client
+MAX_PAGES = 100  # pages of a list; a server may send pages without end
+MAX_DESCRIPTION = 2_000  # characters of a description, which is part of every request
+MAX_NAME = 64  # characters of a tool name; some providers do not accept longer names
+START_SECONDS = 60.0  # the command of a server may download the server first
+STABLE_SECONDS = 60.0  # a connection that lasted this long resets the count of restarts
 
-CALL_SECONDS = 60.0
-START_SECONDS = 60.0  # some servers are fetched first
-MAX_PAGES = 100  # of a list; a server that never ends one must not hang us
-MAX_DESCRIPTION = 2_000  # characters of what a server says of a tool: it is sent with every request
-MAX_NAME = 64  # characters of a tool's name, which is all that some providers take
-BACKOFF = (0.0, 1.0, 4.0, 15.0, 60.0)  # seconds before each restart; then it is given up
+NO_ARGUMENTS = {"type": "object", "properties": {}}
 
-NOTHING = {"type": "object", "properties": {}}  # the schema of no arguments
-
-# Puts a server's question to a person: its name, the message, the schema of the answer. None is no.
+# Asks the user a question of a server. Receives the server's name, the message and the schema of
+# the answer; returns the answer, or None if the user declines.
 Elicit: TypeAlias = Callable[[str, str, dict[str, Any]], Awaitable[dict[str, Any] | None]]
 
 
 class ServerPrompt:
-    """A prompt that a server offers, as `/server:prompt`."""
+    """A prompt that a server offers; users call it as `/server:prompt`."""
 
     def __init__(self, connection: ServerConnection, given: Mapping[str, Any]) -> None:
         self.connection, self.name = connection, str(given["name"])
         self.arguments = [str(each["name"]) for each in given.get("arguments") or ()]
-        self.description = _described(given, f"A prompt of {connection.name}.")
+        self.description = _description(given, f"A prompt of {connection.name}.")
         self.hint = " ".join(f"<{name}>" for name in self.arguments)
 
-    async def get(self, rest: str = "") -> list[Any]:
-        """Give what the prompt says; words after it are its arguments in order, the last takes what is left."""
+    async def get(self, rest: str = "") -> list[Part]:
+        """Return the content of the prompt.
+
+        The words of `rest` are its arguments in order; the last argument gets all words left.
+        """
         words = rest.split(None, max(len(self.arguments) - 1, 0)) if self.arguments else []
         given = dict(zip(self.arguments, words, strict=False))
-        result = await self.connection.request(lambda client: client.get_prompt(self.name, given), self.name)
-        return [content_part(message["content"]) for message in _dumped(result)["messages"]]
+        result = await self.connection.request(
+            lambda client: client.get_prompt(self.name, given), self.name
+        )
+        return [content_part(message["content"]) for message in _dump(result)["messages"]]
 
 
 class ServerConnection:
-    """A server that is connected. `tools` changes when the server says so; read it anew for each run."""
+    """A connected server. `tools` changes when the server changes its list of tools."""
 
     def __init__(
         self,
@@ -66,22 +74,45 @@ class ServerConnection:
         on_change: Callable[[ServerConnection], object] | None,
         roots: Sequence[str | os.PathLike[str]],
         elicit: Elicit | None,
-        backoff: Sequence[float],
+        backoff: Backoff,
     ) -> None:
-        self.config, self.name, self.timeout, self.on_change = config, config.name, timeout, on_change
+        self.config, self.name = config, config.name
+        self.timeout, self.on_change = timeout, on_change
         self.roots, self.elicit, self.backoff = roots, elicit, backoff
         self.tools: tuple[Tool[..., Any], ...] = ()
         self.prompts: tuple[ServerPrompt, ...] = ()
         self._client: Client | None = None
         self._transport = Transport(config)
-        self._ready = anyio.Event()  # set while there is a client, or none any more
+        self._ready = anyio.Event()  # set if there is a client, or will never be one again
         self._wake = anyio.Event()
         self._changed = False
         self._restarts = 0
-        self._contexts: list[Context[Any]] = []  # of the calls under way
+        self._contexts: list[Context[Any]] = []  # of the calls that are running
+
+    async def start(self, tasks: TaskGroup) -> None:
+        """Connect in a task of its own; raise ConfigError if the server cannot be started."""
+        try:
+            with anyio.fail_after(START_SECONDS):
+                await tasks.start(self.run)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"MCP server {self.name!r} {self._start_problem(error)}") from error
+
+    def _start_problem(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return f"did not start within {START_SECONDS:g} seconds"
+        if isinstance(error, FileNotFoundError):
+            return f"cannot be started: the command {self.config.command!r} does not exist"
+        server = self.config.url or " ".join((self.config.command, *self.config.args))
+        why = self._transport.hint or error_line(error)
+        return f"({server}) could not be connected: {why}"
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
-        """Hold the connection, in one task from its beginning to its end: the SDK's scopes ask for that."""
+        """Connect to the server, and restart it when it ends, until cancelled.
+
+        One task does everything, since the SDK opens and closes cancel scopes in it.
+        """
         started = False
         while True:
             began = anyio.current_time()
@@ -97,38 +128,44 @@ class ServerConnection:
             except Exception as error:
                 if not started:
                     raise
-                logger.warning("MCP server %s: %s", self.name, reason(error))
-            self._lost()
-            if anyio.current_time() - began > 60:
-                self._restarts = 0  # it had worked for a while
-            if self._restarts >= len(self.backoff):
-                logger.warning("MCP server %s has ended %d times and is given up", self.name, self._restarts + 1)
+                logger.warning("MCP server %s: %s", self.name, error_line(error))
+            self._lose()
+            if anyio.current_time() - began > STABLE_SECONDS:
+                self._restarts = 0
+            delay = self._restart_delay()
+            if delay is None:
+                logger.warning(
+                    "MCP server %s has ended %d times and is not restarted again",
+                    self.name,
+                    self._restarts + 1,
+                )
                 self._ready.set()
                 return
-            delay = self.backoff[self._restarts]
             self._restarts += 1
-            logger.warning("MCP server %s is started again in %g seconds (%d)", self.name, delay, self._restarts)
+            logger.warning(
+                "MCP server %s is restarted in %.3g seconds (restart %d)",
+                self.name,
+                delay,
+                self._restarts,
+            )
             await anyio.sleep(delay)
 
+    def _restart_delay(self) -> float | None:
+        """Return the seconds before the next restart: 0 for the first, None if it stays ended."""
+        return self.backoff.delay(self._restarts) if self._restarts else 0.0
+
     def _new_client(self) -> Client:
-        from mcp import Client
-        from mcp_types import Implementation
-
-        from glue import __version__
-
         self._transport = Transport(self.config)
         return Client(
-            self._transport.open(self._lost),
+            self._transport.open(self._lose),
             message_handler=self._on_message,
-            client_info=Implementation(name="glue", version=__version__),
+            client_info=types.Implementation(name="glue", version=__version__),
             elicitation_callback=self._elicit,
             list_roots_callback=self._list_roots if self.roots else None,
         )
 
     async def _watch(self, client: Client) -> None:
-        """Follow changes of the lists until the connection is lost."""
-        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
+        """Read the list of tools again whenever it changes, until the connection is lost."""
         async with anyio.create_task_group() as tasks:
             if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 tasks.start_soon(self._subscribe, client)
@@ -137,32 +174,29 @@ class ServerConnection:
                 self._wake = anyio.Event()
                 if self._changed:
                     self._changed = False
-                    await self._follow(client)
+                    await self._list_again(client)
             tasks.cancel_scope.cancel()
 
-    async def _follow(self, client: Client) -> None:
-        from mcp import MCPError
-
+    async def _list_again(self, client: Client) -> None:
         before = [tool.spec for tool in self.tools]
         try:
             await self._list(client)
-        except MCPError as error:  # what it offered before is still the best that is known
-            logger.warning("MCP server %s did not list its tools again: %s", self.name, error.message)
+        except MCPError as error:  # keep the tools of the last list
+            logger.warning(
+                "MCP server %s did not list its tools again: %s", self.name, error.message
+            )
         if self.on_change is not None and before != [tool.spec for tool in self.tools]:
             self.on_change(self)
 
     async def _subscribe(self, client: Client) -> None:
-        """Ask a server of the newer protocol for changes, which it sends only when asked."""
-        from mcp import MCPError
-        from mcp.client.subscriptions import SubscriptionLost
-
+        """Ask for notifications of changes, which servers of the newer protocol send on request."""
         try:
             async with client.listen(tools_list_changed=True) as changes:
-                self._mark_changed()  # what changed before it listened to us
+                self._mark_changed()  # the list may have changed before the subscription
                 async for _ in changes:
                     self._mark_changed()
         except (MCPError, SubscriptionLost, TimeoutError) as error:
-            logger.debug("MCP server %s tells of no changes: %s", self.name, error)
+            logger.debug("MCP server %s does not report changes: %s", self.name, error)
 
     async def _on_message(self, message: Any) -> None:
         if str(getattr(message, "method", "")).endswith("/list_changed"):
@@ -172,83 +206,115 @@ class ServerConnection:
         self._changed = True
         self._wake.set()
 
-    # What it offers -------------------------------------------------------------------------------
-
     async def _list(self, client: Client) -> None:
-        offered = client.server_capabilities
+        """Read the lists of tools, resources and prompts."""
+        capabilities = client.server_capabilities
         known = {tool["name"]: tool for tool in await _pages(client.list_tools, "tools")}
-        made = [self._tool(full, known[name]) for full, name in prefixed(self.name, known).items()]
+        names = prefix_names(self.name, known)
+        made = [self._tool(full, known[name]) for full, name in names.items()]
         tools = {tool.name: tool for tool in made if tool is not None}
-        if offered and offered.resources is not None and await _pages(client.list_resources, "resources"):
+        has_resources = capabilities and capabilities.resources is not None
+        if has_resources and await _pages(client.list_resources, "resources"):
             for tool in self._resource_tools():
                 tools.setdefault(tool.name, tool)
-        prompts = await _pages(client.list_prompts, "prompts") if offered and offered.prompts is not None else []
+        prompts: list[dict[str, Any]] = []
+        if capabilities and capabilities.prompts is not None:
+            prompts = await _pages(client.list_prompts, "prompts")
         self.tools = tuple(tools.values())
         self.prompts = tuple(ServerPrompt(self, given) for given in prompts)
 
     def _tool(self, full: str, given: Mapping[str, Any]) -> Tool[..., Any] | None:
+        """Return a tool that calls a tool of the server; None if its schema is not valid."""
         name = given["name"]
 
         async def call(context: Context[Any], arguments: dict[str, Any]) -> ToolResult:
-            async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            async def on_progress(
+                progress: float, total: float | None, message: str | None
+            ) -> None:
                 text = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
                 context.progress(text, {"progress": progress, "total": total})
 
             self._contexts.append(context)
             try:
-                result = await self.request(lambda client: client.call_tool(name, arguments, None, on_progress), name)
+                result = await self.request(
+                    lambda client: client.call_tool(name, arguments, None, on_progress), name
+                )
             finally:
                 self._contexts.remove(context)
-            return tool_result(_dumped(result))
+            return tool_result(_dump(result))
 
         try:
-            described = _described(given, f"The tool {name} of {self.name}.")
-            return self._make(full, described, given.get("inputSchema") or NOTHING, call)
-        except Exception as error:  # whatever a schema may do to a validator
-            logger.warning("the tool %s of MCP server %s is left out: %s", name, self.name, reason(error))
+            description = _description(given, f"The tool {name} of {self.name}.")
+            return self._make(full, description, given.get("inputSchema") or NO_ARGUMENTS, call)
+        except Exception as error:  # a hostile schema may raise any error in the validator
+            logger.warning(
+                "the tool %s of MCP server %s is left out: %s", name, self.name, error_line(error)
+            )
             return None
 
-    def _make(self, name: str, description: str, schema: Mapping[str, Any], function: Any) -> Tool[..., Any]:
-        check_schema(schema, references=False)  # a call that needs none of them may go well
+    def _make(
+        self, name: str, description: str, schema: Mapping[str, Any], function: Any
+    ) -> Tool[..., Any]:
+        # Unresolved references are allowed: many calls do not need them.
+        check_schema(schema, references=False)
         return Tool.from_schema(
             name,
             description,
             schema,
             function,
-            needs_permission=True,  # whatever the server says of itself
+            needs_permission=True,  # even if the server calls the tool read-only
             target=lambda arguments: json.dumps(arguments, default=str, ensure_ascii=False),
         )
 
     def _resource_tools(self) -> list[Tool[..., Any]]:
+        """Return the tools that list and read the resources of the server."""
+
         async def list_resources(context: Context[Any], arguments: dict[str, Any]) -> str:
-            listed = await self.request(lambda client: _pages(client.list_resources, "resources"), "resources")
-            lines = [f"{each['uri']}  {each.get('title') or each.get('name', '')}" for each in listed]
-            return "\n".join(lines) or "there are no resources"
+            listed = await self.request(
+                lambda client: _pages(client.list_resources, "resources"), "resources"
+            )
+            lines = [
+                f"{each['uri']}  {each.get('title') or each.get('name', '')}" for each in listed
+            ]
+            return "\n".join(lines) or "the server does not offer resources at present"
 
         async def read_resource(context: Context[Any], arguments: dict[str, Any]) -> ToolResult:
-            read = await self.request(lambda client: client.read_resource(arguments["uri"]), "the resource")
-            contents = _dumped(read)["contents"]
-            return tool_result({"content": [{"type": "resource", "resource": each} for each in contents]})
+            read = await self.request(
+                lambda client: client.read_resource(arguments["uri"]), "the resource"
+            )
+            contents = _dump(read)["contents"]
+            blocks = [{"type": "resource", "resource": each} for each in contents]
+            return tool_result({"content": blocks})
 
         uri = {"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]}
-        text = f"resources of the MCP server {self.name}"
-        names = list(prefixed(self.name, ("list_resources", "read_resource")))
+        listing, reading = prefix_names(self.name, ("list_resources", "read_resource"))
+        text = f"the MCP server {self.name}"
         return [
-            self._make(names[0], f"List the {text}: the address and name of each.", NOTHING, list_resources),
-            self._make(names[1], f"Read one of the {text}, by its address.", uri, read_resource),
+            self._make(
+                listing,
+                f"List the resources of {text}: the URI and name of each.",
+                NO_ARGUMENTS,
+                list_resources,
+            ),
+            self._make(reading, f"Read a resource of {text} by its URI.", uri, read_resource),
         ]
 
-    # Calls ----------------------------------------------------------------------------------------
-
     async def request(self, send: Callable[[Client], Awaitable[Any]], what: str) -> Any:
-        """Ask the server; once more where its HTTP session had expired and was made anew."""
-        from mcp import MCPError
+        """Send a request and return the response; raise a ToolError if the server fails.
 
-        for last in (False, True):
+        If the HTTP session has expired, send the request again in a new session.
+
+        Args:
+            send: a function that sends the request through the client of the SDK.
+            what: the name of the tool or resource, for messages.
+        """
+        for is_last in (False, True):
             with anyio.move_on_after(self.timeout):
-                await self._ready.wait()  # a restart may be under way
+                await self._ready.wait()  # a restart may be running
             if self._client is None and not self._ready.is_set():
-                raise ToolError(f"{what}: the MCP server {self.name} is being started again; try later")
+                raise ToolError(
+                    f"{what}: the MCP server {self.name} is being restarted; try again later"
+                )
             restarted = f"was restarted {self._restarts} times before"
             if self._client is None:
                 raise ToolError(f"the MCP server {self.name} has ended, and {restarted}")
@@ -256,51 +322,70 @@ class ServerConnection:
                 with anyio.fail_after(self.timeout):
                     return await send(self._client)
             except TimeoutError as error:
-                raise ToolError(f"{what} of {self.name} did not answer within {self.timeout:g} seconds") from error
-            except (MCPError, OSError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
-                if self._transport.expired and not last:
-                    self._lost()
+                raise ToolError(
+                    f"{what} of {self.name} did not answer within {self.timeout:g} seconds"
+                ) from error
+            except (
+                MCPError,
+                OSError,
+                anyio.ClosedResourceError,
+                anyio.BrokenResourceError,
+            ) as error:
+                if self._transport.expired and not is_last:
+                    self._lose()
                     continue
-                # A server may answer with any code; whether the connection is lost its transport knows.
+                # The code of an error does not show whether the connection is lost; the transport
+                # knows.
                 if isinstance(error, MCPError) and not self._transport.ended:
-                    raise ToolError(f"{self.name} said: {self._transport.hint or error.message}") from error
-                self._lost()
-                advice = "is started again, so try once more" if len(self.backoff) > self._restarts else restarted
-                raise ToolError(f"the MCP server {self.name} ended during the call; it {advice}") from error
+                    raise ToolError(
+                        f"error of {self.name}: {self._transport.hint or error.message}"
+                    ) from error
+                self._lose()
+                is_restarted = self._restart_delay() is not None
+                advice = "is restarted, so try again" if is_restarted else restarted
+                raise ToolError(
+                    f"the MCP server {self.name} ended during the call; it {advice}"
+                ) from error
         raise AssertionError("unreachable")
 
-    def _lost(self) -> None:
-        if self._client is not None:  # the first to notice
+    def _lose(self) -> None:
+        """Mark the connection as lost, so that `run` opens another."""
+        if self._client is not None:
             self._client = None
             self._ready = anyio.Event()
             self._wake.set()
 
-    # What it asks ---------------------------------------------------------------------------------
-
     async def _list_roots(self, context: Any) -> Any:
-        from mcp_types import ListRootsResult, Root
-
+        """Return the folders that the server may use."""
         paths = [Path(root).resolve() for root in self.roots]
-        return ListRootsResult(roots=[Root(uri=path.as_uri(), name=path.name) for path in paths])  # type: ignore[arg-type]
+        roots: list[Any] = [{"uri": path.as_uri(), "name": path.name} for path in paths]
+        return types.ListRootsResult(roots=roots)
 
     async def _elicit(self, context: Any, params: Any) -> Any:
-        """Answer a server's question: by a person's form, else as a question of permission."""
-        from mcp_types import ElicitResult
-
+        """Answer a question of the server with `elicit`, or with the permission policy."""
         schema = dict(getattr(params, "requested_schema", None) or {})
         try:
             if self.elicit is not None:
                 content = await self.elicit(self.name, params.message, schema)
             else:
-                content = await self._permitted(params.message, schema)
+                content = await self._ask_policy(params.message, schema)
         except Exception:
-            logger.debug("the question of MCP server %s could not be put", self.name, exc_info=True)
+            logger.debug(
+                "the question of MCP server %s could not be asked", self.name, exc_info=True
+            )
             content = None
-        return ElicitResult(action="decline" if content is None else "accept", content=content)
+        if content is None:
+            return types.ElicitResult(action="decline")
+        return types.ElicitResult(action="accept", content=content)
 
-    async def _permitted(self, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
-        """Ask the policy of the call under way; a yes can fill in yes, and nothing else."""
-        wanted = {name: (schema.get("properties") or {}).get(name, {}) for name in schema.get("required") or ()}
+    async def _ask_policy(self, message: str, schema: dict[str, Any]) -> dict[str, Any] | None:
+        """Ask the permission policy of the running call.
+
+        If the policy allows the request, set every required field to true. Return None if it denies
+        the request, or if a required field is not a boolean.
+        """
+        properties = schema.get("properties") or {}
+        wanted = {name: properties.get(name, {}) for name in schema.get("required") or ()}
         permission = self._contexts[-1].host.permission if self._contexts else None
         if permission is None or any(each.get("type") != "boolean" for each in wanted.values()):
             return None
@@ -317,159 +402,43 @@ class ServerConnection:
         return dict.fromkeys(wanted, True) if decision.allowed else None
 
 
-async def _pages(list_page: Callable[..., Awaitable[Any]], what: str) -> list[dict[str, Any]]:
+async def _pages(list_page: Callable[..., Awaitable[Any]], field: str) -> list[dict[str, Any]]:
+    """Return the items of all pages of a list; `field` is the attribute of a page that has them."""
     found: list[dict[str, Any]] = []
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         page = await list_page(cursor=cursor, cache_mode="bypass")
-        found += map(_dumped, getattr(page, what))
+        found += map(_dump, getattr(page, field))
         cursor = page.next_cursor
         if not cursor:
             break
     return found
 
 
-def _dumped(model: Any) -> dict[str, Any]:
+def _dump(model: Any) -> dict[str, Any]:
+    """Return a model of the SDK as a dict with the names of the protocol."""
     dumped: dict[str, Any] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
     return dumped
 
 
-def _described(given: Mapping[str, Any], otherwise: str) -> str:
+def _description(given: Mapping[str, Any], otherwise: str) -> str:
     text = str(given.get("description") or given.get("title") or otherwise)
     return text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 1] + "…"
 
 
-def reason(error: BaseException) -> str:
-    """Say what went wrong in one line, out of whatever groups it comes in."""
+def error_line(error: BaseException) -> str:
+    """Return the message of an error on one line; of an exception group, its innermost error."""
     error = innermost(error)
     text: str = " ".join(str(error).split())
     return text[:500] or type(error).__name__
 
 
-class Servers:
-    """All that is connected; `tools` are those of every server, as they are now."""
+def prefix_names(server: str, tools: Iterable[str]) -> dict[str, str]:
+    """Return a dict from tool names that every provider accepts to the server's own names.
 
-    def __init__(self, connections: Sequence[ServerConnection]) -> None:
-        self.connections = tuple(connections)
-
-    @property
-    def tools(self) -> tuple[Tool[..., Any], ...]:
-        return tuple(tool for connection in self.connections for tool in connection.tools)
-
-    @property
-    def prompts(self) -> dict[str, ServerPrompt]:
-        """The prompts of every server, as `server:prompt`."""
-        return {f"{each.name}:{prompt.name}": prompt for each in self.connections for prompt in each.prompts}
-
-    async def prompt(self, text: str) -> Any:
-        """Give what `/server:prompt words` stands for, and any other text as it is."""
-        name, _, rest = text.strip()[1:].partition(" ")
-        found = self.prompts.get(name) if text.strip().startswith("/") else None
-        return text if found is None else await found.get(rest.strip())
-
-
-@asynccontextmanager
-async def connect(
-    servers: str | os.PathLike[str] | Mapping[str, Any] | Iterable[ServerConfig],
-    *,
-    timeout: float = CALL_SECONDS,
-    on_change: Callable[[ServerConnection], object] | None = None,
-    on_error: Callable[[ServerConfig, ConfigError], object] | None = None,
-    roots: Sequence[str | os.PathLike[str]] = (),
-    elicit: Elicit | None = None,
-    backoff: Sequence[float] = BACKOFF,
-) -> AsyncIterator[Servers]:
-    """Connect servers from a list, or from the usual JSON file (or what it would hold), until the block ends.
-
-    `timeout` is for each call. `on_change` is told when a server has changed its list of tools, `on_error` of a server
-    that cannot be started, which is an error without it. `roots` are folders that servers may ask for, `elicit` puts
-    their questions to a person, `backoff` are the seconds before each restart.
+    >>> prefix_names("git hub", ["list.issues"])
+    {'git_hub__list_issues': 'list.issues'}
     """
-    given: Any = servers
-    configs = read_config(given) if isinstance(given, (str, os.PathLike, Mapping)) else tuple(given)
-    names = [config.name for config in configs]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"MCP servers must have different names; {name!r} is there twice")
-    connections = [ServerConnection(config, timeout, on_change, roots, elicit, backoff) for config in configs]
-    async with background() as tasks:
-        yield Servers(await _start(tasks, connections, on_error))
-
-
-@asynccontextmanager
-async def connect_stdio(
-    name: str,
-    command: str,
-    args: Iterable[str] = (),
-    env: Mapping[str, str] | None = None,
-    *,
-    cwd: str | os.PathLike[str] | None = None,
-    **options: Any,
-) -> AsyncIterator[ServerConnection]:
-    """Start one server as a process and connect to it; it ends with the block. Options as for `connect`."""
-    where = None if cwd is None else os.fspath(cwd)
-    config = ServerConfig(name=name, command=command, args=tuple(args), env=dict(env or {}), cwd=where)
-    async with connect([config], **options) as servers:
-        yield servers.connections[0]
-
-
-@asynccontextmanager
-async def connect_http(
-    name: str, url: str, headers: Mapping[str, str] | None = None, *, oauth: bool = False, **options: Any
-) -> AsyncIterator[ServerConnection]:
-    """Connect to one server over streamable HTTP. Options as for `connect`."""
-    config = ServerConfig(name=name, url=url, headers=dict(headers or {}), oauth=oauth)
-    async with connect([config], **options) as servers:
-        yield servers.connections[0]
-
-
-async def _start(
-    tasks: TaskGroup,
-    connections: Sequence[ServerConnection],
-    on_error: Callable[[ServerConfig, ConfigError], object] | None,
-) -> list[ServerConnection]:
-    """Start all at once, and give those that run; the first that does not is the error, or each is told."""
-    await anyio.to_thread.run_sync(load_sdk)
-    failed: dict[str, ConfigError] = {}
-
-    async def one(connection: ServerConnection, group: TaskGroup) -> None:
-        try:
-            with anyio.fail_after(START_SECONDS):
-                await tasks.start(connection.run)
-        except Exception as error:
-            failed[connection.name] = said = _start_error(connection, error)
-            said.__cause__ = error
-            if on_error is None:
-                group.cancel_scope.cancel()
-            else:
-                on_error(connection.config, said)
-
-    async with anyio.create_task_group() as group:
-        for connection in connections:
-            group.start_soon(one, connection, group)
-    if failed and on_error is None:
-        raise next(iter(failed.values()))
-    return [connection for connection in connections if connection.name not in failed]
-
-
-def _start_error(connection: ServerConnection, error: Exception) -> ConfigError:
-    config = connection.config
-    if isinstance(error, ConfigError):
-        return error
-    if isinstance(error, TimeoutError):
-        return ConfigError(f"MCP server {config.name!r} did not start within {START_SECONDS:g} seconds")
-    what = config.url or " ".join((config.command, *config.args))
-    if isinstance(error, FileNotFoundError):
-        return ConfigError(f"MCP server {config.name!r}: there is no command {config.command!r}")
-    why = connection._transport.hint or reason(error)
-    return ConfigError(f"MCP server {config.name!r} ({what}) could not be connected: {why}")
-
-
-# Names and results -------------------------------------------------------------------------------
-
-
-def prefixed(server: str, tools: Iterable[str]) -> dict[str, str]:
-    """Give each tool a name that every provider takes, with its server's in front."""
     made: dict[str, str] = {}
     for tool in tools:
         name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}__{tool}")
@@ -480,66 +449,3 @@ def prefixed(server: str, tools: Iterable[str]) -> dict[str, str]:
             name = f"{name[: MAX_NAME - 9]}_{mark}"
         made[name] = tool
     return made
-
-
-def tool_result(result: Mapping[str, Any]) -> ToolResult:
-    """Map text, images, embedded files and structured content; what no model reads is named in a line."""
-    parts = [content_part(block) for block in result.get("content") or () if isinstance(block, Mapping)]
-    binary = {str(block.get("data")) for block in result.get("content") or () if isinstance(block, Mapping)}
-    structured = _without(result.get("structuredContent"), binary)
-    meta = None
-    if structured is not None:
-        meta = {"structured": structured}
-        if not any(isinstance(part, Text) and _same(part.text, structured) for part in parts):
-            parts.append(Text(text=json.dumps(structured, ensure_ascii=False)))
-    if not parts:
-        parts.append(Text(text="(nothing)"))
-    return ToolResult(content=tuple(parts), is_error=bool(result.get("isError")), meta=meta)
-
-
-def content_part(block: Mapping[str, Any]) -> Part:
-    kind = block.get("type")
-    if kind == "text":
-        return Text(text=str(block.get("text", "")))
-    if kind == "image":
-        return _binary(str(block.get("mimeType", "image/png")), str(block.get("data", "")), "an image")
-    if kind == "resource" and isinstance(block.get("resource"), Mapping):
-        resource = block["resource"]
-        if "text" in resource:
-            return Text(text=f"<resource uri={json.dumps(resource.get('uri', ''))}>\n{resource['text']}\n</resource>")
-        return _binary(
-            str(resource.get("mimeType", "")), str(resource.get("blob", "")), str(resource.get("uri", "a resource"))
-        )
-    if kind == "resource_link":
-        return Text(text=f"[{block.get('title') or block.get('name', '')}]({block.get('uri', '')})")
-    return Text(text=f"[{kind} {block.get('mimeType', '')} that cannot be shown]")
-
-
-def _binary(media_type: str, data: str, name: str) -> Part:
-    try:
-        content = base64.b64decode(data, validate=True)
-    except ValueError:
-        return Text(text=f"[{name} that is no base64]")
-    if media_type.startswith("image/"):
-        return Image(media_type=media_type, data=content)
-    if media_type == "application/pdf":
-        return File(media_type=media_type, data=content, name=name)
-    return Text(text=f"[{name}: {len(content)} bytes of {media_type or 'an unknown type'}]")
-
-
-def _without(value: Any, binary: set[str]) -> Any:
-    """Leave out of structured content what stands beside it as an image."""
-    if isinstance(value, str):
-        return "[shown beside this]" if len(value) > 40 and value in binary else value
-    if isinstance(value, dict):
-        return {key: _without(item, binary) for key, item in value.items()}
-    return [_without(item, binary) for item in value] if isinstance(value, list) else value
-
-
-def _same(text: str, structured: Any) -> bool:
-    """Say whether a text says all that the structured content says; a plain value is often wrapped under one key."""
-    wrapped = next(iter(structured.values())) if isinstance(structured, dict) and len(structured) == 1 else structured
-    try:
-        return text == wrapped or json.loads(text) in (structured, wrapped)
-    except (ValueError, RecursionError):
-        return False

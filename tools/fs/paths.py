@@ -1,0 +1,68 @@
+"""Plain functions that open or name a file below a root."""
+
+from __future__ import annotations
+
+import io
+import os
+from contextlib import AbstractContextManager, nullcontext
+
+from glue.errors import UnsafePath
+from glue.permission import PermissionTarget
+from glue.tools.fs.files import show_name
+from glue.tools.fs.patterns import Blocklist
+from glue.tools.fs.root import Root
+
+
+def safe_open(
+    root: Root | str | os.PathLike[str], path: str, *, blocklist: Blocklist | None = None
+) -> io.BufferedReader:
+    """Open a regular file below a root for reading, or raise `UnsafePath`.
+
+    >>> with safe_open("/srv/project", "src/main.py") as file:  # doctest: +SKIP
+    ...     content = file.read()
+    """
+    with _opened(root) as opened:
+        return opened.open(path, guard=None if blocklist is None else blocklist.guard)
+
+
+def safe_join(root: Root | str | os.PathLike[str], path: str) -> str:
+    """Return the absolute path of a file below a root, with every link and `..` resolved.
+
+    >>> safe_join("/srv/project", "docs/../src/main.py")  # doctest: +SKIP
+    '/srv/project/src/main.py'
+
+    Raise `UnsafePath` if the path leads outside. The file need not exist. Use the result in
+    messages and in other libraries. To open a file, call `safe_open`: another process may replace
+    a folder by a link between the two calls.
+    """
+    with _opened(root) as opened, opened.place(path) as place:
+        if not opened.spellings:
+            raise UnsafePath("the root was moved or deleted, so it has no absolute path")
+        return os.path.normpath(os.path.join(opened.spellings[0], place.path))
+
+
+def relative_path(root: Root | str | os.PathLike[str], path: str) -> str:
+    """Return the path of a file relative to a root, with every link and `..` resolved.
+
+    >>> relative_path("/srv/project", "docs/../src/main.py")  # doctest: +SKIP
+    'src/main.py'
+
+    Raise `UnsafePath` if the path leads outside. The file need not exist.
+    """
+    with _opened(root) as opened, opened.place(path) as place:
+        return place.path
+
+
+def path_target(root: Root | str | os.PathLike[str], path: str) -> PermissionTarget:
+    """Return a path for a permission policy: its own name, and the file that it links to."""
+    with _opened(root) as opened:
+        with opened.place(path, final=False) as place:
+            own = place.path
+        with opened.place(path) as place:
+            return PermissionTarget(
+                text=show_name(own), paths=tuple(dict.fromkeys((own, place.path)))
+            )
+
+
+def _opened(root: Root | str | os.PathLike[str]) -> AbstractContextManager[Root]:
+    return nullcontext(root) if isinstance(root, Root) else Root(root)

@@ -1,0 +1,68 @@
+"""One function for each file tool, which returns that tool alone.
+
+A list that both reads and writes files is better made with `fs.tools(root, write=True)`: its tools
+share what they know, so that write_file refuses a file that changed after read_file read it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from glue import Tool
+from glue.tools.fs.functions import tools
+from glue.tools.fs.patterns import Blocklist
+from glue.tools.fs.root import Root
+
+
+def read_file(
+    root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
+) -> Tool[..., Any]:
+    """Return the tool read_file of a directory; the arguments are those of `fs.tools`.
+
+    >>> read_file(".").name
+    'read_file'
+    """
+    return _single("read_file", root, blocklist)
+
+
+def list_dir(
+    root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
+) -> Tool[..., Any]:
+    """Return the tool list_dir of a directory; the arguments are those of `fs.tools`."""
+    return _single("list_dir", root, blocklist)
+
+
+def find_files(
+    root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
+) -> Tool[..., Any]:
+    """Return the tool find_files of a directory; the arguments are those of `fs.tools`."""
+    return _single("find_files", root, blocklist)
+
+
+def grep(
+    root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
+) -> Tool[..., Any]:
+    """Return the tool grep of a directory; the arguments are those of `fs.tools`."""
+    return _single("grep", root, blocklist)
+
+
+def write_file(
+    root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
+) -> Tool[..., Any]:
+    """Return the tool write_file of a directory, which asks for permission."""
+    return _single("write_file", root, blocklist)
+
+
+def edit_file(
+    root: Root | str | os.PathLike[str], *, blocklist: Blocklist | None = None
+) -> Tool[..., Any]:
+    """Return the tool edit_file of a directory, which asks for permission."""
+    return _single("edit_file", root, blocklist)
+
+
+def _single(
+    name: str, root: Root | str | os.PathLike[str], blocklist: Blocklist | None
+) -> Tool[..., Any]:
+    made = tools(root, write=True, blocklist=blocklist)
+    return next(tool for tool in made if tool.name == name)

@@ -1,0 +1,55 @@
+"""The names of the MCP SDK that glue uses.
+
+Importing this module loads the SDK, which is an optional dependency and takes about half a second.
+So `glue.tools.mcp` imports it, and the modules that use it, only when a server is connected.
+"""
+
+from __future__ import annotations
+
+from glue.errors import ConfigError
+
+try:
+    import httpx2 as httpx2  # the HTTP library of the SDK
+    import mcp_types as types
+    from mcp import Client, MCPError
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.client.sse import sse_client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.client.subscriptions import SubscriptionLost
+    from mcp.server import Server, ServerRequestContext
+    from mcp.server.stdio import stdio_server
+    from mcp.shared.auth import (
+        AuthorizationCodeResult,
+        OAuthClientInformationFull,
+        OAuthClientMetadata,
+        OAuthToken,
+    )
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+    from pydantic import AnyUrl
+except ImportError as error:
+    raise ConfigError(
+        "MCP servers need the extra with mcp>=2: pip install 'glue-agents[mcp]'"
+    ) from error
+
+__all__ = [
+    "MODERN_PROTOCOL_VERSIONS",
+    "AnyUrl",
+    "AuthorizationCodeResult",
+    "Client",
+    "MCPError",
+    "OAuthClientInformationFull",
+    "OAuthClientMetadata",
+    "OAuthClientProvider",
+    "OAuthToken",
+    "Server",
+    "ServerRequestContext",
+    "StdioServerParameters",
+    "SubscriptionLost",
+    "httpx2",
+    "sse_client",
+    "stdio_client",
+    "stdio_server",
+    "streamable_http_client",
+    "types",
+]

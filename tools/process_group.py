@@ -1,0 +1,112 @@
+"""Process groups: start a child in a group of its own, and kill the whole group."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from glue.tools.landlock import start_confined
+
+TICK = 0.05  # seconds between two checks of the stop flag and of the child's state
+GRACE = 0.5  # seconds that a process group has to end after SIGTERM
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    stdin: int,
+    stderr: int,
+    pass_fds: Sequence[int] = (),
+    memory: int = 0,
+    rules: int = -1,
+) -> subprocess.Popen[bytes]:
+    """Start a program in a process group of its own; the caller ends it with `end_group`."""
+
+    def popen() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            list(argv),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=dict(env),
+            cwd=cwd,
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+        )
+
+    child = popen() if rules < 0 else start_confined(rules, popen)
+    # prlimit is missing outside Linux, and fails if the child has ended already.
+    with suppress(AttributeError, OSError, ValueError):
+        if memory:
+            # RLIMIT_DATA does not count mapped files, so git can still read large packs.
+            resource.prlimit(child.pid, resource.RLIMIT_DATA, (memory, memory))
+            resource.prlimit(child.pid, resource.RLIMIT_CORE, (0, 0))
+    return child
+
+
+def find_marked(mark: str) -> dict[int, str]:
+    """Return the command lines, by process id, of processes with a variable `NAME=value`.
+
+    Only Linux shows the environment of other processes; elsewhere the result is empty.
+    """
+    found: dict[int, str] = {}
+    entry = mark.encode()
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if entry not in file.read(1024 * 1024).split(b"\0"):
+                    continue
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                words = file.read(400).split(b"\0")
+        except OSError:
+            continue
+        found[int(name)] = b" ".join(words).decode("utf-8", "replace").strip()
+    return found
+
+
+def has_exited(child: subprocess.Popen[bytes]) -> bool:
+    """Return whether a child has ended, without reaping it.
+
+    The system must not reuse the number of its process group before the group is killed.
+    """
+    if child.returncode is not None:
+        return True
+    if not hasattr(os, "waitid"):
+        return child.poll() is not None
+    try:
+        return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def end_group(child: subprocess.Popen[bytes], *, polite: bool = False) -> None:
+    """Kill a child and its process group, and reap it; if `polite`, send SIGTERM first."""
+    if child.returncode is None:
+        if polite and not has_exited(child):
+            _signal(child.pid, signal.SIGTERM)
+            until = time.monotonic() + GRACE
+            while not has_exited(child) and time.monotonic() < until:
+                time.sleep(TICK / 10)
+        _signal(child.pid, signal.SIGKILL)
+    child.wait()
+    until = time.monotonic() + GRACE
+    while _signal(child.pid, 0) and time.monotonic() < until:  # until the whole group has ended
+        time.sleep(TICK / 10)
+
+
+def _signal(group: int, number: int) -> bool:
+    """Send a signal to a process group; return whether the group exists."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

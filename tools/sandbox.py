@@ -1,0 +1,360 @@
+"""Sandboxes for commands: bubblewrap if it works, else Landlock, else none.
+
+    from glue.tools import shell
+    from glue.tools.sandbox import Sandbox
+
+    tools = shell.tools(".", sandbox=Sandbox(read=["~/data"], network=True))
+
+A command sees the system and the user's toolchains read-only, and can write only to the project, to
+a home folder and a temporary folder of its own. It has no network, no host sockets, no key, and
+cannot read the environment of other processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+import glue
+from glue.errors import ConfigError
+from glue.tools import confine
+from glue.tools.landlock import is_known_linux
+
+PROGRAMS = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
+# Folders of the system that every command may read.
+SYSTEM = tuple(
+    """
+    /usr /lib /lib32 /lib64 /libx32 /bin /sbin /opt /nix /gnu /snap /home/linuxbrew/.linuxbrew
+    /sys/devices/system/cpu /sys/fs/cgroup
+    """.split()
+)
+# Files in /etc that root can read and a command must not.
+SECRET_ETC = frozenset("shadow shadow- gshadow gshadow- sudoers sudoers.d ssh krb5.keytab".split())
+# Folders of compilers, interpreters and package caches below a home folder. Folders that may hold
+# credentials are not among them.
+TOOLCHAINS = tuple(
+    """
+    .pyenv .rustup .cargo/bin .cargo/registry .cargo/git .nvm .volta .fnm .bun/bin .deno/bin go sdk
+    .rbenv .rvm .asdf .sdkman .jenv .ghcup .juliaup .julia/juliaup .opam .elan .nimble/bin
+    .local/bin .local/lib .local/pipx .local/share/uv/python .local/share/uv/tools
+    .local/share/mise/installs .local/share/pnpm .local/share/fnm .cache/uv .cache/pip
+    .cache/pre-commit .npm/_cacache .m2/repository .gradle/caches .nuget/packages
+    miniconda3 anaconda3 miniforge3 mambaforge .conda/pkgs .nix-profile
+    """.split()
+)
+DEVICES = tuple(f"/dev/{name}" for name in "null zero full random urandom tty ptmx pts".split())
+PACKAGE = str(Path(glue.__file__).absolute().parents[1])  # the folder that contains the package
+LAUNCHER = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from glue.tools.confine import main; main()"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """What a command may use besides the system, the user's toolchains and the project.
+
+    >>> Sandbox(read=["/srv/models"], network=True).network
+    True
+
+    Attributes:
+        read: more folders and files that it may read.
+        write: more folders and files that it may write.
+        network: whether it may use the network.
+        env: names of environment variables that it inherits, besides the usual few.
+        writable_root: whether it may write to the project.
+        backend: "bubblewrap" or "landlock"; by default the first of them that works.
+    """
+
+    read: Sequence[str | os.PathLike[str]] = ()
+    write: Sequence[str | os.PathLike[str]] = ()
+    network: bool = False
+    env: Sequence[str] = ()
+    writable_root: bool = True
+    backend: str = ""
+
+    def __post_init__(self) -> None:
+        for name, value in (("read", self.read), ("write", self.write), ("env", self.env)):
+            if isinstance(value, (str, os.PathLike)):
+                raise TypeError(f"{name} must be a list, such as [{value!r}]")
+        if self.backend not in ("", *BACKENDS):
+            raise ValueError(f"backend must be bubblewrap or landlock, not {self.backend!r}")
+
+
+class Backend(Protocol):
+    """A way to confine a command."""
+
+    name: str
+    note: str  # what it does not do, in a few words, or ""
+
+    def works(self) -> bool:
+        """Return whether this machine can use it."""
+
+    def wrap(self, argv: Sequence[str], root: str, view: View) -> list[str]:
+        """Return the arguments that run a command confined."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The absolute paths that a command sees."""
+
+    read: tuple[str, ...]
+    write: tuple[str, ...]
+    private: str  # holds `home` and `tmp`, which belong to the commands
+    network: bool
+
+
+class Bubblewrap:
+    """Namespaces of the kernel, through the program bwrap."""
+
+    name, note = "bubblewrap", ""
+
+    def works(self) -> bool:
+        return _bubblewrap_works()
+
+    def wrap(self, argv: Sequence[str], root: str, view: View) -> list[str]:
+        program = shutil.which("bwrap", path=PROGRAMS)
+        if program is None:
+            raise ConfigError("bwrap is not installed; install bubblewrap, or use another sandbox")
+        options = ["--unshare-all", "--die-with-parent", "--new-session"]
+        options += ["--share-net"] if view.network else []
+        options += ["--dev", "/dev", "--proc", "/proc", "--bind", f"{view.private}/tmp", "/tmp"]
+        for path in (*SYSTEM, "/etc"):
+            if os.path.islink(path):
+                options += ["--symlink", os.readlink(path), path]
+            elif os.path.exists(path):
+                options += ["--ro-bind", path, path]
+        for name in sorted(SECRET_ETC):
+            if os.path.isdir(f"/etc/{name}"):
+                options += ["--tmpfs", f"/etc/{name}"]
+            elif os.path.exists(f"/etc/{name}"):
+                options += ["--ro-bind", "/dev/null", f"/etc/{name}"]
+        # Outer folders first, so that a mount does not cover an inner one.
+        mounts = dict.fromkeys(view.read, "--ro-bind") | dict.fromkeys(view.write, "--bind")
+        for path in sorted(mounts):
+            options += [mounts[path], path, path]
+        git = os.path.join(root, ".git")
+        if os.path.exists(git) and root in view.write:
+            options += ["--ro-bind", git, git]
+        for socket in _sockets(mounts):
+            options += ["--ro-bind", "/dev/null", socket]
+        command = [program, *options, "--chdir", root, "--", *argv]
+        if not view.network or not is_known_linux():
+            return command
+        # With the host's network, its abstract sockets are in reach: refuse local sockets.
+        rules = os.path.join(view.private, "filter")
+        Path(rules).write_bytes(confine.socket_filter(os.uname().machine, network=True))
+        command[1:1] = ["--seccomp", "9"]
+        return ["/bin/sh", "-c", 'exec "$@" 9< "$0"', rules, *command]
+
+
+class Landlock:
+    """Rules of the kernel for files, and a filter that refuses sockets; needs no other program."""
+
+    name = "landlock"
+    note = ".git is writable, and names of processes are visible"
+
+    def works(self) -> bool:
+        return _landlock_works()
+
+    def wrap(self, argv: Sequence[str], root: str, view: View) -> list[str]:
+        etc = [f"/etc/{name}" for name in os.listdir("/etc") if name not in SECRET_ETC]
+        plan = {
+            "read": [*SYSTEM, *etc, *view.read, "/proc"],
+            "write": [*view.write, *DEVICES],
+            "list": ["/etc", "/dev"],
+            "network": view.network,
+        }
+        start = [sys.executable, "-I", "-S", "-c", LAUNCHER, PACKAGE]
+        return [*start, json.dumps(plan), *argv]
+
+
+BACKENDS: dict[str, Backend] = {"bubblewrap": Bubblewrap(), "landlock": Landlock()}
+
+
+class SandboxRunner:
+    """A sandbox for the commands of one project; a runner for `glue.tools.shell.tools`."""
+
+    def __init__(self, sandbox: Sandbox, backend: Backend, root: str) -> None:
+        self.sandbox, self.backend, self.root = sandbox, backend, root
+        self.private = os.path.realpath(tempfile.mkdtemp(prefix="glue-sandbox-"))
+        weakref.finalize(self, shutil.rmtree, self.private, ignore_errors=True)
+        home = os.path.expanduser("~")
+        self.toolchains = [
+            path for path in (os.path.join(home, name) for name in TOOLCHAINS) if _exists(path)
+        ]
+        self._make_home(home)
+        self.view = self._view()
+
+    @property
+    def text(self) -> str:
+        """The sandbox in a few words, for the person who is asked for permission."""
+        writable = "" if self.sandbox.writable_root else "read-only, "
+        network = "with network" if self.sandbox.network else "no network"
+        return f"sandbox: {self.backend.name}, {writable}{network}"
+
+    @property
+    def limits(self) -> str:
+        """What a command can do, for a model whose command failed."""
+        network = "network" if self.sandbox.network else "no network"
+        folder = "only this folder" if self.sandbox.writable_root else "no folder but $TMPDIR"
+        return f"{network}; {folder} can be written"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables that a command gets in addition to the usual ones."""
+        kept = {name: os.environ[name] for name in self.sandbox.env if name in os.environ}
+        folders = {"HOME": f"{self.private}/home", "TMPDIR": f"{self.private}/tmp"}
+        return {**folders, **kept}
+
+    def __call__(self, argv: Sequence[str], root: str) -> list[str]:
+        return self.backend.wrap(argv, root, self.view)
+
+    def _make_home(self, home: str) -> None:
+        """Make the private folders, with links to the toolchains of the user's home folder."""
+        for name in ("home", "tmp"):
+            os.mkdir(os.path.join(self.private, name))
+        for path in self.toolchains:
+            link = os.path.join(self.private, "home", os.path.relpath(path, home))
+            os.makedirs(os.path.dirname(link), exist_ok=True)
+            os.symlink(path, link)
+
+    def _view(self) -> View:
+        given = [_absolute(path) for path in self.sandbox.read]
+        read = [*self.toolchains, *_program_folders(), *given]
+        if self.sandbox.network:
+            read.append(os.path.realpath("/etc/resolv.conf"))
+        write = [_absolute(path) for path in self.sandbox.write]
+        (write if self.sandbox.writable_root else read).append(self.root)
+        write.append(self.private)
+        real = [os.path.realpath(path) for path in read]  # a link needs its target as well
+        return View(
+            read=_outermost([*read, *real], write),
+            write=tuple(dict.fromkeys(map(os.path.realpath, write))),
+            private=self.private,
+            network=self.sandbox.network,
+        )
+
+
+def open_sandbox(sandbox: Sandbox | str, root: str | os.PathLike[str]) -> SandboxRunner | None:
+    """Return the runner of a sandbox, or None if there is none.
+
+    Args:
+        sandbox: a Sandbox, or "auto" for the usual one if any works, "require" for the usual one,
+            "off" for none. Raise ConfigError if a required one does not work.
+        root: the folder of the project.
+    """
+    if isinstance(sandbox, str) and sandbox not in ("auto", "require", "off"):
+        raise ValueError(f"sandbox must be auto, require, off or a Sandbox, not {sandbox!r}")
+    if sandbox == "off":
+        return None
+    wanted = sandbox if isinstance(sandbox, Sandbox) else Sandbox()
+    backend = find_backend(wanted.backend)
+    if backend is not None:
+        return SandboxRunner(wanted, backend, os.path.realpath(root))
+    if sandbox == "auto":
+        return None
+    raise ConfigError(
+        f"{wanted.backend or 'neither bubblewrap nor Landlock'} does not work here;"
+        " install bubblewrap, or run without a sandbox (sandbox='off')"
+    )
+
+
+def find_backend(name: str = "") -> Backend | None:
+    """Return the backend of a name, or the best one, or None if it does not work here."""
+    wanted = [BACKENDS[name]] if name else BACKENDS.values()
+    return next((backend for backend in wanted if backend.works()), None)
+
+
+@cache
+def _bubblewrap_works() -> bool:
+    """Return whether bwrap can run a program; some systems forbid its namespaces."""
+    program = shutil.which("bwrap", path=PROGRAMS)
+    return program is not None and _succeeds(
+        [program, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "/bin/sh", "-c", ":"]
+    )
+
+
+@cache
+def _landlock_works() -> bool:
+    if confine.version() < confine.OLDEST:
+        return False
+    plan = {"read": ["/"], "write": [], "list": [], "network": False}
+    start = [sys.executable, "-I", "-S", "-c", LAUNCHER, PACKAGE]
+    return _succeeds([*start, json.dumps(plan), "/bin/sh", "-c", ":"])
+
+
+def _succeeds(argv: Sequence[str]) -> bool:
+    quiet = subprocess.DEVNULL
+    try:
+        done = subprocess.run(
+            argv, stdin=quiet, stdout=quiet, stderr=quiet, timeout=10, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
+
+
+def _exists(path: str) -> bool:
+    try:
+        os.stat(path)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    found = os.path.abspath(os.path.expanduser(os.fspath(path)))
+    if not _exists(found):
+        raise ConfigError(f"the sandbox cannot show {found}: it does not exist")
+    return found
+
+
+def _program_folders() -> Iterable[str]:
+    """Return the folders of programs that are in use: those of PATH, and of this Python.
+
+    A folder of programs is shown together with its virtual environment, if it is part of one.
+    """
+    folders = [each for each in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(each)]
+    for folder in (*folders, os.path.dirname(sys.executable)):
+        above = os.path.dirname(folder)
+        yield above if os.path.exists(os.path.join(above, "pyvenv.cfg")) else folder
+    yield sys.base_prefix
+
+
+def _outermost(paths: Iterable[str], written: Sequence[str]) -> tuple[str, ...]:
+    """Return the existing paths that no other path or system folder contains, each once."""
+    known = {path for path in paths if _exists(path) and path not in ("/", os.path.expanduser("~"))}
+    covered = (*known, *SYSTEM, *written)
+    kept = [
+        path
+        for path in known
+        if not any(path != other and f"{path}/".startswith(f"{other}/") for other in covered)
+        and path not in SYSTEM
+    ]
+    return tuple(sorted(kept))
+
+
+def _sockets(folders: Iterable[str]) -> list[str]:
+    """Return the paths of the host's sockets in the folders."""
+    try:
+        with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
+            names = {
+                line.split(maxsplit=7)[7].rstrip("\n")
+                for line in file
+                if line.count(" ") >= 7 and "/" in line
+            }
+    except (OSError, IndexError):
+        return []
+    inside = tuple(f"{folder}/" for folder in (*folders, *SYSTEM, "/etc"))
+    there = (name for name in names if name.startswith("/") and os.path.exists(name))
+    return sorted({real for real in map(os.path.realpath, there) if real.startswith(inside)})
